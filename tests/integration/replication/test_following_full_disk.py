@@ -15,7 +15,7 @@ from harness.data.stores import create, key, store_options
 from harness.servers.followers import Archipelago, Member
 from harness.servers.nats import eventually
 
-NO_ROOM = "no room for what other shards publish"
+NO_ROOM = "store full, replicas wait"
 
 
 def export(name: str) -> ObjectKey:

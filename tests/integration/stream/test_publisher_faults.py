@@ -211,7 +211,7 @@ async def test_a_strangers_message_neither_stops_publishing_nor_makes_anybody_re
         info = await connection.api(f"STREAM.INFO.{name}")
         await connection.close()
         assert info["state"]["messages"] == 751
-        assert running.publisher.changes.stats.anew == 0
+        assert running.publisher.changes.stats.restarts == 0
         held = [event for event in await read_events(nats, "changes") if event is not None]
     assert [event.revision for event in held] == [entry.revision for entry in log.entries]
 
@@ -260,7 +260,7 @@ async def test_a_flipped_bit_is_found_and_the_stream_written_again(tmp_path: Pat
         await nats.stop()
         nats.flip_bit(stream_name("changes", "root"), b'"number":"%06d"' % number)
         await nats.start()
-        await eventually(lambda: running.publisher.changes.stats.anew == 1)
+        await eventually(lambda: running.publisher.changes.stats.restarts == 1)
         await running.drained()
         events = await read_stream(nats, "changes")
         assert running.publisher.changes.stats.damaged_messages == 1
@@ -278,7 +278,7 @@ async def test_a_stream_written_again_is_whole(tmp_path: Path) -> None:
             await nats.stop()
             nats.flip_bit(stream_name("changes", "root"), b'"number":"000050"')
             await nats.start()
-            await eventually(lambda: running.publisher.changes.stats.anew == 1)
+            await eventually(lambda: running.publisher.changes.stats.restarts == 1)
             await running.drained()
         running = Running(log, nats.access, QUICK)
         connection = await nats.connect()

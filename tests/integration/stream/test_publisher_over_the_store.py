@@ -121,8 +121,8 @@ async def test_a_store_opened_again_goes_on_and_a_deleted_stream_is_filled_again
             await nats.stop()
             nats.delete_store()
             await nats.start()
-            await eventually(lambda: running.publisher.changes.stats.anew == 1)
-            await eventually(lambda: running.publisher.state.stats.anew == 1)
+            await eventually(lambda: running.publisher.changes.stats.restarts == 1)
+            await eventually(lambda: running.publisher.state.stats.restarts == 1)
             await running.drained()
             events = [event for _, event in await read_stream(nats, "changes")]
             assert events[0].operation is Operation.RESYNC

@@ -184,7 +184,7 @@ async def test_a_deleted_store_and_a_new_lineage_end_in_what_stands(tmp_path: Pa
                 await nats.stop()
                 nats.delete_store()
                 await nats.start()
-                await eventually(lambda: running.publisher.state.stats.anew == 1)
+                await eventually(lambda: running.publisher.state.stats.restarts == 1)
                 await eventually(lambda: len(routes.gaps) > 1 and routes.values == standing(log))
             async with publishing(restored, nats):
                 await eventually(lambda: routes.values == standing(restored))

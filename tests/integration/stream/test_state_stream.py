@@ -148,7 +148,7 @@ async def test_a_refill_that_was_cut_off_is_begun_again(tmp_path: Path) -> None:
         await connection.api(f"STREAM.PURGE.{stream_name('state', 'root')}", {"keep": 1})
         await connection.close()
         async with publishing(log, nats) as running:
-            await eventually(lambda: running.publisher.state.stats.anew == 1)
+            await eventually(lambda: running.publisher.state.stats.restarts == 1)
             await running.drained()
         held = await objects(nats)
     assert {key: event.payload for key, event in held.items()} == standing(log)
@@ -177,7 +177,7 @@ async def test_a_flipped_bit_is_found_and_the_stream_refilled(tmp_path: Path) ->
         await nats.stop()
         nats.flip_bit(stream_name("state", "root"), b"needle-0020")
         await nats.start()
-        await eventually(lambda: running.publisher.state.stats.anew == 1)
+        await eventually(lambda: running.publisher.state.stats.restarts == 1)
         await running.drained()
         held = await objects(nats)
     assert {key: event.payload for key, event in held.items()} == standing(log)
@@ -210,7 +210,7 @@ async def test_a_stream_that_somebody_emptied_is_refilled_by_the_next_audit(tmp_
         connection = await nats.connect()
         await connection.api(f"STREAM.PURGE.{stream_name('state', 'root')}")
         await connection.close()
-        await eventually(lambda: running.publisher.state.stats.anew == 1)
+        await eventually(lambda: running.publisher.state.stats.restarts == 1)
         await running.drained()
         held = await objects(nats)
     assert {key: event.payload for key, event in held.items()} == standing(log)
@@ -228,4 +228,4 @@ async def test_a_quiet_state_stream_survives_compaction_without_a_refill(tmp_pat
         log.compact(log.entries[50].revision)
         async with publishing(log, nats) as running:
             await running.drained()
-            assert running.publisher.state.stats.anew == 0
+            assert running.publisher.state.stats.restarts == 0

@@ -1,9 +1,8 @@
-"""One connection to NATS and the JetStream API over it.
+"""One connection to NATS, and the JetStream API over it.
 
-Publisher, audit and consumers open one, use it until it breaks and open another: reconnecting inside the
-client would replay buffers whose expected sequences are long wrong. `nats` is imported at the first
-connection. Invariant: a server below the version floor is refused, because older ones can be talked past
-their permissions.
+Publisher, audit and consumers open one, use it until it breaks and open another: a client that reconnects would send
+its buffer again with outdated expected sequences. `nats` is imported at the first connection. Invariant: a server
+below the version floor is refused, because older ones let clients evade their permissions.
 """
 
 from __future__ import annotations
@@ -35,13 +34,12 @@ _REQUEST_TIMEOUT_S = 5.0
 _BACKOFF = Backoff(0.05, 5.0)
 #: For a JetStream that answers with an error: a missing stream is being made by its shard.
 _REFUSED_BACKOFF = Backoff(0.05, 1.0)
-#: Work that went on for so long did not fail of its start.
+#: Work that lasted this long did not fail at its start.
 _HEALTHY_S = 10.0
 
 
 class Access(msgspec.Struct, frozen=True):
-    """How to reach NATS and as whom. Empty `user` means the URL says it, or that the server asks for
-    nothing."""
+    """How to reach NATS, and the credential. An empty `user`: the URL has it, or the server requires none."""
 
     servers: list[str]
     user: str = ""
@@ -79,8 +77,8 @@ def check_version(version: str) -> None:
 
 
 def encode_publish(subject: str, payload: bytes, reply: str, headers: Mapping[str, str]) -> bytes:
-    """A message as the server reads it (`HPUB`). The client's own encoder checks each header by itself, which costs
-    more than all the rest of an event. Raises ValueError if anything would break out of its line."""
+    """Encode a message for the server (`HPUB`). The client's own encoder checks each header separately, which costs
+    more than the rest of an event. Raises ValueError if a value would break out of its line."""
     fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     if fields.count("\n") != len(headers) or fields.count("\r") != len(headers) or not subject.isprintable():
         raise ValueError("line break where a message cannot have one")
@@ -137,21 +135,21 @@ class Connection:
             raise
 
     async def close(self) -> None:
-        """Close it, by force if the client does not manage in time. Never raises."""
+        """Close it, by force if the client takes too long. Never raises."""
         transport = self.client._transport
         try:
-            # It waits for a TLS farewell that never comes if the handshake failed.
+            # The client waits for a TLS close_notify that never arrives if the handshake failed.
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                 await self.client.close()
         except Exception as error:
             log.debug("nats close failed", error=repr(error))
         if transport is not None:
-            # The client leaves the socket of a connection refused half way to the garbage collector.
+            # The client does not close the socket of a half-open connection.
             transport.close()  # type: ignore[no-untyped-call]
         self._lose()
 
     def on_lost(self, listener: Callable[[Exception], None]) -> None:
-        """Call back with Unavailable when the connection is lost; at once if it is."""
+        """Call back with Unavailable when the connection is lost; at once if it already is."""
         self._listeners.append(listener)
         if self.closed.is_set():
             listener(Unavailable("connection lost"))
@@ -190,7 +188,7 @@ class Connection:
             raise Unavailable(f"subscribing failed: {error!r}") from error
 
     async def unsubscribe(self, subscription: Subscription) -> None:
-        """Stop a subscription; messages already here are not delivered any more. Never raises."""
+        """Stop a subscription; buffered messages are not delivered any more. Never raises."""
         if self.closed.is_set():
             return
         try:
@@ -199,7 +197,7 @@ class Connection:
             log.debug("nats unsubscribe failed", error=repr(error))
 
     def inbox(self) -> str:
-        """A subject of our own that nobody can guess."""
+        """A new subject of this connection that others cannot guess."""
         return self.client.new_inbox()
 
     async def api(self, subject: str, body: Object | None = None) -> Object:
@@ -254,7 +252,7 @@ async def keep_connected(access: Access, name: str, work: Callable[[Connection],
 
 
 def _check_cancelled() -> None:
-    """Python 3.11's `wait_for`, which the client waits with, drops a cancellation that meets the answer."""
+    """Python 3.11's `wait_for`, which the client uses, drops a cancellation that coincides with the answer."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError

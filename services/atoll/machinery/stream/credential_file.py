@@ -1,8 +1,8 @@
-"""A credential of a NATS server as it lies in a file: what a process of a site is given by flag.
+"""The file with a NATS credential that a process is given by flag.
 
-Whoever makes a site writes one a process; `standalone` and the front proxy read theirs. JSON of `user`, `password`,
-`inbox_prefix` (what the server lets this user subscribe to) and `ca_file`, relative to the file. Invariant: such a file
-is 0600 from the moment it exists.
+The tool that sets up a site writes one for each process; `standalone` and the front proxy read theirs. JSON of `user`,
+`password`, `inbox_prefix` (what the server lets this user subscribe to) and `ca_file`, relative to the file. Invariant:
+such a file is 0600 from the moment it exists.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from atoll.machinery.stream.connection import Access
 
 
 class InvalidCredentialFile(Exception):
-    """A file that holds no NATS credential; names the file, quotes nothing of it."""
+    """A file that holds no NATS credential. The text names the file and quotes nothing of it."""
 
 
 class NatsCredential(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One user. Without `ca_file` a server that speaks TLS is judged by the system's authorities."""
+    """One user. Without `ca_file`, a TLS server is verified by the system's authorities."""
 
     user: str
     password: str
@@ -34,7 +34,7 @@ def write_credential(path: Path, credential: NatsCredential) -> None:
 
 
 def read_access(url: str, file: str) -> Access:
-    """Access to the server at `url`, as the user of a file; without one as the URL says.
+    """Return the access to the server at `url` as the user of a file; without a file, as the URL says.
 
     Raises CredentialFileRefused, OSError.
     """

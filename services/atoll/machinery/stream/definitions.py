@@ -1,7 +1,7 @@
 """The two streams of a shard as JetStream configuration, read from `schemas/streams/`.
 
-The publisher creates the streams from these and brings a stream that differs back into shape. Invariant: what
-the files say is what runs; only the two bounds of the changes stream are the operator's to change.
+The publisher creates the streams from these and repairs a stream that differs. Invariant: the running configuration is
+that of the files; an operator can change only the retention limits of the changes stream.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_PAYLOAD_BYTES = 8 << 20
 
 
 class RetentionLimits(msgspec.Struct, frozen=True):
-    """What an operator may change about the changes stream. None keeps what the definition says."""
+    """Limits of the changes stream that an operator may set. None keeps that of the definition."""
 
     max_age_s: float | None = None
     max_bytes: int | None = None
@@ -42,8 +42,8 @@ def definition(kind: str, shard: str, bounds: RetentionLimits = AS_DEFINED) -> O
 
 
 def differences(wanted: Object, actual: Object) -> dict[str, tuple[object, object]]:
-    """What a stream's configuration has otherwise than the definition: name → (actual, wanted)."""
-    # The server leaves members at their zero value out of its answers.
+    """The members of a stream's configuration that differ from the definition: name → (actual, wanted)."""
+    # The server omits members with a zero value from its answers.
     return {
         name: (actual.get(name), value)
         for name, value in wanted.items()

@@ -1,10 +1,9 @@
-"""Events: one change of one object, or a word to the consumers, as headers and payload of a NATS message.
+"""Events: one change of one object, or a control event, as headers and payload of a NATS message.
 
-The publisher encodes, every consumer decodes; `schemas/events/` says the same as JSON Schema and AsyncAPI,
-and golden bytes hold it. CloudEvents attributes travel as `ce-` headers (binary mode), ours as `Atoll-`
-headers, and the payload is the object's JSON exactly as a GET serves it, or the sealed record of a sealed
-type. Invariant: a message says of which object it speaks, and one whose subject says otherwise is not an
-event, so nobody who can only move messages about can make one object's event count for another.
+The publisher encodes, every consumer decodes; `schemas/events/` describes the same as JSON Schema and AsyncAPI, and
+golden bytes fix it. CloudEvents attributes travel as `ce-` headers (binary mode), ours as `Atoll-` headers; the payload
+is the object's JSON exactly as a GET serves it, or the sealed record of a sealed type. Invariant: a message names its
+object, and one whose subject names another is not an event. So replaying one object's message elsewhere has no effect.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ FILLING = "Atoll-Filling"
 
 
 class Operation(enum.IntEnum):
-    """What happened. The first four are the log's own; the others speak about the stream."""
+    """The operation. The first four are the log's own; the others are about the stream."""
 
     ADDED = 1
     MODIFIED = 2
@@ -47,7 +46,7 @@ class Operation(enum.IntEnum):
 
 
 class Phase(enum.StrEnum):
-    """Where in a refill of the state stream a message stands. Empty outside refills."""
+    """The place of a message in a refill of the state stream. Empty outside refills."""
 
     NONE = ""
     BEGIN = "begin"
@@ -56,16 +55,16 @@ class Phase(enum.StrEnum):
 
 
 class Malformed(ValueError):
-    """A message that is no event of a shard: headers missing, wrong, or at odds with its subject."""
+    """A message that is not an event of a shard: headers are missing, wrong, or contradict its subject."""
 
 
 class Event(msgspec.Struct, frozen=True):
     """One event.
 
-    `previous` is the previous revision on the event's own changes subject (0: none; always 0 on state).
-    `hole` is the offset of the 16 digits of resourceVersion in the payload, -1 where it has none. `key` is
-    None for RESYNC and FENCE; the `revision` of a RESYNC is the one behind which the stream goes on. `filling` says
-    which filling of a state stream brought it (0: the first); they rise, also where the stream was made anew.
+    `previous` is the previous revision on the event's own changes subject (0: none; always 0 on state). `hole` is the
+    offset of the 16 digits of resourceVersion in the payload, -1 if it has none. `key` is None for RESYNC and FENCE.
+    The `revision` of a RESYNC is the one after which the stream goes on. `filling` is the number of the state stream's
+    filling that sent it (0: the first); numbers rise, also when the stream is created again.
     """
 
     kind: str
@@ -96,7 +95,7 @@ class Event(msgspec.Struct, frozen=True):
 
     @property
     def intact(self) -> bool:
-        """Whether the payload is what the shard's writer checksummed when it wrote the record."""
+        """Whether the payload has the checksum that the shard's writer computed for the record."""
         return bool(crc32c(checksummed(self.payload, self.hole)) == self.crc)
 
 
@@ -153,10 +152,10 @@ def decode(subject: str, headers: Mapping[str, str] | None, payload: bytes) -> E
 
 
 def decode_delivered(subject: str, headers: Mapping[str, str] | None, payload: bytes) -> Event:
-    """`decode` for a message of a shard's stream. Raises Malformed for what its shard cannot have put there.
+    """`decode` for a message of a shard's stream. Raises Malformed for a message that its shard cannot have sent.
 
-    A stream can be told to republish what it takes in under other subjects, and whoever manages one may tell it so: the
-    server then publishes in the place of that shard. It leaves a header that nobody can take off.
+    A user that manages a stream can make it republish its messages under other subjects, those of another shard
+    included. The server adds a header to such messages that a client cannot remove.
     """
     if headers and _REPUBLISHED in headers:
         raise Malformed(f"republished by another stream: {subject!r}")

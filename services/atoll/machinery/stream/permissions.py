@@ -1,9 +1,8 @@
-"""Who may do what on NATS: subject lists for shards, for processes that only read, and for the operator's subscriber.
+"""Permissions on NATS: subject lists for shards, for processes that only read, and for the operator's subscriber.
 
-The embedded server's configuration is written from these; an operator of an external server copies them.
-Allow-lists only, since deny rules have been talked past before. Invariant: whatever a credential may name is
-spelled out, so it publishes under its own name alone, and of others reads state, with consumers that carry its
-own name, into its own inbox.
+The embedded server's configuration is made of these; an operator of an external server copies them. Allow-lists only,
+since deny rules have been evaded before. Invariant: everything a credential may name is spelled out. It publishes under
+its own name alone; of others it reads state, with consumers that carry its own name, into its own inbox.
 """
 
 from __future__ import annotations
@@ -38,26 +37,26 @@ class Permissions(msgspec.Struct, frozen=True):
 
 
 def shard_user(shard: str) -> str:
-    """The NATS user that a shard is."""
+    """The NATS user of a shard."""
     return f"shard-{shard}"
 
 
 def inbox_prefix(user: str) -> str:
-    """The prefix of a user's inboxes, which nobody else may listen to."""
+    """The prefix of a user's inboxes, to which no other user may subscribe."""
     return f"_INBOX_{user.replace('-', '_', 1)}"
 
 
 def follower_consumer(user: str) -> str:
-    """The name of a user's consumer on every state stream that it reads."""
+    """The name of a user's consumer on each state stream that it reads."""
     return f"follow-{user}"
 
 
 def shard_permissions(shard: str, peers: Sequence[str] = (), *, makes_streams: bool = True) -> Permissions:
     """Publish under the shard's own name, manage exactly its two streams, read the state of others.
 
-    It cannot delete its streams. `peers` names the others where they are known for good (`_following`). Who makes a
-    stream also says what it sources and republishes, so it can read what others publish: where shards do not trust each
-    other, an operator makes the streams (`streams.provide`) and shards do without.
+    It cannot delete its streams. `peers` lists the other shards where they are fixed (`_following`). A user that can
+    create a stream also decides what it sources and republishes, so it can read what others publish: where shards do
+    not trust each other, an operator creates the streams (`stream_admin.provide_streams`).
     """
     publish: list[str] = []
     for kind in KINDS:
@@ -72,7 +71,7 @@ def shard_permissions(shard: str, peers: Sequence[str] = (), *, makes_streams: b
 
 
 def provider_permissions() -> Permissions:
-    """Make the streams of all shards, and nothing else: `streams.provide`."""
+    """Make the streams of all shards, and nothing else: `stream_admin.provide_streams`."""
     publish = tuple(f"$JS.API.{verb}.*" for verb in (*_MAKING_VERBS, "STREAM.INFO"))
     return Permissions(publish, (f"{inbox_prefix(PROVIDER)}.>",))
 
@@ -83,9 +82,9 @@ def reader_permissions(user: str, peers: Sequence[str] = ()) -> Permissions:
 
 
 def source_permissions(shards: Sequence[str], domain: str = "hub") -> Permissions:
-    """What a leaf node may do at the hub whose JetStream domain is `domain`: source the state of these shards.
+    """Permissions of a leaf node at the hub with JetStream domain `domain`: source the state of these shards.
 
-    Its streams have the server make consumers there, which deliver to subjects that the leaf makes up.
+    The server creates consumers there for the leaf's streams, which deliver to subjects that the leaf chooses.
     """
     publish = [f"$JS.FC.{domain}.>"]
     for stream in (stream_name(STATE, shard) for shard in shards):
@@ -109,11 +108,11 @@ def operator_permissions(shard: str) -> Permissions:
 
 
 def _following(user: str, peers: Sequence[str]) -> tuple[str, ...]:
-    """Look at state streams and read them through one's own consumer.
+    """Inspect state streams and read them through a consumer of the user's own name.
 
-    A stream's name is one token, so "every state stream" cannot be said of streams. It can be said of what a consumer
-    selects: the subject that creates one ends in its only filter, and the server holds it to that. Without `peers`
-    the looks of other streams (`STREAM.INFO`: counts and subjects, no message) come with it.
+    A stream's name is one token, so "every state stream" cannot be granted by stream. It can be granted by a consumer's
+    filter: the subject that creates a consumer ends in its only filter, and the server enforces that. Without `peers`,
+    `STREAM.INFO` of other streams (counts and subjects, no message) is granted with it.
     """
     name = follower_consumer(user)
     streams = [stream_name(STATE, peer) for peer in peers] or ["*"]

@@ -1,9 +1,9 @@
-"""Subjects of the two streams, there and back.
+"""Subjects of the two streams, encoded and parsed.
 
-The publisher names each event's subject here, consumers build their filters and parse what they receive, and
-the server's permissions are cut along the same tokens. Invariant: any string becomes exactly one token that
-holds no `.`, `*`, `>`, white space or control character, and the way back gives the same string; a token that
-is not in the one form `escape` writes is refused, so two spellings never mean one thing.
+The publisher encodes each event's subject, consumers build filters and parse, and the server's permissions use the
+same tokens. Invariant: any string becomes exactly one token without `.`, `*`, `>`, white space or control characters,
+and parsing returns the same string. A token in another form than `escape` writes is refused, so two spellings never
+mean one thing.
 """
 
 from __future__ import annotations
@@ -47,13 +47,12 @@ def _escape_one(match: re.Match[str]) -> str:
 
 
 def escape(text: str) -> str:
-    """One subject token for any text. Dots become `_`, other unsafe bytes `=` and two hex digits, nothing
-    `=`."""
+    """Return one subject token for any text. Dots become `_`, other unsafe bytes `=XX`, the empty text `=`."""
     return _UNSAFE.sub(_escape_one, text) if text else _EMPTY
 
 
 def unescape(token: str) -> str:
-    """The text of a token. Raises ValueError for one that `escape` would not have written."""
+    """Return the text of a token. Raises ValueError for one that `escape` does not write."""
     if token == _EMPTY:
         return ""
     if not _TOKEN.match(token):
@@ -66,8 +65,7 @@ def unescape(token: str) -> str:
 
 
 def escape_group(group: str) -> str:
-    """The core group is written `core`; a group of that very name is escaped, so that both have a way
-    back."""
+    """Return the token of an API group. The core group is `core`; a group of that very name is escaped."""
     if group == _CORE_GROUP:
         return f"={ord(group[0]):02X}{group[1:]}"
     return escape(group) if group else _CORE_GROUP
@@ -82,7 +80,7 @@ def unescape_group(token: str) -> str:
 
 
 def check_shard(shard: str) -> str:
-    """Give the shard's name back. Raises ValueError unless it is one DNS label, which needs no escaping."""
+    """Return the shard's name. Raises ValueError unless it is one DNS label, which needs no escaping."""
     if not _SHARD.match(shard):
         raise ValueError(f"a shard's name must be one DNS label: {shard!r}")
     return shard
@@ -94,7 +92,7 @@ def stream_name(kind: str, shard: str) -> str:
 
 
 def control_subject(kind: str, shard: str) -> str:
-    """Where RESYNC and FENCE go. Every consumer filters on it beside what it wants."""
+    """The subject of RESYNC and FENCE. Every consumer includes it in its filters."""
     return f"{_ROOT}.{kind}.{shard}.{CONTROL}"
 
 
@@ -111,27 +109,25 @@ def state_subject(shard: str, key: ObjectKey) -> str:
 
 
 def name_digest(namespace: str, name: str) -> str:
-    """160 bits of SHA-256 over `namespace/name` in base32: a token of 32 characters whatever the name
-    holds."""
+    """160 bits of SHA-256 over `namespace/name` in base32: a token of 32 characters for any name."""
     digest = hashlib.sha256(f"{namespace}/{name}".encode()).digest()[:20]
     return base64.b32encode(digest).decode().lower()
 
 
 def subject_of(kind: str, shard: str, key: ObjectKey) -> str:
-    """Where an event about this object goes on one of the two streams."""
+    """The subject of an event about this object on one of the two streams."""
     return state_subject(shard, key) if kind == STATE else changes_subject(shard, key.type, key.cluster)
 
 
 def all_subjects(kind: str, shard: str) -> tuple[str, ...]:
-    """The filter of a consumer that wants all of a stream."""
+    """The filter that selects all of a stream."""
     return (f"{_ROOT}.{kind}.{shard}.>",)
 
 
 def filters(
     kind: str, shard: str, *, identity: str = "", type: ResourceType | None = None, cluster: str = ""
 ) -> tuple[str, ...]:
-    """Filters for one identity, one type, one cluster or a mix, and the control subject; all of it if none
-    is set."""
+    """Filters for one identity, one type, one cluster or a mix, with the control subject; all if none is set."""
     if not (identity or type or cluster):
         return all_subjects(kind, shard)
     middle = (
@@ -143,7 +139,7 @@ def filters(
 
 
 def parse(subject: str) -> Subject:
-    """Take a subject apart. Raises ValueError for one that no publisher of ours writes."""
+    """Parse a subject. Raises ValueError for one that no publisher of a shard writes."""
     root, _, rest = subject.partition(".")
     tokens = rest.split(".")
     if root != _ROOT or len(tokens) < 3 or tokens[0] not in KINDS:

@@ -23,7 +23,7 @@ def tip(event: Event | None, *, at: int = 50, end: int | None = None, created: s
 
 
 def after(plan: ResumePlan) -> tuple[int, bool]:
-    return plan.after, plan.anew
+    return plan.after, plan.restart
 
 
 @pytest.mark.parametrize(

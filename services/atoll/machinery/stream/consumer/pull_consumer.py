@@ -1,7 +1,7 @@
-"""Reading a stream through a pull consumer: batches as they come, one request outstanding.
+"""Reads a stream through a pull consumer: batches as they arrive, one request outstanding.
 
-The audit and the consumer library read with this. Invariant: no more is asked for than fits the bounds, so a
-slow reader holds one batch and the server keeps the rest.
+The audit, the state consumer and `atoll.events` read with this. Invariant: a request asks for no more than the
+limits, so a slow reader holds one batch and the server keeps the rest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Message: TypeAlias = "Msg"
 
 _CONSUMER_NOT_FOUND = 10014
-#: How long one request for messages lies with the server.
+#: How long one request for messages waits at the server.
 WAIT_S = 20.0
 _GRACE_S = 5.0
 _NOTHING = ("404", "408")
@@ -32,7 +32,7 @@ _FULL = ("Batch Completed", "Exceeds MaxBytes")
 
 
 def _bounded(status: Mapping[str, str]) -> bool:
-    """Whether a request ended because it was full, and not for want of messages. Raises Unavailable if it failed."""
+    """Whether a request ended because it was full, not for lack of messages. Raises Unavailable if it failed."""
     words = " ".join(status.values())
     if status.get("Status") in _NOTHING:
         return False
@@ -42,8 +42,7 @@ def _bounded(status: Mapping[str, str]) -> bool:
 
 
 def stream_sequence(reply: str) -> int:
-    """The stream's sequence of a delivered message, from its reply subject. Raises ValueError on any
-    other."""
+    """The stream sequence of a delivered message, from its reply subject. Raises ValueError for any other subject."""
     tokens = reply.split(".")
     if tokens[:2] != ["$JS", "ACK"] or len(tokens) not in (9, 12):
         raise ValueError(f"not delivered by a consumer: {reply!r}")
@@ -51,14 +50,14 @@ def stream_sequence(reply: str) -> int:
 
 
 def _left_behind(reply: str) -> int:
-    """How many messages the server had behind a delivered one, from its reply subject."""
+    """The number of messages pending after a delivered one, from its reply subject."""
     tokens: list[str] = reply.split(".")
     place = 8 if len(tokens) == 9 else 10
     return int(tokens[place])
 
 
 class BatchLimits(msgspec.Struct, frozen=True):
-    """How much one request may bring. `size_bytes` must hold the largest message."""
+    """The most that one request may deliver. `size_bytes` must hold the largest message."""
 
     messages: int = 500
     size_bytes: int = 16 << 20
@@ -75,14 +74,13 @@ class PullConsumer:
         self._queue: asyncio.Queue[Msg | Exception] = asyncio.Queue()
         self._subscription: Subscription | None = None
         self._outstanding = 0
-        #: How many messages were left at the server behind the last one that came.
+        #: Messages pending at the server after the last one delivered.
         self.pending = 0
         self._inbox = ""
         self._requests = 0
 
     async def open(self, config: Object) -> Object:
-        """Create the consumer anew (one of this name is replaced); give its info. Raises ApiError,
-        Unavailable."""
+        """Create the consumer, replacing one of the same name; return its info. Raises ApiError, Unavailable."""
         await self._delete()
         self._inbox = self._connection.inbox()
         self._subscription = await self._connection.subscribe(f"{self._inbox}.*", self._queue.put)
@@ -103,7 +101,7 @@ class PullConsumer:
     def _selecting(self, config: Object) -> tuple[str, Object]:
         """The subject that creates the consumer, and its settings.
 
-        A consumer's only filter stands in that subject as well: permissions can then tell what may be read.
+        A single filter is part of that subject too, so that permissions can restrict what is read.
         """
         filters: list[str] = config.get("filter_subjects") or []
         subject = f"CONSUMER.CREATE.{self._stream}.{self._name}"
@@ -120,8 +118,8 @@ class PullConsumer:
             await self._delete()
 
     async def batch(self, wait_s: float = WAIT_S) -> list[Msg]:
-        """At least one message, in stream order; empty if none came within `wait_s` (0: if none is there now; a
-        longer request still under way is waited for first). Raises Unavailable."""
+        """Return at least one message, in stream order; empty if none arrived within `wait_s` (0: if none is there now;
+        an earlier, longer request is waited for first). Raises Unavailable."""
         found: list[Msg] = []
         more = True
         while more and not found:
@@ -129,12 +127,12 @@ class PullConsumer:
                 await self._ask(wait_s)
             more = await self._collect(found)
         if not found:
-            # What the server still counts it cannot read.
+            # The server cannot read the messages that it still counts.
             self.pending = 0
         return found
 
     async def _collect(self, found: list[Msg]) -> bool:
-        """Take what has come, or wait for the first. False once the server said that there is nothing more."""
+        """Take the messages that have arrived, or wait for the first. False once the server reports no more."""
         while self._outstanding > 0 and (not found or not self._queue.empty()):
             message = await self._next()
             if isinstance(message, Exception):

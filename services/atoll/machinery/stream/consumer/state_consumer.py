@@ -1,9 +1,8 @@
-"""A consumer of a shard's state: every replicated object, kept current, swept after each full reread.
+"""Consumes a shard's state stream: every replicated object, kept current, swept after each full reread.
 
-Whoever needs of a shard what it replicates (routes, bindings, permissions) feeds a projection with this. It
-follows the state stream alone. From a mark that still holds it goes on; else, and when the shard refills its
-stream, it reads everything as a new generation and has the application drop what that did not bring. Invariant:
-a mark is kept only with a generation that is complete, so a crash while rereading rereads.
+`replication` feeds its replicas with this. From a mark that still holds, it goes on. Otherwise, and when the shard
+refills its stream, it reads everything as a new generation and has the sink drop the rows that the generation did not
+bring. Invariant: a mark is kept only with a generation that is complete, so a crash during a reread rereads.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-#: Deletions older than the tombstones are forgotten; an hour is left for clocks that differ.
+#: Deletions older than the tombstones are lost; an hour is allowed for differing clocks.
 _MARK_LIVES_S = TOMBSTONE_TTL_S - 3600
 _REFRESH_S = 3600.0
 _REFILL_WAIT_S = 0.1
@@ -43,8 +42,8 @@ class ConsumerOptions(msgspec.Struct, frozen=True):
 
 
 class StateMark(msgspec.Struct, frozen=True):
-    """How far a projection is. The message at `sequence` carried revision `written`; `time_s` is when the mark was
-    known to be current, in seconds since 1970; `filling` is that of the message."""
+    """How far a sink is. The message at `sequence` carried revision `written`; `time_s` is when the mark was last known
+    to be current, in seconds since 1970; `filling` is that of the message."""
 
     created: str
     lineage: str
@@ -55,18 +54,18 @@ class StateMark(msgspec.Struct, frozen=True):
 
 
 class StateSink(Protocol):
-    """A projection. `apply` and `sweep` keep the mark they are given with what they write, in one transaction."""
+    """Where the events go. `apply` and `sweep` store the mark they get with the rows they write, in one transaction."""
 
     def mark(self) -> StateMark | None:
         """The mark last kept; None at first."""
 
     async def begin(self, gap: Gap) -> None:
-        """A new generation begins: forget the mark, and note from now on what `apply` brings. Called again where what
-        was read of it so far is found to be left over from an earlier filling of the stream."""
+        """A new generation begins: forget the mark, and note which rows `apply` brings from now on. Called again if the
+        events so far turn out to be left over from an earlier filling of the stream."""
 
     async def apply(self, events: list[Event], mark: StateMark | None) -> None:
-        """Put what is ADDED, MODIFIED or MOVED, drop what is DELETED, each only if its revision is above that of
-        the row. None for a mark: the generation is not complete, keep none."""
+        """Write ADDED, MODIFIED and MOVED objects, drop DELETED ones, each only if its revision is above the row's.
+        A mark of None: the generation is not complete, store none."""
 
     async def sweep(self, mark: StateMark) -> None:
         """The generation is complete: drop every row that it did not bring, keep the mark."""
@@ -75,9 +74,9 @@ class StateSink(Protocol):
 class StateConsumer:
     """`run` it as a task; cancel the task to stop. The subscription's filters are those of the state stream."""
 
-    def __init__(self, access: Access, subscription: ConsumerOptions, application: StateSink) -> None:
-        self._access, self._subscription, self._application = access, subscription, application
-        self._stream = subjects.stream_name(subjects.STATE, subscription.shard)
+    def __init__(self, access: Access, options: ConsumerOptions, sink: StateSink) -> None:
+        self._access, self._options, self._sink = access, options, sink
+        self._stream = subjects.stream_name(subjects.STATE, options.shard)
         self._created = self._lineage = ""
         self._sequence = self._written = self._filling = 0
         self._refilling = self._complete = False
@@ -88,12 +87,12 @@ class StateConsumer:
 
     @property
     def pending(self) -> int:
-        """Messages that wait at the server, as far as known."""
+        """Messages pending at the server, as far as known."""
         return self._reader.pending if self._reader is not None else 0
 
     @property
     def behind_s(self) -> float:
-        """Since when the projection may not be what the shard last published; 0 while it is."""
+        """For how many seconds the sink may have been out of date; 0 while it is current."""
         return 0.0 if self._is_current else time.monotonic() - self._current_at_s
 
     @property
@@ -101,12 +100,12 @@ class StateConsumer:
         return self._reader is not None and self._complete and not self._reader.pending
 
     async def run(self) -> None:
-        """Consume until cancelled. What the application raises ends it."""
-        await keep_connected(self._access, f"atoll consumer {self._subscription.consumer}", self._consume)
+        """Consume until cancelled. An error of the sink ends it."""
+        await keep_connected(self._access, f"atoll consumer {self._options.consumer}", self._consume)
 
     async def _consume(self, connection: Connection) -> None:
         info = await connection.api(f"STREAM.INFO.{self._stream}")
-        mark = self._application.mark()
+        mark = self._sink.mark()
         gap = self._gap(mark, info)
         while True:
             gap = await self._follow(connection, mark if gap is None else None, gap, info)
@@ -126,13 +125,13 @@ class StateConsumer:
         self._created, self._refilling = info["created"], False
         if gap is not None:
             await self._begin(gap)
-        limits = BatchLimits(self._subscription.batch)
-        reader = PullConsumer(connection, self._stream, self._subscription.consumer, limits)
+        limits = BatchLimits(self._options.batch)
+        reader = PullConsumer(connection, self._stream, self._options.consumer, limits)
         try:
             await reader.open(self._start(mark))
             self._reader = reader
             while True:
-                # The server's count of what is pending includes messages it cannot read: only silence says the end.
+                # The server's count of pending messages includes unreadable ones: only silence shows the end.
                 batch = await reader.batch(self._wait_s())
                 broken = await self._take(batch, mark)
                 if broken is not None:
@@ -151,19 +150,19 @@ class StateConsumer:
         return _REFILL_WAIT_S if self._refilling else 0.0
 
     async def _begin(self, gap: Gap) -> None:
-        log.info("state is read anew", stream=self._stream, reason=gap.value)
+        log.info("state stream reread", stream=self._stream, reason=gap.value)
         self.generations += 1
         self._complete = False
-        await self._application.begin(gap)
+        await self._sink.begin(gap)
 
     def _start(self, mark: StateMark | None) -> Object:
-        config: Object = {"filter_subjects": list(self._subscription.filters)}
+        config: Object = {"filter_subjects": list(self._options.filters)}
         if mark is None:
             self._sequence, self._written, self._filling, self._lineage = 0, 0, 0, ""
             return {**config, "deliver_policy": "all"}
         self._sequence, self._written, self._filling = mark.sequence, mark.written, mark.filling
         self._lineage, self._complete = mark.lineage, True
-        # At the mark's own message, which may be absent (replaced since) but not another one.
+        # At the mark's own message, which may be absent (replaced) but not a different one.
         return {**config, "deliver_policy": "by_start_sequence", "opt_start_seq": max(mark.sequence, 1)}
 
     async def _take(self, batch: list[Msg], mark: StateMark | None) -> Gap | None:
@@ -183,8 +182,8 @@ class StateConsumer:
         return broken
 
     async def _begin_filling(self, event: Event) -> None:
-        """What was read so far is left over from an earlier filling: a purge does not reach a stream that sources this
-        shard's, nor does its end. The generation counts from here."""
+        """The events so far are left over from an earlier filling: neither a purge nor its end reaches a stream that
+        sources this shard's. The generation begins here."""
         if self._sequence:
             await self._begin(Gap.RESYNC)
         self._filling, self._lineage = event.filling, ""
@@ -193,10 +192,10 @@ class StateConsumer:
         try:
             event = decode_delivered(message.subject, message.headers, message.data)
         except Malformed as error:
-            log.warning("message ignored", subject=message.subject, error=str(error))
+            log.warning("malformed message ignored", subject=message.subject, error=str(error))
             return None
         if not event.intact:
-            # Reading it again would bring the same bytes; the shard's own checks have to mend the record.
+            # Reading it again would deliver the same bytes; the shard's audit has to repair the record.
             log.error("event fails its checksum", subject=message.subject, revision=event.revision)
         return event
 
@@ -217,11 +216,11 @@ class StateConsumer:
     async def _keep(self, events: list[Event]) -> None:
         stale = self._complete and time.time() - self._kept_at_s > _REFRESH_S
         if events or stale:
-            await self._application.apply(events, self._mark() if self._complete else None)
+            await self._sink.apply(events, self._mark() if self._complete else None)
 
     async def _sweep(self) -> None:
         self._complete = True
-        await self._application.sweep(self._mark())
+        await self._sink.sweep(self._mark())
 
     def _mark(self) -> StateMark:
         self._kept_at_s = time.time()

@@ -1,10 +1,10 @@
-"""The audit of both streams: are the messages that the server says it has still readable?
+"""The audit of both streams: can every message that the server counts still be read?
 
-A flipped bit in a file of JetStream makes a message vanish from every delivery while the counts stay what
-they were, without a word in any log; worse, nats-server 2.15 hangs when it must drop such a message to make room. So
-the publisher reads its own streams through, headers only, at the start of each connection and every so often, and
-writes a damaged one again. What publishing waits for is read fast, all else at a pace that leaves the core to
-requests. Invariant: damage that a later RESYNC already covers is not reported again.
+A flipped bit in a file of JetStream makes a message vanish from every delivery while all counts stay the same and
+nothing is logged. Worse, nats-server 2.15 hangs when it must drop such a message to make room. So the publisher reads
+its own streams, headers only, at the start of each connection and at an interval, and rewrites a damaged one. The
+audit that publishing waits for is fast; the others leave the CPU to requests. Invariant: damage that a later RESYNC
+covers is not reported again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TOMBSTONE_TYPE = "atoll.object.deleted.v1"
 
 
 class ReadSurvey(msgspec.Struct):
-    """What one reading found. `gaps` are ranges of sequences, the end not included, that nobody delivered."""
+    """The result of one reading. `gaps` are ranges of sequences, end excluded, that were not delivered."""
 
     expected: int
     readable: int = 0
@@ -43,42 +43,42 @@ class ReadSurvey(msgspec.Struct):
         self.expected = sequence + 1
         self.readable += 1
         if subject.endswith(f".{subjects.CONTROL}"):
-            # Whoever passes a gap meets this RESYNC behind it and rereads anyway.
+            # A consumer that passes a gap meets this RESYNC after it and rereads anyway.
             self.gaps.clear()
         elif event_type != _TOMBSTONE_TYPE:
             self.live += 1
 
     def finish(self, until: int) -> None:
-        """The reading ended although the stream goes up to here."""
+        """The reading has ended; the stream goes up to `until`."""
         if self.expected <= until:
             self.gaps.append((self.expected, until + 1))
 
     def missing(self, first: int) -> int:
-        """How many messages were not delivered, of those from sequence `first` on."""
+        """The number of messages not delivered, from sequence `first` on."""
         return sum(max(0, end - max(begin, first)) for begin, end in self.gaps)
 
 
 class StreamAudit:
-    """Reads both streams of a shard through. `run` it beside the lanes on the same connection.
+    """Reads both streams of a shard through. `run` it beside the writers on the same connection.
 
     `pace` is in messages a second: while nothing waits, and for `first`.
     """
 
     def __init__(
         self,
-        lanes: tuple[StreamWriter, StreamWriter],
+        writers: tuple[StreamWriter, StreamWriter],
         source_log: LogSource,
         policy: StreamPolicy,
         pace: tuple[int, int],
     ) -> None:
-        self._changes, self._state = lanes
+        self._changes, self._state = writers
         self._log, self._policy = source_log, policy
         self._pace, self._first_pace = pace
         self._rate = self._pace
 
     async def first(self, connection: Connection, suspicious: bool) -> None:
-        """Before anything is written: the state stream, since overwriting a damaged message hangs the server, and
-        the changes stream if the server has hung. Raises ApiError, Unavailable."""
+        """Audit before anything is written: the state stream, since overwriting a damaged message hangs the server,
+        and the changes stream if the server has hung. Raises ApiError, Unavailable."""
         self._rate = self._first_pace
         try:
             await self.state(connection)
@@ -96,7 +96,7 @@ class StreamAudit:
             await self.changes(connection)
 
     async def changes(self, connection: Connection) -> bool:
-        """Whether the changes stream is whole. If not, its consumers were told to reread."""
+        """Whether the changes stream is whole. If not, it is rebuilt, and its consumers reread."""
         before = await stream_admin.stream_info(connection, self._changes.stream)
         if before is None or not before["state"]["messages"]:
             return True
@@ -104,12 +104,11 @@ class StreamAudit:
         after = await stream_admin.stream_info(connection, self._changes.stream)
         if after is None or after["created"] != before["created"]:
             return True
-        # What aged out meanwhile is missing at the front and no damage.
+        # Messages that aged out during the audit are missing at the front; that is no damage.
         return self._judge(self._changes, found.missing(after["state"]["first_seq"]))
 
     async def state(self, connection: Connection) -> bool:
-        """Whether the state stream is whole and holds what the store says. True while it moves: the next audit
-        sees."""
+        """Whether the state stream is whole and agrees with the store. True while it changes."""
         before = await stream_admin.stream_info(connection, self._state.stream)
         if before is None:
             return True
@@ -124,17 +123,17 @@ class StreamAudit:
             missing = max(missing, abs(expected - found.live))
         return self._judge(self._state, missing)
 
-    def _judge(self, lane: StreamWriter, missing: int) -> bool:
+    def _judge(self, writer: StreamWriter, missing: int) -> bool:
         if missing <= 0:
             return True
-        lane.stats.damaged_messages += missing
-        log.error("stream is damaged", stream=lane.stream, messages=missing)
-        lane.rebuild("the audit found damage")
+        writer.stats.damaged_messages += missing
+        log.error("stream damaged", stream=writer.stream, messages=missing)
+        writer.rebuild("the audit found damage")
         return False
 
-    async def _read(self, connection: Connection, lane: StreamWriter, state: Object) -> ReadSurvey:
+    async def _read(self, connection: Connection, writer: StreamWriter, state: Object) -> ReadSurvey:
         until = state["last_seq"]
-        reader = PullConsumer(connection, lane.stream, f"atoll-audit-{lane.kind}")
+        reader = PullConsumer(connection, writer.stream, f"atoll-audit-{writer.kind}")
         found = ReadSurvey(state["first_seq"])
         await reader.open({"deliver_policy": "all", "headers_only": True})
         try:

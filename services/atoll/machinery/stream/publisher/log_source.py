@@ -1,8 +1,8 @@
 """What the publisher needs of a shard's log, as protocols.
 
-The shard hands its store in through an adapter; tests hand in a log of their own. Siblings may not import
-each other, so these say in the stream's words what the store promises in its contract. Invariant: values
-are bytes as stored, so a sealed record passes through the stream without ever being opened here.
+The shard passes its store through an adapter; tests pass a log of their own. Siblings may not import each other, so
+these repeat what the store promises in its contract. Invariant: values are bytes as stored, so a sealed record passes
+through the stream without being opened.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 
 
 class LogIdentity(Protocol):
-    """Who a store is. `lineage` changes only when acknowledged history was lost, `epoch` at every open."""
+    """The identity of a store. `lineage` changes only when acknowledged history was lost, `epoch` at every open."""
 
     @property
     def shard(self) -> str: ...
@@ -74,7 +74,7 @@ class LogSource(Protocol):
         """The record that a log entry replaced, as stored; None for a create or a compacted entry."""
 
     async def committed(self, revision: int) -> int:
-        """Wait until the last committed revision is above `revision`; give it."""
+        """Wait until the last committed revision is above `revision`; return it."""
 
     def types(self) -> Sequence[ResourceType]:
         """Every type that objects stand under."""
@@ -89,11 +89,11 @@ class LogSource(Protocol):
         """Set a mark. May become durable later than the call, and be lost in a crash; never torn."""
 
     def set_published(self, revision: int) -> None:
-        """Tell compaction how far both streams are. Lazily durable, like a mark."""
+        """Report to compaction how far both streams are. Lazily durable, like a mark."""
 
 
 class StreamPolicy(Protocol):
-    """Which changes go where. Decided by configuration and by the kinds, never by the stream."""
+    """Which changes go to which stream. Configuration and kinds decide that, not the stream."""
 
     def published(self, type: ResourceType) -> bool:
         """Whether changes of this type go to the changes stream (Leases and Events do not, by default)."""

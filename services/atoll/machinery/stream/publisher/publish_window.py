@@ -1,11 +1,10 @@
-"""Pipelined publishing into one stream: many messages in flight, each fenced by the sequence it expects.
+"""Windowed publishing into one stream: many messages in flight, each fenced by the sequence it expects.
 
-A lane sends and skips in revision order; acknowledgements come back on one inbox in the same order. A request
-a message would cost a round trip each, the client's own asynchronous publish costs a future each; this costs
-a row in a deque. Invariant: what is acknowledged is a prefix of what was sent, and the first answer that does
-not fit stops everything behind it, since the server refused that too. The expected sequence alone would not
-do that: where somebody else wrote one message, our first is refused and our second fits. So each message names
-the id of the one before it as well.
+A stream writer sends and skips in revision order; acknowledgements return on one inbox in the same order. One request
+for each message would cost a round trip, and the client's own asynchronous publish a future; this costs a row in a
+deque. Invariant: the acknowledged messages are a prefix of those sent, and the first answer that does not fit stops
+everything after it, since the server refused that too. The expected sequence alone does not ensure that: if another
+writer adds one message, our first is refused and our second fits. So each message also names the id of the one before.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _EXPECTED_ID = "Nats-Expected-Last-Msg-Id"
 
 
 class OutOfSequence(Exception):
-    """The stream's end is not where this publisher thought: look at it again before going on."""
+    """The stream's end differs from the expected one: read it again before going on."""
 
 
 class WindowLimits(msgspec.Struct, frozen=True):
@@ -44,7 +43,7 @@ class WindowLimits(msgspec.Struct, frozen=True):
 
 
 class OutgoingMessage(msgspec.Struct, frozen=True):
-    """A message to send. `written` is the revision it carries; `id` names it in the stream, unlike any other."""
+    """A message to send. `written` is the revision it carries; `id` is unique in the stream."""
 
     subject: str
     payload: bytes
@@ -77,7 +76,7 @@ _decoder = msgspec.json.Decoder(_PubAck)
 
 
 class PublishWindow:
-    """Sends on one connection. Create, `open`, then `send` and `skip`; `failure` completes when it broke."""
+    """Sends on one connection. Create, `open`, then `send` and `skip`; `failure` completes when it breaks."""
 
     def __init__(self, connection: Connection, limits: WindowLimits, start: AckPosition) -> None:
         self._connection = connection
@@ -86,8 +85,8 @@ class PublishWindow:
         self.acks = 0
         self._next = start.sequence
         self._last_id = ""
-        self._flying: deque[_InFlight] = deque()
-        self._flying_bytes = 0
+        self._in_flight: deque[_InFlight] = deque()
+        self._in_flight_bytes = 0
         self._room = asyncio.Event()
         self._subscription: Subscription | None = None
         self._inbox = ""
@@ -101,7 +100,7 @@ class PublishWindow:
         self._subscription = await self._connection.subscribe(self._inbox, self._on_answer)
 
     async def close(self) -> None:
-        """Stop listening. What is in flight may or may not arrive; the next resume finds out."""
+        """Stop listening. Messages in flight may or may not arrive; the next resume finds out."""
         self.fail(Unavailable("closed"))
         self.failure.exception()
         self._connection.forget(self.fail)
@@ -110,11 +109,11 @@ class PublishWindow:
 
     @property
     def in_flight(self) -> int:
-        return len(self._flying)
+        return len(self._in_flight)
 
     async def send(self, message: OutgoingMessage, revision: int) -> None:
-        """Send the next message, waiting for room; its acknowledgement means that entries up to `revision`
-        are done. Raises what broke the pipeline."""
+        """Send the next message, waiting for room; its acknowledgement means that entries up to `revision` are done.
+        Raises what broke the window."""
         size = len(message.payload) + _HEADERS_SIZE
         while self._is_full(size):
             await self._wait_for_progress()
@@ -125,33 +124,33 @@ class PublishWindow:
             message.headers[_EXPECTED_ID] = self._last_id
         self._next += 1
         self._last_id = message.id
-        if not self._flying:
+        if not self._in_flight:
             self._progress = time.monotonic()
-        self._flying.append(_InFlight(revision, message.written, self._next, size))
-        self._flying_bytes += size
+        self._in_flight.append(_InFlight(revision, message.written, self._next, size))
+        self._in_flight_bytes += size
         await self._connection.publish(message.subject, message.payload, self._inbox, message.headers)
 
     def skip(self, revision: int) -> None:
-        """An entry that needs no message is done as soon as those before it are."""
-        if self._flying:
-            self._flying[-1].revision = revision
+        """Mark an entry that needs no message: it is done as soon as those before it are."""
+        if self._in_flight:
+            self._in_flight[-1].revision = revision
         else:
             self.acked = AckPosition(revision, self.acked.sequence, self.acked.written)
 
     async def drain(self) -> None:
-        """Wait until everything sent is acknowledged. Raises what broke the pipeline."""
-        while self._flying:
+        """Wait until everything sent is acknowledged. Raises what broke the window."""
+        while self._in_flight:
             await self._wait_for_progress()
         self.check()
 
     def _is_full(self, size: int) -> bool:
-        if not self._flying:
+        if not self._in_flight:
             return False
-        return len(self._flying) >= self._limits.messages or self._flying_bytes + size > self._limits.size_bytes
+        return len(self._in_flight) >= self._limits.messages or self._in_flight_bytes + size > self._limits.size_bytes
 
     def check(self) -> None:
-        """Raises what broke the pipeline, also if an acknowledgement is overdue."""
-        if self._flying and time.monotonic() - self._progress > self._limits.stall_s:
+        """Raises what broke the window, also if an acknowledgement is overdue."""
+        if self._in_flight and time.monotonic() - self._progress > self._limits.stall_s:
             self.fail(Unresponsive("no acknowledgement in time"))
         if self.failure.done():
             self.failure.result()
@@ -167,37 +166,37 @@ class PublishWindow:
         self.check()
 
     def fail(self, error: Exception) -> None:
-        """Break it: whoever waits on it or uses it next gets this error."""
+        """Break it: the next call, and every waiting one, raises this error."""
         if not self.failure.done():
             self.failure.set_exception(error)
         self._room.set()
 
     async def _on_answer(self, message: Msg) -> None:
-        if self.failure.done() or not self._flying:
+        if self.failure.done() or not self._in_flight:
             return
-        error = self._judge(message)
+        error = self._check_answer(message)
         if error is not None:
             self.fail(error)
             return
-        sent = self._flying.popleft()
-        self._flying_bytes -= sent.size
+        sent = self._in_flight.popleft()
+        self._in_flight_bytes -= sent.size
         self.acked = AckPosition(sent.revision, sent.sequence, sent.written)
         self.acks += 1
         self._progress = time.monotonic()
         self._room.set()
 
-    def _judge(self, message: Msg) -> Exception | None:
-        """None for the acknowledgement that the head of the window waits for."""
+    def _check_answer(self, message: Msg) -> Exception | None:
+        """None for the acknowledgement of the first message in flight, else the error."""
         if not message.data:
-            return Unavailable("nobody keeps the stream")
+            return Unavailable("no stream listens")
         try:
             answer = _decoder.decode(message.data)
         except msgspec.DecodeError as error:
             return Unavailable(f"not an acknowledgement: {error}")
         if answer.error is None:
             # A duplicate is acknowledged with the sequence of its first copy, so it does not fit either.
-            fits = answer.seq == self._flying[0].sequence
-            return None if fits else OutOfSequence(f"got {answer.seq}, expected {self._flying[0].sequence}")
+            fits = answer.seq == self._in_flight[0].sequence
+            return None if fits else OutOfSequence(f"got {answer.seq}, expected {self._in_flight[0].sequence}")
         code = answer.error.get("err_code", 0)
         if code in (_WRONG_LAST_SEQUENCE, _WRONG_LAST_ID):
             return OutOfSequence(str(answer.error.get("description", "")))

@@ -1,8 +1,8 @@
-"""The publisher of a shard: connects to NATS, runs both lanes, keeps at it for as long as the shard lives.
+"""The publisher of a shard: connects to NATS and runs both stream writers for as long as the shard lives.
 
-The shard starts it beside its store; nothing waits for it, so NATS down is lag that `lag` measures and never
-an error to a writer. Entries go to `lanes`, what went wrong to the log and to `stats`. Invariant: one
-publisher a shard in a process, and one that a higher epoch has deposed publishes nothing more.
+The shard starts it beside its store. Nothing waits for it: without NATS, `lag` grows and no write fails. Entries go to
+the writers, failures to the log and to `stats`. Invariant: one publisher a shard in a process, and one that a higher
+epoch has deposed publishes nothing more.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.stream.connection import Access, ApiError, Connection, TooOld, Unavailable, Unresponsive
 from atoll.machinery.stream.definitions import RetentionLimits
 from atoll.machinery.stream.publisher.audit import StreamAudit
-from atoll.machinery.stream.publisher.changes import ChangesWriter, StateWriter
+from atoll.machinery.stream.publisher.changes import ChangesWriter
 from atoll.machinery.stream.publisher.log_source import LogSource, SourceEntry, StreamPolicy
 from atoll.machinery.stream.publisher.publish_window import WindowLimits
 from atoll.machinery.stream.publisher.resume import Deposed
+from atoll.machinery.stream.publisher.state import StateWriter
 from atoll.machinery.stream.publisher.stream_writer import LogFeed, StreamWriter, WriterStats
 
 log = structlog.get_logger()
@@ -31,14 +32,14 @@ _SILENCES = 2
 
 
 class PublisherOptions(msgspec.Struct, frozen=True):
-    """Bounds and paces. `audit_interval_s` 0 audits at the start of each connection only. `restart_server` is
-    called when the server has hung; without it an operator must do that."""
+    """Bounds and paces. `audit_interval_s` 0 audits at the start of each connection only. `restart_server` is called
+    when the server hangs; without it an operator must restart it."""
 
     limits: WindowLimits = WindowLimits()
     bounds: RetentionLimits = RetentionLimits()
     backoff: Backoff = Backoff(0.05, 5.0)
     audit_interval_s: float = 600.0
-    #: Messages a second, at some 30 us of CPU each: beside other work, and while publishing waits.
+    #: Messages a second, at about 30 us of CPU each: beside other work, and while publishing waits.
     audit_pace: tuple[int, int] = (1_000, 20_000)
     restart_server: Callable[[], Awaitable[None]] | None = None
 
@@ -72,25 +73,24 @@ class Publisher:
         feed = LogFeed(source_log, policy, options.limits, options.bounds)
         self.changes = ChangesWriter(feed)
         self.state = StateWriter(feed)
-        self.lanes: tuple[StreamWriter, StreamWriter] = (self.changes, self.state)
-        for lane in self.lanes:
-            lane.on_saved = self._tell_compaction
+        self.writers: tuple[StreamWriter, StreamWriter] = (self.changes, self.state)
+        for writer in self.writers:
+            writer.on_saved = self._report_published
         self._audit = StreamAudit((self.changes, self.state), source_log, policy, options.audit_pace)
         self._connected = False
         self._silences = self._progress = 0
 
     @property
     def stats(self) -> dict[str, WriterStats]:
-        return {lane.kind: lane.stats for lane in self.lanes}
+        return {writer.kind: writer.stats for writer in self.writers}
 
     @property
     def published(self) -> int:
-        """The revision up to which both streams have everything. Compaction does not pass it unless it
-        must."""
-        return min(lane.revision for lane in self.lanes)
+        """The revision up to which both streams are complete. Compaction passes it only if the disk is full."""
+        return min(writer.revision for writer in self.writers)
 
     def lag(self) -> PublishLag:
-        """Cheap enough for a scrape; reads one entry and counts keys."""
+        """The lag now. Cheap enough for a scrape: reads one entry and counts keys."""
         done = self.published
         waiting: Sequence[SourceEntry] = ()
         if done < self._log.last() and done >= self._log.floor():
@@ -122,7 +122,7 @@ class Publisher:
                 log.warning("stream not reachable", error=str(error), failures=failures)
                 await self._note_silence(isinstance(error, Unresponsive))
             except Exception as error:
-                # A record that cannot be read must not end publishing for good: it may be repaired meanwhile.
+                # An unreadable record must not end publishing: it may be repaired.
                 failures += 1
                 log.exception("publishing failed", error=repr(error), failures=failures)
             finally:
@@ -130,7 +130,7 @@ class Publisher:
             await asyncio.sleep(self._options.backoff.delay_s(failures))
 
     async def _note_silence(self, silent: bool) -> None:
-        """A server that hung twice in a row is not going to come back by itself."""
+        """Restart a server that hung twice in a row: it does not recover by itself."""
         stuck = self.published == self._progress
         self._progress = self.published
         self._silences = (self._silences + 1 if stuck else 1) if silent else 0
@@ -154,7 +154,7 @@ class Publisher:
 
     async def _until_one_ends(self, connection: Connection) -> None:
         await self._audit.first(connection, suspicious=self._silences > 0)
-        works = [asyncio.ensure_future(lane.run(connection)) for lane in self.lanes]
+        works = [asyncio.ensure_future(writer.run(connection)) for writer in self.writers]
         works.append(asyncio.ensure_future(self._audit.run(connection, self._options.audit_interval_s)))
         try:
             done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_EXCEPTION)
@@ -165,5 +165,5 @@ class Publisher:
         errors = [error for work in done if (error := work.exception()) is not None]
         raise next((error for error in errors if isinstance(error, Deposed)), errors[0])
 
-    def _tell_compaction(self) -> None:
+    def _report_published(self) -> None:
         self._log.set_published(self.published)

@@ -1,9 +1,8 @@
-"""Where a publisher goes on: a pure decision from its cursor, the tip of the stream and the log's floor.
+"""Where a stream writer goes on: a pure decision from its cursor, the tip of the stream and the log's floor.
 
-A lane asks at its start and whenever the server refused its expected sequence. The stream itself is the
-truth about what was published; the cursor only covers what the stream cannot say (entries that need no
-message, messages that aged out). Invariant: after the answer is followed, each log entry is in the stream or
-behind a RESYNC.
+A writer asks at its start and whenever the server refused its expected sequence. The stream itself says what was
+published; the cursor only covers what the stream cannot say (entries that need no message, messages that aged out).
+Invariant: after the plan is followed, each log entry is in the stream or behind a RESYNC.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from atoll.machinery.stream.publisher.log_source import LogIdentity
 
 
 class StreamCursor(msgspec.Struct, frozen=True):
-    """How far a lane is, as its mark keeps it. All entries up to `revision` were handled; the message at
-    `sequence` carries revision `written`; `created` is when that stream was created, `lineage` the log's, `filling` the
-    stream's (0: the first)."""
+    """A writer's stored progress. All entries up to `revision` were handled; the message at `sequence` carries revision
+    `written`; `created` is the creation time of the stream, `lineage` the log's, `filling` the stream's (0: the
+    first)."""
 
     revision: int
     sequence: int
@@ -34,15 +33,15 @@ class StreamTip(msgspec.Struct, frozen=True):
     last_sequence: int
     event: Event | None = None
     sequence: int = 0
-    foreign: bool = False  # nothing but messages of strangers stands at the end
+    foreign: bool = False  # the end holds only messages that are not ours
 
 
 class ResumePlan(msgspec.Struct, frozen=True):
-    """Go on behind revision `after`; `anew` means with a RESYNC first (changes) or by a refill (state), `purge`
-    that what the stream holds is to be dropped before."""
+    """Go on after revision `after`; `restart`: with a RESYNC first (changes) or by a refill (state); `purge`: drop the
+    stream's messages before that."""
 
     after: int
-    anew: bool = False
+    restart: bool = False
     reason: str = ""
     purge: bool = False
 
@@ -61,7 +60,7 @@ def resume_plan(cursor: StreamCursor | None, tip: StreamTip, source: LogIdentity
     if last is not None and last.epoch > source.epoch:
         raise Deposed(source.epoch, last.epoch)
     plan = _decide(cursor, tip, source, floor)
-    if plan.after < floor and not plan.anew:
+    if plan.after < floor and not plan.restart:
         return ResumePlan(floor, True, "compaction passed the stream")
     return plan
 
@@ -73,11 +72,11 @@ def _decide(cursor: StreamCursor | None, tip: StreamTip, source: LogIdentity, fl
     if cursor is not None and cursor.lineage != source.lineage:
         return ResumePlan(floor, True, "the log has a new lineage")
     if cursor is not None and cursor.created != tip.created:
-        return ResumePlan(floor, True, "the stream was created anew")
+        return ResumePlan(floor, True, "the stream was created again")
     if last is not None and last.phase in (Phase.BEGIN, Phase.REFILL):
-        return ResumePlan(floor, True, "a refill was not finished")
+        return ResumePlan(floor, True, "a refill was interrupted")
     if tip.foreign:
-        return ResumePlan(floor, True, "the stream ends in messages of strangers")
+        return ResumePlan(floor, True, "the stream ends in foreign messages")
     if cursor is None:
         return _without_cursor(tip, floor)
     return _with_cursor(cursor, tip, floor)
@@ -96,9 +95,9 @@ def _with_cursor(cursor: StreamCursor, tip: StreamTip, floor: int) -> ResumePlan
     if last is not None and tip.sequence > cursor.sequence:
         return ResumePlan(last.revision, reason="the cursor was behind")
     if last is not None and tip.sequence == cursor.sequence and last.revision != cursor.written:
-        return ResumePlan(last.revision, reason="the stream was written otherwise than the cursor says")
+        return ResumePlan(last.revision, reason="the stream and the cursor disagree")
     if last is None and tip.last_sequence > cursor.sequence:
-        return ResumePlan(floor, True, "what was written behind the cursor is gone")
+        return ResumePlan(floor, True, "messages after the cursor are gone")
     if tip.last_sequence >= cursor.sequence:
         return ResumePlan(cursor.revision, reason="cursor and stream agree")
     if last is not None:

@@ -1,7 +1,7 @@
-"""The streams themselves: created, kept in shape, asked for their end, purged.
+"""The administration of the streams: create, configure, read the end, purge.
 
-Lanes and the audit call this at the start of each session; what it finds goes to `resume`. Invariant: it
-never deletes a stream, so nothing here can lose more than a purge that a refill follows at once.
+Stream writers and the audit call this at the start of each session; the tip goes to `resume`. Invariant: it never
+deletes a stream, so the most it can lose is a purge that a refill follows at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOOK_BACK = 64
 
 
 async def ensure_stream(connection: Connection, wanted: Object) -> Object:
-    """Create the stream, or update it where it differs; give its info. Raises ApiError, Unavailable."""
+    """Create the stream, or update it where it differs; return its info. Raises ApiError, Unavailable."""
     name = wanted["name"]
     info = await stream_info(connection, name)
     if info is None:
@@ -36,12 +36,12 @@ async def ensure_stream(connection: Connection, wanted: Object) -> Object:
     changed = differences(wanted, info["config"])
     if not changed:
         return info
-    log.warning("stream brought back into shape", stream=name, members=sorted(changed))
+    log.warning("stream configuration repaired", stream=name, members=sorted(changed))
     return await connection.api(f"STREAM.UPDATE.{name}", {**info["config"], **wanted})
 
 
 async def provide_streams(connection: Connection, shards: Iterable[str], bounds: RetentionLimits = AS_DEFINED) -> None:
-    """Make the streams of shards that may not make their own, or bring them into shape.
+    """Create or update the streams of shards that have no permission to.
 
     Raises ApiError, Unavailable.
     """
@@ -61,8 +61,8 @@ async def stream_info(connection: Connection, name: str) -> Object | None:
 
 
 async def read_tip(connection: Connection, name: str, info: Object) -> StreamTip:
-    """The end of a stream: its last event of a shard that can be read, looking a little way back past damaged
-    messages and strangers' ones."""
+    """The end of a stream: the last readable event of its shard, up to 64 messages back past damaged and foreign
+    ones."""
     created, last_sequence = info["created"], info["state"]["last_seq"]
     first = max(info["state"]["first_seq"], last_sequence - _LOOK_BACK, 1)
     foreign = False
@@ -78,8 +78,8 @@ async def read_tip(connection: Connection, name: str, info: Object) -> StreamTip
 
 
 async def purge_stream(connection: Connection, name: str) -> None:
-    """Drop every message. Never only those below a sequence: where one of them is damaged, nats-server 2.15
-    then spins for ever with the stream locked, while a whole purge does not read what it drops."""
+    """Drop every message. Never only those below a sequence: if one of them is damaged, nats-server 2.15 then spins
+    forever with the stream locked, while a whole purge does not read the messages."""
     await connection.api(f"STREAM.PURGE.{name}")
 
 

@@ -1,8 +1,8 @@
-"""A lane carries the log into one of the two streams: resume, tail, send, remember how far.
+"""A stream writer carries the log into one of the two streams: resume, tail, send, save its cursor.
 
-The publisher runs one for changes and one for state on each connection. What differs between the two (which
-entries need a message, what starting anew means) stands in `lanes`. Invariant: entries are handled in
-revision order and each once; the cursor never claims an entry whose message is not acknowledged.
+The publisher runs one for changes and one for state on each connection. What differs between the two (which entries
+need a message, what a restart means) is in `changes` and `state`. Invariant: entries are handled in revision order,
+each once; the cursor never covers an entry whose message is not acknowledged.
 """
 
 from __future__ import annotations
@@ -37,43 +37,42 @@ log = structlog.get_logger()
 _SAVE_EVERY_S = 1.0
 _SAVE_EVERY_ACKS = 1000
 _BATCH = 500
-#: A lane wakes no oftener than this while commits keep coming; an isolated one goes out at once.
+#: The shortest time between two wake-ups while commits keep coming; an isolated commit is sent at once.
 _PACE_S = 0.003
 _FRUITLESS = 4
 
 
 class WriterStats(msgspec.Struct):
-    """Counters of one lane since the process started."""
+    """Counters of one stream writer since the process started."""
 
     published: int = 0
     skipped: int = 0
-    anew: int = 0
+    restarts: int = 0
     resumed: int = 0
     damaged_records: int = 0
     damaged_messages: int = 0
 
 
 class LogFeed:
-    """What both lanes work from. They mostly stand at the same place, so the second read is the first's
-    answer."""
+    """The log as both writers read it. They are mostly at the same revision, so the second read is cached."""
 
     def __init__(
         self, source_log: LogSource, policy: StreamPolicy, limits: WindowLimits, bounds: RetentionLimits
     ) -> None:
         self.log, self.policy, self.limits, self.bounds = source_log, policy, limits, bounds
-        self._asked = (-1, -1)
+        self._cached_at = (-1, -1)
         self._answer: Sequence[SourceEntry] = ()
 
     def tail(self, revision: int) -> Sequence[SourceEntry]:
-        """The next entries above a revision, at most a batch. Raises what the log raises."""
-        asked = (revision, self.log.last())
-        if asked != self._asked:
-            self._answer, self._asked = self.log.tail(revision, _BATCH), asked
+        """Return the next entries above a revision, at most a batch. Raises what the log raises."""
+        key = (revision, self.log.last())
+        if key != self._cached_at:
+            self._answer, self._cached_at = self.log.tail(revision, _BATCH), key
         return self._answer
 
 
 class StreamWriter(abc.ABC):
-    """One stream's side of the publisher. Lives as long as the process; `run` once a connection."""
+    """Writes one stream. Lives as long as the process; `run` once a connection."""
 
     kind: str
 
@@ -84,16 +83,16 @@ class StreamWriter(abc.ABC):
         self._definition = definition(self.kind, shard, feed.bounds)
         self.stream = subjects.stream_name(self.kind, shard)
         self.stats = WriterStats()
-        #: Called after each save; the publisher tells compaction the lower of both lanes.
+        #: Called after each save; the publisher reports the lower revision of both writers to compaction.
         self.on_saved: Callable[[], None] = _nothing
         self._cursor = self._load()
-        self._pipeline: PublishWindow | None = None
+        self._window: PublishWindow | None = None
         self._created = ""
-        self._settled = False
-        self._unsettled_after = 0
+        self._consumers_informed = False
+        self._informed_after = 0
         self._rebuild_wanted = ""
         self._rewritten_until = 0
-        #: Which filling of the stream what is sent belongs to; 0 for the first, and on changes.
+        #: The number of the stream's present filling; 0 for the first, and on changes.
         self._filling = 0
         self._saved_at, self._saved_acks, self._woke = 0.0, 0, 0.0
 
@@ -102,15 +101,15 @@ class StreamWriter(abc.ABC):
         """Everything up to here is acknowledged by the stream, or needs no message. 0 before the first."""
         if self._rebuild_wanted:
             return 0
-        if self._pipeline is not None:
-            return self._pipeline.acked.revision if self._settled else self._unsettled_after
+        if self._window is not None:
+            return self._window.acked.revision if self._consumers_informed else self._informed_after
         return self._cursor.revision if self._cursor else 0
 
     def rebuild(self, reason: str) -> None:
         """Write the stream again from the log or the objects, now or as soon as there is a connection."""
         self._rebuild_wanted = reason
-        if self._pipeline is not None:
-            self._pipeline.fail(OutOfSequence(reason))
+        if self._window is not None:
+            self._window.fail(OutOfSequence(reason))
 
     async def run(self, connection: Connection) -> None:
         """Publish until the connection or something else breaks. Raises Deposed, Unavailable, ApiError."""
@@ -119,26 +118,26 @@ class StreamWriter(abc.ABC):
             info = await stream_admin.ensure_stream(connection, self._definition)
             tip = await stream_admin.read_tip(connection, self.stream, info)
             plan = self._plan(tip)
-            pipeline = await self._open(connection, tip, plan)
+            window = await self._open(connection, tip, plan)
             try:
-                await self._follow(plan, pipeline, connection)
+                await self._follow(plan, window, connection)
             except OutOfSequence as error:
-                log.warning("stream to be looked at again", stream=self.stream, reason=str(error))
-                fruitless = 0 if pipeline.acks else fruitless + 1
+                log.warning("stream sequence mismatch", stream=self.stream, reason=str(error))
+                fruitless = 0 if window.acks else fruitless + 1
             finally:
-                await self._close(pipeline)
+                await self._close(window)
             await self._pause(fruitless)
 
     @abc.abstractmethod
-    async def _handle(self, pipeline: PublishWindow, entry: SourceEntry) -> None:
+    async def _handle(self, window: PublishWindow, entry: SourceEntry) -> None:
         """Send what the entry needs in this stream, or skip it."""
 
     @abc.abstractmethod
-    async def _begin_anew(self, pipeline: PublishWindow, connection: Connection, plan: ResumePlan) -> int:
-        """Have consumers reread, by a RESYNC or a refill. Gives the revision to go on behind."""
+    async def _restart(self, window: PublishWindow, connection: Connection, plan: ResumePlan) -> int:
+        """Make consumers reread, by a RESYNC or a refill. Return the revision to go on after."""
 
     def _retained_from(self) -> int:
-        """The revision behind which a rebuilt stream begins: as far back as its messages would have lived."""
+        """The revision after which a rebuilt stream begins: as far back as its messages would have been retained."""
         horizon = 0
         if self._definition["max_age"]:
             horizon = time.time_ns() // 1000 - self._definition["max_age"] // 1000
@@ -152,63 +151,62 @@ class StreamWriter(abc.ABC):
             plan = ResumePlan(self._retained_from(), True, self._rebuild_wanted, purge=True)
         self._rebuild_wanted = ""
         if self._cursor is not None and plan.after < self._cursor.revision:
-            # What was written once is written again: the stream lost it, or older messages were put behind it.
+            # Messages are written a second time: the stream lost them, or older ones were appended.
             self._rewritten_until = max(self._rewritten_until, self._cursor.revision)
         self.stats.resumed += 1
-        facts = {"reason": plan.reason, "anew": plan.anew, "after": plan.after, "sequence": tip.last_sequence}
+        facts = {"reason": plan.reason, "restart": plan.restart, "after": plan.after, "sequence": tip.last_sequence}
         log.info("stream resumed", stream=self.stream, **facts)
         return plan
 
     async def _open(self, connection: Connection, tip: StreamTip, plan: ResumePlan) -> PublishWindow:
         written = tip.event.revision if tip.event is not None else 0
-        pipeline = PublishWindow(connection, self._limits, AckPosition(plan.after, tip.last_sequence, written))
-        await pipeline.open()
-        self._unsettled_after = plan.after
+        window = PublishWindow(connection, self._limits, AckPosition(plan.after, tip.last_sequence, written))
+        await window.open()
+        self._informed_after = plan.after
         self._filling = max(self._cursor.filling if self._cursor else 0, tip.event.filling if tip.event else 0)
-        self._pipeline, self._created, self._saved_acks = pipeline, tip.created, 0
-        return pipeline
+        self._window, self._created, self._saved_acks = window, tip.created, 0
+        return window
 
     async def _pause(self, fruitless: int) -> None:
-        """A server that damage has confused names one last sequence and refuses it: that is a kind of hanging."""
+        """A server with a damaged file may report one last sequence and refuse it: that counts as hanging."""
         if fruitless >= _FRUITLESS:
             raise Unresponsive("the stream refuses every sequence")
         await asyncio.sleep(0.05 * fruitless)
 
-    async def _close(self, pipeline: PublishWindow) -> None:
-        self._remember(pipeline, force=True)
-        self._pipeline, self._settled = None, False
-        await pipeline.close()
+    async def _close(self, window: PublishWindow) -> None:
+        self._remember(window, force=True)
+        self._window, self._consumers_informed = None, False
+        await window.close()
 
-    async def _follow(self, plan: ResumePlan, pipeline: PublishWindow, connection: Connection) -> None:
+    async def _follow(self, plan: ResumePlan, window: PublishWindow, connection: Connection) -> None:
         position = plan.after
-        if plan.anew:
-            self.stats.anew += 1
+        if plan.restart:
+            self.stats.restarts += 1
             self._rewritten_until = self._log.last()
-            position = await self._begin_anew(pipeline, connection, plan)
-            await pipeline.drain()
-        # Only now: a cursor saved before the consumers were told would make the next start skip telling them.
-        self._settled = True
-        self._remember(pipeline, force=True)
+            position = await self._restart(window, connection, plan)
+            await window.drain()
+        # Only now: a cursor saved before the RESYNC would make the next start skip it.
+        self._consumers_informed = True
+        self._remember(window, force=True)
         while True:
-            position = await self._advance(pipeline, position)
-            self._remember(pipeline)
+            position = await self._advance(window, position)
+            self._remember(window)
             if position >= self._log.last():
-                await self._wait_for_more(pipeline, position)
+                await self._wait_for_more(window, position)
                 await self._gather()
 
-    async def _advance(self, pipeline: PublishWindow, position: int) -> int:
+    async def _advance(self, window: PublishWindow, position: int) -> int:
         entries = self._read(position)
         for entry in entries:
-            await self._handle(pipeline, entry)
+            await self._handle(window, entry)
         if not entries:
-            # Whoever makes the log longer may need this loop for it.
+            # A commit may need this event loop.
             await asyncio.sleep(0)
             return position
         return entries[-1].revision
 
     def _read(self, position: int) -> Sequence[SourceEntry]:
-        """The next entries. Raises OutOfSequence if compaction passed the position, before or during the
-        read."""
+        """Return the next entries. Raises OutOfSequence if compaction has passed the position."""
         entries: Sequence[SourceEntry] = ()
         failure: Exception | None = None
         try:
@@ -221,29 +219,27 @@ class StreamWriter(abc.ABC):
             raise failure
         return entries
 
-    async def _wait_for_more(self, pipeline: PublishWindow, position: int) -> None:
-        """Until a commit, or the end of this session; saves the cursor meanwhile."""
+    async def _wait_for_more(self, window: PublishWindow, position: int) -> None:
+        """Wait for a commit or the end of this session; save the cursor as acknowledgements arrive."""
         commit = asyncio.ensure_future(self._log.committed(position))
         try:
             while not commit.done():
-                timeout_s = _SAVE_EVERY_S if pipeline.in_flight or self._unsaved(pipeline) else None
-                waits: set[asyncio.Future[None] | asyncio.Future[int]] = {commit, pipeline.failure}
+                timeout_s = _SAVE_EVERY_S if window.in_flight or self._unsaved(window) else None
+                waits: set[asyncio.Future[None] | asyncio.Future[int]] = {commit, window.failure}
                 await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-                pipeline.check()
-                self._remember(pipeline)
+                window.check()
+                self._remember(window)
         finally:
             commit.cancel()
 
     async def _gather(self) -> None:
-        """Let commits that follow close on one another come together: a wake-up costs several events' worth."""
+        """Batch commits that follow closely: a wake-up costs as much as several events."""
         rest_s = self._woke + _PACE_S - time.monotonic()
         if rest_s > 0:
             await asyncio.sleep(rest_s)
         self._woke = time.monotonic()
 
-    async def _send(
-        self, pipeline: PublishWindow, event: Event, done: int, extra: dict[str, str] | None = None
-    ) -> None:
+    async def _send(self, window: PublishWindow, event: Event, done: int, extra: dict[str, str] | None = None) -> None:
         """Send one event; once it is acknowledged, entries up to revision `done` are."""
         headers = encode_headers(event)
         if self._filling:
@@ -252,12 +248,12 @@ class StreamWriter(abc.ABC):
             headers.update(extra)
         self.stats.published += 1
         message = OutgoingMessage(event.subject, event.payload, headers, event.revision, self._message_id(event))
-        await pipeline.send(message, done)
+        await window.send(message, done)
 
     def _message_id(self, event: Event) -> str:
-        """The event's id, so that a second copy of it is dropped; another one where a second copy is meant. The
-        server remembers ids for minutes, even those of a stream that was purged since, and would drop that too. What
-        is written while a refill goes on is read by that, and comes again in its turn.
+        """The event's id, by which the server drops a second copy; a fresh id where a second copy is intended. The
+        server remembers ids for two minutes, across a purge too. An entry committed during a refill is sent by the
+        refill, and again in its turn.
         """
         if event.key is not None and event.phase is not Phase.REFILL and event.revision > self._rewritten_until:
             return event.id
@@ -281,31 +277,30 @@ class StreamWriter(abc.ABC):
         try:
             return msgspec.json.decode(data, type=StreamCursor) if data else None
         except msgspec.DecodeError as error:
-            log.error("unreadable stream cursor", stream=self.stream, error=str(error))
+            log.error("stream cursor unreadable", stream=self.stream, error=str(error))
             return None
 
-    def _unsaved(self, pipeline: PublishWindow) -> bool:
-        acked, cursor = pipeline.acked, self._cursor
+    def _unsaved(self, window: PublishWindow) -> bool:
+        acked, cursor = window.acked, self._cursor
         return cursor is None or (acked.revision, acked.sequence) != (cursor.revision, cursor.sequence)
 
-    def _remember(self, pipeline: PublishWindow, force: bool = False) -> None:
-        """Save the cursor where it moved: at once if forced, else once a second or a thousand
-        acknowledgements."""
-        if not self._settled or not (force or self._unsaved(pipeline)):
+    def _remember(self, window: PublishWindow, force: bool = False) -> None:
+        """Save the cursor if it moved: at once if forced, else each second or each 1,000 acknowledgements."""
+        if not self._consumers_informed or not (force or self._unsaved(window)):
             return
         now = time.monotonic()
-        due = now - self._saved_at >= _SAVE_EVERY_S or pipeline.acks - self._saved_acks >= _SAVE_EVERY_ACKS
+        due = now - self._saved_at >= _SAVE_EVERY_S or window.acks - self._saved_acks >= _SAVE_EVERY_ACKS
         if not (due or force):
             return
-        acked = pipeline.acked
+        acked = window.acked
         lineage = self._log.identity.lineage
         self._cursor = StreamCursor(
             acked.revision, acked.sequence, acked.written, self._created, lineage, self._filling
         )
-        self._saved_at, self._saved_acks = now, pipeline.acks
+        self._saved_at, self._saved_acks = now, window.acks
         self._log.set_mark(self._mark, msgspec.json.encode(self._cursor))
         self.on_saved()
 
 
 def _nothing() -> None:
-    """Nobody asked to hear of saves."""
+    """The default of `on_saved`."""

@@ -1,8 +1,8 @@
-"""The configuration of the embedded nats-server and the credentials that go with it.
+"""The configuration of the embedded nats-server, and its credentials.
 
-The supervisor in `server` writes the file and hands the credentials on. Passwords stand in a file of mode
-0600 in a directory of mode 0700, never in an argument or an environment. Invariant: one account, the users that it
-was told of, no listener but the one for clients: no monitoring, WebSocket, MQTT, leaf node, gateway or cluster.
+The supervisor in `embedded` writes the file and passes the credentials on. Passwords are in a file of mode 0600 in a
+directory of mode 0700, never in an argument or an environment variable. Invariant: one account, the given users, and
+only the listener for clients: no monitoring, WebSocket, MQTT, leaf node, gateway or cluster.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TlsFiles(msgspec.Struct, frozen=True):
 
 
 class NatsUser(msgspec.Struct, frozen=True):
-    """Somebody who may connect. `password` is plain text: it is made up by us and guards nothing else."""
+    """A user that may connect. `password` is plain text: it is generated and protects nothing else."""
 
     name: str
     password: str
@@ -55,7 +55,7 @@ class NatsUser(msgspec.Struct, frozen=True):
 
 
 class ServerSecrets(msgspec.Struct, frozen=True):
-    """What survives a restart, so that subscribers keep their address and password."""
+    """The port and passwords that survive a restart, so that subscribers need no new ones."""
 
     port: int
     shard_password: str
@@ -63,7 +63,7 @@ class ServerSecrets(msgspec.Struct, frozen=True):
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a file of mode 0600 in one step: whoever reads it sees the old one or the new one."""
+    """Write a file of mode 0600 atomically: a reader sees the old file or the new one."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -77,31 +77,29 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def load_secrets(path: Path, port: int) -> ServerSecrets:
-    """The secrets of the last start, with the port asked for if that is not 0; new ones where there are
-    none."""
+    """Return the secrets of the last start, with `port` unless that is 0; new ones if there are none."""
     try:
-        known = msgspec.json.decode(path.read_bytes(), type=ServerSecrets)
+        saved = msgspec.json.decode(path.read_bytes(), type=ServerSecrets)
     except (FileNotFoundError, msgspec.DecodeError):
         return ServerSecrets(port, secrets.token_urlsafe(32), secrets.token_urlsafe(32))
-    return msgspec.structs.replace(known, port=port or known.port)
+    return msgspec.structs.replace(saved, port=port or saved.port)
 
 
-def builtin_users(shard: str, known: ServerSecrets) -> list[NatsUser]:
+def builtin_users(shard: str, saved: ServerSecrets) -> list[NatsUser]:
     """The users that come with the server of one shard: itself, and the operator."""
     return [
-        NatsUser(shard_user(shard), known.shard_password, shard_permissions(shard)),
-        NatsUser(OPERATOR, known.operator_password, operator_permissions(shard)),
+        NatsUser(shard_user(shard), saved.shard_password, shard_permissions(shard)),
+        NatsUser(OPERATOR, saved.operator_password, operator_permissions(shard)),
     ]
 
 
-def stream_file(address: str, shard: str, known: ServerSecrets, tls: TlsFiles | None) -> bytes:
-    """`stream.json`: `connect` holds keyword arguments of nats-py's `connect`; the rest says what to ask
-    for."""
+def stream_file(address: str, shard: str, saved: ServerSecrets, tls: TlsFiles | None) -> bytes:
+    """`stream.json`: `connect` holds keyword arguments of nats-py's `connect`; `atoll.events` reads all of it."""
     document = {
         "connect": {
             "servers": [address],
             "user": OPERATOR,
-            "password": known.operator_password,
+            "password": saved.operator_password,
             "inbox_prefix": inbox_prefix(OPERATOR),
         },
         "shard": shard,
@@ -114,7 +112,7 @@ def stream_file(address: str, shard: str, known: ServerSecrets, tls: TlsFiles | 
 
 
 class ListenOptions(msgspec.Struct, frozen=True):
-    """Where a server listens, and the directory it keeps everything in, with at most so many bytes of streams."""
+    """Where a server listens, its directory, and the most bytes that its streams may take."""
 
     directory: Path
     host: str
@@ -124,8 +122,7 @@ class ListenOptions(msgspec.Struct, frozen=True):
 
 
 def server_config(where: ListenOptions, users: Sequence[NatsUser]) -> bytes:
-    """The configuration file of a server for these users. JSON is a form of it that needs no quoting rules of our
-    own."""
+    """The configuration file of a server for these users, in JSON, which nats-server reads."""
     # Each user may be a shard, which has two streams.
     limits = {"max_streams": len(KINDS) * len(users), "max_consumers": _MAX_CONSUMERS}
     config: dict[str, object] = {

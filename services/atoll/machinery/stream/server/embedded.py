@@ -1,8 +1,8 @@
-"""The embedded nats-server: a child process from a wheel, watched over for as long as we live.
+"""The embedded nats-server: a child process from a wheel, supervised for as long as this process lives.
 
-`atoll start` enters it and hands the access to the publisher; `stream.json` beside it serves the operator's
-own programs. A child that dies is started again after a pause, on the same port with the same passwords.
-Invariant: at most one server on a store directory, and none that outlives us, even if we are killed.
+`atoll start` enters it and passes the access to the publisher; `stream.json` beside it serves the operator's own
+programs. A child that dies is restarted after a back-off, with the same port and passwords. Invariant: at most one
+server on a store directory, and none that outlives this process, even if it is killed.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class EmbeddedServer:
         self._pid_file = options.directory / "server.pid"
         self._secrets: ServerSecrets | None = None
         self._process: asyncio.subprocess.Process | None = None
-        self._keeper: asyncio.Task[None] | None = None
+        self._supervisor: asyncio.Task[None] | None = None
         self._came_up = asyncio.Event()
         self.restarts = 0
 
@@ -114,11 +114,10 @@ class EmbeddedServer:
         except BaseException:
             await self._end()
             raise
-        self._keeper = asyncio.ensure_future(self._keep())
+        self._supervisor = asyncio.ensure_future(self._supervise())
 
     async def restart(self) -> None:
-        """Kill a child that does not answer any more; it is then started again like one that died. Raises
-        TimeoutError if it does not come up."""
+        """Kill a child that hangs; it is restarted like one that died. Raises TimeoutError if it does not come up."""
         process = self._process
         self._came_up.clear()
         if process is not None and process.returncode is None:
@@ -127,38 +126,38 @@ class EmbeddedServer:
             await self._came_up.wait()
 
     async def stop(self) -> None:
-        """End the child: politely, then not."""
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
-            self._keeper = None
+        """End the child: SIGTERM, then SIGKILL."""
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            await asyncio.gather(self._supervisor, return_exceptions=True)
+            self._supervisor = None
         await self._end()
 
     def _prepare(self) -> None:
         options, path = self._options, self._options.directory / "secrets.json"
-        known = load_secrets(path, options.port)
-        if not (known.port and is_free(options.host, known.port)):
+        saved = load_secrets(path, options.port)
+        if not (saved.port and is_free(options.host, saved.port)):
             if options.port:
                 raise ServerFailed(f"port {options.port} is taken")
-            known = msgspec.structs.replace(known, port=free_port(options.host))
-        self._secrets = known
-        write_private(path, msgspec.json.encode(known))
-        own = builtin_users(options.shard, known) if options.shard else []
-        where = ListenOptions(options.directory, options.host, known.port, options.store_limit_bytes, options.tls)
+            saved = msgspec.structs.replace(saved, port=free_port(options.host))
+        self._secrets = saved
+        write_private(path, msgspec.json.encode(saved))
+        own = builtin_users(options.shard, saved) if options.shard else []
+        where = ListenOptions(options.directory, options.host, saved.port, options.store_limit_bytes, options.tls)
         write_private(self._config, server_config(where, [*own, *options.users]))
         if options.credentials_file is not None and options.shard:
-            write_private(options.credentials_file, stream_file(self.address, options.shard, known, options.tls))
+            write_private(options.credentials_file, stream_file(self.address, options.shard, saved, options.tls))
 
     async def _spawn(self) -> None:
-        # A name of its own tells our child from a stranger that took the port first.
+        # A unique name distinguishes the child from a stranger that took the port first.
         name = f"atoll-{self._options.shard or 'site'}-{secrets.token_hex(4)}"
         environment = {
             "PATH": os.environ.get("PATH", ""),
             "GOMEMLIMIT": str(self._options.memory_limit_bytes),
-            # Collect at half again of what lives instead of double: memory is dearer here than the core it takes.
+            # Collect at 1.5 times the live heap instead of twice: memory matters more here than CPU.
             "GOGC": "50",
         }
-        # A session of its own: an interrupt at the terminal is for us, and we stop the child last.
+        # A session of its own: an interrupt at the terminal reaches this process only, which stops the child last.
         self._process = await asyncio.create_subprocess_exec(
             str(self._binary),
             "-c",
@@ -192,8 +191,8 @@ class EmbeddedServer:
             pause_s = min(pause_s * 1.5, 0.1)
         raise ServerFailed(f"nats-server did not answer within {_READY_TIMEOUT_S:.0f} s")
 
-    async def _keep(self) -> None:
-        """Start the child again whenever it ends."""
+    async def _supervise(self) -> None:
+        """Restart the child whenever it ends."""
         failures = 0
         while True:
             assert self._process is not None

