@@ -1,8 +1,8 @@
-"""What a shard's store promises, as types: mutations in, revisions out; snapshots, pages, cursors, a log.
+"""The interface of a shard's store: mutations in, revisions out; snapshots, pages, cursors, a log.
 
-The pipeline and every controller talk to these; `lmdb_store` implements them in the writer's process and `remote_store`
-in an API worker (its own read transactions, mutations over a Unix socket). Both run the same contract suite. Nothing
-here does I/O.
+Request handlers and controllers use it; `lmdb_store` implements it in the writer's process, `workers.worker_store` in
+an API worker (own read transactions, mutations over a Unix socket). Both pass the same contract tests. Nothing here
+does I/O.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 
 
 class Operation(enum.IntEnum):
-    """What a log entry did to its object."""
+    """The kind of a log entry."""
 
     ADDED = 1
     MODIFIED = 2
@@ -39,7 +39,7 @@ class Flag(enum.IntFlag):
 
 
 class GateState(enum.IntEnum):
-    """What a logical cluster admits; derived from its LogicalCluster in the same transaction."""
+    """Which requests a logical cluster admits; derived from its LogicalCluster in the same transaction."""
 
     CLOSED = 0  # no LogicalCluster: system:masters only
     INITIALIZING = 1
@@ -50,7 +50,7 @@ class GateState(enum.IntEnum):
 
 
 class Gate(msgspec.Struct, frozen=True):
-    """A cluster's gate. `generation` is the revision that set this state, 0 where there is no row."""
+    """A cluster's gate. `generation` is the revision that set this state, 0 without a row."""
 
     state: GateState = GateState.CLOSED
     generation: int = 0
@@ -69,33 +69,33 @@ class Put(msgspec.Struct, frozen=True, tag=True):
 
 
 class Delete(msgspec.Struct, frozen=True, tag=True):
-    """Remove an object that stands at revision `expected` (never 0)."""
+    """Delete an object at revision `expected` (never 0)."""
 
     key: ObjectKey
     expected: int
 
 
 class Check(msgspec.Struct, frozen=True, tag=True):
-    """Write nothing, but fail unless the object stands at `expected` (0: is absent). A no-op is this."""
+    """Write nothing, but fail unless the object is at revision `expected` (0: is absent). A no-op write is this."""
 
     key: ObjectKey
     expected: int
 
 
 class DeletePrefix(msgspec.Struct, frozen=True, tag=True):
-    """Remove up to `limit` (at most 500) objects of a scope that have no finalizer, a log entry each."""
+    """Delete up to `limit` (at most 500) objects of a scope that have no finalizer, with a log entry each."""
 
     scope: Scope
     limit: int = 500
 
 
 class Replica(msgspec.Struct, frozen=True, tag=True):
-    """What another shard, `origin`, says of one of its objects. Leaves no log entry and takes no revision.
+    """The state of one object as another shard, `origin`, published it. Writes no log entry and takes no revision.
 
-    `value` is the object's JSON with its revision in it; empty: it is gone. The row takes a revision above its own, and
-    in a `generation` (a reading of everything, they rise for each origin) above the row's any; of an earlier one
-    nothing. Nobody remembers what is gone, and of a sealed type nothing is kept. The result is the apply count of the
-    change, 0 where nothing changed.
+    `value` is the object's JSON with its revision in it; empty: it was deleted. In the row's `generation` a higher
+    revision replaces the row, in a later generation any revision does, in an earlier one none. (A generation is one
+    full read of an origin.) Deleted objects leave no row, sealed types are never stored. The result is the apply count
+    of the change, 0 without a change.
     """
 
     origin: str
@@ -106,10 +106,10 @@ class Replica(msgspec.Struct, frozen=True, tag=True):
 
 
 class SweepReplicas(msgspec.Struct, frozen=True, tag=True):
-    """Drop the rows of an origin that are of an earlier generation. Only as the first mutation of a submit.
+    """Delete the rows of an origin that are of an earlier generation. Only as the first mutation of a submit.
 
-    It goes in bounded pieces, each durable by itself, before the rest of the submit, which is one transaction. Its
-    result is the number of rows dropped.
+    It runs in bounded pieces, each durable by itself, before the rest of the submit, which is one transaction. The
+    result is the number of rows deleted.
     """
 
     origin: str
@@ -117,7 +117,7 @@ class SweepReplicas(msgspec.Struct, frozen=True, tag=True):
 
 
 class ClusterRoute(msgspec.Struct, frozen=True, tag=True):
-    """A cluster lies on `shard`, so that rows of that origin count; "": it lies nowhere that is known.
+    """Cluster `cluster` is on `shard`, so the rows of that origin are effective; "": its shard is unknown.
 
     Not applied where the route there is of a higher generation. Result as of `Replica`.
     """
@@ -128,7 +128,7 @@ class ClusterRoute(msgspec.Struct, frozen=True, tag=True):
 
 
 class Mark(msgspec.Struct, frozen=True, tag=True):
-    """Save a position in this transaction; `get_mark` gives it. No name is written by `set_mark` too. Result 0."""
+    """Save a position in this transaction; `get_mark` returns it. `set_mark` writes other names. Result 0."""
 
     name: str
     value: bytes
@@ -145,24 +145,21 @@ class NamespaceActive(msgspec.Struct, frozen=True, tag=True):
 
 
 class GateUnchanged(msgspec.Struct, frozen=True, tag=True):
-    """The cluster's gate still has the generation that admission saw, before the mutations of this submit."""
+    """The cluster's gate has the generation that admission read, before the mutations of this submit."""
 
     cluster: str
     generation: int
 
 
 class RevisionUnchanged(msgspec.Struct, frozen=True, tag=True):
-    """An object still stands at this revision (0: is absent) before the mutations of this submit.
-
-    Locks and references use it.
-    """
+    """The object has this revision (0: is absent) before the mutations of this submit. Locks and references use it."""
 
     key: ObjectKey
     revision: int
 
 
 class ClusterEmpty(msgspec.Struct, frozen=True, tag=True):
-    """The cluster holds nothing any more after the mutations of this submit: what came meanwhile is not left behind."""
+    """The cluster is empty after the mutations of this submit, so that no object created in between is left behind."""
 
     cluster: str
 
@@ -171,7 +168,7 @@ Guard = NamespaceActive | GateUnchanged | RevisionUnchanged | ClusterEmpty
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """What a list or a watch covers. Empty cluster: every cluster (wildcard); empty namespace: all."""
+    """The objects of a list or a watch. Empty cluster: every cluster (wildcard); empty namespace: all."""
 
     type: ResourceType
     cluster: str = ""
@@ -179,9 +176,9 @@ class Scope(msgspec.Struct, frozen=True):
 
 
 class Interest(msgspec.Struct, frozen=True):
-    """What all changes that a watch wants have in common beyond its scope: a name, or one label; not both.
+    """What all changes wanted by a watch share beyond its scope: a name or one label, not both.
 
-    It decides who is woken, and nothing else: a cursor still gives every change of its scope that it comes across.
+    It only filters wake-ups: a cursor still returns every change of its scope that it reads.
     """
 
     name: str = ""
@@ -192,7 +189,7 @@ EVERYTHING = Interest()
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One object as it is served: `value` holds its revision, and is opened if the type is sealed."""
+    """One object as clients get it: `value` holds its revision, and is unsealed if the type is sealed."""
 
     key: ObjectKey
     revision: int
@@ -222,7 +219,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One log entry with its images, as watches need it.
+    """One log entry with its images, for watches.
 
     `before` is the record before the write with its own revision in it (None for ADDED); `after` the record written,
     with `revision` in it; for DELETED `after` is the before-image with the deletion's revision. `previous` is the
@@ -259,7 +256,7 @@ class LogEntry(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """One row of `clusters`: what a cluster holds of a type."""
+    """One row of `clusters`: count and size of a cluster's objects of a type."""
 
     type: ResourceType
     count: int
@@ -268,7 +265,7 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class StoreIdentity(msgspec.Struct, frozen=True):
-    """Who this store is. `lineage` changes only when acknowledged history was lost; `epoch` at every open."""
+    """The identity of a store. `lineage` changes only when acknowledged history was lost; `epoch` at every open."""
 
     shard: str
     shard_uid: str
@@ -292,7 +289,7 @@ class ObjectExists(StoreError):
 
 
 class ObjectMissing(StoreError):
-    """The object a mutation expected is not there."""
+    """The object that a mutation expected is absent."""
 
     def __init__(self, key: ObjectKey) -> None:
         super().__init__(key)
@@ -300,7 +297,7 @@ class ObjectMissing(StoreError):
 
 
 class RevisionConflict(StoreError):
-    """The object stands at another revision than expected."""
+    """The object is at another revision than expected."""
 
     def __init__(self, key: ObjectKey, expected: int, actual: int) -> None:
         super().__init__(key, expected, actual)
@@ -316,7 +313,7 @@ class GuardFailed(StoreError):
 
 
 class RevisionCompacted(StoreError):
-    """The revision asked for is not in the log (any more, or on this lineage). `oldest` is the first."""
+    """The revision is no longer in the log, or not on this lineage. `oldest` is the first that is."""
 
     def __init__(self, revision: int, oldest: int) -> None:
         super().__init__(revision, oldest)
@@ -324,13 +321,13 @@ class RevisionCompacted(StoreError):
 
 
 class StoreFull(StoreError):
-    """Disk or page quota is used up; deletes still go."""
+    """Disk or page quota is used up; deletes are still possible."""
 
 
 class CorruptRecord(Exception):
-    """A stored record fails its checksum or does not open. Damage of one object, not an answer to a request.
+    """A stored record fails its checksum or cannot be unsealed.
 
-    Not one of the six: no retry and no other request helps; the store has raised its alarm already.
+    Not one of the six: no retry and no other request helps. The store has raised its alarm already.
     """
 
     def __init__(self, key: ObjectKey, reason: str) -> None:
@@ -339,68 +336,68 @@ class CorruptRecord(Exception):
 
 
 class Rows(Protocol):
-    """Objects as they are read by key, scope and label."""
+    """Reads of objects by key, scope and label."""
 
     def get(self, key: ObjectKey) -> Record | None:
-        """The object as it stands, or None. Verifies its CRC and raises CorruptRecord if it is bad."""
+        """Return the current object, or None. Verify its CRC; raise CorruptRecord on a mismatch."""
 
     def revision_of(self, key: ObjectKey) -> int:
-        """Its revision without reading the value; 0 if absent."""
+        """Return an object's revision without reading the value; 0 if absent."""
 
     def last(self, type: ResourceType, cluster: str) -> int:
-        """Revision of the last change of a type in a cluster ("" for all); 0 if there never was one."""
+        """Return the revision of the last change of a type in a cluster ("" for all), 0 if there was none."""
 
     def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
-        """Up to `limit` current objects of a scope behind `after`, in key order."""
+        """Return up to `limit` current objects of a scope behind `after`, in key order."""
 
     def revisions(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[tuple[ObjectKey, int]]:
-        """What `scan` gives, without the objects, which are not read: for who keeps what it made of them."""
+        """Return keys and revisions of the objects of `scan` without reading them: to validate caches."""
 
     def labelled(
         self, label: str, value: str, type: ResourceType | None = None, limit: int = 0, after: ObjectKey | None = None
     ) -> list[ObjectKey]:
-        """Objects that carry an indexed system label pair, of one type if that is given, at most `limit` unless 0.
+        """Return the objects with a system label pair, of one type if given, at most `limit` unless 0.
 
-        They come in an order of their own, which goes on behind `after`.
-
-        Anybody may put any label on objects that admission leaves alone, so that only a type makes sure what they are.
+        Their order is that of the index; `after` continues it. Admission does not guard system labels of all types, so
+        pass the type to be sure of what is found.
         """
 
 
 class ReplicaView(Rows, Protocol):
-    """What other shards published of their clusters, in the transaction of who gave this.
+    """Rows published by other shards about their clusters, in the transaction of the snapshot.
 
-    Rows count if their origin is where their cluster's route leads; no others are given but where it is said. Revisions
-    are those of the shard of origin. `last` is the local apply count of the last change: a cluster that comes to lie on
-    another shard changes in all its types, one that is forgotten gives 0, "" never falls.
+    A row is effective if its origin is the shard of its cluster's route. Only effective rows are returned, unless a
+    method says otherwise. Revisions are those of the origin. `last` is the local apply count of the last change: a
+    cluster that moves to another shard changes in all its types, a cluster without a route has 0, that of "" never
+    falls.
     """
 
     @property
     def empty(self) -> bool:
-        """Whether no cluster is known to lie elsewhere, so that nothing counts."""
+        """Whether no cluster has a route, so that no row is effective."""
 
     @property
     def count(self) -> int:
-        """The local apply count: how many changes of replicas and routes there were. Never falls."""
+        """The local apply count: the number of changes of replicas and routes so far. Never falls."""
 
     def shard_of(self, cluster: str) -> str:
-        """The shard that a cluster lies on, "" where none is known."""
+        """Return the shard of a cluster, "" without a route."""
 
     def route_of(self, cluster: str) -> ClusterRoute | None: ...
 
     def rows_of(self, origin: str, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
-        """What one origin sent, whether it counts or not."""
+        """Return the rows of one origin, effective or not."""
 
     def row_of(self, origin: str, key: ObjectKey) -> tuple[Record, int] | None:
-        """One object as an origin sent it, whether it counts or not, and the generation that brought it."""
+        """Return one object of an origin, effective or not, and its generation."""
 
     def types_of(self, origin: str, cluster: str) -> list[ResourceType]:
-        """The types of which an origin sent objects of a cluster, whether they count or not."""
+        """Return the types that an origin has rows of in a cluster, effective or not."""
 
     def outdated(
         self, origin: str, generation: int, after: ObjectKey | None = None, limit: int = 1000
     ) -> tuple[list[ObjectKey], ObjectKey | None]:
-        """Which of the next `limit` rows `SweepReplicas` would drop, and behind which to go on (None: at the end)."""
+        """Return which of the next `limit` rows `SweepReplicas` would delete, and the last row read (None: the end)."""
 
 
 class Snapshot(Rows, Protocol):
@@ -412,18 +409,18 @@ class Snapshot(Rows, Protocol):
 
     @property
     def replicas(self) -> ReplicaView:
-        """What other shards published."""
+        """The rows published by other shards."""
 
     def gate(self, cluster: str) -> Gate: ...
 
     def usage(self, cluster: str) -> list[Usage]:
-        """What a cluster holds, types with count 0 left out."""
+        """Return counts and sizes of a cluster's types, without types of count 0."""
 
     def owned(self, cluster: str, uid: str) -> list[ObjectKey]:
-        """Objects with an ownerReference to this uid."""
+        """Return the objects with an ownerReference to this uid."""
 
     def all_owned(self) -> Iterator[ObjectKey]:
-        """Every object that has an owner, in all clusters; once for each of its owners."""
+        """Yield every object with an owner, in all clusters; once for each of its owners."""
 
 
 class Cursor(Protocol):
@@ -431,57 +428,60 @@ class Cursor(Protocol):
 
     @property
     def position(self) -> int:
-        """Everything at or below was read."""
+        """Every change at or below it was read."""
 
     def read(self, limit: int = 500) -> list[Change]:
-        """The next changes in scope, in order, none twice; advances. Fewer than `limit` (or none) means that
-        all up to `position` were given. Raises RevisionCompacted if compaction passed the position."""
+        """Return the next changes in scope, in order, each once, and advance.
+
+        Fewer than `limit` (or none): all up to `position` were returned. Raise RevisionCompacted if compaction passed
+        the position.
+        """
 
     async def wait(self) -> None:
-        """Return once a commit touched the scope since the last read (at once if one already did), or on `nudge`."""
+        """Return once a commit changed the scope after the last read (at once if one did), or on `nudge`."""
 
     def nudge(self) -> None:
-        """Make a `wait` that is under way return, though nothing may be there to read."""
+        """Make a pending `wait` return, even without a change."""
 
     def close(self) -> None: ...
 
 
 class Store(Protocol):
-    """One shard's data, as an API worker or the writer itself sees it."""
+    """One shard's data, in the writer's process and in API workers."""
 
     @property
     def identity(self) -> StoreIdentity: ...
 
     @property
     def list_window_s(self) -> int:
-        """How long a state that is no longer the current one can be listed, and a continue token lives."""
+        """Seconds for which a past revision can be listed, and a continue token is valid."""
 
     def snapshot(self) -> AbstractContextManager[Snapshot]: ...
 
     async def submit(self, mutations: Sequence[Mutation], guards: Sequence[Guard] = ()) -> list[int]:
-        """Apply all or nothing, in order, each key at most once; returns when durable.
+        """Apply all or nothing, in order, each key at most once. Return when durable.
 
-        Gives one revision a mutation: that of its log entry, 0 for Check, the number deleted for DeletePrefix; what
-        replicas and their like give, they say. Raises one of the six errors; then nothing of this submit was done.
-        Cancelling the caller does not undo a submit that was queued.
+        Return one revision a mutation: that of its log entry, 0 for Check, the number deleted for DeletePrefix;
+        replicas, sweeps, routes and marks document theirs. Raise one of the six errors; then nothing of this submit was
+        done. Cancelling the caller does not undo a queued submit.
         """
 
     def page(
         self, scope: Scope, *, at: int = 0, after: Position | None = None, limit: int = 0, size_bytes: int = 1 << 20
     ) -> Page:
-        """A slice of a list at revision `at` (0: now). `limit` 0 means bounded by size_bytes alone.
+        """Return a slice of a list at revision `at` (0: now). `limit` 0 means bounded by size_bytes alone.
 
-        Raises RevisionCompacted for a revision inside a void, below the log, or past the list window.
+        Raise RevisionCompacted for a revision inside a void, below the log, or past the list window.
         """
 
     def cursor(self, scope: Scope, revision: int, interest: Interest = EVERYTHING) -> Cursor:
-        """Watch a scope from behind `revision`, woken only by what is of interest. Raises RevisionCompacted."""
+        """Watch a scope from behind `revision`, woken by changes of interest only. Raise RevisionCompacted."""
 
     def tail(self, revision: int, limit: int = 500) -> list[LogEntry]:
-        """Log entries above a revision, all types, in order. Raises RevisionCompacted."""
+        """Return log entries above a revision, of all types, in order. Raise RevisionCompacted."""
 
     async def committed(self, revision: int) -> int:
-        """Wait until the last committed revision is above `revision`; give it."""
+        """Wait until the last committed revision is above `revision`. Return it."""
 
     async def replicated(self, count: int) -> int:
-        """Wait until the local apply count of replicas and routes is above `count`; give it."""
+        """Wait until the local apply count of replicas and routes is above `count`. Return it."""

@@ -1,8 +1,8 @@
 """The store in the writer's process: opens the environment, owns the writer, runs maintenance.
 
-The shard opens it once (`open_store`), hands it to pipeline, controllers and publisher as `contract.Store`, and closes
-it last. Everything that changes the file goes through its writer. Invariant: at most one process has a directory open
-this way.
+The shard opens it once (`open_store`), passes it to request handlers, controllers and publisher as `contract.Store`,
+and closes it last. Every change of the file goes through its writer. Invariant: at most one process has a directory
+open this way.
 """
 
 from __future__ import annotations
@@ -70,20 +70,20 @@ class LmdbStore(StoreReader):
         return waiting if waiting is not None else super().get_mark(name)
 
     def set_mark(self, name: str, value: bytes) -> None:
-        """Save a position under a name: durable with the next commit, at the latest in a second or so."""
+        """Save a position under a name: durable with the next commit, within about a second."""
         self._writer.marks[name] = value
         self._save_lazily()
 
     @property
     def published(self) -> int:
-        """Up to which revision everything was published; -1 while nobody publishes from this store."""
+        """The revision up to which everything was published; -1 in a store that is never published."""
         if self._writer.published is not None:
             return self._writer.published
         with self._environment.reading() as txn:
             return self._environment.all_meta(txn).published
 
     def set_published(self, revision: int) -> None:
-        """Tell compaction how far it may go. Saved lazily, like a mark."""
+        """Set how far compaction may go. Saved lazily, like a mark."""
         self._writer.published = revision
         self._save_lazily()
 
@@ -98,8 +98,8 @@ class LmdbStore(StoreReader):
     # --- maintenance
 
     async def maintain(self) -> None:
-        """One round: readers that died are forgotten, some objects verified, mapped pages given back where they are
-        many, expired objects deleted, the log compacted.
+        """Run one round: clear dead readers, verify some objects, release mapped pages, delete expired objects,
+        compact.
         """
         self._environment.env.reader_check()
         self.scrubber.step()
@@ -108,7 +108,7 @@ class LmdbStore(StoreReader):
         await self._retention.compact(self._alarm)
 
     async def run_maintenance(self) -> None:
-        """Rounds for ever, oftener while the store is full. Cancel it to stop."""
+        """Run rounds forever, more often while the store is full. Cancel it to stop."""
         while True:
             try:
                 await self.maintain()
@@ -117,20 +117,20 @@ class LmdbStore(StoreReader):
             await asyncio.sleep(_FULL_INTERVAL_S if self.space.full else self.options.maintenance_interval_s)
 
     async def expire(self) -> int:
-        """Delete objects whose time has come (Events); gives how many."""
+        """Delete expired objects (Events). Return their number."""
         return await self._retention.expire()
 
     async def compact(self) -> int:
-        """Drop log entries that retention no longer holds; gives how many."""
+        """Drop log entries past retention. Return their number."""
         return await self._retention.compact(self._alarm)
 
     async def reseal(self) -> int:
-        """Read the key file again and seal objects of sealed types under its primary key; gives how many."""
+        """Read the key file and seal objects of sealed types under its primary key. Return the number changed."""
         self.reload_keys()
         return await reseal(self._records, self._writer, self.options.sealed_types)
 
     async def close(self) -> None:
-        """Finish what is queued, save marks, close the file and release the directory. Harmless twice."""
+        """Finish queued submits, save marks, close the file and release the directory. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -145,7 +145,7 @@ def open_store(
 ) -> LmdbStore:
     """Open or create the store of a shard for writing.
 
-    Raises StoreInUse, UnsupportedFileSystem, UnknownFormat, WrongShard or KeyFileRefused; then nothing was changed.
+    Raise StoreInUse, UnsupportedFileSystem, UnknownFormat, WrongShard or KeyFileInvalid; then nothing was changed.
     `fatal` is called when a commit failed for another reason than space, and must not return control to writers.
     """
     clock = clock or Clock(alarm=lambda step_s: alarm("wall clock step refused until restart", step_s=round(step_s, 3)))
@@ -169,7 +169,7 @@ def _slow(options: StoreOptions, environment: Environment) -> bool:
 
 
 def _highest_revision(environment: Environment) -> int:
-    """The revision that every new one must exceed: the last one, or the end of a void."""
+    """Return the revision that every new one must exceed: the last one, or the end of a void."""
     with environment.reading() as txn:
         ends = [void.first_new - 1 for void in environment.voids(txn)]
         return max(environment.last(txn), *ends) if ends else environment.last(txn)

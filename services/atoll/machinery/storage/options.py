@@ -1,7 +1,7 @@
-"""How a store is configured: one frozen value, read by every part of the package.
+"""The configuration of a store: one frozen value, read by every part of the package.
 
-The process that opens the store fills it from its own configuration. Types that behave specially (sealed, expiring,
-writable when full) and labels the system selects by are named here and nowhere else.
+The process that opens the store fills it from its own configuration. Types with a special treatment (sealed, expiring,
+writable when full) and the labels that the system selects by are named here and nowhere else.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Expiring(msgspec.Struct, frozen=True):
 
 
 class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a store can be told. Sizes in bytes, times in seconds."""
+    """The settings of a store. Sizes in bytes, times in seconds."""
 
     directory: str
     shard: str = "root"

@@ -1,9 +1,8 @@
-"""Everything of a scope, read a page at a time from one state.
+"""Reads all rows of a scope from one state, a page at a time.
 
-Whoever needs all rows of a scope reads them here: admission, catalogues, authorization, controllers and views. Bounded
-is what is held at a time, not what is read: a scope is a cluster's objects of one type, or few rows of all clusters.
-Invariant: `rows` stays one state from the first page to the last; who lets go of it between pages (and so sees what was
-written meanwhile) goes on behind the last key by itself.
+Admission, catalogs, authorization, controllers and views use it. What is held at a time is bounded, not what is read: a
+scope is a cluster's objects of one type, or few rows of all clusters. Invariant: `rows` is one state from the first
+page to the last; a caller that releases it between pages continues behind the last key by itself.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ PAGE = 500
 
 
 class RecordSource(Protocol):
-    """Something with records: a snapshot, or one overlaid with what a batch holds."""
+    """A source of records: a snapshot, or one overlaid with the mutations of a batch."""
 
     def scan(self, scope: Scope, after: Position | None = None, limit: int = PAGE) -> list[Record]: ...
 
 
 class RevisionSource(Protocol):
-    """Something that says at which revisions objects stand."""
+    """A source of keys and revisions."""
 
     def revisions(
         self, scope: Scope, after: Position | None = None, limit: int = PAGE
@@ -32,12 +31,12 @@ class RevisionSource(Protocol):
 
 
 def position_after(key: ObjectKey) -> Position:
-    """Where a list goes on that ended with an object."""
+    """Return the position behind an object, from which a list continues."""
     return Position(key.cluster, key.namespace, key.name)
 
 
 def each_record(rows: RecordSource, scope: Scope) -> Iterator[Record]:
-    """The records of a scope, in key order; none where it is empty."""
+    """Yield the records of a scope in key order."""
     after: Position | None = None
     while True:
         page = rows.scan(scope, after, PAGE)
@@ -48,7 +47,7 @@ def each_record(rows: RecordSource, scope: Scope) -> Iterator[Record]:
 
 
 def each_revision(rows: RevisionSource, scope: Scope) -> Iterator[tuple[ObjectKey, int]]:
-    """Keys and revisions of a scope's objects, in key order; the objects are not read."""
+    """Yield keys and revisions of a scope's objects in key order; the objects are not read."""
     after: Position | None = None
     while True:
         page = rows.revisions(scope, after, PAGE)

@@ -1,7 +1,7 @@
 """The store as a publisher reads it: the log as stored, current objects as entries, marks.
 
-`standalone` hands one to the stream's publisher, whose protocol `Log` it satisfies without either package knowing the
-other. Sealed records stay sealed on this way. Nothing here writes but marks.
+`standalone` passes one to the stream's publisher, whose protocol `Log` it satisfies; neither package imports the other.
+Sealed records stay sealed. Nothing here writes but marks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class LogPosition(Protocol):
-    """An entry of a log, as far as finding what it replaced goes."""
+    """An entry of a log, reduced to its revision."""
 
     @property
     def revision(self) -> int: ...
@@ -41,15 +41,15 @@ class PublishedLog:
         return self._store.compacted
 
     def last(self) -> int:
-        """The last revision that was committed and told; 0 in an empty store."""
+        """Return the last revision committed and published to the hub, 0 in an empty store."""
         return self._store.hub.last
 
     def tail(self, revision: int, limit: int) -> Sequence[LogEntry]:
-        """Entries above a revision, in order. Raises Compacted below the floor."""
+        """Return entries above a revision, in order. Raise RevisionCompacted below the floor."""
         return self._store.tail(revision, limit)
 
     def backlog(self, revision: int, limit: int) -> int:
-        """How many entries stand above a revision, counted no further than `limit`."""
+        """Return the number of entries above a revision, at most `limit`."""
         count = 0
         with self._environment.reading() as txn, txn.cursor(self._environment.log) as cursor:
             on_row = cursor.set_range(keys.revision_key(revision + 1))
@@ -59,7 +59,7 @@ class PublishedLog:
         return count
 
     def before(self, entry: LogPosition) -> bytes | None:
-        """The record that an entry replaced, as stored; None for a create or a compacted entry."""
+        """Return the record that an entry replaced, as stored; None for a create or a compacted entry."""
         with self._environment.reading() as txn:
             found = self._records.entry(txn, entry.revision)
             return found.before if found is not None else None
@@ -68,12 +68,12 @@ class PublishedLog:
         return await self._store.committed(revision)
 
     def types(self) -> Sequence[ResourceType]:
-        """Every type that objects were ever stored under."""
+        """Return every type ever stored."""
         with self._environment.reading() as txn:
             return list(self._environment.type_table.all(txn).values())
 
     def standing(self, type: ResourceType, after: ObjectKey | None, limit: int) -> Sequence[LogEntry]:
-        """Up to `limit` current objects of a type behind `after`, in order, as entries that added them."""
+        """Return up to `limit` current objects of a type behind `after`, in order, as ADDED entries."""
         found: list[LogEntry] = []
         with self._environment.reading() as txn:
             number = self._environment.type_table.number(txn, type)

@@ -1,7 +1,7 @@
 """The reading half of a store, the same in the writer's process and in an API worker.
 
-`LmdbStore` and `RemoteStore` derive from it and add how a submit reaches the writer. Each read opens its own short
-transaction on the environment of this process; only wake-ups come from the hub. Invariant: nothing here writes.
+`LmdbStore` and `WorkerStore` derive from it and add `submit`. Each read opens its own short transaction on the
+environment of this process; wake-ups come from the hub. Invariant: nothing here writes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class StoreReader:
 
     @property
     def compacted(self) -> int:
-        """The highest revision that is no longer in the log; 0 if all are."""
+        """The highest revision dropped from the log, 0 if none was."""
         with self._environment.reading() as txn:
             return self._environment.compacted(txn)
 
@@ -88,11 +88,11 @@ class StoreReader:
         return await self.hub.wait_applied_above(count)
 
     def get_mark(self, name: str) -> bytes | None:
-        """A position that was saved under a name, None if there is none."""
+        """Return the position saved under a name, None without one."""
         with self._environment.reading() as txn:
             return txn.get(name.encode(), db=self._environment.marks)
 
     def reload_keys(self) -> None:
-        """Take up a changed key file. Raises KeyFileRefused."""
+        """Read a changed key file. Raise KeyFileInvalid."""
         if self._records.sealer is not None:
             self._records.sealer.reload()

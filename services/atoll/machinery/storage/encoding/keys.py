@@ -6,7 +6,7 @@ Writer, snapshots, lists and cursors build every key here. An object's key is
 
 so that one prefix serves a cluster, a namespace, or (type alone) a wildcard request. Invariant: the encoding is
 injective and total (any text gives a key of at most 390 bytes), and a prefix always ends at a separator, so no range
-can reach into another cluster, namespace or type. NUL never stands inside a part.
+can reach into another cluster, namespace or type. No part contains NUL.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from atoll.machinery.storage.contract import Position, Scope
 MAX_CLUSTER_BYTES = 64
 MAX_NAMESPACE_BYTES = 63
 MAX_NAME_BYTES = 255
-#: Bytes of a too long name that stay readable in front of its hash.
+#: Readable bytes of a too long name, in front of its hash.
 NAME_LEAD_BYTES = 200
 
 _SHORT_LEAD_BYTES = 30
@@ -35,7 +35,7 @@ BEHIND = b"\x01"
 
 
 class KeyParts(msgspec.Struct, frozen=True):
-    """An object key taken apart. `hashed` says that a part is not the true text: read it from the value."""
+    """The parts of an object key. `hashed`: a part is not the true text; read it from the value."""
 
     type_number: int
     cluster: str
@@ -52,12 +52,12 @@ def _part(text: str, limit: int, lead: int) -> bytes:
 
 
 def cluster_part(cluster: str) -> bytes:
-    """A cluster name as it stands in keys, without separator."""
+    """Return a cluster name as keys hold it, without separator."""
     return _part(cluster, MAX_CLUSTER_BYTES, _SHORT_LEAD_BYTES)
 
 
 def relative_key(cluster: str, namespace: str, name: str) -> bytes:
-    """The part of an object's key behind its type."""
+    """Return an object's key without its type."""
     plain = f"{cluster}\0{namespace}\0{name}"
     if (
         plain.isascii()
@@ -83,12 +83,12 @@ def object_key(type_number: int, cluster: str, namespace: str, name: str) -> byt
 
 
 def position_key(type_number: int, position: Position) -> bytes:
-    """The object key at which a list was interrupted."""
+    """Return the object key of a list position."""
     return object_key(type_number, position.cluster, position.namespace, position.name)
 
 
 def scope_prefix(type_number: int, scope: Scope) -> bytes:
-    """What every object key of a scope starts with."""
+    """Return the prefix of all object keys of a scope."""
     prefix = _TYPE.pack(type_number)
     if not scope.cluster:
         return prefix
@@ -99,13 +99,13 @@ def scope_prefix(type_number: int, scope: Scope) -> bytes:
 
 
 def type_number_of(key: bytes) -> int:
-    """The type number an object key starts with."""
+    """Return the type number of an object key."""
     number: int = _TYPE.unpack_from(key)[0]
     return number
 
 
 def split(key: bytes) -> KeyParts:
-    """Take an object key apart. Raises ValueError if it is none."""
+    """Return the parts of an object key. Raise ValueError for other bytes."""
     cluster, namespace, name = key[4:].split(b"\0")
     return KeyParts(
         type_number_of(key),
@@ -117,14 +117,16 @@ def split(key: bytes) -> KeyParts:
 
 
 def in_scope(key: bytes, scope: Scope, prefix: bytes) -> bool:
-    """Whether an object key lies in a scope; `prefix` is the scope's, or shorter for a namespace of all clusters."""
+    """Return whether an object key lies in a scope; `prefix` is the scope's, or shorter for a namespace of all
+    clusters.
+    """
     if not key.startswith(prefix):
         return False
     return bool(scope.cluster) or not scope.namespace or key[4:].split(b"\0")[1] == namespace_part(scope.namespace)
 
 
 def namespace_part(namespace: str) -> bytes:
-    """A namespace as it stands in keys."""
+    """Return a namespace as keys hold it."""
     return _part(namespace, MAX_NAMESPACE_BYTES, _SHORT_LEAD_BYTES)
 
 
@@ -134,7 +136,7 @@ def revision_key(revision: int) -> bytes:
 
 
 def revision_of_key(key: bytes) -> int:
-    """The revision that a `log` key is, or that a `versions` key ends with."""
+    """Return the revision of a `log` or `versions` key."""
     revision: int = _REVISION.unpack_from(key, len(key) - 8)[0]
     return revision
 
@@ -146,27 +148,27 @@ def cluster_row_key(cluster: str, type_number: int) -> bytes:
 
 
 def owner_prefix(cluster: str, uid: str) -> bytes:
-    """What the `owners` rows of one owner start with; the dependent's object key follows."""
+    """Return the prefix of one owner's `owners` rows; the dependent's object key follows."""
     return cluster_part(cluster) + b"\0" + _digest(uid.encode())
 
 
 def cluster_bytes(key: bytes) -> bytes:
-    """The cluster of an object key, as `cluster_part` gives it."""
+    """Return the cluster of an object key, as `cluster_part` encodes it."""
     return key[4 : key.index(b"\0", 4)]
 
 
 def dependent_of(row: bytes) -> bytes:
-    """The dependent's object key at the end of an `owners` row."""
+    """Return the dependent's object key from an `owners` row."""
     return row[row.index(b"\0") + 1 + _DIGEST_BYTES :]
 
 
 def label_prefix(label: str, value: str) -> bytes:
-    """What the `labels` rows of one pair start with; the object key follows."""
+    """Return the prefix of one pair's `labels` rows; the object key follows."""
     return _digest(label.encode() + b"\0" + value.encode())
 
 
 def origin_prefix(origin: str) -> bytes:
-    """What the `replicas` rows of a shard start with; the object's key follows."""
+    """Return the prefix of one origin's `replicas` rows; the object key follows."""
     return _part(origin, MAX_NAMESPACE_BYTES, _SHORT_LEAD_BYTES) + b"\0"
 
 

@@ -1,8 +1,8 @@
-"""Facts the writer derives from an object's metadata, and the gate it derives from a LogicalCluster.
+"""Facts derived from an object's metadata, and the gate derived from a LogicalCluster.
 
-`apply` calls this for every Put; the facts become flags of the `versions` row and rows of `owners` and `labels`. Only
-metadata (and a LogicalCluster's phase) is decoded, through typed partial structs: 1 to 2 microseconds an object.
-Invariant: a pure function of the object's bytes, so fsck derives the same rows again.
+`writing.submit_transaction` calls it for every Put; the facts become flags of the `versions` row and rows of `owners`
+and `labels`. Only metadata (and a LogicalCluster's phase) is decoded, through typed partial structs: 1 to 2
+microseconds an object. Invariant: a pure function of the object's bytes, so fsck derives the same rows.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _LogicalCluster(msgspec.Struct, gc=False):
 
 
 class ObjectFacts(msgspec.Struct, frozen=True, gc=False):
-    """What indexes keep of one object: flags, uids of its owners, its system label pairs."""
+    """What indexes keep of one object: flags, uids of its owners, system label pairs."""
 
     flags: int
     owners: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ def facts(value: bytes, label_prefixes: tuple[str, ...]) -> ObjectFacts:
 
 
 def names(value: bytes) -> tuple[str, str]:
-    """Namespace and name of an object whose key holds only their hash."""
+    """Return namespace and name of an object whose key holds only their hash."""
     metadata = _indexed.decode(value).metadata
     return metadata.namespace, metadata.name
 
@@ -91,10 +91,10 @@ def _system_labels(metadata: _Metadata, prefixes: tuple[str, ...]) -> tuple[tupl
 
 
 def gate_state(value: bytes) -> GateState:
-    """What a LogicalCluster admits.
+    """Return the gate state of a LogicalCluster.
 
-    Scheduling and Unavailable admit nobody but system:masters: kcp's workspace content authorizer gives no opinion
-    there. A migrating cluster is taken off whatever its phase; deletion goes on in an inactive one.
+    Scheduling and Unavailable admit only system:masters: kcp's workspace content authorizer gives no opinion there. A
+    migrating cluster is closed in any phase; deletion goes on in an inactive one.
     """
     cluster = _logical_cluster.decode(value)
     metadata = cluster.metadata

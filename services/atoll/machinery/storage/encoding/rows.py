@@ -1,7 +1,7 @@
 """Binary rows of the databases beside `objects`: log entries, versions, counters, gates, replicas, routes.
 
-The writer packs, every reader unpacks; the layout is part of the format version in `environment`. Invariant: a log
-entry alone restores the record before it (its value as stored, with the versions row that describes it).
+The writer packs, every reader unpacks; the layout is part of `FORMAT_VERSION`. Invariant: a log entry alone restores
+the record that it replaced (its value as stored, with the versions row that describes it).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
-    """The part of a `log` row that says whom it is about; cheap to read."""
+    """The fixed part of a `log` row and its key; cheap to read."""
 
     operation: int
     key: bytes
@@ -142,7 +142,7 @@ def unpack_replica(data: bytes) -> ReplicaRow:
 
 
 def generation_of(data: bytes) -> int:
-    """The generation of a `replicas` row; cheap to read."""
+    """Return the generation of a `replicas` row; cheap to read."""
     generation: int = _ROUTE.unpack_from(data)[0]
     return generation
 
@@ -157,7 +157,7 @@ def unpack_route(data: bytes) -> tuple[str, int]:
 
 
 def covered(value: bytes, version: Version) -> bytes:
-    """The bytes that a CRC covers: sealed bytes as they are, else the value with its hole zeroed."""
+    """Return the bytes that a CRC covers: sealed bytes as they are, else the value with its hole zeroed."""
     if version.sealed:
         return value
     hole = version.hole

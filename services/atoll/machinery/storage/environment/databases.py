@@ -1,8 +1,7 @@
-"""Opening the LMDB environment of a shard: databases, format version, identity, voids.
+"""An open LMDB environment: its databases, and the facts in `meta` (identity, last revision, voids).
 
-`lmdb_store` opens it for writing (one process at a time), `remote_store` for reading beside it. Full sync at each
-commit, always: in 2,400 simulated power cuts the default mode lost nothing and every other mode lost acknowledged
-writes. Invariant: a file that is not ours, or of a format we do not know, is left as it was.
+`opening` makes it; every part of the package reads and writes through it. Invariant: a write transaction changes `meta`
+together with the rows that it describes.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 MAX_DATABASES = 32
 _DATABASES = ("meta", "types", "objects", "log", "versions", "clusters", "owners", "labels", "expiry", "marks")
-#: What other shards published. A file that no newer version opened for writing has none of them.
+#: Rows of other shards. A file that no newer version opened for writing lacks them.
 _REPLICA_DATABASES = ("replicas", "routes", "replica_counters", "replica_labels")
 
 
 class Void(msgspec.Struct, frozen=True, array_like=True):
-    """Revisions strictly between both were published by a history that a restore took back."""
+    """Revisions strictly between both, which may have been published before a restore, and mean nothing since."""
 
     restored_to: int
     first_new: int
 
 
 class Meta(msgspec.Struct, frozen=True):
-    """What `meta` says at the time of one transaction. `published` is -1 while nobody publishes."""
+    """The values of `meta` in one transaction. `published` is -1 in a store that is never published."""
 
     last: int = 0
     compacted: int = 0
@@ -48,7 +47,7 @@ class Meta(msgspec.Struct, frozen=True):
 
 
 class ReplicaDatabases(msgspec.Struct, frozen=True):
-    """Handles of what other shards published: rows, clusters' routes, counters, system labels."""
+    """Databases of rows of other shards: rows, routes of clusters, counters, system labels."""
 
     rows: Database
     routes: Database
@@ -57,7 +56,7 @@ class ReplicaDatabases(msgspec.Struct, frozen=True):
 
 
 class Environment:
-    """An open LMDB environment with its databases. One a process; not across fork."""
+    """An open LMDB environment with its databases. One a process; must not cross a fork."""
 
     def __init__(self, env: lmdb.Environment, directory: Path, owner_fd: int = -1) -> None:
         self.env, self.directory = env, directory
@@ -67,17 +66,17 @@ class Environment:
         self.objects, self.log, self.versions = handles["objects"], handles["log"], handles["versions"]
         self.clusters, self.owners, self.labels = handles["clusters"], handles["owners"], handles["labels"]
         self.expiry, self.marks = handles["expiry"], handles["marks"]
-        #: None only in a reader's hands, and only until a writer opens the file.
+        #: None only for a reader, until a writer of this version opens the file.
         self.replicas = _replica_databases(handles)
         self.handles = handles
         self.type_table = TypeTable(self.types)
 
     def reading(self) -> Txn:
-        """A read transaction, to be used as a context manager and never across an await."""
+        """Begin a read transaction: a context manager, never kept across an await."""
         return self.env.begin()
 
     def get_meta(self, txn: Txn, name: str, default: Any) -> Any:
-        """A value of `meta`, `default` where the name is absent."""
+        """Return a value of `meta`, `default` if the name is absent."""
         raw = txn.get(name.encode(), db=self.meta)
         return default if raw is None else msgspec.msgpack.decode(raw)
 
@@ -85,17 +84,17 @@ class Environment:
         txn.put(name.encode(), msgspec.msgpack.encode(value), db=self.meta)
 
     def last(self, txn: Txn) -> int:
-        """The last revision committed, 0 in an empty store."""
+        """Return the last revision committed, 0 in an empty store."""
         value: int = self.get_meta(txn, "last", 0)
         return value
 
     def applied(self, txn: Txn) -> int:
-        """How many changes of replicas and routes there were, ever."""
+        """Return the apply count of replicas and routes."""
         value: int = self.get_meta(txn, "applied", 0)
         return value
 
     def compacted(self, txn: Txn) -> int:
-        """The highest revision that compaction dropped from the log, 0 if none was."""
+        """Return the highest revision that compaction dropped from the log, 0 if none was."""
         value: int = self.get_meta(txn, "compacted", 0)
         return value
 
@@ -112,17 +111,17 @@ class Environment:
         )
 
     def sealed_types(self, txn: Txn) -> list[ResourceType]:
-        """Types that were ever configured to be sealed, so that any of their objects may be."""
+        """Return the types ever configured to be sealed: any of their objects may be."""
         return [ResourceType(*words) for words in self.get_meta(txn, "sealed", ())]
 
     def require_not_void(self, txn: Txn, revision: int) -> None:
-        """Raise RevisionCompacted for a revision that a restore took back."""
+        """Raise RevisionCompacted for a revision in a void."""
         for void in self.voids(txn):
             if void.restored_to < revision < void.first_new:
                 raise RevisionCompacted(revision, void.first_new)
 
     def identity(self) -> StoreIdentity:
-        """Who the store is, as the writer that opened it last left it."""
+        """Return the identity of the store, as its last writer left it."""
         with self.reading() as txn:
             return StoreIdentity(
                 shard=self.get_meta(txn, "shard", ""),
@@ -139,7 +138,7 @@ class Environment:
 
 
 def _open_all(env: lmdb.Environment, create: bool) -> dict[str, Database]:
-    """Every database there is; made in one transaction, so that a new file costs one commit."""
+    """Open every database; create them in one transaction, so that a new file costs one commit."""
     if create:
         with env.begin(write=True) as txn:
             return {name: env.open_db(name.encode(), txn=txn) for name in (*_DATABASES, *_REPLICA_DATABASES)}

@@ -1,7 +1,7 @@
-"""What a store needs of its directory: a local file system, private modes, one owner, entries that are on disk.
+"""Checks and setup of a store's directory: a local file system, private modes, one owner, durable entries.
 
-`environment` calls this before LMDB sees the directory. Invariant: when a check fails nothing in the directory was
-changed, and of two processes that want to write only one gets past `own`.
+`opening` calls it before LMDB opens the directory. Invariant: if a check fails nothing in the directory was changed,
+and of two processes that want to write only one gets past `own`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class UnsupportedFileSystem(Exception):
 
 
 def prepare_directory(directory: Path) -> None:
-    """Create the directory (0700) if it is absent, and make its name durable."""
+    """Create the directory (0700) if it is absent, and make its entry durable."""
     if directory.exists():
         return
     directory.mkdir(mode=0o700, parents=True)
@@ -41,7 +41,7 @@ def prepare_directory(directory: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """fsync a directory: neither LMDB nor rename does, and a file without its name is lost."""
+    """fsync a directory: neither LMDB nor rename does, and a file without its entry is lost."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -50,7 +50,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def file_system_of(directory: Path, mounts: Path = _MOUNTS) -> str:
-    """Type of the file system that holds a path, "" where the system does not tell."""
+    """Return the type of the file system of a path, "" if the system does not say."""
     if not mounts.exists():
         return ""
     target = directory.resolve()
@@ -71,7 +71,7 @@ def require_local(directory: Path, mounts: Path = _MOUNTS) -> None:
 
 
 def own(directory: Path) -> int:
-    """Take the directory for this process; the lock goes with the descriptor given. Raises StoreInUse."""
+    """Lock the directory for this process; the lock ends with the returned descriptor. Raise StoreInUse."""
     fd = os.open(directory / OWNER_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -82,7 +82,7 @@ def own(directory: Path) -> int:
 
 
 def measure_sync_s(directory: Path, rounds: int = 5) -> float:
-    """Median seconds that a 4 KiB write with fdatasync takes here."""
+    """Return the median seconds of a 4 KiB write with fdatasync."""
     path = directory / "probe"
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -100,6 +100,6 @@ def _timed_sync(fd: int, index: int) -> float:
 
 
 def free_bytes(directory: Path) -> int:
-    """Bytes an unprivileged process may still write to the file system."""
+    """Return the bytes that an unprivileged process may still write."""
     stat = os.statvfs(directory)
     return stat.f_bavail * stat.f_frsize

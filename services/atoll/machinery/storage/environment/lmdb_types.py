@@ -1,7 +1,4 @@
-"""Types of LMDB handles as this package uses them: transactions and cursors that give bytes.
-
-Every module of the package that touches LMDB imports these names; nothing else is here.
-"""
+"""Types of LMDB handles as this package uses them: transactions and cursors that return bytes."""
 
 from __future__ import annotations
 

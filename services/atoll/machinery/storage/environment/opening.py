@@ -35,7 +35,7 @@ class WrongShard(Exception):
 def open_for_writing(options: StoreOptions, now_us: int) -> Environment:
     """Open or create the store of a shard and raise its epoch.
 
-    Raises UnsupportedFileSystem, StoreInUse, UnknownFormat, WrongShard; then nothing was changed.
+    Raise UnsupportedFileSystem, StoreInUse, UnknownFormat or WrongShard; then nothing was changed.
     """
     directory = Path(options.directory)
     if not options.allow_any_filesystem:
@@ -63,7 +63,7 @@ def open_for_writing(options: StoreOptions, now_us: int) -> Environment:
 
 
 def open_for_reading(options: StoreOptions) -> Environment:
-    """Open the store that another process writes. Raises UnknownFormat, or lmdb.Error if there is none."""
+    """Open the store that another process writes. Raise UnknownFormat, or lmdb.Error without a store."""
     directory = Path(options.directory)
     opened = _with_databases(_open(directory, options, readonly=True), directory)
     with opened.reading() as txn:
@@ -89,7 +89,7 @@ def _open(directory: Path, options: StoreOptions, *, readonly: bool = False, loc
 
 
 def _with_databases(env: lmdb.Environment, directory: Path, owner_fd: int = -1) -> Environment:
-    """The open environment with its databases. One that lacks any is closed again, so that nothing is held."""
+    """Return the environment with its databases; close it if one is missing."""
     try:
         return Environment(env, directory, owner_fd)
     except BaseException:
@@ -118,12 +118,12 @@ def _require_known(directory: Path, options: StoreOptions) -> None:
 
 
 def _is_foreign(directory: Path) -> bool:
-    """Whether no process of ours ever opened what is there: then not even a lock file may be left in it."""
+    """Return whether no process of this system ever opened the file; then not even a lock file may be left behind."""
     return (directory / filesystem.DATA_FILE).exists() and not (directory / filesystem.OWNER_FILE).exists()
 
 
 def _create(directory: Path, options: StoreOptions) -> None:
-    """Build the file under another name, so that a file under the right one is always whole."""
+    """Build the file under another name, so that a file under the right one is always complete."""
     with new_directory(directory) as fresh:
         env = _open(fresh, options)
         meta = env.open_db(b"meta")
@@ -171,9 +171,9 @@ def _remove(fresh: Path) -> None:
 
 
 def _begin(opened: Environment, options: StoreOptions, now_us: int) -> None:
-    """What every opening for writing leaves behind.
+    """Raise the epoch and record the sealed types.
 
-    A restored file must outrank what it published before, so the epoch follows the clock, not only itself.
+    A restored file must outrank what it published before, so the epoch follows the clock too.
     """
     with opened.env.begin(write=True) as txn:
         epoch: int = opened.get_meta(txn, "epoch", 0)

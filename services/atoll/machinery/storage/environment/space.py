@@ -1,8 +1,8 @@
-"""Whether the store has room: page quota and free disk, looked at again about once a second.
+"""Whether the store has room: page quota and free disk, measured about once a second.
 
-The writer asks before each batch; in a full store creates and updates are refused while deletes, steps of a deletion
-and leases go on, and compaction gives pages back. Free pages inside the file count as room, because the file never
-shrinks. Invariant: the answer recovers by itself, without a restart.
+The writer checks it before each batch. In a full store creates and updates are refused; deletes, steps of a deletion
+and leases go on, and compaction frees pages. Free pages inside the file count as room, because the file never shrinks.
+Invariant: a store with room accepts writes again without a restart.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Space:
         self.room_bytes = 0
 
     def check(self) -> bool:
-        """Whether creates and updates must be refused now."""
+        """Return whether creates and updates must be refused now."""
         now = self._steady()
         if now - self._measured_at >= _INTERVAL_S:
             self._measured_at = now
@@ -35,7 +35,7 @@ class Space:
         return self.full
 
     def measure(self) -> None:
-        """Look at the file and the disk."""
+        """Measure the file and the disk."""
         environment = self._environment
         info = environment.env.info()
         page_bytes = environment.env.stat()["psize"]
@@ -50,6 +50,6 @@ class Space:
         self.full = self.room_bytes < self._options.reserve_bytes or bool(quota and self.used_bytes >= quota)
 
     def refuse(self) -> None:
-        """The disk itself said no: full until measured again."""
+        """Count the store as full until the next measurement: the disk refused a write."""
         self.full = True
         self._measured_at = self._steady()

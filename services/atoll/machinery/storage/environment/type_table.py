@@ -1,7 +1,7 @@
 """The `types` database: (group, resource, identity) to the 4-byte number that keys start with, and back.
 
-Writer and readers look types up here. Numbers are given once and never reused, so both directions are cached for the
-life of the process. Invariant: a number enters the cache only when the transaction that gave it has committed.
+Writer and readers look types up here. A number is assigned once and never reused, so both directions are cached for the
+life of the process. Invariant: a number enters the cache only after its transaction committed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TypeTable:
         self._pending: set[int] = set()
 
     def number(self, txn: Txn, type: ResourceType) -> int:
-        """Number of a type, NO_TYPE if nothing of it was ever stored."""
+        """Return the number of a type, NO_TYPE if nothing of it was ever stored."""
         found = self._numbers.get(type)
         if found is not None:
             return found
@@ -49,7 +49,7 @@ class TypeTable:
         return number
 
     def type(self, txn: Txn, number: int) -> ResourceType:
-        """The type of a number found in a key. Raises KeyError if the table lacks it (a damaged store)."""
+        """Return the type of a number found in a key. Raise KeyError if the table lacks it (a damaged store)."""
         found = self._types.get(number)
         if found is not None:
             return found
@@ -61,9 +61,9 @@ class TypeTable:
         return type
 
     def intern(self, txn: Txn, type: ResourceType, fresh: dict[ResourceType, int]) -> int:
-        """Number of a type in a write transaction, given now if need be and then noted in `fresh`.
+        """Return the number of a type in a write transaction; assign one if needed and add it to `fresh`.
 
-        The caller says with `finish` how the transaction ended.
+        The caller reports the end of the transaction with `finish`.
         """
         known = self._numbers.get(type) or fresh.get(type)
         if known:
@@ -80,7 +80,7 @@ class TypeTable:
         return number
 
     def finish(self, fresh: dict[ResourceType, int], *, committed: bool) -> None:
-        """Cache what a write transaction gave, or forget it."""
+        """Cache the numbers of a write transaction, or drop them."""
         self._pending.difference_update(fresh.values())
         if committed:
             for type, number in fresh.items():
@@ -95,7 +95,7 @@ class TypeTable:
         self._types[number] = type
 
     def all(self, txn: Txn) -> dict[int, ResourceType]:
-        """Every type ever stored."""
+        """Return every type ever stored."""
         numbers = {}
         with txn.cursor(self._db) as cursor:
             if cursor.set_range(b"n"):

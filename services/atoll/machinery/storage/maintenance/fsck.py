@@ -1,8 +1,8 @@
-"""Checking a store against itself: does every database say what the objects and the log say?
+"""Checks a store for consistency: every database follows from the objects and the log.
 
-`atoll` tools and every test of the store call `fsck` on a closed directory (or beside a running writer, then of its
-last commit). It reads one transaction and changes nothing. Invariant checked: log chains are whole, versions, counters
-and index rows follow from log and objects, and every checksum holds.
+`atoll fsck` and the tests of the store call `fsck` on a closed directory, or beside a running writer on its last
+commit. It reads in one transaction and changes nothing. Invariant checked: log chains are complete, versions, counters
+and index rows follow from log and objects, and every checksum matches.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One thing that does not hold. `where` is a database; `key` its key as text, never a value."""
+    """One inconsistency. `where` is a database; `key` the row's key as hex, never a value."""
 
     where: str
     key: str
@@ -51,9 +51,9 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 def fsck(options: StoreOptions) -> list[Problem]:
-    """Everything that is wrong with a store, in no particular order; empty if it is sound.
+    """Return the problems of a store, in no particular order; empty if it is sound.
 
-    Sealed objects are checked under their checksum, and opened where `options.key_file` is given.
+    Sealed objects are checked by their checksum, and unsealed if `options.key_file` is set.
     """
     environment = open_for_reading(options)
     try:
@@ -96,8 +96,8 @@ class _Check:
             try:
                 check()
             except (struct.error, ValueError, KeyError, lmdb.Error) as error:
-                # A row that is no row of ours; what it was cannot be said, and what follows it is not looked at.
-                self._report(name, b"", f"does not read: {error!r}")
+                # A malformed row; the rest of its check is skipped.
+                self._report(name, b"", f"unreadable row: {error!r}")
         return self._problems
 
     def _report(self, where: str, key: bytes, what: str) -> None:
@@ -182,7 +182,7 @@ class _Check:
             self._check_object(key, stored, *rows[-1])
         for key, rows in self._versions.items():
             if not rows[-1][1].deleted and key not in seen:
-                self._report("versions", key, "the object is gone")
+                self._report("versions", key, "the object is missing")
 
     def _check_object(self, key: bytes, stored: bytes, revision: int, version: Version) -> None:
         self._check_sum("objects", key, stored, version)
@@ -195,7 +195,7 @@ class _Check:
             plain = self._records.plain(self._txn, key, stored, version)
             facts = object_facts.facts(plain, self._options.system_label_prefixes)
         except (CorruptRecord, msgspec.DecodeError, KeyError):
-            self._report("objects", key, "does not open")
+            self._report("objects", key, "cannot be read")
             return
         cluster = keys.split(key).cluster
         self._owners.update(keys.owner_prefix(cluster, uid) + key for uid in facts.owners)
@@ -226,14 +226,14 @@ class _Check:
                 continue
             row, counted = unpack_counter(value), self._counters.pop(row_key, Counter(0, 0, 0))
             if (row.count, row.size_bytes) != (counted.count, counted.size_bytes):
-                self._report("clusters", row_key, "does not count what is there")
+                self._report("clusters", row_key, "count or size is wrong")
             if row.last != lasts.pop(row_key, row.last):
                 self._report("clusters", row_key, "last revision is wrong")
         for row_key in (*self._counters, *self._gates, *lasts):
             self._report("clusters", row_key, "row is missing")
 
     def _lasts(self) -> dict[bytes, int]:
-        """The last retained revision of each cluster and type, and of each type."""
+        """Return the last retained revision of each cluster and type, and of each type."""
         lasts: dict[bytes, int] = {}
         for key, rows in self._versions.items():
             parts = keys.split(key)
@@ -248,6 +248,6 @@ class _Check:
             return
         found = {row for row, _ in self._rows(db)}
         for row in found - expected:
-            self._report(name, row, "stands for nothing")
+            self._report(name, row, "row of no object")
         for row in expected - found:
             self._report(name, row, "row is missing")

@@ -1,7 +1,7 @@
-"""The part of `fsck` that looks at what other shards published.
+"""The part of `fsck` that checks rows of other shards.
 
-`fsck` calls it with its transaction and its way to report. A route to a shard that sent nothing is fine, and so are
-rows that do not count. Invariant checked: checksums hold, label rows and counters follow from the rows, and no stamp is
+`fsck` calls it with its transaction and its reporter. A route to a shard without rows is valid, and so are rows that
+are not effective. Invariant checked: checksums match, label rows and counters follow from the rows, and no stamp is
 above the apply count.
 """
 
@@ -62,7 +62,7 @@ class ReplicaCheck:
         try:
             facts = object_facts.facts(row.value, self._prefixes)
         except msgspec.DecodeError:
-            self._report("replicas", key, "does not open")
+            self._report("replicas", key, "cannot be read")
             return
         if facts.flags != row.flags or {keys.label_prefix(*pair) for pair in facts.labels} != set(row.labels):
             self._report("replicas", key, "flags or labels do not follow from the object")
@@ -70,7 +70,7 @@ class ReplicaCheck:
     def _check_labels(self, databases: ReplicaDatabases) -> None:
         found = {key for key, _ in self._rows(databases.labels)}
         for key in found - self._labels:
-            self._report("replica_labels", key, "stands for nothing")
+            self._report("replica_labels", key, "row of no object")
         for key in self._labels - found:
             self._report("replica_labels", key, "row is missing")
 
@@ -79,15 +79,15 @@ class ReplicaCheck:
         for key, raw in self._rows(databases.counters):
             row, counted = unpack_counter(raw), self._counters.pop(key, NO_COUNTER)
             if (row.count, row.size_bytes) != (counted.count, counted.size_bytes):
-                self._report("replica_counters", key, "does not count what is there")
+                self._report("replica_counters", key, "count or size is wrong")
             if row.last > applied:
                 self._report("replica_counters", key, f"is stamped {row.last} of {applied} changes")
             if not row.count and not self._is_routed(key):
-                self._report("replica_counters", key, "counts nothing for nobody")
+                self._report("replica_counters", key, "counter without rows or route")
         for key in self._counters:
             self._report("replica_counters", key, "row is missing")
 
     def _is_routed(self, key: bytes) -> bool:
-        """Whether readers may look at a counter: that of a type, or of the origin where its cluster lies."""
+        """Return whether readers use a counter: that of a type, or of the owner of its cluster."""
         cut = key.index(b"\0") + 1
         return cut == 1 or self._routes.get(key[cut:-5]) == key[:cut]

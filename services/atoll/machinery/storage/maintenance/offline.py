@@ -1,7 +1,7 @@
 """Maintenance of a store that no process has open: marking a restored copy, rewriting the file.
 
-`atoll restore` and `atoll compact` call it. Each operation takes the directory as a writer does. Invariant: the store
-is whole before and after each operation, at a crash in between too.
+`atoll mark-restored` and `atoll compact` call it. Each operation takes the directory as a writer does. Invariant: the
+store is whole before and after each operation, at a crash in between too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from atoll.machinery.storage.options import StoreOptions
 
 
 def mark_restored(options: StoreOptions, now_us: int) -> None:
-    """Give a store that lost acknowledged history a new lineage, and void the revisions it may have published."""
+    """Give a store that lost acknowledged history a new lineage, and void the revisions that it may have published."""
     opened = open_for_writing(options, now_us)
     try:
         with opened.env.begin(write=True) as txn:
@@ -27,7 +27,7 @@ def mark_restored(options: StoreOptions, now_us: int) -> None:
 
 
 def compact_file(options: StoreOptions, now_us: int) -> None:
-    """Rewrite the file without its free pages (they may hold what was sealed since), durably. Offline."""
+    """Rewrite the file durably without its free pages, which may hold records of old keys or deleted objects."""
     opened = open_for_writing(options, now_us)
     try:
         with new_directory(opened.directory) as fresh:

@@ -32,7 +32,7 @@ from atoll.machinery.storage.reading.records import Records
 if TYPE_CHECKING:
     from atoll.machinery.storage.environment.lmdb_types import Txn
 
-#: Object key, row prefix of the origin, row. A plain tuple: merging origins compares and makes many.
+#: Object key, row prefix of the origin, row. A plain tuple, as merging origins makes many.
 _OriginRow = tuple[bytes, bytes, ReplicaRow]
 _by_key = itemgetter(0)
 

@@ -1,8 +1,8 @@
-"""Watch cursors: a position in the log, a wake-up registration, and nothing else.
+"""Watch cursors: a position in the log and a wake-up registration.
 
-A watch handler reads, writes what it got, and waits; the hub wakes it when a commit touches its scope. Recent changes
-come from the ring in memory, older ones from the log. Invariant: a cursor is registered before its first read; what it
-gives is the log in its scope, in order, none twice, none missing; and its position never passes what it looked at.
+A watch handler reads, writes the result to its client, and waits; the hub wakes it when a commit changes its scope.
+Recent changes come from the ring in memory, older ones from the log. Invariant: a cursor is registered before its first
+read; it returns the log of its scope in order, each change once; its position never passes what it read.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from atoll.machinery.storage.environment.lmdb_types import Txn
 
 
-#: Log rows one read looks at before it returns to the loop.
+#: Log rows of one read, before it returns to the loop.
 SCAN_ROWS = 1000
-#: Ring rows one read looks at; they cost a tenth.
+#: Ring rows of one read; they cost a tenth.
 _RING_ROWS = 10_000
 #: Links of a chain, or rows of a prefix, that may be followed instead of the log.
 _DETOUR_ROWS = 2000
@@ -63,12 +63,12 @@ class LmdbCursor:
     # --- wake-up
 
     def wake(self, nothing_before: int) -> None:
-        """The hub's call: a commit touched the scope."""
+        """A commit changed the scope."""
         self.mark(nothing_before)
         self.nudge()
 
     def mark(self, nothing_before: int) -> None:
-        """The hub's word that a call will come."""
+        """A commit changed the scope; the hub calls `nudge` later."""
         if not self._pending:
             self.position = max(self.position, nothing_before)
             self._pending = True
@@ -80,7 +80,7 @@ class LmdbCursor:
             waiter.set_result(None)
 
     async def wait(self) -> None:
-        """Return once there may be something to read; always gives the loop a turn."""
+        """Return once there may be something to read; always yield to the loop."""
         if self._pending:
             await asyncio.sleep(0)
             return
@@ -91,13 +91,13 @@ class LmdbCursor:
             self._waiter = None
 
     def close(self) -> None:
-        """Unregister. Harmless twice."""
+        """Unregister. Idempotent."""
         self._hub.unregister(self._scope, self, self._interest)
 
     # --- reading
 
     def resume(self) -> None:
-        """Judge the revision a watch wants to go on from. Raises RevisionCompacted."""
+        """Check the revision to continue from. Raise RevisionCompacted."""
         environment = self._cursors.environment
         with environment.reading() as txn:
             environment.require_not_void(txn, self.position)
@@ -165,7 +165,7 @@ class LmdbCursor:
         return found
 
     def _matching(self, txn: Txn, limit: int, end: int) -> tuple[list[int], int]:
-        """Revisions in scope above the position, at most `limit`, and how far they were looked for."""
+        """Return at most `limit` revisions in scope above the position, and how far the log was read."""
         prefix = self._prefix(txn)
         found, reached = self._scan(txn, prefix, limit)
         if reached is None:
@@ -174,7 +174,7 @@ class LmdbCursor:
             return found, reached
         detour = self._by_detour(txn, prefix)
         if detour is None:
-            # Too much happened in the scope itself: reading on through the log is the cheaper way, for good.
+            # The scope itself changes often: from now on reading the log is cheaper.
             self._detour = False
             return found, reached
         return detour[:limit], end if len(detour) <= limit else detour[limit - 1]
@@ -184,7 +184,7 @@ class LmdbCursor:
         return keys.scope_prefix(number, self._scope)
 
     def _scan(self, txn: Txn, prefix: bytes, limit: int) -> tuple[list[int], int | None]:
-        """Read the log itself, some rows. The second is how far, None if to the end."""
+        """Read some rows of the log. The second result is how far, None if to the end."""
         found: list[int] = []
         reached = self.position
         for scanned, (revision, raw) in enumerate(self._cursors.history.rows(txn, self.position)):
@@ -196,7 +196,7 @@ class LmdbCursor:
         return found, None
 
     def _by_detour(self, txn: Txn, prefix: bytes) -> list[int] | None:
-        """Revisions in scope without reading the log between them; None if that is no shorter."""
+        """Return revisions in scope without reading the log between them; None if that is no shorter."""
         history, scope = self._cursors.history, self._scope
         if scope.cluster and not scope.namespace:
             return history.chain(txn, scope, self.position, _DETOUR_ROWS)

@@ -1,9 +1,9 @@
-"""Which watchers a change concerns: by type and cluster, then by namespace, name and one label.
+"""The watchers that a change concerns: by type and cluster, then by namespace, name and one label.
 
-The hub asks for each change of a commit. A watcher says at registration what its changes must have in common, as far as
-that is an equality: thousands of watches of one object, one namespace or one label value then cost nothing when another
-object changes. Invariant: a watcher is found for every change whose image before or after has what it asked for; it may
-be found for more.
+The hub calls it for each commit. A watcher registers with what its changes have in common, as far as that is an
+equality: thousands of watches of one object, one namespace or one label value then cost nothing when another object
+changes. Invariant: a watcher is found for every change whose image before or after matches its interest, and maybe for
+more.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from atoll.machinery.storage.contract import EVERYTHING, Change, Interest, Scope
 
 
 class Watcher(Protocol):
-    """What the hub needs of a cursor."""
+    """A cursor as the hub uses it."""
 
     def wake(self, nothing_before: int) -> None:
-        """A commit touched the scope. An idle watcher has nothing to read up to `nothing_before`."""
+        """A commit changed the scope. An idle watcher has nothing to read up to `nothing_before`."""
 
     def mark(self, nothing_before: int) -> None:
-        """The same, for one that is called later: what it reads before that it reads in full."""
+        """The same for a watcher that is woken later; until then it reads everything."""
 
     def nudge(self) -> None:
-        """Call a marked watcher."""
+        """Wake a marked watcher."""
 
 
 class _Metadata(msgspec.Struct, gc=False):
@@ -39,7 +39,7 @@ class _Labelled(msgspec.Struct, gc=False):
 
 
 _decoder = msgspec.json.Decoder(_Labelled)
-#: Namespace and what is asked for beyond it.
+#: Namespace, and the interest beyond it.
 _Slot = tuple[str, Interest]
 
 
@@ -50,7 +50,7 @@ class _Group:
 
     def __init__(self) -> None:
         self.slots: dict[_Slot, set[Watcher]] = {}
-        #: How many slots ask for a name, or for a label: without any nothing is looked up, or decoded.
+        #: Number of slots with a name, and with a label: without any nothing is looked up, or decoded.
         self.named = self.labelled = 0
 
     def add(self, slot: _Slot, watcher: Watcher) -> None:
@@ -76,7 +76,7 @@ class _Group:
             self.labelled += by
 
     def matching(self, change: Change) -> Iterator[set[Watcher]]:
-        """The watchers of each slot that a change touches."""
+        """Yield the watchers of each slot that a change matches."""
         key, slots = change.key, self.slots
         interests = [EVERYTHING]
         if self.named:
@@ -91,7 +91,7 @@ class _Group:
 
 
 def _pairs(change: Change) -> set[tuple[str, str]]:
-    """The labels of a change, before it and after it: who leaves a selector is told as well."""
+    """Return the labels before and after a change: an object that leaves a selector is an event too."""
     pairs: set[tuple[str, str]] = set()
     for image in (change.before, change.after):
         if image is not None:
@@ -114,12 +114,12 @@ class Registrations:
         return sum(len(watchers) for group in self._groups.values() for watchers in group.slots.values())
 
     def add(self, scope: Scope, interest: Interest, watcher: Watcher) -> None:
-        """Remember a watcher until `discard` with the same scope and interest."""
+        """Add a watcher, until `discard` with the same scope and interest."""
         group = self._groups.setdefault((scope.type, scope.cluster), _Group())
         group.add((scope.namespace, interest), watcher)
 
     def discard(self, scope: Scope, interest: Interest, watcher: Watcher) -> None:
-        """Forget a watcher. Harmless twice."""
+        """Remove a watcher. Idempotent."""
         group = self._groups.get((scope.type, scope.cluster))
         if group is None:
             return
@@ -128,7 +128,7 @@ class Registrations:
             del self._groups[scope.type, scope.cluster]
 
     def watchers_of(self, changes: Iterable[Change]) -> list[Watcher]:
-        """Whom the changes of a commit concern, each once. A slot is gone through once, however many touch it."""
+        """Return the watchers that the changes of a commit concern, each once; a slot is visited once."""
         slots: dict[int, set[Watcher]] = {}
         for change in changes:
             type, cluster = change.key.type, change.key.cluster

@@ -1,7 +1,7 @@
-"""What API workers and the writer say to each other over the Unix socket: length-prefixed MessagePack frames.
+"""The protocol between API workers and the writer over the Unix socket: length-prefixed MessagePack frames.
 
-`remote_store` sends requests, `submit_server` answers and announces commits. Objects cross as the bytes that will be
-stored; nothing is encoded again. Invariant: an error comes out as the same class with the same facts as it went in.
+`worker_store` sends requests; `submit_server` answers and announces commits. Objects cross as the bytes that will be
+stored. Invariant: an error is decoded to the same class with the same facts.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class CommitNotice(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReplicaNotice(msgspec.Struct, frozen=True, tag=True):
-    """Changes of replicas and routes can be read from the file, so many in all."""
+    """Replicas and routes up to this apply count can be read from the file."""
 
     applied: int
 
@@ -67,7 +67,7 @@ class SubmitResults(msgspec.Struct, frozen=True, tag=True):
 
 
 class SubmitFailure(msgspec.Struct, frozen=True, tag=True):
-    """A submit of which nothing was done. `error` names the class; the rest are its facts."""
+    """A failed submit; nothing of it was done. `error` is the class name, the rest are its facts."""
 
     id: int
     error: str
@@ -90,11 +90,11 @@ class InvalidFrame(Exception):
 
 
 class WriterError(Exception):
-    """The writer failed a submit for a reason that is none of the store's errors."""
+    """A submit failed in the writer for a reason that is none of the store's errors."""
 
 
 def pack(message: SubmitRequest | Answer) -> bytes:
-    """A frame. Raises InvalidFrame for one the other end would refuse."""
+    """Encode a frame. Raise InvalidFrame for one that the other end would refuse."""
     body = _encoder.encode(message)
     if len(body) > MAX_FRAME_BYTES:
         raise InvalidFrame(f"a frame of {len(body)} bytes")
@@ -102,17 +102,17 @@ def pack(message: SubmitRequest | Answer) -> bytes:
 
 
 async def read_request(reader: asyncio.StreamReader) -> SubmitRequest:
-    """The next request. Raises InvalidFrame, or asyncio.IncompleteReadError at the end."""
+    """Read the next request. Raise InvalidFrame, or asyncio.IncompleteReadError at the end."""
     return _decode(_requests, await _read(reader))
 
 
 async def read_answer(reader: asyncio.StreamReader) -> Answer:
-    """The next answer. Raises InvalidFrame, or asyncio.IncompleteReadError at the end."""
+    """Read the next answer. Raise InvalidFrame, or asyncio.IncompleteReadError at the end."""
     return _decode(_answers, await _read(reader))
 
 
 def failure(id: int, error: Exception) -> SubmitFailure:
-    """An error as a frame."""
+    """Encode an error as a frame."""
     name = type(error).__name__
     match error:
         case ObjectExists():
@@ -132,7 +132,7 @@ def failure(id: int, error: Exception) -> SubmitFailure:
 
 
 def error_of(failed: SubmitFailure) -> Exception:
-    """The error a frame carries."""
+    """Decode the error of a frame."""
     if failed.error == GuardFailed.__name__ and failed.guard is not None:
         return GuardFailed(failed.guard)
     if failed.error == RevisionCompacted.__name__:

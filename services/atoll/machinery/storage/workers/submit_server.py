@@ -1,8 +1,8 @@
-"""The writer's end of the worker seam: submits from API workers over a Unix socket, commits announced to them.
+"""The writer's end of the worker socket: submits from API workers, commits announced to them.
 
-The shard starts it beside its store when it runs workers; `remote_store` is the other end. Requests of one connection
-run side by side, bounded, so that they fall into the same group commits as everybody's. Invariant: an answer leaves
-only after the store's own submit returned; a commit is announced only after it can be read from the file.
+The shard starts it beside its store when it runs workers; `worker_store` is the other end. Requests of one connection
+run concurrently, bounded, so that they join the same group commits as all others. Invariant: an answer leaves only
+after the store's own submit returned; a commit is announced only after it can be read from the file.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class SubmitServer:
         self._connections: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Listen. A socket left by a dead process is replaced; the directory lock says that it is dead."""
+        """Listen. Replace the socket of a dead process; holding the directory lock proves that it is dead."""
         self._socket.unlink(missing_ok=True)
         self._server = await asyncio.start_unix_server(self._accept, str(self._socket))
         self._socket.chmod(0o600)
 
     async def close(self) -> None:
-        """Stop listening and end every connection; what is queued in the store still commits."""
+        """Stop listening and end every connection; submits queued in the store still commit."""
         if self._server is not None:
             self._server.close()
         for connection in tuple(self._connections):
@@ -75,7 +75,7 @@ class _Connection:
         self._requests: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Serve until the worker goes away."""
+        """Serve until the worker disconnects."""
         last, applied = self._store.hub.last, self._store.hub.applied
         self._writer.write(pack(Hello(self._store.identity, last, applied)))
         announcing = [asyncio.create_task(self._announce(last)), asyncio.create_task(self._announce_replicas(applied))]
@@ -110,14 +110,14 @@ class _Connection:
             self._writer.write(pack(SubmitResults(request.id, results)))
 
     async def _announce(self, sent: int) -> None:
-        """Tell of commits; a worker that does not read gets one frame for many."""
+        """Announce commits; a worker that does not read gets one frame for many."""
         while True:
             sent = await self._store.committed(sent)
             self._writer.write(pack(CommitNotice(sent)))
             await self._writer.drain()
 
     async def _announce_replicas(self, sent: int) -> None:
-        """The same for what other shards published."""
+        """Announce changes of replicas and routes in the same way."""
         while True:
             sent = await self._store.replicated(sent)
             self._writer.write(pack(ReplicaNotice(sent)))

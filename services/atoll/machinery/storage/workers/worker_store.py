@@ -1,9 +1,9 @@
 """The store in an API worker: reads from the file, writes through the writer's socket.
 
 A worker opens it with `connect_store` and uses it as `contract.Store`. It reads the same LMDB file in its own short
-transactions, so a commit is visible here the moment it is durable; announcements only wake cursors, which read the log.
-Invariant: nothing is answered that the writer did not answer; when the connection is gone, open submits fail with
-StoreClosed, their outcome unknown, and the worker ends.
+transactions, so a commit is visible here as soon as it is durable; announcements only wake cursors, which read the log.
+Invariant: no submit is answered but by the writer; when the connection ends, open submits fail with StoreClosed, their
+outcome unknown, and the worker ends.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class WorkerStore(StoreReader):
         self._tasks: list[asyncio.Task[None]] = []
 
     async def connect(self, socket: Path) -> None:
-        """Connect to the writer and start to follow it. Raises OSError, or InvalidFrame from a stranger."""
+        """Connect to the writer and start to follow it. Raise OSError, or InvalidFrame for another protocol."""
         reader, self._writer = await asyncio.open_unix_connection(str(socket))
         hello = await read_answer(reader)
         if not isinstance(hello, Hello):
@@ -82,7 +82,7 @@ class WorkerStore(StoreReader):
             self._open.pop(number, None)
 
     async def close(self) -> None:
-        """Leave the writer and close the file."""
+        """Disconnect from the writer and close the file."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -128,7 +128,7 @@ class WorkerStore(StoreReader):
         self._news.set()
 
     async def _follow(self) -> None:
-        """Read what was announced from the log into the ring, and wake cursors."""
+        """Read announced entries from the log into the ring, and wake cursors."""
         while True:
             await self._news.wait()
             self._news.clear()
@@ -144,7 +144,7 @@ class WorkerStore(StoreReader):
                 for revision, raw in itertools.islice(self._history.rows(txn, self.hub.last), _FEED_ROWS):
                     changes.append(self._history.change(txn, revision, unpack_entry(raw)))
             except (RevisionCompacted, CorruptRecord):
-                # Cursors then read the log themselves, so one damaged record stops nobody else's watch.
+                # Cursors then read the log themselves, so one damaged record stops no other watch.
                 self.hub.skip(self._announced)
                 return
         self.hub.publish(changes, changes[-1].revision if changes else self._announced)
@@ -155,7 +155,7 @@ async def connect_store(
 ) -> WorkerStore:
     """Open the file for reading and connect to its writer.
 
-    Raises OSError if no writer listens, lmdb.Error if there is no store, UnknownFormat or KeyFileRefused.
+    Raise OSError if no writer listens, lmdb.Error without a store, UnknownFormat or KeyFileInvalid.
     """
     environment = open_for_reading(options)
     try:
