@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 from prometheus_client import CollectorRegistry
 
@@ -20,32 +18,24 @@ from atoll.machinery.apiserver.authentication.impersonation import Impersonator
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision
 from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.authorization.chain import ALWAYS_ALLOWED_PATHS
-from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.conversion import Conversions
 from atoll.machinery.apiserver.serving.documents import Documents, StaticDocuments
-from atoll.machinery.apiserver.serving.health import Check, ping, store_check
+from atoll.machinery.apiserver.serving.health import Check, Health
 from atoll.machinery.apiserver.serving.observe import RequestMetrics, RequestObserver
-from atoll.machinery.apiserver.serving.pipeline import Destination, Handlers, RequestPipeline, Route
+from atoll.machinery.apiserver.serving.pipeline import Handlers, RequestPipeline
 from atoll.machinery.apiserver.serving.resources import Resources
+from atoll.machinery.apiserver.serving.routes import NoWorkspaces, routes
+from atoll.machinery.apiserver.serving.watches import Watches
 from atoll.machinery.apiserver.writing.commit import WriteService
 from atoll.machinery.egress import Egress, policy
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.storage.contract import Snapshot, Store
+from atoll.machinery.storage.contract import Store
 from atoll.virtualworkspaces.framework import VirtualWorkspace
 
 #: Beside health: what the process tells its operators of itself.
 _FOR_MASTERS = frozenset({"/metrics", "/version"})
-
-
-class _NoPaths:
-    """There are no workspaces here but those behind the cache's URL."""
-
-    def find(self, snapshot: Snapshot, workspace: str) -> Destination | None:
-        """Nowhere."""
-        return None
 
 
 class _Authorization:
@@ -73,25 +63,16 @@ def handler(store: Store, certificates: Certificates, serving: Serving) -> Reque
     core = WriteService(
         store, catalogs, Admission([]), Conversions(Egress(policy(), serving.registry), serving.registry)
     )
-    live: dict[str, Check] = {"ping": ping, "store": store_check(store)}
-    checks = {"healthz": live, "livez": live, "readyz": {**live, "rows": serving.whole}}
-    documents = Documents(catalogs, StaticDocuments(serving.version, {}, {}), checks, serving.registry)
+    health = Health(store)
+    health.add("rows", serving.whole)
+    documents = Documents(catalogs, StaticDocuments(serving.version, {}, {}), health.endpoints, serving.registry)
     authenticator = Authenticator(BearerTokens((), ()), certificates, Impersonator(Authorizer()))
     content = Content(cache_kinds(), store, serving.whole)
     return RequestPipeline(
         store,
-        _NoPaths(),
+        NoWorkspaces(),
         authenticator,
         _Authorization(),
         RequestObserver(RequestMetrics(serving.registry)),
-        Handlers(_routes(Resources(core, {}, {}), documents), {SERVICE: VirtualWorkspace(content)}),
+        Handlers(routes(Resources(core, {}, {}, Watches(core)), documents), {SERVICE: VirtualWorkspace(content)}),
     )
-
-
-def _routes(resources: Resources, documents: Documents) -> Callable[[RequestInfo], Route]:
-    def route(info: RequestInfo) -> Route:
-        if info.service:
-            raise errors.not_served()
-        return resources if info.is_resource else documents
-
-    return route

@@ -9,7 +9,7 @@ under the loopback identity and through the same planning and admission as every
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,21 +22,21 @@ from atoll.machinery.apiserver.authentication.oidc import issuers
 from atoll.machinery.apiserver.authentication.service_account_keys import jwks, openid_configuration
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.authorizer import Authorizer
-from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.conversion import Conversions
 from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.federation.pathindex import PathIndex
 from atoll.machinery.apiserver.serving.audit import AuditLog
 from atoll.machinery.apiserver.serving.documents import Documents, StaticDocuments
-from atoll.machinery.apiserver.serving.health import Check, ping, store_check
+from atoll.machinery.apiserver.serving.health import Health
 from atoll.machinery.apiserver.serving.observe import RequestMetrics, RequestObserver
-from atoll.machinery.apiserver.serving.pipeline import Handlers, RequestPipeline, Route, VirtualWorkspaceHandler
+from atoll.machinery.apiserver.serving.pipeline import Handlers, RequestPipeline, VirtualWorkspaceHandler
 from atoll.machinery.apiserver.serving.resources import Resources, Special
 from atoll.machinery.apiserver.serving.reviews import Reviews
+from atoll.machinery.apiserver.serving.routes import routes
 from atoll.machinery.apiserver.serving.version import version
+from atoll.machinery.apiserver.serving.watches import Watches
 from atoll.machinery.apiserver.writing.commit import WriteService
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.control.manager import ControllerMetrics, Manager, Positions
@@ -101,8 +101,8 @@ class ShardApp:
         self.url = config.shard_base_url or url
         self.registry = CollectorRegistry()
         self.audit = AuditLog(config.audit_log_path) if config.audit_log_path else None
-        self.live_checks: dict[str, Check] = {"ping": ping, "store": store_check(store)}
-        self.ready_checks: dict[str, Check] = {**self.live_checks, "shutdown": lambda: None}
+        self.health = Health(store)
+        self.health.add("shutdown", lambda: None)
         origin = origin or root_shard.root_shard_of(config, store)
         identities = origin.identities
         self.identities = SystemIdentities(
@@ -123,7 +123,7 @@ class ShardApp:
         admission = plugins(self.facts, self._may, self._may_here, Escalation(self.authorizer), catalogs, placement)
         self.core = WriteService(store, catalogs, admission, self._conversions())
         self.loopback = Loopback(self.core, MANAGER)
-        self.resources = Resources(self.core, self._specials(), self._named())
+        self.watches = Watches(self.core)
 
     def _find_shard(self, name: str) -> Object | None:
         """A Shard object of root, as it is known here."""
@@ -139,7 +139,7 @@ class ShardApp:
         """Issuers of tokens other than this shard."""
         audiences, file = service_account_keys.issuers(self.config).audiences, self.config.authentication_config
         found = issuers.configured(file, audiences, self.egress) if file else None
-        accounts = foreign_accounts(lambda: self.peers) if self._is_on("GlobalServiceAccount") else None
+        accounts = foreign_accounts(self.peers) if self._is_on("GlobalServiceAccount") else None
         if not self._is_on("WorkspaceAuthentication"):
             return ForeignIssuers(found, accounts=accounts)
         return ForeignIssuers(
@@ -196,20 +196,21 @@ class ShardApp:
         keys = self.identity.keys
         issuer = openid_configuration(self.identity.issuers.names[0], f"{self._external_url}/openid/v1/jwks", keys)
         fixed = StaticDocuments(version(), issuer, jwks(keys))
-        documents = Documents(self.core.catalogs, fixed, self._health(), self.registry)
         requests = logging.resolved_requests(self.config.log_requests, self.config.log_format)
         observer = RequestObserver(RequestMetrics(self.registry), self.audit, requests)
         trust = self._shard_trust()
-        services = virtual_workspaces(self.core, self.authorizer, self.facts, self._other_shards(trust))
-        elsewhere = self._virtual_resources(services, trust)
-        self.resources.elsewhere, documents.elsewhere = elsewhere, VirtualDiscovery(self.store, elsewhere)
+        services = virtual_workspaces(self.core, self.authorizer, self.facts, self._remote_shards(trust))
+        virtual = self._virtual_resources(services, trust)
+        resources = Resources(self.core, self._specials(), self._named(), self.watches, virtual)
+        verbs = VirtualDiscovery(self.store, virtual)
+        documents = Documents(self.core.catalogs, fixed, self.health.endpoints, self.registry, verbs)
         return RequestPipeline(
             self.store,
             self.paths,
             self.identity.authenticator,
             self.authorizer,
             observer,
-            Handlers(_routes(self.resources, documents), services, self._mounts()),
+            Handlers(routes(resources, documents), services, self._mounts()),
         )
 
     def _specials(self) -> dict[tuple[str, str, str], Special]:
@@ -239,10 +240,10 @@ class ShardApp:
         forwarder = Forwarder(self.egress, _trust(config.mount_proxy_ca_file, pair))
         return Mounts(self.paths, forwarder, authenticates=pair is not None)
 
-    def _other_shards(self, trust: ssl.SSLContext | None) -> RemoteShards:
+    def _remote_shards(self, trust: ssl.SSLContext | None) -> RemoteShards:
         """Return the client of remote virtual workspaces. Addresses come from Shard objects, not from tenants."""
         forwarder = Forwarder(self._between_shards, trust) if trust is not None else None
-        return RemoteShards(self.identities.shard_objects, forwarder, self.resources.watches)
+        return RemoteShards(self.identities.shard_objects, forwarder, self.watches.open)
 
     def _virtual_resources(
         self, services: Mapping[str, VirtualWorkspaceHandler], trust: ssl.SSLContext | None
@@ -250,15 +251,14 @@ class ShardApp:
         """What stands behind kinds that others serve; without a certificate only our own virtual_workspaces do."""
         forwarder = Forwarder(self.egress, trust) if trust is not None else None
         shard = ShardObject(self.identities.shard_objects, self.config.shard_name)
-        return VirtualResources(self.core.catalogs, shard, services, self.resources, forwarder)
+        return VirtualResources(
+            self.core.catalogs, shard, services, Resources(self.core, {}, {}, self.watches), forwarder
+        )
 
     def _shard_trust(self) -> ssl.SSLContext | None:
         """What virtual workspaces elsewhere are asked with; None without a certificate to ask with."""
         pair = _pair(self.config.shard_client_cert_file, self.config.shard_client_key_file)
         return _trust(self.config.shard_virtual_workspace_ca_file, pair) if pair is not None else None
-
-    def _health(self) -> dict[str, dict[str, Check]]:
-        return {"healthz": self.live_checks, "livez": self.live_checks, "readyz": self.ready_checks}
 
     def registrar(self) -> Registrar:
         """What keeps the Shard object of this shard true. Raises KubeconfigError."""
@@ -301,7 +301,8 @@ class ShardApp:
         manager = Manager(self.store, positions, found, ControllerMetrics(self.registry))
         if follower is not None:
             follower.set_listener(manager)
-        self.ready_checks["controllers"] = lambda: None if manager.synced else "controllers have not listed their keys"
+        unsynced = "controllers have not listed their keys"
+        self.health.add("controllers", lambda: None if manager.synced else unsynced)
         return manager
 
 
@@ -317,13 +318,3 @@ def _egress_policy(config: ShardConfig, url: str) -> Policy:
     """What webhooks may be: never this shard itself, by whatever address it is reached."""
     port = urlsplit(url).port or config.secure_port
     return policy(config.egress_allow_cidr, ((config.bind_address, port),))
-
-
-def _routes(resources: Resources, documents: Documents) -> Callable[[RequestInfo], Route]:
-    def route(info: RequestInfo) -> Route:
-        if info.service:
-            # A virtual workspace leaves none in what it lets through; what is not one is not there.
-            raise errors.not_served()
-        return resources if info.is_resource else documents
-
-    return route

@@ -60,7 +60,7 @@ async def serve(brief: WorkerSettings) -> None:
     try:
         credentials = load(brief.config, brief.names, tokens=brief.tokens)
         app = ShardApp(brief.config, store, credentials, brief.url)
-        app.ready_checks["workers"] = lambda: None if all_serve.is_set() else "not all workers serve"
+        app.health.add("workers", lambda: None if all_serve.is_set() else "not all workers serve")
         pipeline = app.pipeline()
         connection = functools.partial(StreamingConnection, policy=pipeline)
         server = Server(pipeline, Limits(), credentials.context, connection)
@@ -69,11 +69,11 @@ async def serve(brief: WorkerSettings) -> None:
         gc.freeze()
         sys.stdout.write(READY + "\n")
         sys.stdout.flush()
-        following = asyncio.create_task(app.resources.watches.follow())
+        following = asyncio.create_task(app.watches.open.follow())
         renewing = asyncio.create_task(renew(brief.config, credentials, app.identity.certificates, server.use))
         ends = {asyncio.create_task(store.disconnected.wait()), asyncio.create_task(stop.wait()), following, renewing}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        app.ready_checks["shutdown"] = lambda: "process is shutting down"
+        app.health.add("shutdown", lambda: "process is shutting down")
         await server.drain(DRAIN_S)
         following.cancel()
         renewing.cancel()

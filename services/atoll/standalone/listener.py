@@ -89,7 +89,7 @@ class Listener:
             self._handler.pipeline = app.pipeline()
             assert self._server is not None
             renewing = renew(self._config, self._credentials, app.identity.certificates, self._server.use)
-            self._tasks = [asyncio.create_task(work) for work in (app.resources.watches.follow(), renewing)]
+            self._tasks = [asyncio.create_task(work) for work in (app.watches.open.follow(), renewing)]
             return
         self._workers = WorkerPool(self._store, self._config.workers, Path(self._config.root_directory))
         port = int(self._reserved.getsockname()[1])

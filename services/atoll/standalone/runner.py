@@ -155,7 +155,7 @@ class ShardRunner:
 
     def _registration(self, app: ShardApp) -> Coroutine[Any, Any, None]:
         registrar = app.registrar()
-        app.ready_checks["registration"] = registrar.check
+        app.health.add("registration", registrar.check)
         return registrar.run()
 
     def _write_kubeconfig(self, url: str, credentials: Credentials) -> None:
@@ -181,7 +181,7 @@ class ShardRunner:
     async def _drain(self, app: ShardApp, listener: Listener) -> None:
         """Turn readiness off, finish requests, end streams, stop controllers."""
         log.info("draining")
-        app.ready_checks["shutdown"] = lambda: "process is shutting down"
+        app.health.add("shutdown", lambda: "process is shutting down")
         await listener.close()
         await self._life.close()
         await app.close()

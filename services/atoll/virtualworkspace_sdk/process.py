@@ -23,6 +23,7 @@ from atoll.machinery.process import logging
 from atoll.machinery.process.lifetime import Lifetime, WorkFailed
 from atoll.machinery.process.listening import url_host
 from atoll.machinery.process.pki import Pair
+from atoll.machinery.process.tls import server_context
 from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
@@ -102,7 +103,7 @@ class _Serving:
         content = Content(self._kinds, self._rows, reviews)
         names = settings.comma_separated(config.requestheader_allowed_names)
         pipeline, self._watches = server.handler(self._store, self._view.name, content, (authority, names), self._ready)
-        listener = Server(pipeline, Limits(), server.context(Pair(certificate, key), authority))
+        listener = Server(pipeline, Limits(), server_context(Pair(certificate, key), authority))
         port = await listener.start(config.bind_address, config.secure_port)
         name, host = self._view.name, url_host(config.bind_address)
         sys.stdout.write(f"{name} serves https://{host}:{port}/services/{name}\n")

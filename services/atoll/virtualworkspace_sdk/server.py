@@ -7,9 +7,6 @@ refused.
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import Callable
-
 from prometheus_client import CollectorRegistry
 
 from atoll.machinery.apiserver.admission.chain import Admission
@@ -20,30 +17,21 @@ from atoll.machinery.apiserver.authorization.attributes import Attributes, Decis
 from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.authorization.chain import ALWAYS_ALLOWED_PATHS
 from atoll.machinery.apiserver.call.call import View as Reading
-from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.conversion import Conversions
 from atoll.machinery.apiserver.serving.documents import Documents, StaticDocuments
-from atoll.machinery.apiserver.serving.health import Check, ping, store_check
+from atoll.machinery.apiserver.serving.health import Check, Health
 from atoll.machinery.apiserver.serving.observe import RequestMetrics, RequestObserver
 from atoll.machinery.apiserver.serving.open_watches import OpenWatches
-from atoll.machinery.apiserver.serving.pipeline import Destination, Handlers, RequestPipeline, Route
+from atoll.machinery.apiserver.serving.pipeline import Handlers, RequestPipeline
 from atoll.machinery.apiserver.serving.resources import Resources
+from atoll.machinery.apiserver.serving.routes import NoWorkspaces, routes
+from atoll.machinery.apiserver.serving.watches import Watches
 from atoll.machinery.apiserver.writing.commit import WriteService
 from atoll.machinery.egress import Egress, policy
-from atoll.machinery.process.pki import Pair
-from atoll.machinery.process.tls import server_context
-from atoll.machinery.storage.contract import Snapshot, Store
+from atoll.machinery.storage.contract import Store
 from atoll.virtualworkspace_sdk.content import Content
 from atoll.virtualworkspaces.framework import VirtualWorkspace
-
-
-class _NoPaths:
-    """There are no workspaces here but those behind the view's URL."""
-
-    def find(self, snapshot: Snapshot, workspace: str) -> Destination | None:
-        """Nowhere."""
-        return None
 
 
 class _Authorization:
@@ -66,30 +54,17 @@ def handler(
     catalogs = Catalogs([])
     egress = Egress(policy(), registry)
     core = WriteService(store, catalogs, Admission([]), Conversions(egress, registry))
-    resources = Resources(core, {}, {})
-    live: dict[str, Check] = {"ping": ping, "store": store_check(store)}
-    checks = {"healthz": live, "livez": live, "readyz": {**live, "rows": ready}}
-    documents = Documents(catalogs, StaticDocuments({}, {}, {}), checks, registry)
+    watches, health = Watches(core), Health(store)
+    health.add("rows", ready)
+    documents = Documents(catalogs, StaticDocuments({}, {}, {}), health.endpoints, registry)
     certificates = Certificates(b"", *proxies)
     authenticator = Authenticator(BearerTokens((), ()), certificates, Impersonator(Authorizer()))
     pipeline = RequestPipeline(
         store,
-        _NoPaths(),
+        NoWorkspaces(),
         authenticator,
         _Authorization(),
         RequestObserver(RequestMetrics(registry)),
-        Handlers(_routes(resources, documents), {name: VirtualWorkspace(content)}),
+        Handlers(routes(Resources(core, {}, {}, watches), documents), {name: VirtualWorkspace(content)}),
     )
-    return pipeline, resources.watches
-
-
-def _routes(resources: Resources, documents: Documents) -> Callable[[RequestInfo], Route]:
-    def route(info: RequestInfo) -> Route:
-        return resources if info.is_resource else documents
-
-    return route
-
-
-def context(serving: Pair, authority: bytes) -> ssl.SSLContext:
-    """What connections are served by. Raises ssl.SSLError for unusable PEM."""
-    return server_context(serving, authority)
+    return pipeline, watches.open

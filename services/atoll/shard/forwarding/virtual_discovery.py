@@ -44,13 +44,15 @@ class _ResourceList(msgspec.Struct):
 
 
 class VirtualDiscovery:
-    """`documents.Elsewhere`."""
+    """`documents.VirtualVerbs`."""
 
     def __init__(self, store: Store, resources: VirtualResources) -> None:
         self._store, self._resources = store, resources
         self._known: LruCache[tuple[str, str], tuple[float, Verbs]] = LruCache(MAX_KNOWN)
 
-    async def settle(self, request: Request, catalog: Catalog, serve: Callable[[Request, Snapshot], None]) -> None:
+    async def serve_with_verbs(
+        self, request: Request, catalog: Catalog, serve: Callable[[Request, Snapshot], None]
+    ) -> None:
         """Serve a document with the verbs that endpoints allow."""
         try:
             shown = await asyncio.gather(*(self._seen(request, kind) for kind in catalog.virtual))

@@ -68,7 +68,7 @@ class VirtualResources:
         self._catalogs, self._shard, self._services, self._route = catalogs, shard, services, route
         self._forwarder = forwarder
 
-    def take(self, request: Request, kind: Kind, snapshot: Snapshot) -> None:
+    def serve_kind(self, request: Request, kind: Kind, snapshot: Snapshot) -> None:
         """Pass it on. Raises InternalError where no endpoint is found, Unauthorized, and what a view raises."""
         if request.info.identity is not None:
             raise errors.not_served()

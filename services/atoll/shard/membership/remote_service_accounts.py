@@ -6,8 +6,6 @@ kcp's bootstrap lets read both for this very purpose. Invariant: anything but th
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from atoll.machinery.apiserver.authentication.remote_service_accounts import RemoteServiceAccounts, ShardUnreachable
 from atoll.machinery.apiserver.authentication.service_account_claims import Subject
 from atoll.machinery.apiserver.authentication.service_accounts import holds_token, is_account
@@ -20,15 +18,14 @@ from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN, PEER_ERRORS,
 _ACCOUNTS, _SECRETS = Resource("", "v1", "serviceaccounts"), Resource("", "v1", "secrets")
 
 
-def foreign_accounts(peers: Callable[[], Peers | None]) -> RemoteServiceAccounts:
-    """Accounts of other shards; `peers` gives who calls them, None where nobody may."""
+def foreign_accounts(peers: Peers | None) -> RemoteServiceAccounts:
+    """Return the checks of accounts of other shards. Without `peers` none of them can be checked."""
 
     async def ask(shard: str, subject: Subject, token: str) -> bool:
-        calls = peers()
-        if calls is None:
+        if peers is None:
             raise ShardUnreachable("this shard calls no others")
         try:
-            return await _stands(calls.client(shard, EXTERNAL_LOGICAL_CLUSTER_ADMIN), subject, token)
+            return await _stands(peers.client(shard, EXTERNAL_LOGICAL_CLUSTER_ADMIN), subject, token)
         except PEER_ERRORS as error:
             raise ShardUnreachable(str(error)) from error
 

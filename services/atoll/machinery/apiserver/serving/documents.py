@@ -57,10 +57,12 @@ class StaticDocuments(msgspec.Struct, frozen=True):
 
 
 class VirtualVerbs(Protocol):
-    """Virtual resources: what can be done with them is for those to say who serve them."""
+    """Verbs of virtual resources, as their endpoints report them."""
 
-    async def settle(self, request: Request, catalog: Catalog, serve: Callable[[Request, Snapshot], None]) -> None:
-        """Set the request's `catalog` to one with the verbs that endpoints allow, and have it served."""
+    async def serve_with_verbs(
+        self, request: Request, catalog: Catalog, serve: Callable[[Request, Snapshot], None]
+    ) -> None:
+        """Serve the request with a catalog in which virtual resources have the verbs that their endpoints allow."""
 
 
 class Documents:
@@ -72,12 +74,12 @@ class Documents:
         fixed: StaticDocuments,
         checks: Mapping[str, Mapping[str, Check]],
         registry: CollectorRegistry,
+        virtual: VirtualVerbs | None = None,
     ) -> None:
         self._catalogs, self._fixed, self._checks, self._registry = catalogs, fixed, checks, registry
         self._discovery: LruCache[tuple[bytes, str], Document] = LruCache(MAX_BYTES, lambda made: len(made.body))
         self._openapi = OpenApi()
-        #: Who knows of virtual resources; None: they are shown as their schemas have them.
-        self.elsewhere: VirtualVerbs | None = None
+        self._virtual = virtual
 
     def serve(self, request: Request, snapshot: Snapshot) -> None:
         """Answer by the first path segment. Raises NotFound for what is not listed."""
@@ -85,10 +87,10 @@ class Documents:
             raise errors.method_not_allowed()
         segments = request.info.path.strip("/").split("/")
         own_kinds = request.cluster and request.scope.catalog is None and segments[0] in _OF_KINDS
-        if self.elsewhere is not None and own_kinds:
+        if self._virtual is not None and own_kinds:
             catalog = self._catalogs.of(snapshot, request.cluster)
             if catalog.virtual:
-                request.exchange.spawn(self.elsewhere.settle(request, catalog, self.serve))
+                request.exchange.spawn(self._virtual.serve_with_verbs(request, catalog, self.serve))
                 return
         if segments[0] == "openapi":
             self._openapi.serve(request, self._catalog(request, snapshot), segments)

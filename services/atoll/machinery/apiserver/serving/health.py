@@ -41,6 +41,23 @@ def store_check(store: Store) -> Check:
     return check
 
 
+class Health:
+    """The checks of a process: `livez` and `healthz` run those it starts with, `readyz` also those added later."""
+
+    def __init__(self, store: Store) -> None:
+        self._live: dict[str, Check] = {"ping": ping, "store": store_check(store)}
+        self._ready = dict(self._live)
+
+    def add(self, name: str, check: Check) -> None:
+        """Add a check of readiness, or replace the one of that name."""
+        self._ready[name] = check
+
+    @property
+    def endpoints(self) -> Mapping[str, Mapping[str, Check]]:
+        """The checks of each endpoint, in order."""
+        return {"healthz": self._live, "livez": self._live, "readyz": self._ready}
+
+
 def one(endpoint: str, checks: Mapping[str, Check], name: str) -> Reply:
     """The answer of a single check. Raises NotFound for a name that is none."""
     check = checks.get(name)

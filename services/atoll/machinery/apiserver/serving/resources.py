@@ -52,26 +52,25 @@ Special = Callable[[Call, Snapshot], Reply | Awaitable[Reply] | None]
 class VirtualResourceHandler(Protocol):
     """Virtual resources: kinds that an endpoint of their export serves."""
 
-    def take(self, request: Request, kind: Kind, snapshot: Snapshot) -> None:
+    def serve_kind(self, request: Request, kind: Kind, snapshot: Snapshot) -> None:
         """Answer an authorized request for such a kind, or have it answered. Raises ApiError."""
 
 
 class Resources:
-    """Serves every kind. `specials` maps (group, plural, subresource) to what is not an ordinary create, `named`
-    (group, plural, name) to what is not an ordinary get."""
+    """Serves every kind. `specials` maps (group, plural, subresource) to creates that store no ordinary object, `named`
+    (group, plural, name) to gets of no ordinary object. Without `virtual`, virtual resources are empty."""
 
     def __init__(
         self,
         core: WriteService,
         specials: Mapping[tuple[str, str, str], Special],
         named: Mapping[tuple[str, str, str], Special],
+        watches: Watches,
+        virtual: VirtualResourceHandler | None = None,
     ) -> None:
         self._core, self._specials, self._named = core, specials, named
+        self._virtual, self._reads = virtual, Reads(core, watches)
         self._mutating = 0
-        #: What serves kinds of which nothing is stored here; None: they are empty.
-        self.elsewhere: VirtualResourceHandler | None = None
-        watches = Watches(core)
-        self.watches, self._reads = watches.open, Reads(core, watches)
 
     def serve(self, request: Request, snapshot: Snapshot) -> None:
         """Answer an authorized resource request."""
@@ -79,8 +78,8 @@ class Resources:
             request.scope.remote.serve(request, snapshot)
             return
         kind = self._kind(request, snapshot)
-        if kind.virtual is not None and self.elsewhere is not None:
-            self.elsewhere.take(request, kind, snapshot)
+        if kind.virtual is not None and self._virtual is not None:
+            self._virtual.serve_kind(request, kind, snapshot)
             return
         call = self._call(request, kind, snapshot)
         self._check_verb(call)
