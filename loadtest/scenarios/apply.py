@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import secrets
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
@@ -93,8 +94,10 @@ async def run(bench: Bench) -> list[Row]:
             ("1 KB", lambda name, salt: config_map(name, salt=salt), SMALL, SMALL_US),
             (f"{len(encode_json(large('b-00', ''))) / 1000:.0f} KB", large, LARGE, LARGE_US),
         ):
-            changing = await _cost_us(server, seconds, path, lambda name, m=make: m(name, secrets.token_hex(8)))
-            settled = await _cost_us(server, seconds, path, lambda name, m=make: m(name, "same"))
+            changing = await _cost_us(
+                server, seconds, path, partial(lambda m, name: m(name, secrets.token_hex(8)), make)
+            )
+            settled = await _cost_us(server, seconds, path, partial(lambda m, name: m(name, "same"), make))
             rows.append(Row(f"apply {text} that changes a field, CPU", changing, "us", budget))
             rows.append(Row(f"apply {text} that changes nothing, CPU", settled, "us", budget))
         return rows

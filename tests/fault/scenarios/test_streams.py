@@ -12,6 +12,7 @@ import random
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -180,7 +181,7 @@ async def test_a_lost_or_damaged_store_is_a_resync_and_then_the_truth(tmp_path: 
         stored, told, _ = await one.settled()
         for name, selection in one.selections.items():
             # Damage is found by the audit, at its own pace.
-            await eventually(lambda name=name: len(rounds(one.file(name))) > 1)
+            await eventually(partial(lambda name: len(rounds(one.file(name))) > 1, name))
             received = await one.received(name, told)
             subscriber_has_the_truth(received, selection.filters, told, stored.log)
         # Only now is the stream sure to be written again, and not only about to be.

@@ -6,6 +6,7 @@ import contextlib
 import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,7 @@ class Campaign:
             served(self.site, path)
             api = self.site.proxy.api(path)
             with contextlib.closing(api):
-                items = eventually(lambda api=api: api.get(MAPS).json["items"])
+                items = eventually(partial(lambda api: api.get(MAPS).json["items"], api))
             found = {item["metadata"]["name"]: (item.get("data") or {}).get("n") for item in items}
             wanted = {name: number for (at, name), number in self._written.items() if at == path}
             assert wanted.items() <= found.items()

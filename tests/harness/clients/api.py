@@ -18,6 +18,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from email.message import Message
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
@@ -294,5 +295,5 @@ def define(api: Api, definition: Object) -> Object:
     served = [version["name"] for version in spec["versions"] if version["served"]]
     for version in served:
         path = f"/apis/{spec['group']}/{version}/{plural}"
-        eventually(lambda path=path: api.get(path, expect=0).code == 200, f"{path} served")
+        eventually(partial(lambda path: api.get(path, expect=0).code == 200, path), f"{path} served")
     return dict(api.get(f"{CRDS}/{name}").json)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 from harness.clients.api import Api, configmap, eventually
@@ -51,7 +52,7 @@ def served(site: Site, *paths: str) -> None:
     for path in paths:
         api = site.proxy.api(path)
         with contextlib.closing(api):
-            eventually(lambda api=api: api.send("GET", MAPS).code == 200, f"{path} is served")
+            eventually(partial(lambda api: api.send("GET", MAPS).code == 200, api), f"{path} is served")
 
 
 def refused(site: Site, path: str) -> None:

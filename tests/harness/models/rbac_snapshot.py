@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from collections.abc import Iterator
 
 import msgspec
 
 from atoll.machinery.meta.names import CORE, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.storage.contract import Gate, GateState, Position, Record, Scope, Usage
+from atoll.machinery.storage.contract import ClusterRoute, Gate, GateState, Position, Record, Scope, Usage
 
 RBAC = "rbac.authorization.k8s.io"
 TYPES = {
@@ -103,7 +104,12 @@ class FakeStore:
     def owned(self, cluster: str, uid: str) -> list[ObjectKey]:
         return []
 
-    def labelled(self, label: str, value: str, type: ResourceType | None = None, limit: int = 0) -> list[ObjectKey]:
+    def all_owned(self) -> Iterator[ObjectKey]:
+        return iter(())
+
+    def labelled(
+        self, label: str, value: str, type: ResourceType | None = None, limit: int = 0, after: ObjectKey | None = None
+    ) -> list[ObjectKey]:
         return []
 
 
@@ -152,6 +158,34 @@ class Published:
 
     def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
         return [each for each in self.rows.scan(scope, after, limit) if each.key.cluster in self._routes]
+
+    def revisions(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[tuple[ObjectKey, int]]:
+        return [(record.key, record.revision) for record in self.scan(scope, after, limit)]
+
+    def labelled(
+        self, label: str, value: str, type: ResourceType | None = None, limit: int = 0, after: ObjectKey | None = None
+    ) -> list[ObjectKey]:
+        return []
+
+    def route_of(self, cluster: str) -> ClusterRoute | None:
+        shard = self.shard_of(cluster)
+        return ClusterRoute(cluster, shard) if shard else None
+
+    # Tests of identity and access read no rows by their origin.
+
+    def rows_of(self, origin: str, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
+        raise NotImplementedError
+
+    def row_of(self, origin: str, key: ObjectKey) -> tuple[Record, int] | None:
+        raise NotImplementedError
+
+    def types_of(self, origin: str, cluster: str) -> list[ResourceType]:
+        raise NotImplementedError
+
+    def outdated(
+        self, origin: str, generation: int, after: ObjectKey | None = None, limit: int = 1000
+    ) -> tuple[list[ObjectKey], ObjectKey | None]:
+        raise NotImplementedError
 
 
 def role(name: str, *rules: Object, namespace: str = "") -> Object:

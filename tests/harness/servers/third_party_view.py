@@ -33,7 +33,8 @@ _SERVES = re.compile(r"serves (https://\S+)")
 
 def program() -> str:
     """The example, as it is printed."""
-    return re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)[0]
+    found: list[str] = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    return found[0]
 
 
 class Certificates:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from functools import partial
 from typing import Any
 
 import pytest
@@ -165,7 +166,9 @@ def test_a_token_secret_of_no_account_or_of_an_earlier_one_goes(api: Api) -> Non
     for body in (token_secret("nobody", "nobody"), earlier):
         api.post(SECRETS, body)
     for name in ("nobody", "earlier"):
-        eventually(lambda name=name: api.get(f"{SECRETS}/{name}", expect=0).code == 404, f"secret {name} gone")
+        eventually(
+            partial(lambda name: api.get(f"{SECRETS}/{name}", expect=0).code == 404, name), f"secret {name} gone"
+        )
 
 
 # --- certificate signing requests ---

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -358,7 +359,9 @@ def test_a_workspace_waits_for_a_child_that_somebody_else_holds(admin: Api, mast
     admin.delete(f"{WORKSPACES}/{name}")
     for child in gone:
         there = master.at(child)
-        eventually(lambda there=there: there.get(CLUSTER, expect=0).code == 404, "its cluster goes all the same")
+        eventually(
+            partial(lambda there: there.get(CLUSTER, expect=0).code == 404, there), "its cluster goes all the same"
+        )
     inside = admin.at(cluster)
     eventually(lambda: names(inside.get(WORKSPACES).json) == ["held"], "one is left")
     held = inside.get(f"{WORKSPACES}/held").json

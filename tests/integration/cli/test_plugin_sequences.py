@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -166,7 +167,7 @@ def test_claims_are_answered_by_an_update_of_the_whole_binding(plugin: Api) -> N
 
     wait(there, f"{BINDINGS}/boats", lambda found: bool(found.get("status", {}).get("exportPermissionClaims")))
     for state in ("Accepted", "Rejected", "Accepted"):
-        eventually(lambda state=state: answered(state), f"claims {state}")
+        eventually(partial(answered, state), f"claims {state}")
         applied = {"secrets", "configmaps"} if state == "Accepted" else set()
         wait(
             there,

@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -116,7 +117,7 @@ async def test_draining_ends_watches_behind_a_whole_chunk_and_lets_lists_end(tmp
         watching, between, listing = [await proxy.connect() for _ in range(3)]
         for count, (client, request) in enumerate(((watching, WATCH), (between, WATCH), (listing, LIST)), 1):
             await client.send(request)
-            await until(lambda count=count: len(hold.lines) == count)
+            await until(partial(lambda count: len(hold.lines) == count, count))
         for line in hold.lines:
             await line.say(CHUNKED + EVENT)
         await hold.lines[1].say(EVENT[:5])

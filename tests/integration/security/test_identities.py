@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -225,7 +226,9 @@ def test_a_token_is_good_between_its_times(api: Api) -> None:
     who = Account(made["annotations"]["kcp.io/cluster"], "default", "robot", made["uid"])
     keys = load_keys((api.shard.root / "sa.key").read_bytes())
     for began_s, code in ((-300, 200), (-900, 401), (300, 401)):
-        issuer = TokenIssuer(keys, ServiceAccountIssuers(), clock=lambda began_s=began_s: time.time() + began_s)
+        issuer = TokenIssuer(
+            keys, ServiceAccountIssuers(), clock=partial(lambda began_s: time.time() + began_s, began_s)
+        )
         token, _ = issuer.issue(who, ServiceAccountIssuers().audiences, 600)
         by_token(api, token).get(CONFIGMAPS, expect=code)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -204,7 +205,7 @@ def test_a_path_to_another_shard_says_so_and_a_name_says_nothing(site: Site, adm
     for shard in ("root", "shard-2"):
         process = site.shards[shard]
         api = process.api(path)
-        eventually(lambda api=api: is_code(api, "GET", MAPS, 429), "the path is known", PATIENCE_S)
+        eventually(partial(lambda api: is_code(api, "GET", MAPS, 429), api), "the path is known", PATIENCE_S)
         answer = api.send("GET", MAPS)
         assert (answer.code, answer.header("retry-after")) == (429, "1")
         assert answer.body.strip() == b"Not found on this shard"

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -103,7 +104,7 @@ def offered(provider: Place, consumers: dict[str, Place], *claims: Object) -> No
     probe, dry = binding(path, "shapes", called="probe"), f"{BINDINGS}?dryRun=All"
     for consumer in consumers.values():
         # Admission knows the export once its shard's state is here.
-        eventually(lambda at=consumer: at.api.post(dry, probe, expect=0).code == 201, "known", PATIENCE_S)
+        eventually(partial(lambda at: at.api.post(dry, probe, expect=0).code == 201, consumer), "known", PATIENCE_S)
         bind(consumer.api, path, "shapes", [accepted(each) for each in claims])
 
 
@@ -121,7 +122,9 @@ def test_a_provider_sees_consumers_on_three_shards_each_at_its_own_url(
     for shard, consumer in consumers.items():
         consumer.api.post(CIRCLES, circle(f"on-{shard}"))
     for shard, process in site.shards.items():
-        eventually(lambda at=process, one=shard: names(view(at, provider)) == {f"on-{one}"}, shard, PATIENCE_S)
+        eventually(
+            partial(lambda at, one: names(view(at, provider)) == {f"on-{one}"}, process, shard), shard, PATIENCE_S
+        )
         there = view(process, provider, consumers[shard].cluster)
         there.post(CIRCLES, circle("by-the-provider"))
         assert names(consumers[shard].api) == {f"on-{shard}", "by-the-provider"}
@@ -171,7 +174,7 @@ def test_claims_reach_what_consumers_on_other_shards_grant(
         # Withdrawn in one workspace, it ends there.
         answer = accepted(CLAIM, "Rejected")
         consumer.api.patch(f"{BINDINGS}/shapes", {"spec": {"permissionClaims": [answer]}})
-        eventually(lambda at=there: at.get(f"{maps}/mine", expect=0).code == 403, "withdrawn", PATIENCE_S)
+        eventually(partial(lambda at: at.get(f"{maps}/mine", expect=0).code == 403, there), "withdrawn", PATIENCE_S)
 
 
 def test_bound_schemas_of_a_provider_elsewhere_are_shown(
@@ -329,12 +332,12 @@ def test_cached_resources_are_read_on_every_shard_while_they_are_bound(
     path = f"root:{provider.name}"
     probe, dry = binding(path, "plans", called="probe"), f"{BINDINGS}?dryRun=All"
     for consumer in consumers.values():
-        eventually(lambda at=consumer: at.api.post(dry, probe, expect=0).code == 201, "known", PATIENCE_S)
+        eventually(partial(lambda at: at.api.post(dry, probe, expect=0).code == 201, consumer), "known", PATIENCE_S)
         bind(consumer.api, path, "plans")
     urls_wanted = {f"{each.url}/services/replication/{provider.cluster}/plans" for each in site.shards.values()}
     wait(provider.api, f"{CACHED_SLICES}/plans", lambda obj: urls(obj) == urls_wanted)
     for consumer in consumers.values():
-        eventually(lambda at=consumer: names(at.api, PLANS) == {"first"}, "read by a consumer", PATIENCE_S)
+        eventually(partial(lambda at: names(at.api, PLANS) == {"first"}, consumer), "read by a consumer", PATIENCE_S)
     # Each stream goes on over the shards, and ends when the workspace does not bind it any more.
     for shard, consumer in consumers.items():
         revision = consumer.api.get(PLANS).json["metadata"]["resourceVersion"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from harness.clients.api import eventually
 from harness.servers.site import Site
@@ -20,4 +21,4 @@ def lags(site: Site, shard: str) -> dict[str, float]:
 def test_each_shard_follows_all_others_and_never_itself(site: Site) -> None:
     for name in site.shards:
         others = dict.fromkeys(set(site.shards) - {name}, 0.0)
-        eventually(lambda name=name, others=others: lags(site, name) == others, timeout_s=PATIENCE_S)
+        eventually(partial(lambda name, others: lags(site, name) == others, name, others), timeout_s=PATIENCE_S)

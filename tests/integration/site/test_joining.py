@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -97,9 +98,9 @@ def test_a_shard_gives_signs_of_life_and_tells_what_it_holds(site: Site, master:
         found = find((shard_object(master, name).get("status") or {}).get("conditions") or [], HEARTBEAT)
         return str(found["lastTransitionTime"]) if found is not None else ""
 
-    first = {name: eventually(lambda name=name: beat(name), f"a heartbeat of {name}") for name in site.shards}
+    first = {name: eventually(partial(beat, name), f"a heartbeat of {name}") for name in site.shards}
     for name in site.shards:
-        eventually(lambda name=name: beat(name) > first[name], f"another heartbeat of {name}")
+        eventually(partial(lambda name: beat(name) > first[name], name), f"another heartbeat of {name}")
         load = load_of(shard_object(master, name))
         assert load.objects > 50
         assert load.capacity_bytes > load.storage_bytes > 10_000

@@ -10,6 +10,7 @@ import contextlib
 import http.client
 import ssl
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -232,7 +233,7 @@ def test_a_watch_goes_on_when_the_assertion_it_began_with_is_over(site: Site, he
     proxy = as_proxy(site, site.shards["shard-1"], cluster)
     for left_s in (2.0, 8.0, 20.0):
         said = nearly_over(site, cluster, left_s)
-        proxy.headers = lambda accept="", more=None, said=said: {**said, **(more or {})}  # type: ignore[method-assign]
+        proxy.headers = partial(lambda accept, more, said: {**said, **(more or {})}, "", None, said)  # type: ignore[method-assign]
         # A machine that is too slow to begin before it is over is given one that lasts longer.
         if proxy.send("GET", CONFIGMAPS).code == 200:
             with contextlib.suppress(AssertionError), proxy.watch(SEEN) as events:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,7 +66,9 @@ def tree(site: Site) -> Tree:
         path = f"{parent}:{name}"
         clusters[path] = found["spec"]["cluster"]  # type: ignore[index]
         shards[path] = found["metadata"]["annotations"]["core.kcp.io/shard"]  # type: ignore[index]
-        eventually(lambda path=path: site.proxy.api(path).send("GET", NAMESPACES).code == 200, f"{path} served")
+        eventually(
+            partial(lambda path: site.proxy.api(path).send("GET", NAMESPACES).code == 200, path), f"{path} served"
+        )
         parent = path
     # Known to the proxy by what arrived, not by what it asked.
     eventually(lambda: _asked_nobody(site, *shards), "the tree arrived at the proxy")

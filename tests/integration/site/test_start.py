@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -121,7 +122,11 @@ def test_a_new_user_works_in_workspaces_without_knowing_of_shards(started: Start
     assert "export KUBECONFIG=" in started.said
     for name in ("north", "south", "east", "west"):
         kubectl.ok("create", "workspace", name, "--type", "root:universal")
-        eventually(lambda name=name: kubectl.ok("get", "workspace", name, "-o", "jsonpath={.status.phase}") == "Ready")
+        eventually(
+            partial(
+                lambda name: kubectl.ok("get", "workspace", name, "-o", "jsonpath={.status.phase}") == "Ready", name
+            )
+        )
         kubectl.ok("ws", f"root:{name}")
         kubectl.ok("create", "configmap", "hello", f"--from-literal=from={name}")
         kubectl.ok("apply", "-f", "-", stdin=TYPE)
@@ -169,7 +174,9 @@ def test_a_process_that_dies_is_started_again(started: StartedSite, kubectl: Kub
     for name in ("shard-1", "front-proxy"):
         os.kill(before[name], signal.SIGKILL)
     for name in ("shard-1", "front-proxy"):
-        eventually(lambda name=name: started.processes().get(name, before[name]) != before[name], f"{name} again")
+        eventually(
+            partial(lambda name: started.processes().get(name, before[name]) != before[name], name), f"{name} again"
+        )
     eventually(lambda: kubectl.run("get", "shards").code == 0, "the proxy answers again")
     log = started.err.read_text()
     assert log.count('"event":"process exited"') == 2
