@@ -16,6 +16,7 @@ import sys
 import time
 from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 from atoll.frontproxy.process import STORE, STORE_NAME
 from atoll.machinery.meta.names import ROOT, ObjectKey
@@ -122,7 +123,7 @@ async def _fill(directory: Path, count: int, url: str) -> None:
         batch: list[Mutation] = []
         for number in range(count):
             cluster, shard = f"c{number:015}", ("root", "east", "west")[number % 3]
-            spec = {"spec": {"cluster": cluster}, "status": {"phase": "Ready"}}
+            spec: dict[str, Any] = {"spec": {"cluster": cluster}, "status": {"phase": "Ready"}}
             batch += [
                 ClusterRoute(cluster, shard),
                 replica(ObjectKey(WORKSPACES, ROOT, "", f"w{number}"), 1000 + number, origin=ROOT, **spec),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -164,7 +165,7 @@ async def test_nothing_enters_a_namespace_that_is_absent_or_terminating(store: S
 async def test_the_gate_follows_the_logical_cluster(store: Store) -> None:
     cluster = ObjectKey(LOGICAL_CLUSTERS, "c", "", "cluster")
 
-    def phase(name: str, expected: int, **metadata: object) -> list[Mutation]:
+    def phase(name: str, expected: int, **metadata: Any) -> list[Mutation]:
         return [put(cluster, expected=expected, metadata=metadata, status={"phase": name})]
 
     def gate() -> tuple[GateState, int]:

@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from harness.clients.api import Api
 from harness.environment import SERVICES
 
 START_TIMEOUT_S, STOP_TIMEOUT_S = 30.0, 20.0
@@ -187,3 +188,9 @@ class ShardProcess:
             process.kill()
             process.wait()
             raise ShardFailed(f"still there {timeout_s} s after {number.name}:\n{self.log_tail()}") from None
+
+
+def process_of(api: Api) -> ShardProcess:
+    """The process that a client's requests go to, which must be one shard's."""
+    assert isinstance(api.shard, ShardProcess)
+    return api.shard

@@ -25,6 +25,7 @@ import yaml
 from atoll.machinery.process.pki import Pair, make_ca, make_client, make_serving
 from harness.clients.api import Api
 from harness.environment import SERVICES
+from harness.servers.shard_process import process_of
 
 README = SERVICES / "atoll/virtualworkspace_sdk/README.md"
 START_TIMEOUT_S, STOP_TIMEOUT_S = 60.0, 30.0
@@ -99,7 +100,7 @@ class ThirdParty:
         self._directory, self._certificates = directory, certificates
         (directory / "rosters.py").write_text(program())
         cluster = {"server": f"{provider.shard.url}/clusters/{provider.cluster}"}
-        (directory / "ca.crt").write_bytes(provider.shard.authority())
+        (directory / "ca.crt").write_bytes(process_of(provider).authority())
         cluster["certificate-authority"] = str(directory / "ca.crt")
         (directory / "kubeconfig").write_text(
             yaml.safe_dump(

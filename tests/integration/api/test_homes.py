@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from harness.clients.api import TABLE, Api, configmap, eventually, workspace_under
+from harness.clients.api import TABLE, Api, Server, configmap, eventually, workspace_under
 from harness.servers.shard_process import ShardProcess
 
 HOME = "/apis/tenancy.kcp.io/v1alpha1/workspaces/~"
@@ -24,7 +24,7 @@ def person(master: Api) -> Api:
     return at(master.shard, f"person-{secrets.token_hex(4)}")
 
 
-def at(shard: ShardProcess, name: str, cluster: str = "root") -> Api:
+def at(shard: Server, name: str, cluster: str = "root") -> Api:
     """Somebody of that name, as a master lends it."""
     api = Api(shard, cluster, "shard-admin")
     api.name = name  # type: ignore[attr-defined]

@@ -13,13 +13,14 @@ import yaml
 from harness.clients.api import Api, crd, define
 from harness.clients.go_programs import program
 from harness.clients.kubectl import Kubectl, kubectls
+from harness.servers.shard_process import process_of
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
 def _kubeconfig(api: Api, directory: Path) -> Path:
     """A kubeconfig for one workspace."""
-    document = yaml.safe_load(api.shard.kubeconfig.read_text())
+    document = yaml.safe_load(process_of(api).kubeconfig.read_text())
     for cluster in document["clusters"]:
         cluster["cluster"]["server"] = f"{api.shard.url}/clusters/{api.cluster}"
     path = directory / "kubeconfig"

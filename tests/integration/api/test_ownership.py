@@ -144,10 +144,12 @@ def test_unknown_and_misfit_fields_are_refused_by_apply_in_kubernetes_words(circ
     twice = b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"t"},"data":{"a":"1","a":"2"}}'
     strict = circles.patch(f"{CONFIGMAPS}/t?fieldManager=m&fieldValidation=Strict", twice, APPLY, expect=400)
     assert strict.message == 'error strict decoding YAML: duplicate field "data.a"'
-    for data in (5, [], {"a": 5}, {"a": {"b": "c"}}, {"a": True}):
+    wrong: tuple[Any, ...] = (5, [], {"a": 5}, {"a": {"b": "c"}}, {"a": True})
+    for data in wrong:
         answer = circles.patch(f"{CONFIGMAPS}/t?fieldManager=m", {**configmap("t"), "data": data}, APPLY, expect=400)
         assert answer.json["reason"] == "BadRequest" and ".data" in answer.message
-    for metadata in (5, [], {"name": 5}, {"name": "t", "labels": 5}, {"name": "t", "annotations": [1]}):
+    malformed: tuple[Any, ...] = (5, [], {"name": 5}, {"name": "t", "labels": 5}, {"name": "t", "annotations": [1]})
+    for metadata in malformed:
         circles.patch(f"{CONFIGMAPS}/t?fieldManager=m", {**configmap("t"), "metadata": metadata}, APPLY, expect=400)
 
 
@@ -176,7 +178,8 @@ def test_managed_fields_are_cleared_taken_over_and_never_a_reason_to_refuse(circ
     unreadable = [{"manager": "x", "operation": "Merge", "apiVersion": "v1", "fieldsType": "", "fieldsV1": {}}]
     kept = circles.patch(path, {"metadata": {"managedFields": unreadable}}).json
     assert owners(kept, "data", "a") == ["u"]
-    for key, reset in (("c", []), ("d", [{}])):
+    resets: tuple[tuple[str, list[Any]], ...] = (("c", []), ("d", [{}]))
+    for key, reset in resets:
         operation = {"op": "replace", "path": "/metadata/managedFields", "value": reset}
         cleared = circles.patch(path, [operation], JSON_PATCH)
         assert "managedFields" not in cleared.json["metadata"]

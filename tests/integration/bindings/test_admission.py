@@ -25,7 +25,7 @@ from harness.clients.exports import (
 
 SELECTOR = "spec.permissionClaims[0].selector"
 NEEDED = "either one of matchAll, matchLabels, or matchExpressions must be set"
-BAD_SELECTORS = {
+BAD_SELECTORS: dict[str, tuple[Any, ...]] = {
     "neither": ({}, f"{SELECTOR}: Required value: {NEEDED}"),
     "nothing in it": ({"matchLabels": {}}, NEEDED),
     "all and labels": (

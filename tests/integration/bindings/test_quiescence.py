@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,7 +99,7 @@ def offer_cached(provider: Api) -> None:
     ready = wait(provider, f"{CACHED}/plans", lambda obj: (obj.get("status") or {}).get("phase") == "Ready")
     shape = schema_of(definition)
     provider.post("/apis/apis.kcp.io/v1alpha1/apiresourceschemas", shape)
-    spec = {"clusterCachedResource": {"name": "plans"}, "export": {"name": "plans"}}
+    spec: dict[str, Any] = {"clusterCachedResource": {"name": "plans"}, "export": {"name": "plans"}}
     kind = "ClusterCachedResourceEndpointSlice"
     provider.post(CACHED_SLICES, {"apiVersion": CACHE, "kind": kind, "metadata": {"name": "plans"}, "spec": spec})
     reference = {"apiGroup": "cache.kcp.io", "kind": kind, "name": "plans"}

@@ -125,7 +125,10 @@ def test_a_write_that_changes_nothing_stays_one_on_a_labelled_object(consumer: A
 
 def test_a_selector_is_judged_on_every_write(consumer: Api, maps: Maps) -> None:
     path, pair = maps
-    selector = {"matchLabels": {"team": "a"}, "matchExpressions": [{"key": "old", "operator": "DoesNotExist"}]}
+    selector: dict[str, Any] = {
+        "matchLabels": {"team": "a"},
+        "matchExpressions": [{"key": "old", "operator": "DoesNotExist"}],
+    }
     bind(consumer, path, "shapes", [accepted(claim("configmaps"), **selector)])
     applied(consumer, "shapes")
     assert claimed(consumer.post(MAPS, configmap("one")).json) == {}
@@ -178,7 +181,7 @@ def test_a_withdrawn_claim_leaves_no_label(consumer: Api, provider: Api, maps: M
 
 
 def test_claims_are_told_apart_by_verdict(consumer: Api, provider: Api) -> None:
-    proposed = {"matchLabels": {"team": "a"}}
+    proposed: dict[str, Any] = {"matchLabels": {"team": "a"}}
     asked = [claim("configmaps", "", "get", "list"), claim("secrets", defaultSelector=proposed)]
     make_export(provider, "shapes", schema("circles"), claims=asked)
     bind(consumer, provider.cluster, "shapes", [accepted(claim("namespaces"))])
@@ -313,7 +316,7 @@ def test_labels_of_a_wrong_type_are_refused_where_claims_select_by_them(
     make_export(provider, "shapes", circles)
     asked = [claim("configmaps"), claim("circles", "shapes.example.com", identity=identity_of(provider, "shapes"))]
     make_export(provider, "painter", claims=asked)
-    selector = {"matchExpressions": [{"key": "team", "operator": "In", "values": ["a", "b"]}]}
+    selector: dict[str, Any] = {"matchExpressions": [{"key": "team", "operator": "In", "values": ["a", "b"]}]}
     bind(consumer, provider.cluster, "shapes")
     bind(consumer, provider.cluster, "painter", [accepted(each, **selector) for each in asked])
     applied(consumer, "painter")

@@ -26,7 +26,7 @@ from harness.clients.exports import (
     wait_condition,
 )
 from harness.clients.tenants import allow
-from harness.servers.shard_process import ShardProcess
+from harness.servers.shard_process import ShardProcess, process_of
 
 NAMESPACES = "/api/v1/namespaces"
 BINDINGS = "/apis/apis.kcp.io/v1alpha2/apibindings"
@@ -280,7 +280,7 @@ def test_no_key_is_written_anywhere_but_into_its_secret(provider: Api, audit_pat
     provider.send("PATCH", f"{SECRETS}/shapes", {"data": {"key": f"{keys[0]}: no base64"}}, kind=MERGE)
     eventually(lambda: '"brought"' in audit_path.read_text(), "the audit log has heard of it", PATIENCE_S)
     shown = [json.dumps(provider.get(path).json) for path in (f"{EXPORTS}/shapes", "/api/v1/events", SLICES)]
-    written = [path.read_text(errors="replace") for path in (audit_path, provider.shard.stderr_path)]
+    written = [path.read_text(errors="replace") for path in (audit_path, process_of(provider).stderr_path)]
     for key in keys:
         for form in (key, base64.b64encode(key.encode()).decode().rstrip("=")):
             assert not [text for text in (*shown, *written) if form in text], form

@@ -37,7 +37,7 @@ from harness.clients.nats_subscriber import Operator
 from harness.clients.tenants import allow, user
 from harness.clients.tenants import bind as bind_role
 from harness.servers.mutant_shard import patched
-from harness.servers.shard_process import ShardProcess
+from harness.servers.shard_process import ShardProcess, process_of
 
 STATUSES: dict[str, Object] = {
     "apiexports": {"identityHash": "0" * 64, "conditions": []},
@@ -330,7 +330,7 @@ async def test_two_exports_of_one_kind_never_see_each_other_on_the_stream(rivals
     first, second = rivals.consumers
     for api in (second, first):
         api.post(ITEMS, an_object(CIRCLES, "heard", spec={"colour": "green"}))
-    async with Operator(first.shard) as operator:
+    async with Operator(process_of(first)) as operator:
         await operator.consume(f"atoll.changes.root.{rivals.identities[0]}.>")
         heard = await operator.until("heard")
     mine = cluster_of(first)
@@ -344,7 +344,7 @@ async def test_a_key_is_not_read_on_the_stream(rivals: Rivals) -> None:
     provider = rivals.providers[0]
     key = provider.get(f"{SECRETS}/shapes").json["data"]["key"]
     provider.post(SECRETS, {"metadata": {"name": "last"}, "stringData": {"a": "b"}})
-    async with Operator(provider.shard, 1) as operator:
+    async with Operator(process_of(provider), 1) as operator:
         await operator.consume(f"atoll.changes.root.*.*.*.{cluster_of(provider)}")
         heard = await operator.until("last")
     names = [change.name for change in heard]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,7 +113,7 @@ async def test_requests_are_counted_by_where_they_went(tmp_path: Path) -> None:
 
 async def test_a_mount_gets_the_callers_own_credential_and_nothing_of_ours(tmp_path: Path) -> None:
     (tmp_path / "mounts.crt").write_bytes(SERVING_CA.certificate)
-    allowed = {"mount_proxy_ca_file": str(tmp_path / "mounts.crt"), "egress_allow_cidr": "127.0.0.0/8"}
+    allowed: dict[str, Any] = {"mount_proxy_ca_file": str(tmp_path / "mounts.crt"), "egress_allow_cidr": "127.0.0.0/8"}
     async with echoing() as mounted, front(tmp_path, {}, **allowed) as proxy:
         spec = {"mount": {"ref": {"kind": "Site", "name": "s"}}, "URL": f"{mounted.url}/base"}
         workspace = {"spec": spec, "status": {"phase": "Ready"}}
@@ -141,7 +142,7 @@ async def test_other_backends_are_told_in_the_headers_that_their_mapping_names(t
             "  user_header: X-User\n  group_header: X-Group\n  extra_header_prefix: X-More-\n"
             "- path: /clusters/\n"
         )
-        mapping = {"mapping_file": str(tmp_path / "mapping.yaml")}
+        mapping: dict[str, Any] = {"mapping_file": str(tmp_path / "mapping.yaml")}
         async with front(tmp_path, {"east": shard.url}, **mapping) as proxy:
             client = await proxy.connect()
             forged = "X-User: admin\r\nX-Group: system:masters\r\nX-Remote-User: admin\r\n"

@@ -7,6 +7,7 @@ import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -169,7 +170,7 @@ async def test_an_answer_that_began_is_not_asked_for_again(tmp_path: Path) -> No
 
 
 async def test_a_certificate_of_somebody_else_is_a_shard_that_is_not_there(tmp_path: Path) -> None:
-    asked = []
+    asked: list[Any] = []
     other = tls.server_context(pki.make_serving(pki.make_ca("others"), ["127.0.0.1"]))
     server = Server(asked.append, Limits(), other)
     try:

@@ -11,6 +11,7 @@ import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,7 +74,7 @@ BROKEN = (
     ": root",
     "X-Remote-User\x00: root",
 )
-NAMES = {
+NAMES: dict[str, Any] = {
     "requestheader_username_headers": "X-Remote-User,X-Sso-User",
     "requestheader_group_headers": "X-Sso-Group",
     "requestheader_extra_headers_prefix": "X-Sso-More-",

@@ -59,7 +59,7 @@ async def proxy(tmp_path: Path, shard: Scripted, issuers: tuple[Issuer, Issuer])
     operators, own = issuers
     kind = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration"}
     (tmp_path / "oidc.json").write_text(json.dumps({**kind, "jwt": [trusted(operators, "atoll")]}))
-    files = {"authentication_config": str(tmp_path / "oidc.json"), "egress_allow_cidr": "127.0.0.0/8"}
+    files: dict[str, Any] = {"authentication_config": str(tmp_path / "oidc.json"), "egress_allow_cidr": "127.0.0.0/8"}
     async with front(tmp_path, {"east": shard.url, "west": shard.url}, **files) as running:
         rows = running.rows
         await rows.write(CONFIGURATIONS, ROOT, "own", {"spec": {"jwt": [trusted(own, "tenant")]}})

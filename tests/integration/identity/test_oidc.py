@@ -12,7 +12,7 @@ import pytest
 from harness.clients.api import Api, eventually, workspace_under
 from harness.servers.oidc_issuer import Issuer, encoded
 from harness.servers.processes import atoll
-from harness.servers.shard_process import ShardProcess
+from harness.servers.shard_process import ShardProcess, process_of
 
 REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -149,13 +149,20 @@ def test_keys_that_come_later_are_fetched_and_unknown_ones_cost_little(root: Api
 
 
 def test_rules_and_expressions_decide_over_claims_and_user(root: Api, ruled: Issuer) -> None:
-    good = {"email": "a@example.com", "email_verified": True, "roles": "x,y", "hd": "example.com"}
+    good: dict[str, Any] = {"email": "a@example.com", "email_verified": True, "roles": "x,y", "hd": "example.com"}
     good |= {"aud": "atoll", "sub": "7"}
     found = who(root, ruled.token(**good, tenant="t1"))
     assert (found["username"], found["uid"], found["extra"]["example.com/tenant"]) == ("x:a@example.com", "7", ["t1"])
     assert found["groups"] == ["x", "y", "system:authenticated"]
     assert "example.com/tenant" not in who(root, ruled.token(**good)).get("extra", {})
-    for bad in ({"email_verified": False}, {"hd": "other"}, {"email": "root@x"}, {"roles": 7}, {"email": None}):
+    wrong: tuple[dict[str, Any], ...] = (
+        {"email_verified": False},
+        {"hd": "other"},
+        {"email": "root@x"},
+        {"roles": 7},
+        {"email": None},
+    )
+    for bad in wrong:
         who(root, ruled.token(**{**good, **bad}), 401)
 
 
@@ -186,7 +193,7 @@ def test_the_configuration_is_read_again_and_a_broken_one_changes_nothing(
     eventually(lambda: named("oidc:alice"), "the new audience")
     config.write_text("jwt: [{")
     told = "authentication configuration not reloaded"
-    eventually(lambda: named("oidc:alice") and told in root.shard.log_tail(200), "a word in the log")
+    eventually(lambda: named("oidc:alice") and told in process_of(root).log_tail(200), "a word in the log")
     assert named("oidc:alice")
     config.write_text(before)
     eventually(lambda: not named("oidc:alice"), "the old audience")

@@ -191,7 +191,7 @@ def tried(api: Api, route: Route) -> bool:
         code = connection.getresponse().status
         connection.close()
     else:
-        body = {} if route.verb in {"create", "update", "patch"} else None
+        body: dict[str, Any] | None = {} if route.verb in {"create", "update", "patch"} else None
         code = api.send(METHODS[route.verb], route.url(), body).code
     return code not in {401, 403}
 

@@ -14,6 +14,7 @@ from atoll.machinery.apiserver.authentication.service_account_keys import load_k
 from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers
 from atoll.machinery.apiserver.authentication.token_issuer import Account, TokenIssuer
 from harness.clients.api import Api, Object, configmap, workspace_under
+from harness.servers.shard_process import process_of
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -224,7 +225,7 @@ def test_a_token_is_good_between_its_times(api: Api) -> None:
     account_token(api)
     made = api.get("/api/v1/namespaces/default/serviceaccounts/robot").json["metadata"]
     who = Account(made["annotations"]["kcp.io/cluster"], "default", "robot", made["uid"])
-    keys = load_keys((api.shard.root / "sa.key").read_bytes())
+    keys = load_keys((process_of(api).root / "sa.key").read_bytes())
     for began_s, code in ((-300, 200), (-900, 401), (300, 401)):
         issuer = TokenIssuer(
             keys, ServiceAccountIssuers(), clock=partial(lambda began_s: time.time() + began_s, began_s)

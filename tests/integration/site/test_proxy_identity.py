@@ -64,7 +64,7 @@ def cluster_of(api: Api) -> str:
 def as_proxy(site: Site, shard: ServingProcess, cluster: str = "") -> Api:
     """Straight at a shard, with the proxy's own certificate."""
     pair = own_pair(site)
-    return Api(Door(shard.url, site.context(pair)), cluster, "")  # type: ignore[arg-type]
+    return Api(Door(shard.url, site.context(pair)), cluster, "")
 
 
 def own_pair(site: Site) -> pki.Pair:
@@ -165,7 +165,7 @@ def test_straight_at_a_shard_nobody_but_a_proxy_is_believed(site: Site, here: Ap
                 answer = shard.api(cluster, who).send("GET", CONFIGMAPS, headers=headers)
                 assert answer.code == 401, (shard.name, who)
         # Another proxy's certificate does not go with this one's word.
-        other = Api(Door(shard.url, site.context(_second(site))), cluster, "")  # type: ignore[arg-type]
+        other = Api(Door(shard.url, site.context(_second(site))), cluster, "")
         assert other.send("GET", CONFIGMAPS, headers=stolen).code == 401
 
 
@@ -253,13 +253,13 @@ def nearly_over(site: Site, cluster: str, left_s: float) -> dict[str, str]:
 def test_a_certificate_of_nobody_known_does_not_get_in(site: Site) -> None:
     stranger = pki.make_client(pki.make_ca("atoll client CA"), "kcp-admin", ["system:kcp:admin"])
     with pytest.raises((ssl.SSLError, ConnectionError)):
-        Api(Door(site.proxy.url, site.context(stranger)), "root", "").get(CONFIGMAPS)  # type: ignore[arg-type]
+        Api(Door(site.proxy.url, site.context(stranger)), "root", "").get(CONFIGMAPS)
 
 
 def test_who_an_authority_vouches_for_comes_and_goes_with_the_proxys_file(site: Site) -> None:
     file, later = site.layout.certificate(CLIENT_CA), pki.make_ca("later")
     before, pair = file.read_bytes(), pki.make_client(later, "late", ["system:kcp:admin"])
-    late = Api(Door(site.proxy.url, site.context(pair)), "root", "")  # type: ignore[arg-type]
+    late = Api(Door(site.proxy.url, site.context(pair)), "root", "")
 
     def code() -> int:
         try:

@@ -10,6 +10,7 @@ import yaml
 from harness.clients.api import Api
 from harness.clients.exports import EXPORTS, claim, cluster_of, export, schema, wait_condition
 from harness.clients.kubectl import Kubectl, Result
+from harness.servers.shard_process import process_of
 
 OLD, NEW = "apiexports.v1alpha1.apis.kcp.io", "apiexports.v1alpha2.apis.kcp.io"
 NAMES = "{.spec.latestResourceSchemas}"
@@ -30,7 +31,7 @@ class Here:
 
 @pytest.fixture
 def kubectl(tmp_path: Path, provider: Api) -> Here:
-    return Here(Kubectl(tmp_path, provider.shard.kubeconfig), provider)
+    return Here(Kubectl(tmp_path, process_of(provider).kubeconfig), provider)
 
 
 def test_kubectl_takes_the_later_version_unless_told(kubectl: Here, provider: Api) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from harness.clients.api import TABLE, Api
@@ -140,7 +142,8 @@ def test_selectors_and_pages_work_as_anywhere(provider: Api, consumer: Api) -> N
     provider.patch(f"{SCHEMAS}/today.shapeas.shapes.example.com", {"metadata": {"labels": {"first": "yes"}}})
     chosen = there.get(f"{SCHEMAS}?labelSelector=first%3Dyes").json["items"]
     assert [item["metadata"]["name"] for item in chosen] == ["today.shapeas.shapes.example.com"]
-    paged, token = [], ""
+    paged: list[Any] = []
+    token = ""
     while True:
         page = there.get(f"{SCHEMAS}?limit=2&continue={token}").json
         assert len(page["items"]) <= 2

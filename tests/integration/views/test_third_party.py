@@ -11,6 +11,7 @@ import pytest
 from harness.clients.api import Api, Object, configmap, eventually
 from harness.clients.exports import PATIENCE_S, cluster_of
 from harness.clients.kubectl import Kubectl
+from harness.servers.shard_process import process_of
 from harness.servers.third_party_view import program
 from harness.servers.virtual_workspaces import OfThirdParty
 
@@ -167,7 +168,7 @@ def test_kubectl_reads_it_as_any_kind(third: OfThirdParty, tmp_path: Path) -> No
     consumer = third.consumer()
     team(consumer, "north", "ann", "bo")
     roster(consumer, "north")
-    kubectl = Kubectl(tmp_path, consumer.shard.kubeconfig)
+    kubectl = Kubectl(tmp_path, process_of(consumer).kubeconfig)
     here = ("--server", f"{consumer.shard.url}/clusters/{cluster_of(consumer)}")
     assert kubectl.ok("get", "rosters", *here).splitlines()[0].split() == ["NAME", "SIZE"]
     assert kubectl.ok("get", "roster", "north", "-o", "jsonpath={.spec.members}", *here) == '["ann","bo"]'

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from atoll.cacheserver.config import CacheServerConfig
@@ -10,7 +12,12 @@ from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.types import API_EXPORTS, CLUSTER_ROLES
 from harness.servers.processes import atoll
 
-WHOLE = {"tls_cert_file": "a", "tls_private_key_file": "b", "client_ca_file": "c", "nats_url": "nats://x"}
+WHOLE: dict[str, Any] = {
+    "tls_cert_file": "a",
+    "tls_private_key_file": "b",
+    "client_ca_file": "c",
+    "nats_url": "nats://x",
+}
 
 
 def test_with_everything_it_needs_it_is_content() -> None:

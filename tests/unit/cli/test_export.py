@@ -81,7 +81,7 @@ def measured(text: str = METRICS) -> object:
 async def terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> AsyncIterator[Terminal]:
     async with serving(CannedApi()) as api:
         terminal = Terminal(api, api.kubeconfig(tmp_path, HERE), capsys)
-        api.on("GET /metrics", measured())  # type: ignore[arg-type]
+        api.on("GET /metrics", measured())
         yield terminal
 
 

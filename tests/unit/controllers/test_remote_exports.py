@@ -216,7 +216,8 @@ async def test_whether_an_export_elsewhere_has_a_policy_is_kept_for_when_it_is_n
         return list(found.policed)
 
     assert policed() == []
-    for local in ({"local": {}}, None):
+    policies: tuple[dict[str, Any] | None, ...] = ({"local": {}}, None)
+    for local in policies:
         spec = {**there.cell.found(API_EXPORTS, PROVIDER, "one")["spec"], "maximalPermissionPolicy": local}
         if local is None:
             del spec["maximalPermissionPolicy"]

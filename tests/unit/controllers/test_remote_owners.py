@@ -193,7 +193,10 @@ async def test_a_cluster_goes_after_its_workspace_was_let_go(shard: InsideShard,
     await shard.app.store.submit([published(key(shard), workspace(), 3)])
     await cluster(shard)
     await shard.settled()
-    going = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a", wellknown.OWNER_FINALIZER]}
+    going: dict[str, Any] = {
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+        "finalizers": ["a", wellknown.OWNER_FINALIZER],
+    }
     states = [workspace(), workspace(**going)]
     there: list[bool] = []
 

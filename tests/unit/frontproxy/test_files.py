@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def config(files: Path, *, shown: str = "", flags: str = "", mapped: str = "othe
         lines += [f"  backend_server_ca: {files}/{mapped}.crt", f"  proxy_client_cert: {files}/{shown}.crt"]
         lines.append(f"  proxy_client_key: {files}/{shown}.key")
     (files / "mapping.yaml").write_text("\n".join(lines) + "\n")
-    named = (
+    named: dict[str, Any] = (
         {
             "proxy_client_cert_file": f"{files}/{flags}.crt",
             "proxy_client_key_file": f"{files}/{flags}.key",

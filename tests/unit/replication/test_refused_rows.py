@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -30,7 +31,7 @@ MARK = StateMark("then", "a1", 5, 9, 1.0)
 class Followed:
     """East's rows as they are taken, and why others were not."""
 
-    def __init__(self, store: LmdbStore, **origin: str) -> None:
+    def __init__(self, store: LmdbStore, **origin: Any) -> None:
         self.store, self.registry = store, CollectorRegistry()
         writer = ReplicaWriter(store, "", ReplicationMetrics(self.registry))
         writer.types = TYPES

@@ -8,6 +8,7 @@ import os
 import select
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -32,13 +33,13 @@ ALICE = User("alice", ("devs",), "u1", {"k": ("v",)})
 GET = "/clusters/root:web/apis/apps/v1/namespaces/n/deployments/d/status?watch=0"
 
 
-def audited(method: str = "GET", target: str = GET, **more: object) -> AuditedRequest:
+def audited(method: str = "GET", target: str = GET, **more: Any) -> AuditedRequest:
     headers = {"user-agent": ["kubectl/1"], "authorization": ["Bearer hush-hush"]}
     http = HttpRequest(method, target.encode(), headers, b'{"data": "hush-hush"}', Peer("10.0.0.9", 7))
     info = parse(method, target.encode())
     return AuditedRequest(
         audit_id="id-1", http=http, info=info, user=ALICE, received_s=1_800_000_000.25, cluster="2web", **more
-    )  # type: ignore[arg-type]
+    )
 
 
 def shown(event: audit.Event) -> Object:

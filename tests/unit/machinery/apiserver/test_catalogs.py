@@ -11,11 +11,12 @@ import pytest
 
 from atoll.machinery.apiserver.catalog import catalogs, discovery
 from atoll.machinery.apiserver.catalog.catalog import Catalog
-from atoll.machinery.apiserver.catalog.catalogs import CRDS, Catalogs
+from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.kinds.registry import NATIVE
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, encode
 from atoll.machinery.meta.status import NotAcceptable
+from atoll.machinery.meta.types import CRDS
 from atoll.machinery.storage.contract import Put
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from harness.data.openapi import GROUP, definition, structure

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from atoll.machinery.apiserver.rest.watch import next_due
@@ -20,7 +22,8 @@ from atoll.machinery.apiserver.rest.watch import next_due
     ],
 )
 def test_bookmarks_come_each_minute_and_before_the_end(length_s: float, bookmarks: bool, expected: list[float]) -> None:
-    moments, now = [], 0.0
+    moments: list[Any] = []
+    now = 0.0
     while not moments or now < length_s:
         now = next_due(now, length_s, bookmarks=bookmarks)
         moments.append(now)

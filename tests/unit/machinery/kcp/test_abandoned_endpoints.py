@@ -16,7 +16,7 @@ def a_slice(**urls: str) -> Any:
     """A slice with one endpoint for each field manager."""
 
     def entry(manager: str, url: str) -> Any:
-        owned = {f"k:{encode_json({'url': url}).decode()}": {".": {}, "f:url": {}}}
+        owned: dict[str, Any] = {f"k:{encode_json({'url': url}).decode()}": {".": {}, "f:url": {}}}
         status = {"f:status": {"f:endpoints": owned}}
         return {"manager": manager, "operation": "Apply", "subresource": "status", "fieldsV1": status}
 

@@ -164,7 +164,10 @@ def test_selectors_select(selector: Object, selected: Object | None, not_selecte
 
 def test_what_is_created_under_a_claim_gets_what_its_selector_requires() -> None:
     asked = claim("configmaps")
-    selector = {"matchLabels": {"team": "a"}, "matchExpressions": [{"key": "old", "operator": "DoesNotExist"}]}
+    selector: dict[str, Any] = {
+        "matchLabels": {"team": "a"},
+        "matchExpressions": [{"key": "old", "operator": "DoesNotExist"}],
+    }
     found = permission_claims.effective(export(asked), binding(accepted(asked, **selector)))[MAPS]
     assert permission_claims.labelled_for(found, {"mine": "1"}) == {"mine": "1", "team": "a"}
     assert permission_claims.unselected(found, {"team": "a"}) is None

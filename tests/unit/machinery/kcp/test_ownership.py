@@ -47,7 +47,7 @@ class Hearing:
         return seat.shard if seat is not None else ""
 
 
-def moved(to: str, generation: int) -> dict[str, str]:
+def moved(to: str, generation: int) -> dict[str, Any]:
     return {MOVED_TO: to, MOVED_GENERATION: str(generation)}
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.patch.errors import ApplyConflict, InvalidApplyPatch, TypedPatchError, UndecodablePatch
-from atoll.machinery.patch.managedfields.apply import ApplyOptions, apply_patch
+from atoll.machinery.patch.managedfields.apply import apply_patch
 from atoll.machinery.patch.managedfields.managers import Manager
-from atoll.machinery.patch.managedfields.options import reset_fields
+from atoll.machinery.patch.managedfields.options import ApplyOptions, reset_fields
 from atoll.machinery.patch.structuredmerge.topology import type_schema
 from harness.data.patch_schemas import API_VERSION, SCHEMA, Live, thing
 
@@ -433,7 +433,8 @@ def test_another_version_and_managed_fields_in_the_patch_are_refused(live: Live)
             SCHEMA,
             ApplyOptions(now="t"),
         )
-    for given in ([], [{}]):
+    emptied: tuple[list[Any], ...] = ([], [{}])
+    for given in emptied:
         with pytest.raises(InvalidApplyPatch, match=r"metadata\.managedFields must be nil"):
             live.apply("a", thing(managedFields=given))
     with pytest.raises(InvalidApplyPatch):

@@ -11,10 +11,10 @@ import pytest
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.errors import ApplyConflict
 from atoll.machinery.patch.json_patch import apply_json_patch
-from atoll.machinery.patch.managedfields.apply import ApplyOptions, apply_patch
+from atoll.machinery.patch.managedfields.apply import apply_patch
 from atoll.machinery.patch.managedfields.last_applied import LAST_APPLIED
 from atoll.machinery.patch.managedfields.managers import Manager
-from atoll.machinery.patch.managedfields.options import TrackOptions
+from atoll.machinery.patch.managedfields.options import ApplyOptions, TrackOptions
 from atoll.machinery.patch.managedfields.update import track_update
 from atoll.machinery.patch.structuredmerge.topology import TypeSchema, type_schema
 from harness.data.patch_schemas import API_VERSION, Live, keyed, thing

@@ -177,7 +177,8 @@ def test_absent_managed_fields_keep_the_live_ones_and_empty_ones_reset(live: Liv
     new = thing({"replicas": 1})
     live.update("v", new)
     assert live.entries == before
-    for cleared in ([], [{}]):
+    emptied: tuple[list[Any], ...] = ([], [{}])
+    for cleared in emptied:
         reset = Live()
         reset.obj = copy.deepcopy(live.obj)
         reset.update("v", thing({"replicas": 2}, managedFields=cleared))

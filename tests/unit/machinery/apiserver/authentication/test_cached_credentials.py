@@ -12,7 +12,7 @@ import pytest
 from atoll.machinery.apiserver.authentication.admin_tokens import SHARD_ADMIN, load_admin_tokens
 from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.oidc import config, source
-from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending, Fetch
 from atoll.machinery.apiserver.authentication.oidc.source import ConfiguredIssuers, IssuerTokens, WorkspaceIssuers
 from atoll.machinery.apiserver.authentication.service_account_keys import load_keys
 from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers, ServiceAccountTokens
@@ -72,7 +72,7 @@ class TestOpenIDConnect:
     """Tokens of an issuer whose documents are read without a network."""
 
     @pytest.fixture
-    def fetch(self, issuer: Issuer) -> source.Fetch:
+    def fetch(self, issuer: Issuer) -> Fetch:
         async def fetch(url: str, ca_pem: bytes, timeout_s: float) -> bytes:
             return json.dumps(issuer._documents()[url.removeprefix(issuer.url.removesuffix("/realm"))]).encode()
 
@@ -91,7 +91,7 @@ class TestOpenIDConnect:
             assert call()
 
     async def test_a_cached_token_is_refused_once_it_has_expired(
-        self, issuer: Issuer, fetch: source.Fetch, clock: Clock
+        self, issuer: Issuer, fetch: Fetch, clock: Clock
     ) -> None:
         (authenticator,) = config.from_object({"spec": {"jwt": [self.spec(issuer)]}})
         tokens = IssuerTokens(authenticator, fetch, LruCache(4), clock)
@@ -104,7 +104,7 @@ class TestOpenIDConnect:
             tokens.verify(token, b"1")
 
     async def test_a_cached_token_is_refused_while_it_is_not_yet_valid(
-        self, issuer: Issuer, fetch: source.Fetch, clock: Clock
+        self, issuer: Issuer, fetch: Fetch, clock: Clock
     ) -> None:
         (authenticator,) = config.from_object({"spec": {"jwt": [self.spec(issuer)]}})
         tokens = IssuerTokens(authenticator, fetch, LruCache(4), clock)
@@ -115,7 +115,7 @@ class TestOpenIDConnect:
             tokens.verify(token, b"1")
 
     async def test_a_cached_token_is_none_of_the_servers_for_another_audience(
-        self, issuer: Issuer, fetch: source.Fetch, store: FakeStore, tmp_path: Path
+        self, issuer: Issuer, fetch: Fetch, store: FakeStore, tmp_path: Path
     ) -> None:
         kind = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration"}
         (tmp_path / "config").write_text(json.dumps({**kind, "jwt": [self.spec(issuer)]}))
@@ -125,7 +125,7 @@ class TestOpenIDConnect:
         assert tokens.user_of(token, b"1", ("vault",), store) is None
 
     async def test_a_cached_token_of_a_workspaces_issuer_is_refused_for_another_audience_and_configuration(
-        self, issuer: Issuer, fetch: source.Fetch, store: FakeStore
+        self, issuer: Issuer, fetch: Fetch, store: FakeStore
     ) -> None:
         key = ObjectKey(ResourceType("tenancy.kcp.io", "workspaceauthenticationconfigurations"), WEB, "", "own")
         spec = self.spec(issuer)

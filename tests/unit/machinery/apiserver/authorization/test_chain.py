@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from atoll.machinery.apiserver.authorization import groups
@@ -43,7 +45,7 @@ def authorizer() -> Authorizer:
     return Authorizer()
 
 
-def ask(user: User, verb: str = "get", cluster: str = WEB, **fields: str) -> Attributes:
+def ask(user: User, verb: str = "get", cluster: str = WEB, **fields: Any) -> Attributes:
     if not fields:
         fields = {"resource": "configmaps", "namespace": "default", "name": "c"}
     return Attributes(user=user, verb=verb, cluster=cluster, **fields)
@@ -250,7 +252,7 @@ class TestMaximalPermissionPolicy:
 
     @pytest.fixture(autouse=True)
     def bound(self, store: FakeStore) -> None:
-        policy = {"maximalPermissionPolicy": {"local": {}}}
+        policy: dict[str, Any] = {"maximalPermissionPolicy": {"local": {}}}
         store.put("root", {"kind": "APIExport", "metadata": {"name": "tenancy.kcp.io"}, "spec": policy})
         resources = [{"group": "tenancy.kcp.io", "resource": "workspaces"}]
         store.put(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -15,8 +17,8 @@ from harness.models.rbac_snapshot import FakeStore, binding, bootstrap, logical_
 
 ALICE = User("alice", (AUTHENTICATED,))
 HERE, THERE = "2consumer", "3provider"
-BIND = {"group": "apis.kcp.io", "resource": "apiexports", "name": "things"}
-THINGS = {"group": "shapes.dev", "resource": "things", "namespace": "default", "name": "one"}
+BIND: dict[str, Any] = {"group": "apis.kcp.io", "resource": "apiexports", "name": "things"}
+THINGS: dict[str, Any] = {"group": "shapes.dev", "resource": "things", "namespace": "default", "name": "one"}
 UID = "schema-uid"
 
 
@@ -44,7 +46,7 @@ def may_bind(verb: str = "bind") -> Object:
     return role("binder", rule(verb, "apiexports", "apis.kcp.io", "things"))
 
 
-def ask(verb: str = "bind", cluster: str = THERE, user: User = ALICE, **fields: str) -> Attributes:
+def ask(verb: str = "bind", cluster: str = THERE, user: User = ALICE, **fields: Any) -> Attributes:
     return Attributes(user=user, verb=verb, cluster=cluster, **(fields or BIND))
 
 
@@ -95,7 +97,7 @@ def test_a_request_that_stays_here_reads_nothing_of_other_shards(store: FakeStor
     published(store, may_bind())
     store.replicas.rows.reads.clear()
     for name in ("a", "b", "c"):
-        fields = {"resource": "configmaps", "namespace": "default", "name": name}
+        fields: dict[str, Any] = {"resource": "configmaps", "namespace": "default", "name": name}
         assert authorizer.authorize(store, ask("get", HERE, **fields)).allowed
         store.put(HERE, role(name, rule("get", "secrets")))
     assert not store.replicas.rows.reads
