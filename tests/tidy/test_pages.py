@@ -41,7 +41,7 @@ _OTHER_FLAGS = {
         "help",
         "quick",
     ),
-    *("help-all", "config", "print-config", "directory", "readers", "tls-ca-file"),
+    *("help-all", "config", "print-config", "directory", "readers", "tls-ca-file", "drop"),
 }
 
 

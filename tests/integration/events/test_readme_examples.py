@@ -13,13 +13,14 @@ import pytest
 from harness.clients.api import Api, configmap, eventually
 from harness.servers.shard_process import ShardProcess
 
-README = Path(__file__).parents[3] / "services/atoll/events/README.md"
+ROOT = Path(__file__).parents[3]
+README = ROOT / "services/atoll/events/README.md"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 
 
-def program(mark: str) -> str:
+def program(mark: str, page: Path = README) -> str:
     """The first Python block behind a mark."""
-    block = README.read_text().partition(mark)[2].partition("```python\n")[2].partition("```")[0]
+    block = page.read_text().partition(mark)[2].partition("```python\n")[2].partition("```")[0]
     assert block, f"the README has a program behind {mark!r}"
     return block
 
@@ -55,10 +56,15 @@ def shard(tmp_path: Path) -> ShardProcess:
     return ShardProcess(tmp_path)
 
 
-async def test_the_first_example_prints_each_change(shard: ShardProcess, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("mark", "page"),
+    [("# Changes of a shard", README), ("## See it on the stream", ROOT / "README.md")],
+    ids=["of the package", "of the first page"],
+)
+async def test_the_first_example_prints_each_change(shard: ShardProcess, tmp_path: Path, mark: str, page: Path) -> None:
     async with shard:
         await asyncio.to_thread(eventually, (shard.root / "stream.json").exists, "stream.json")
-        async with running(program("# Changes of a shard"), tmp_path) as output:
+        async with running(program(mark, page), tmp_path) as output:
             await asyncio.to_thread(Api(shard, "root").post, CONFIGMAPS, configmap("seen", {"a": "1"}))
             lines = await line_with(output, "name='seen'")
     assert all(line.startswith("ADDED ObjectKey(") or line.startswith("MODIFIED ObjectKey(") for line in lines), lines

@@ -122,9 +122,9 @@ async def test_the_operators_credential_publishes_nothing(shard: ShardProcess) -
         assert len([text for text in operator.refusals if "permissions violation" in text]) == 4
 
 
-async def test_the_program_of_the_readme_hears_changes(shard: ShardProcess, tmp_path: Path) -> None:
-    readme = (Path(__file__).parents[3] / "README.md").read_text()
-    program = readme.partition("```python\n")[2].partition("```")[0]
+async def test_the_program_of_the_tutorial_receives_changes(shard: ShardProcess, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs/tutorial.md").read_text()
+    program = page.partition("```python\n")[2].partition("```")[0]
     (tmp_path / ".atoll").symlink_to(shard.root)
     async with Operator(shard, 3) as operator:
         await operator.consume("atoll.changes.root.>")
