@@ -1,6 +1,6 @@
-"""The front proxy: one door to all shards.
+"""The front proxy: one address for all shards.
 
-Here belongs what finds the shard of a request, says who asks, and carries bytes both ways. It keeps no state but what
-the state streams said (routes, in its own store), so any number of proxies run beside each other. Deciding what a
-caller may do does not belong here: a shard does.
+Belongs here: finding the shard of a request, authentication as far as the proxy can, identity headers towards backends,
+and the proxy's own endpoints. Its only state is the rows that shards published, in its own store, so any number of
+proxies run independently. Does not belong here: carrying bytes (`wire.proxy`), and authorization, which is the shard's.
 """

@@ -88,7 +88,8 @@ class Forwarder:
         parts, addresses = await self._egress.resolve(url)
         host, port = parts.hostname or "", parts.port or 443
         body = exchange.open_body()
-        body.upgrades = body.upgrades and upgrades
+        if not upgrades:
+            body.upgrades = False
         name = authority(host, port)
         head = framing.request_head(exchange.request, _target(parts, rest), name, headers, body, old=exchange.old)
         requests = self._requests.setdefault((host, port), _HostRequests())

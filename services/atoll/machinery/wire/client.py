@@ -197,7 +197,7 @@ class HttpClient:
         timeout_s: float = 0,
         idle_timeout_s: float = 0,
     ) -> ClientStream:
-        """Send a request and return as soon as the headers are there. Close what is returned.
+        """Send a request and return as soon as the headers arrived. Close the returned stream.
 
         `timeout_s` is for the headers, `idle_timeout_s` for each silence after them; 0 means the client's limits.
         Raises as `request` does.

@@ -86,7 +86,7 @@ class ClientConnection(PooledConnection):
             self._transport.close()
 
     def resume(self) -> None:
-        """Read on, once the reader of a stream has taken half of what was held."""
+        """Read from the socket again once half of the held bytes were taken."""
         incoming = self._incoming
         if self._paused and (incoming is None or incoming.buffered_bytes < self._limits.stream_buffer_bytes // 2):
             self._paused = False

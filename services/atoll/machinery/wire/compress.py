@@ -23,7 +23,7 @@ async def gzip_if_asked(
     exchange: Exchange, headers: Headers, body: bytes | Sequence[bytes]
 ) -> tuple[Headers, bytes | Sequence[bytes]]:
     """Headers and body to reply with: compressed with Content-Encoding and Vary if the request accepts gzip and the
-    body is above 128 KiB, otherwise what was given."""
+    body is above 128 KiB, otherwise unchanged."""
     size = len(body) if isinstance(body, bytes) else sum(map(len, body))
     if size <= MIN_BYTES or not accepts_gzip(exchange.request.headers.get("accept-encoding", ())):
         return headers, body

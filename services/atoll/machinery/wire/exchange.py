@@ -70,7 +70,7 @@ class Exchange(Protocol):
         """End a streamed body properly."""
 
     def abort(self) -> None:
-        """Cut the connection without the last chunk: what was sent so far must not be taken for the whole."""
+        """Cut the connection without the last chunk: the client must not take the part for the whole."""
 
     def on_close(self, callback: Callable[[], None]) -> None:
         """Call back once when the client goes before the reply ended."""

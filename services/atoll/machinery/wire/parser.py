@@ -9,7 +9,7 @@ refusal is looked at; a streamed body that ended is complete by its framing.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 import httptools
@@ -379,7 +379,7 @@ class RequestParser:
         self._reset()
 
 
-def whole_body(headers: dict[str, list[str]], content: bytes, *, upgrades: bool = False) -> RequestBody:
+def whole_body(headers: Mapping[str, list[str]], content: bytes, *, upgrades: bool = False) -> RequestBody:
     """A body that has arrived, `content` being all of it. It stays in the HttpRequest; `parts` is empty."""
     announced = "content-length" in headers or "transfer-encoding" in headers
     body = RequestBody(len(content), announced=announced, upgrades=upgrades)

@@ -13,7 +13,7 @@ from atoll.machinery.wire.parser import RequestBody
 #: Headers of one hop (RFC 9110 7.6.1). Transfer-Encoding is not among them, as the chunks of a response go on.
 _HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"te", b"upgrade"))
 _UPGRADE_HOP = _HOP - {b"connection", b"upgrade"}
-#: In addition, from a backend that is not trusted: its trailers do not go on, and its framing is written anew.
+#: In addition, from a backend that is not trusted: its trailers do not go on, and its framing is replaced.
 _UNTRUSTED = frozenset((b"proxy-authorization", b"trailer", b"transfer-encoding", b"host", b"expect"))
 #: Never dropped, even if Connection lists them: the body would be read otherwise than it is sent.
 _FRAMING = frozenset((b"content-length", b"transfer-encoding"))

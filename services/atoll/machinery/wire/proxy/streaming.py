@@ -97,8 +97,9 @@ class StreamingExchange(ServerExchange):
 
     def open_body(self) -> RequestBody:
         """The framing of the body, also of a request that arrived whole."""
-        if self.body is WHOLE:
-            self.body = whole_body(cast(dict[str, list[str]], self.request.headers), self.request.body)
+        headers = self.request.headers
+        if self.body is WHOLE and ("content-length" in headers or "transfer-encoding" in headers):
+            self.body = whole_body(headers, self.request.body)
         return self.body
 
     def stream_body(self, sink: BodySink) -> None:
