@@ -1,7 +1,7 @@
-"""PKCS#10 certificate requests: whether one is well formed and signed by the key it names.
+"""PKCS#10 certificate requests: whether one is well formed and signed by the key that it names.
 
-The check of CertificateSigningRequests calls this; nothing is kept. Beside `tls` this is where certificate
-formats are read, so that the packages above see texts alone.
+The validation of CertificateSigningRequests calls it. With `tls` it is the only place that parses certificate formats,
+so the packages above handle texts alone. Invariant: nothing is stored.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _BEGIN = b"-----BEGIN CERTIFICATE REQUEST-----"
 
 
 def certificate_request_problem(pem: bytes) -> str:
-    """What is wrong with a request in PEM, empty if nothing is."""
+    """The problem of a request in PEM; empty for a valid one."""
     if _BEGIN not in pem:
         return "PEM block type must be CERTIFICATE REQUEST"
     try:
@@ -26,7 +26,7 @@ def certificate_request_problem(pem: bytes) -> str:
 
 
 def certificates_problem(pem: bytes) -> str:
-    """What is wrong with a chain of certificates in PEM, empty if nothing is."""
+    """The problem of a certificate chain in PEM; empty for a valid one."""
     try:
         x509.load_pem_x509_certificates(pem)
     except ValueError:

@@ -1,8 +1,8 @@
-"""How long a process lives: until it is told to leave, or until something that it is nothing without has failed.
+"""The lifetime of a process: until it is signalled to stop, or until required background work has failed.
 
-A process makes one `Lifetime` (a shard, a whole site, a front proxy, a cache server, a view of third parties), hands it
-what runs beside its listener, waits for the end, finishes its requests, closes it, and has `check` say how it ended.
-Invariant: work that fails is told of and ends the process in order; none goes on with a part of itself missing.
+A process makes one `Lifetime` (a shard, a site, a front proxy, a cache server, a host of a third party's view), starts
+its background work with it, waits for the end, drains its requests, closes it, and calls `check`. Invariant: background
+work that fails is logged and stops the process in order; no process continues without a part of itself.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ log = structlog.get_logger()
 
 
 class WorkFailed(Exception):
-    """Something ended that a process is nothing without; says what."""
+    """Required background work failed; the text is the cause."""
 
 
 class Lifetime:
-    """Lives on the running loop."""
+    """Bound to the running event loop."""
 
     def __init__(self) -> None:
         self._failed = ""
@@ -30,28 +30,28 @@ class Lifetime:
         self._beside: list[asyncio.Task[None]] = []
 
     def heed_signals(self) -> None:
-        """End on SIGTERM and SIGINT, from now on."""
+        """Stop on SIGTERM and SIGINT."""
         loop = asyncio.get_running_loop()
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, self.end)
 
     def end(self) -> None:
-        """Tell the process to leave. More than once is the same as once."""
+        """Stop the process. Idempotent."""
         self._over.set()
 
     async def over(self) -> None:
-        """Return when the process is to leave."""
+        """Wait until the process is to stop."""
         await self._over.wait()
 
     def beside(self, *works: Coroutine[Any, Any, None]) -> None:
-        """Run what never ends by itself until `close`; its failure is the end."""
+        """Run background work until `close`; its failure stops the process."""
         for work in works:
             task = asyncio.create_task(work)
             task.add_done_callback(self._ended)
             self._beside.append(task)
 
     async def unless_over(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Do it, or give it up and return False when the process is to leave. Raises what it raises."""
+        """Do work, or cancel it and return False when the process is to stop. Raises the error of the work."""
         task, over = asyncio.create_task(work), asyncio.create_task(self._over.wait())
         try:
             await asyncio.wait((task, over), return_when=asyncio.FIRST_COMPLETED)
@@ -65,13 +65,13 @@ class Lifetime:
             await asyncio.gather(task, over, return_exceptions=True)
 
     async def close(self) -> None:
-        """Cancel what runs beside, and wait until all of it has ended."""
+        """Cancel the background work and wait until it has ended."""
         for task in self._beside:
             task.cancel()
         await asyncio.gather(*self._beside, return_exceptions=True)
 
     def check(self) -> None:
-        """Raises WorkFailed if the end came by a failure. What fails while the process leaves is only logged."""
+        """Raise WorkFailed if a failure stopped the process. A failure after the stop is only logged."""
         if self._failed:
             raise WorkFailed(self._failed)
 

@@ -1,7 +1,7 @@
-"""Where a process listens: what may be said of it, what it is called in URLs and certificates, and which port it keeps.
+"""The listen address of a process: validation, names in URLs and certificates, and the port.
 
-The settings of every process that listens check themselves here, and the processes take their ports here. Invariant: a
-process that was given no port comes back at the one that it had, if that is free, since clients wrote it down.
+The settings of every listening process are validated here, and the processes take their ports here. Invariant: a
+process without a configured port listens on the port of its last start if that is free, because clients have stored it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pathlib import Path
 
 from atoll.machinery.process.pki import write_private
 
-#: In the root directory of a process: the port that it was given when it asked for any.
+#: File in the root directory of a process with the port of its last start.
 PORT_FILE = "secure-port"
 
 
 def check_place(bind_address: str, secure_port: int) -> None:
-    """Raises ValueError for settings that nobody can listen by."""
+    """Raise ValueError for an invalid address or port."""
     if not 0 <= secure_port <= 65535:
         raise ValueError(f"secure-port {secure_port} is not between 0 and 65535")
     try:
@@ -29,7 +29,7 @@ def check_place(bind_address: str, secure_port: int) -> None:
 
 
 def url_host(bind_address: str) -> str:
-    """Where clients on this machine find who listens at an IP address, as it stands in a URL."""
+    """The host in URLs of clients on this machine for a process that listens on an IP address."""
     address = ipaddress.ip_address(bind_address)
     if address.is_unspecified:
         return "127.0.0.1" if address.version == 4 else "[::1]"
@@ -37,8 +37,10 @@ def url_host(bind_address: str) -> str:
 
 
 def serving_names(bind_address: str, more: Iterable[str] = ()) -> list[str]:
-    """Names in the serving certificate of who listens at an IP address: this machine's, as far as others may come in,
-    and `more`. Each once, in a steady order."""
+    """Names for the serving certificate of a process that listens on an IP address, without duplicates.
+
+    They are the local names, those of this machine if the address is reachable by them, and `more`, in a stable order.
+    """
     address = ipaddress.ip_address(bind_address)
     outside = [socket.gethostname(), socket.getfqdn()] if address.is_unspecified else [str(address)]
     return list(dict.fromkeys(["localhost", "127.0.0.1", "::1", *outside, *more]))
@@ -47,9 +49,9 @@ def serving_names(bind_address: str, more: Iterable[str] = ()) -> list[str]:
 async def take_port(
     listen: Callable[[int], Awaitable[int]], bind_address: str, secure_port: int, directory: Path
 ) -> int:
-    """Listen at the port asked for; 0 takes the one of the last start, or any if that is not free.
+    """Listen on a port; 0 takes the port of the last start, or any if that is not free.
 
-    Gives the port, which is kept in the directory. Raises OSError, which says what to do about it.
+    Return the port, which is stored in the directory. Raises OSError with a text for the operator.
     """
     file = directory / PORT_FILE
     if not secure_port:

@@ -1,9 +1,8 @@
-"""Keys and certificates: a CA, what it signs, and how they lie on disk.
+"""Keys and certificates: a CA, the certificates it signs, and their files.
 
-Called by the processes at their first start and by tests; the files go to `process.tls` for contexts and
-into kubeconfigs. Invariants: keys are 0600 from the moment they exist; a file is whole or absent;
-certificates are X.509 v3 (rustls refuses v1) on P-256 keys, which sign a handshake ten times as fast as
-RSA.
+Processes call it at their first start, and tests; the pairs go to `process.tls` for contexts and into kubeconfigs.
+Invariants: a key file is 0600 from its creation; a file is complete or absent; certificates are X.509 v3 (rustls
+refuses v1) with P-256 keys, which sign a handshake ten times as fast as RSA.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ UID_OID = ObjectIdentifier("1.3.6.1.4.1.57683.2")
 
 _CA_DAYS = 3650
 _LEAF_DAYS = 365
-#: A certificate with less than this left is made anew at start.
+#: A certificate that is valid for less than this is renewed at start.
 _RENEW_DAYS = 30
-#: Certificates hold from a little before now, for peers whose clock is behind.
+#: Certificates are valid from a little before now, for peers whose clock is behind.
 _SKEW = datetime.timedelta(minutes=5)
 _RSA_BITS = 2048
 
 
 class PkiError(Exception):
-    """Files on disk that do not belong together, or cannot be read as what their name says."""
+    """Files on disk that do not match each other, or cannot be read."""
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -50,7 +49,7 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 def make_ca(common_name: str) -> Pair:
-    """A self-signed CA for ten years that may sign leaves only."""
+    """Make a self-signed CA, valid for ten years, that may sign leaf certificates only."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     usage = x509.KeyUsage(
@@ -74,7 +73,7 @@ def make_ca(common_name: str) -> Pair:
 
 
 def make_serving(ca: Pair, names: Sequence[str], *, days: int = _LEAF_DAYS) -> Pair:
-    """A serving certificate for DNS names and IP addresses. Raises ValueError if `names` is empty."""
+    """Make a serving certificate for DNS names and IP addresses. Raises ValueError if `names` is empty."""
     if not names:
         raise ValueError("a serving certificate needs a name")
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
@@ -85,7 +84,7 @@ def make_serving(ca: Pair, names: Sequence[str], *, days: int = _LEAF_DAYS) -> P
 def make_client(
     ca: Pair, common_name: str, organizations: Sequence[str] = (), *, uid: str = "", days: int = _LEAF_DAYS
 ) -> Pair:
-    """A client certificate: Kubernetes takes the user from the common name, groups from organizations."""
+    """Make a client certificate: Kubernetes reads the user from the common name, groups from organizations."""
     attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in organizations]
     attributes.append(x509.NameAttribute(NameOID.COMMON_NAME, common_name))
     if uid:
@@ -94,10 +93,9 @@ def make_client(
 
 
 def make_rsa_key() -> bytes:
-    """A PEM RSA key for signing service account tokens (RS256, which every verifier of them knows).
+    """Make a PEM RSA key for service account tokens (RS256, which every verifier supports).
 
-    2048 bits: 4096 take seconds to find, and a shard must serve within one; 2048 hold until these keys are
-    rotated.
+    It has 2048 bits: 4096 take seconds to generate, and a shard must serve within one second.
     """
     key = rsa.generate_private_key(public_exponent=65537, key_size=_RSA_BITS)
     return _key_pem(key, serialization.PrivateFormat.TraditionalOpenSSL)
@@ -114,22 +112,17 @@ def pem_to_der(certificate: bytes) -> bytes:
     return x509.load_pem_x509_certificate(certificate).public_bytes(serialization.Encoding.DER)
 
 
-def der_to_pem(certificate: bytes) -> bytes:
-    """A DER certificate as PEM. Raises ValueError if it is none."""
-    return x509.load_der_x509_certificate(certificate).public_bytes(serialization.Encoding.PEM)
-
-
 def check_authorities(pem: bytes) -> None:
-    """Raises ValueError unless the text is certificates that all can be read, one at least."""
+    """Raise ValueError unless the text is one or more certificates that all can be parsed."""
     pem.decode("ascii")
     x509.load_pem_x509_certificates(pem)
 
 
 def issued_by(certificate_der: bytes, ca_pem: bytes) -> bool:
-    """True if one of the CA certificates in `ca_pem` signed this certificate.
+    """Return whether one of the CA certificates in `ca_pem` signed a certificate.
 
-    A server trusts several client CAs in one context; this tells which of them vouched (request headers are
-    believed only from the request-header CA). Validity in time is not judged here.
+    A server trusts several client CAs in one context; this distinguishes them (identity headers are trusted only from
+    certificates of the request-header CA). The validity period is not checked.
     """
     certificate = x509.load_der_x509_certificate(certificate_der)
     return any(_signed(certificate, ca) for ca in x509.load_pem_x509_certificates(ca_pem))
@@ -139,8 +132,10 @@ def issued_by(certificate_der: bytes, ca_pem: bytes) -> bool:
 
 
 def ca_in(directory: Path, name: str, common_name: str) -> Pair:
-    """The CA kept in `directory`, made on first use. Raises PkiError if its files do not belong together: a
-    CA is never silently replaced, as clients hold on to it."""
+    """The CA in `directory`, made on first use.
+
+    Raises PkiError if its files do not match: a CA is never replaced, because clients trust it.
+    """
     kept = read_pair(directory, name)
     if kept is None:
         kept = make_ca(common_name)
@@ -149,8 +144,9 @@ def ca_in(directory: Path, name: str, common_name: str) -> Pair:
 
 
 def serving_in(directory: Path, name: str, ca: Pair, names: Sequence[str]) -> Pair:
-    """The serving certificate kept in `directory`; made anew if it is absent, not of this CA, lacks one of
-    `names`, or ends within 30 days."""
+    """The serving certificate in `directory`; renewed if absent, of another CA, without one of `names`, or valid for
+    less than 30 days.
+    """
     kept = read_pair(directory, name)
     if kept is None or not _usable(kept, ca) or not set(names) <= set(_alternatives(kept.x509)):
         kept = make_serving(ca, names)
@@ -159,8 +155,9 @@ def serving_in(directory: Path, name: str, ca: Pair, names: Sequence[str]) -> Pa
 
 
 def client_in(directory: Path, name: str, ca: Pair, common_name: str, organizations: Sequence[str] = ()) -> Pair:
-    """The client certificate kept in `directory`; made anew if it is absent, not of this CA, for another
-    user or other groups, or ends within 30 days."""
+    """The client certificate in `directory`; renewed if absent, of another CA, user or groups, or valid for less than
+    30 days.
+    """
     kept = read_pair(directory, name)
     if kept is None or not _usable(kept, ca) or not _names_user(kept.x509, common_name, organizations):
         kept = make_client(ca, common_name, organizations)
@@ -179,8 +176,10 @@ def rsa_key_in(path: Path) -> bytes:
 
 
 def read_pair(directory: Path, name: str) -> Pair | None:
-    """The pair on disk, or None if it was never completed (a key alone is what a crash leaves: its
-    certificate was never used). Raises PkiError for a certificate without its key, or with another's."""
+    """The pair on disk; None if it is incomplete: a crash may leave a key whose certificate was never used.
+
+    Raises PkiError for a certificate without its key, or with another key.
+    """
     try:
         certificate = (directory / f"{name}.crt").read_bytes()
     except FileNotFoundError:
@@ -198,12 +197,12 @@ def read_pair(directory: Path, name: str) -> Pair | None:
 
 
 def pair_of(certificate: Path, key: Path) -> Pair:
-    """The pair in two files that somebody else keeps. Raises PkiError, OSError."""
+    """The pair in two files of the operator. Raises PkiError, OSError."""
     pair = Pair(certificate.read_bytes(), key.read_bytes())
     try:
         matches = _matches(pair)
     except (ValueError, TypeError) as error:
-        # Texts of the library may quote; TypeError is what it says of a key behind a passphrase.
+        # The library's text may quote the key. It raises TypeError for an encrypted key.
         raise PkiError(f"{certificate} and {key} cannot be read as a PEM certificate and its key") from error
     if not matches:
         raise PkiError(f"{certificate} and {key} do not belong together")
@@ -215,10 +214,9 @@ def _matches(pair: Pair) -> bool:
 
 
 def write_pair(directory: Path, name: str, pair: Pair) -> None:
-    """Write `<name>.key` and `<name>.crt`, both 0600, into `directory` (made 0700 if absent).
+    """Write `<name>.key` and `<name>.crt`, both 0600, into `directory` (created 0700 if absent).
 
-    A renewed key replaces the old one first, so the old certificate is removed before it: a crash in
-    between leaves nothing rather than a mismatch.
+    The old certificate is removed before the new key is written, so a crash leaves no pair rather than a mismatch.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     (directory / f"{name}.crt").unlink(missing_ok=True)
@@ -227,7 +225,7 @@ def write_pair(directory: Path, name: str, pair: Pair) -> None:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a 0600 file durably: after a crash it is whole or as it was before."""
+    """Write a 0600 file durably and atomically: after a crash it is complete or unchanged."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     scratch.unlink(missing_ok=True)

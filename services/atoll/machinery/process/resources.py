@@ -1,7 +1,7 @@
-"""Where the files live that the product ships with: schemas and default configuration.
+"""Paths of the files that the product ships: schemas and default configuration.
 
-Whoever reads such a file asks here. In an installed wheel they lie in the package as `atoll/_schemas`, in a
-source tree in `schemas/` at its root; the answer never depends on the working directory.
+Every reader of such a file calls it. In an installed wheel they are in the package as `atoll/_schemas`, in a source
+tree in `schemas/` at its root. Invariant: the result never depends on the working directory.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Long computations that let the event loop live: plain functions, run a few milliseconds at a time.
+"""Long computations in time slices, so that the event loop keeps running.
 
-Used by request handlers for what is pure but may take long: rules over an object, the check of a definition. The
-function calls `pause` often, as it is told to. It is tried on the loop first. If it takes longer than TRY_S, it is
-started anew on a thread that runs only while the loop stands still and waits for it, SLICE_S at a time; between two
-slices the loop does everything that is ready. So there is no contention for the interpreter, no process to keep and
-nothing to send to it, and a slice ends as precisely as the function pauses.
+Request handlers use it for pure functions that may take long: rules over an object, the check of a definition. The
+function calls `pause` often. It first runs on the loop. If it takes longer than TRY_S, it is restarted on a thread that
+runs only while the loop blocks for it, SLICE_S at a time; between two slices the loop does everything that is ready. So
+there is no contention for the interpreter, no worker process and no serialization, and a slice ends as precisely as the
+function pauses.
 
-Invariants: at most SLOTS computations are in slices at once, the others wait; none outlives its deadline or its
-caller; the thread never runs at the same time as the loop.
+Invariants: at most SLOTS computations are in slices at once, the others wait; none outlives its deadline or its caller;
+the thread never runs at the same time as the loop.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ SLOTS: Final = 2
 
 
 class _Stop(BaseException):
-    """Ends a computation from inside of `pause`. No `except Exception` of the computation may hold it up."""
+    """Ends a computation from inside `pause`. A BaseException, so that no `except Exception` catches it."""
 
 
 async def run_sliced(work: Work[T], deadline_s: float) -> T:
-    """Run `work(pause)` and return its result, without holding up the loop for longer than a slice or two.
+    """Run `work(pause)` and return its result, without blocking the loop for longer than a slice or two.
 
-    `work` may be called twice and must have no side effects. Its exceptions are raised as they are. Raises
-    TimeoutError when it is not done after `deadline_s` seconds, waiting for a slot included.
+    `work` may be called twice and must have no side effects. Its exceptions are raised as they are. Raises TimeoutError
+    if it is not done after `deadline_s` seconds, including the wait for a slot.
     """
     end = time.monotonic() + deadline_s
     try:
@@ -73,7 +73,7 @@ def _slots() -> asyncio.Semaphore:
 
 
 class _Sliced(Generic[T]):
-    """One computation: its thread, and whose turn it is."""
+    """One computation: its thread, and the semaphores that pass the turn between it and the loop."""
 
     def __init__(self, work: Work[T], end: float) -> None:
         self._work = work
@@ -88,7 +88,7 @@ class _Sliced(Generic[T]):
         self._thread = threading.Thread(target=self._compute, name="slice", daemon=True)
 
     async def run(self) -> T:
-        """Give it turns until it is done."""
+        """Run slices until the computation is done."""
         self._thread.start()
         try:
             while not self._turn():
@@ -102,14 +102,14 @@ class _Sliced(Generic[T]):
         return self._results[0]
 
     def _turn(self) -> bool:
-        """One slice; the loop's thread stands still meanwhile. Whether the computation is done."""
+        """Run one slice while the loop's thread blocks. Return whether the computation is done."""
         self._slice_end = time.monotonic() + SLICE_S
         self._its_turn.release()
         self._our_turn.acquire()
         return self._done
 
     def _stop(self) -> None:
-        """The thread ends at its next pause, which is at once, as it stands in one."""
+        """End the thread, which waits in a pause."""
         if not self._done:
             self._stopped = True
             self._its_turn.release()

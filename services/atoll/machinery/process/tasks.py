@@ -1,7 +1,7 @@
-"""Ending tasks that do not end at the first word.
+"""Stops tasks that may swallow a cancellation.
 
-A cancellation that arrives while a library waits for something of its own may be taken for that something's and lost;
-nats-py does so while it closes a connection. Whoever stops a task that talks to such a library uses this.
+A library may take a cancellation that arrives while it waits for a task of its own for that task's, and lose it;
+nats-py does so while it closes a connection. Callers that stop a task of such a library use `stop`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-AGAIN_S = 0.25
+RETRY_S = 0.25
 
 
 async def stop(task: asyncio.Task[Any]) -> None:
-    """Cancel a task until it has ended, and wait for that. Raises what it raised, unless it was cancelled."""
+    """Cancel a task repeatedly until it has ended. Raises the task's own error."""
     while not task.done():
         task.cancel()
-        await asyncio.wait((task,), timeout=AGAIN_S)
+        await asyncio.wait((task,), timeout=RETRY_S)
     if not task.cancelled():
         task.result()

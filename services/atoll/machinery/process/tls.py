@@ -1,9 +1,8 @@
-"""TLS contexts for servers and clients, and who a client certificate names.
+"""TLS contexts of servers and clients, and the identity in a client certificate.
 
-Processes build their contexts here from PEM files or text; `wire` is given the context and puts the DER of
-a verified client certificate into each request's peer; authentication asks `client_identity` about it.
-Invariant: a certificate that reaches a request was verified against one of the CAs of the context, also
-after resumption.
+Processes build their contexts here from PEM; `wire` uses the context and puts the DER of a verified client certificate
+into the request's peer; authentication calls `client_identity` with it. Invariant: a certificate that reaches a request
+was verified against one of the context's CAs, also on a resumed connection.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 
 class ClientIdentity(msgspec.Struct, frozen=True):
-    """Whom a client certificate names. `common_name` is empty if it names nobody.
+    """The identity in a client certificate. `common_name` is empty if the certificate has none.
 
-    `not_after_s` (Unix seconds) has to be looked at by whoever keeps this: connections and resumed sessions
-    outlive certificates.
+    A caller that caches this must check `not_after_s` (Unix seconds): connections and resumed sessions outlive
+    certificates.
     """
 
     common_name: str
@@ -38,10 +37,10 @@ class ClientIdentity(msgspec.Struct, frozen=True):
 
 
 def server_context(serving: Pair, client_ca_pem: bytes = b"") -> ssl.SSLContext:
-    """A server context: TLS 1.2 and up, ALPN http/1.1, one session ticket a handshake.
+    """A server context: TLS 1.2 or later, ALPN http/1.1, one session ticket per handshake.
 
-    With `client_ca_pem` (any number of CA certificates) clients may present a certificate of one of them
-    and are refused with another's; without, none is asked for. Raises ssl.SSLError for unusable PEM.
+    With `client_ca_pem` (any number of CA certificates) clients may present a certificate of one of these CAs, and are
+    refused with one of another CA. Without it no certificate is requested. Raises ssl.SSLError for unusable PEM.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _harden(context)
@@ -56,8 +55,10 @@ def server_context(serving: Pair, client_ca_pem: bytes = b"") -> ssl.SSLContext:
 
 
 def client_context(ca_pem: bytes, client: Pair | None = None) -> ssl.SSLContext:
-    """A client context that trusts exactly `ca_pem`, checks names, and presents `client` if asked.
-    Raises ssl.SSLError for unusable PEM."""
+    """A client context that trusts exactly `ca_pem`, verifies names, and presents `client` on request.
+
+    Raises ssl.SSLError for unusable PEM.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _harden(context)
     context.load_verify_locations(cadata=ca_pem.decode("ascii"))
@@ -67,7 +68,7 @@ def client_context(ca_pem: bytes, client: Pair | None = None) -> ssl.SSLContext:
 
 
 def public_context(client: Pair | None = None) -> ssl.SSLContext:
-    """A client context that trusts the roots this machine trusts, checks names, and presents `client` if asked."""
+    """A client context that trusts the CAs of the system, verifies names, and presents `client` on request."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _harden(context)
     context.load_default_certs()
@@ -77,9 +78,11 @@ def public_context(client: Pair | None = None) -> ssl.SSLContext:
 
 
 def client_identity(certificate_der: bytes) -> ClientIdentity:
-    """Read a client certificate as Kubernetes does: user from the common name, groups from the
-    organizations, uid from its own attribute. Costs about 50 µs; keep the answer with the connection.
-    Raises ValueError if the DER is none, or carries several uids."""
+    """Read a client certificate as Kubernetes does: user from the common name, groups from the organizations, uid from
+    its own attribute.
+
+    Costs about 50 µs, so cache the result. Raises ValueError for malformed DER, and for several uids.
+    """
     certificate = x509.load_der_x509_certificate(certificate_der)
     subject = certificate.subject
     names = [str(a.value) for a in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
@@ -103,7 +106,7 @@ def _harden(context: ssl.SSLContext) -> None:
 
 
 def _load_pair(context: ssl.SSLContext, pair: Pair) -> None:
-    """`ssl` takes a key only from a file; this one is private and gone at once."""
+    """Load a pair through a private temporary file: `ssl` reads keys from files only."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pair.pem"
         path.touch(mode=0o600)
