@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import ClassVar
 
 from atoll.machinery.process.config import LOG_SETTINGS, ProcessConfig, Subjects
-from atoll.machinery.process.listening import check_place, url_host
+from atoll.machinery.process.listen_address import check_listen_address, url_host
 
 
 class CacheServerConfig(ProcessConfig, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class CacheServerConfig(ProcessConfig, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse values that could only fail later. Raises ValueError."""
         super().__post_init__()
-        check_place(self.bind_address, self.secure_port)
+        check_listen_address(self.bind_address, self.secure_port)
         if not 1 <= self.list_window <= self.log_retention:
             raise ValueError(f"list-window {self.list_window} is not between 1 and log-retention {self.log_retention}")
 

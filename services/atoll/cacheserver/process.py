@@ -24,7 +24,7 @@ from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAF
 from atoll.machinery.apiserver.serving.version import version
 from atoll.machinery.control.manager import ControllerMetrics, Manager
 from atoll.machinery.process.lifetime import Lifetime
-from atoll.machinery.process.pki import Pair, pair_of
+from atoll.machinery.process.pki import Pair, load_pair
 from atoll.machinery.storage.environment.filesystem import DATA_FILE, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
@@ -44,7 +44,7 @@ _OWNER = "cache-server"
 async def serve(config: CacheServerConfig) -> None:
     """Run until SIGTERM or SIGINT.
 
-    Raises OSError, PkiError, CredentialFileRefused, InvalidCredentials, WorkFailed, and what opening a store
+    Raises OSError, PkiError, CredentialFileRefused, InvalidCredentials, BackgroundWorkFailed, and what opening a store
     raises.
     """
     store = _open(config)
@@ -87,8 +87,8 @@ class _Serving:
         self._life = Lifetime()
 
     async def run(self) -> None:
-        """Until told to stop. Raises WorkFailed when something ended that never should."""
-        self._life.heed_signals()
+        """Until told to stop. Raises BackgroundWorkFailed when something ended that never should."""
+        self._life.stop_on_signals()
         files = await asyncio.to_thread(_read, self._config)
         certificates = Certificates(files.clients.clients)
         listener = await self._listen(files, certificates)
@@ -97,8 +97,8 @@ class _Serving:
             files.clients,
             ReloadTarget(files.serving, certificates, listener.use),
         )
-        self._life.beside(self._manager.run(), self._follower.run(), self._store.run_maintenance(), renewing)
-        await self._life.over()
+        self._life.run_in_background(self._manager.run(), self._follower.run(), self._store.run_maintenance(), renewing)
+        await self._life.stopped()
         log.info("draining")
         await listener.drain(DRAIN_S)
         await self._life.close()
@@ -122,5 +122,5 @@ class _Files(msgspec.Struct, frozen=True):
 
 
 def _read(config: CacheServerConfig) -> _Files:
-    serving = pair_of(Path(config.tls_cert_file), Path(config.tls_private_key_file))
+    serving = load_pair(Path(config.tls_cert_file), Path(config.tls_private_key_file))
     return _Files(serving, ClientCAs(dynamic_client_ca.read(config.client_ca_file)))

@@ -9,7 +9,7 @@ from atoll.machinery.apiserver.authentication.request_headers import HeaderNames
 from atoll.machinery.egress.addresses import policy
 from atoll.machinery.process import feature_gates as gates
 from atoll.machinery.process.config import LOG_SETTINGS, ProcessConfig, Subjects
-from atoll.machinery.process.listening import check_place, url_host
+from atoll.machinery.process.listen_address import check_listen_address, url_host
 
 #: The feature gate that has an effect in a front proxy.
 WORKSPACE_AUTHENTICATION = "WorkspaceAuthentication"
@@ -125,7 +125,7 @@ class FrontProxyConfig(ProcessConfig, frozen=True, kw_only=True):
         gates.parse(self.feature_gates)
         if not self.root_directory:
             raise ValueError("root-directory must not be empty")
-        check_place(self.bind_address, self.secure_port)
+        check_listen_address(self.bind_address, self.secure_port)
         if bool(self.tls_cert_file) != bool(self.tls_private_key_file):
             raise ValueError("tls-cert-file and tls-private-key-file go together")
         if not self.mapping_file:

@@ -42,7 +42,7 @@ from atoll.machinery.meta.wellknown import TENANCY_GROUP
 from atoll.machinery.process import pki
 from atoll.machinery.process.feature_gates import warn_without_effect
 from atoll.machinery.process.lifetime import Lifetime
-from atoll.machinery.process.listening import serving_names, take_port
+from atoll.machinery.process.listen_address import serving_names, take_port
 from atoll.machinery.process.pki import Pair
 from atoll.machinery.process.tls import client_context, public_context
 from atoll.machinery.storage.environment.filesystem import DATA_FILE, require_local
@@ -85,11 +85,11 @@ def load_files(config: FrontProxyConfig) -> ProxyFiles:
     try:
         client, shards_ca = _shard_credentials(config, mappings)
         if config.tls_cert_file:
-            serving = pki.pair_of(Path(config.tls_cert_file), Path(config.tls_private_key_file))
+            serving = pki.load_pair(Path(config.tls_cert_file), Path(config.tls_private_key_file))
         else:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            ca = pki.ca_in(root, SERVING_CA, "atoll front proxy CA")
-            serving = pki.serving_in(root, SERVING, ca, serving_names(config.bind_address))
+            ca = pki.load_or_make_ca(root, SERVING_CA, "atoll front proxy CA")
+            serving = pki.load_or_make_serving(root, SERVING, ca, serving_names(config.bind_address))
     except pki.PkiError as error:
         raise InvalidCredentials(str(error)) from error
     mounts_ca = Path(config.mount_proxy_ca_file).read_bytes() if config.mount_proxy_ca_file else b""
@@ -105,7 +105,7 @@ def _shard_credentials(config: FrontProxyConfig, mappings: MappingTable) -> tupl
     mapped, authorities = (entry.client_pair, entry.server_ca) if entry is not None else (None, b"")
     client = mapped
     if config.proxy_client_cert_file:
-        client = pki.pair_of(Path(config.proxy_client_cert_file), Path(config.proxy_client_key_file))
+        client = pki.load_pair(Path(config.proxy_client_cert_file), Path(config.proxy_client_key_file))
     if config.root_ca_file:
         authorities = authorities or Path(config.root_ca_file).read_bytes()
     if client is None or not authorities:
@@ -191,8 +191,8 @@ class FrontProxy:
         return Forwarder(self._egress, client_context(ca) if ca else public_context())
 
     async def run(self, began_s: float) -> None:
-        """Serve until SIGTERM or SIGINT. Raises OSError if the port is taken, WorkFailed."""
-        self._life.heed_signals()
+        """Serve until SIGTERM or SIGINT. Raises OSError if the port is taken, BackgroundWorkFailed."""
+        self._life.stop_on_signals()
         trusted = self._files.trusted
         server = Server(self.handler, Limits(), trusted.context(self._files.serving), self.connection)
         config = self._config
@@ -201,17 +201,17 @@ class FrontProxy:
         follower = self._follower()
         target = ReloadTarget(self._files.serving, self.authentication.certificates, server.use)
         files = ClientCAFiles(config.client_ca_file, config.requestheader_client_ca_file)
-        self._life.beside(
+        self._life.run_in_background(
             reload_on_change(files, trusted, target),
             self._store.run_maintenance(),
             self._announce(f"https://{config.host}:{port}", began_s),
         )
         if config.cluster_map_file:
-            self._life.beside(cluster_map.keep(self._store, Path(config.cluster_map_file)))
+            self._life.run_in_background(cluster_map.keep(self._store, Path(config.cluster_map_file)))
         if follower is not None:
-            self._life.beside(follower.run())
+            self._life.run_in_background(follower.run())
         gc.freeze()
-        await self._life.over()
+        await self._life.stopped()
         await self._shut_down(server)
         self._life.check()
 

@@ -77,11 +77,12 @@ def _serving(config: ShardConfig, root: Path, names: list[str]) -> tuple[bytes, 
     """The serving pair with the authority to trust for it: the operator's, or one of our own making."""
     try:
         if config.tls_cert_file:
-            pair = pki.pair_of(Path(config.tls_cert_file), Path(config.tls_private_key_file))
+            pair = pki.load_pair(Path(config.tls_cert_file), Path(config.tls_private_key_file))
             # Whoever signed for himself, or sends a chain, is to be trusted as he stands there.
             return dynamic_client_ca.read(config.root_ca_file) or pair.certificate, pair
-        ca = pki.ca_in(root, SERVING_CA, "atoll serving CA")
-        return dynamic_client_ca.read(config.root_ca_file) or ca.certificate, pki.serving_in(root, SERVING, ca, names)
+        ca = pki.load_or_make_ca(root, SERVING_CA, "atoll serving CA")
+        trusted = dynamic_client_ca.read(config.root_ca_file) or ca.certificate
+        return trusted, pki.load_or_make_serving(root, SERVING, ca, names)
     except pki.PkiError as error:
         raise InvalidCredentials(str(error)) from error
 

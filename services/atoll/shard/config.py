@@ -14,7 +14,7 @@ from atoll.machinery.meta.names import ROOT
 from atoll.machinery.process import feature_gates as gates
 from atoll.machinery.process import logging
 from atoll.machinery.process.config import LOG_SETTINGS, ProcessConfig, Subjects, comma_separated
-from atoll.machinery.process.listening import check_place, url_host
+from atoll.machinery.process.listen_address import check_listen_address, url_host
 
 #: The feature gates that change what a shard does; the deprecated URLs are off by default, the others on.
 GATES = (
@@ -189,7 +189,7 @@ class ShardConfig(ProcessConfig, frozen=True, kw_only=True):
             raise ValueError(f"conversion-cel-transformation-timeout must be between 1ms and {MAX_TRANSFORMATION_S:g}s")
         if not self.root_directory:
             raise ValueError("root-directory must not be empty")
-        check_place(self.bind_address, self.secure_port)
+        check_listen_address(self.bind_address, self.secure_port)
         if not 0 <= self.workers <= MAX_WORKERS:
             raise ValueError(f"workers {self.workers} is not between 0 and {MAX_WORKERS}")
         if not 1 <= self.list_window <= self.log_retention:

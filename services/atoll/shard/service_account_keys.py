@@ -29,7 +29,7 @@ def keys(config: ShardConfig) -> KeySet:
     """The key that signs and those that verify. Raises KeyRefused, OSError."""
     given = config.service_account_signing_key_file
     signing = Path(given) if given else Path(config.root_directory) / DEFAULT_KEY
-    private = signing.read_bytes() if given else pki.rsa_key_in(signing)
+    private = signing.read_bytes() if given else pki.load_or_make_rsa_key(signing)
     retired = [(Path(file), Path(file).read_bytes()) for file in config.service_account_key_file]
     for path, pem in retired:
         _of(path, list, public_keys(pem))

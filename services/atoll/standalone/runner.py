@@ -20,7 +20,7 @@ import structlog
 from atoll.machinery.meta.types import SECRETS
 from atoll.machinery.process.feature_gates import warn_without_effect
 from atoll.machinery.process.lifetime import Lifetime
-from atoll.machinery.process.listening import serving_names, take_port
+from atoll.machinery.process.listen_address import serving_names, take_port
 from atoll.machinery.storage.environment.filesystem import DATA_FILE, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
@@ -77,7 +77,7 @@ async def start(config: ShardConfig) -> None:
     """Run until SIGTERM or SIGINT.
 
     Raises the errors of `prepare` before serving; KubeconfigError, OtherRoot and CredentialFileRefused for the settings
-    of a shard that joins; WorkFailed.
+    of a shard that joins; BackgroundWorkFailed.
     """
     began = time.monotonic()
     warn_without_effect(config.feature_gates, GATES, config.shard_name)
@@ -97,7 +97,7 @@ class ShardRunner:
         self._life = Lifetime()
 
     async def run(self) -> None:
-        self._life.heed_signals()
+        self._life.stop_on_signals()
         names = _names(self._config)
         credentials = load(self._config, names)
         listener = Listener(self._config, self._store, credentials)
@@ -106,20 +106,20 @@ class ShardRunner:
         try:
             app = await self._app(listener, credentials, port)
             if app is not None:
-                stream = ChangeStream(self._config, self._store, app.registry, self._life.end)
+                stream = ChangeStream(self._config, self._store, app.registry, self._life.stop)
         finally:
             if stream is None:
                 await listener.close()
         if app is None or stream is None:
             return
         async with stream:
-            self._life.beside(*self._background(app, stream))
-            if await self._life.unless_over(listener.open(app, names, store_options(self._config))):
+            self._life.run_in_background(*self._background(app, stream))
+            if await self._life.run_until_stopped(listener.open(app, names, store_options(self._config))):
                 self._write_kubeconfig(app.url, credentials)
                 self._greet(app.url)
                 # Objects made at start-up stay: exempt them from garbage collection.
                 gc.freeze()
-                await self._life.over()
+                await self._life.stopped()
             await self._drain(app, listener)
         self._life.check()
 
@@ -139,7 +139,7 @@ class ShardRunner:
         async def wait() -> None:
             origins.append(await wait_for_root_shard(self._config, self._store, listener.wait_for_root))
 
-        return origins[0] if await self._life.unless_over(wait()) else None
+        return origins[0] if await self._life.run_until_stopped(wait()) else None
 
     def _background(self, app: ShardApp, stream: ChangeStream) -> list[Coroutine[Any, Any, None]]:
         """The background work of the shard. A shard without a site follows no other shard."""

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import ClassVar
 
 from atoll.machinery.process.config import LOG_SETTINGS, ProcessConfig, Subjects
-from atoll.machinery.process.listening import check_place
+from atoll.machinery.process.listen_address import check_listen_address
 
 
 class ViewConfig(ProcessConfig, frozen=True, kw_only=True):
@@ -53,4 +53,4 @@ class ViewConfig(ProcessConfig, frozen=True, kw_only=True):
         for name in ("export", "directory", "tls_cert_file", "tls_private_key_file", "requestheader_client_ca_file"):
             if not getattr(self, name):
                 raise ValueError(f"{name.replace('_', '-')} must not be empty")
-        check_place(self.bind_address, self.secure_port)
+        check_listen_address(self.bind_address, self.secure_port)

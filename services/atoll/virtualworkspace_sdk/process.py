@@ -20,8 +20,8 @@ from atoll.machinery.kinds.custom import kinds_of_resource_schema
 from atoll.machinery.meta.names import LOCAL
 from atoll.machinery.process import config as settings
 from atoll.machinery.process import logging
-from atoll.machinery.process.lifetime import Lifetime, WorkFailed
-from atoll.machinery.process.listening import url_host
+from atoll.machinery.process.lifetime import BackgroundWorkFailed, Lifetime
+from atoll.machinery.process.listen_address import url_host
 from atoll.machinery.process.pki import Pair
 from atoll.machinery.process.tls import server_context
 from atoll.machinery.storage.lmdb_store import LmdbStore
@@ -51,12 +51,12 @@ def run(view: View, arguments: Sequence[str] | None = None) -> None:
     logging.configure(config.log_level, config.log_format)
     try:
         uvloop.run(serve(view, config))
-    except (OSError, KubeconfigError, WorkFailed) as error:
+    except (OSError, KubeconfigError, BackgroundWorkFailed) as error:
         sys.exit(f"{view.name}: {error}")
 
 
 async def serve(view: View, config: ViewConfig) -> None:
-    """The same with settings at hand, on a running loop. Raises OSError, KubeconfigError, WorkFailed, and
+    """The same with settings at hand, on a running loop. Raises OSError, KubeconfigError, BackgroundWorkFailed, and
     what the store raises."""
     store = open_rows(config.directory, anywhere=config.allow_any_filesystem)
     try:
@@ -79,16 +79,16 @@ class _Serving:
         self._life = Lifetime()
 
     async def run(self) -> None:
-        """Until told to stop. Raises WorkFailed when something ended that never should."""
-        self._life.heed_signals()
+        """Until told to stop. Raises BackgroundWorkFailed when something ended that never should."""
+        self._life.stop_on_signals()
         listener = await self._listen()
-        self._life.beside(
+        self._life.run_in_background(
             endpoints.follow(self._client, self._config.export, self._projection),
             self._projection.run(),
             self._store.run_maintenance(),
             judge_watches(self._watches, self._store),
         )
-        await self._life.over()
+        await self._life.stopped()
         await listener.drain(DRAIN_S)
         await self._life.close()
         await self._projection.close()

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import msgspec
 
-from atoll.machinery.process.listening import PORT_FILE
+from atoll.machinery.process.listen_address import PORT_FILE
 from atoll.machinery.storage.environment import filesystem
 from atoll.machinery.storage.environment.opening import open_for_reading
 from atoll.machinery.storage.options import StoreOptions

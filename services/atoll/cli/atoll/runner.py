@@ -18,7 +18,7 @@ from atoll.machinery.apiserver.authentication.dynamic_client_ca import InvalidCr
 from atoll.machinery.process import config as settings
 from atoll.machinery.process import logging
 from atoll.machinery.process.config import ProcessConfig
-from atoll.machinery.process.lifetime import WorkFailed
+from atoll.machinery.process.lifetime import BackgroundWorkFailed
 from atoll.machinery.process.pki import PkiError
 from atoll.machinery.storage.environment.filesystem import StoreInUse, UnsupportedFileSystem
 from atoll.machinery.storage.environment.opening import UnknownFormat, WrongShard
@@ -33,7 +33,7 @@ REFUSALS: tuple[type[Exception], ...] = (
     InvalidCredentials,
     InvalidCredentialFile,
     PkiError,
-    WorkFailed,
+    BackgroundWorkFailed,
     OSError,
 )
 

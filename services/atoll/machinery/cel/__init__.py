@@ -8,5 +8,5 @@ Kubernetes (`libraries`). The package is pure: it reads no clock except through 
 and keeps no task.
 
 What does not belong here: the conversion of OpenAPI schemas to CEL types, the place of rules in an object (`kinds`),
-and the thread that runs a long evaluation (`process.slices`).
+and the thread that runs a long evaluation (`process.time_slicing`).
 """

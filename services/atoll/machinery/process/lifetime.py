@@ -17,7 +17,7 @@ import structlog
 log = structlog.get_logger()
 
 
-class WorkFailed(Exception):
+class BackgroundWorkFailed(Exception):
     """Required background work failed; the text is the cause."""
 
 
@@ -26,60 +26,60 @@ class Lifetime:
 
     def __init__(self) -> None:
         self._failed = ""
-        self._over = asyncio.Event()
-        self._beside: list[asyncio.Task[None]] = []
+        self._stopping = asyncio.Event()
+        self._background: list[asyncio.Task[None]] = []
 
-    def heed_signals(self) -> None:
+    def stop_on_signals(self) -> None:
         """Stop on SIGTERM and SIGINT."""
         loop = asyncio.get_running_loop()
         for name in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(name, self.end)
+            loop.add_signal_handler(name, self.stop)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Stop the process. Idempotent."""
-        self._over.set()
+        self._stopping.set()
 
-    async def over(self) -> None:
+    async def stopped(self) -> None:
         """Wait until the process is to stop."""
-        await self._over.wait()
+        await self._stopping.wait()
 
-    def beside(self, *works: Coroutine[Any, Any, None]) -> None:
+    def run_in_background(self, *works: Coroutine[Any, Any, None]) -> None:
         """Run background work until `close`; its failure stops the process."""
         for work in works:
             task = asyncio.create_task(work)
             task.add_done_callback(self._ended)
-            self._beside.append(task)
+            self._background.append(task)
 
-    async def unless_over(self, work: Coroutine[Any, Any, None]) -> bool:
+    async def run_until_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
         """Do work, or cancel it and return False when the process is to stop. Raises the error of the work."""
-        task, over = asyncio.create_task(work), asyncio.create_task(self._over.wait())
+        task, stopping = asyncio.create_task(work), asyncio.create_task(self._stopping.wait())
         try:
-            await asyncio.wait((task, over), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
                 return False
             task.result()
             return True
         finally:
             task.cancel()
-            over.cancel()
-            await asyncio.gather(task, over, return_exceptions=True)
+            stopping.cancel()
+            await asyncio.gather(task, stopping, return_exceptions=True)
 
     async def close(self) -> None:
         """Cancel the background work and wait until it has ended."""
-        for task in self._beside:
+        for task in self._background:
             task.cancel()
-        await asyncio.gather(*self._beside, return_exceptions=True)
+        await asyncio.gather(*self._background, return_exceptions=True)
 
     def check(self) -> None:
-        """Raise WorkFailed if a failure stopped the process. A failure after the stop is only logged."""
+        """Raise BackgroundWorkFailed if a failure stopped the process. A failure after the stop is only logged."""
         if self._failed:
-            raise WorkFailed(self._failed)
+            raise BackgroundWorkFailed(self._failed)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         if error is None:
             return
         log.error("background work failed", exc_info=error)
-        if not self._over.is_set():
+        if not self._stopping.is_set():
             self._failed = str(error) or type(error).__name__
-            self.end()
+            self.stop()

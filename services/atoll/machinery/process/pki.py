@@ -112,7 +112,7 @@ def pem_to_der(certificate: bytes) -> bytes:
     return x509.load_pem_x509_certificate(certificate).public_bytes(serialization.Encoding.DER)
 
 
-def check_authorities(pem: bytes) -> None:
+def check_cas(pem: bytes) -> None:
     """Raise ValueError unless the text is one or more certificates that all can be parsed."""
     pem.decode("ascii")
     x509.load_pem_x509_certificates(pem)
@@ -131,7 +131,7 @@ def issued_by(certificate_der: bytes, ca_pem: bytes) -> bool:
 # On disk: <name>.crt and <name>.key in one directory.
 
 
-def ca_in(directory: Path, name: str, common_name: str) -> Pair:
+def load_or_make_ca(directory: Path, name: str, common_name: str) -> Pair:
     """The CA in `directory`, made on first use.
 
     Raises PkiError if its files do not match: a CA is never replaced, because clients trust it.
@@ -143,7 +143,7 @@ def ca_in(directory: Path, name: str, common_name: str) -> Pair:
     return kept
 
 
-def serving_in(directory: Path, name: str, ca: Pair, names: Sequence[str]) -> Pair:
+def load_or_make_serving(directory: Path, name: str, ca: Pair, names: Sequence[str]) -> Pair:
     """The serving certificate in `directory`; renewed if absent, of another CA, without one of `names`, or valid for
     less than 30 days.
     """
@@ -154,7 +154,9 @@ def serving_in(directory: Path, name: str, ca: Pair, names: Sequence[str]) -> Pa
     return kept
 
 
-def client_in(directory: Path, name: str, ca: Pair, common_name: str, organizations: Sequence[str] = ()) -> Pair:
+def load_or_make_client(
+    directory: Path, name: str, ca: Pair, common_name: str, organizations: Sequence[str] = ()
+) -> Pair:
     """The client certificate in `directory`; renewed if absent, of another CA, user or groups, or valid for less than
     30 days.
     """
@@ -165,7 +167,7 @@ def client_in(directory: Path, name: str, ca: Pair, common_name: str, organizati
     return kept
 
 
-def rsa_key_in(path: Path) -> bytes:
+def load_or_make_rsa_key(path: Path) -> bytes:
     """The PEM RSA key at `path`, made on first use."""
     try:
         return path.read_bytes()
@@ -196,7 +198,7 @@ def read_pair(directory: Path, name: str) -> Pair | None:
     return pair
 
 
-def pair_of(certificate: Path, key: Path) -> Pair:
+def load_pair(certificate: Path, key: Path) -> Pair:
     """The pair in two files of the operator. Raises PkiError, OSError."""
     pair = Pair(certificate.read_bytes(), key.read_bytes())
     try:

@@ -25,7 +25,7 @@ from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.user import MASTERS
 from atoll.machinery.process import pki
-from atoll.machinery.process.listening import serving_names
+from atoll.machinery.process.listen_address import serving_names
 from atoll.machinery.process.pki import Pair, write_private
 from atoll.machinery.stream.credential_file import NatsCredential, write_credential
 from atoll.machinery.stream.permissions import inbox_prefix, reader_permissions, shard_permissions, shard_user
@@ -57,9 +57,9 @@ class Authorities(msgspec.Struct, frozen=True):
 def authorities(layout: Layout) -> Authorities:
     """The CAs of a site, made on first use. Raises PkiError, OSError."""
     return Authorities(
-        pki.ca_in(layout.pki, CLIENT_CA, "atoll client CA"),
-        pki.ca_in(layout.pki, PROXY_CA, "atoll request header CA"),
-        pki.ca_in(layout.pki, SERVING_CA, "atoll serving CA"),
+        pki.load_or_make_ca(layout.pki, CLIENT_CA, "atoll client CA"),
+        pki.load_or_make_ca(layout.pki, PROXY_CA, "atoll request header CA"),
+        pki.load_or_make_ca(layout.pki, SERVING_CA, "atoll serving CA"),
     )
 
 
@@ -69,11 +69,11 @@ def write_all(layout: Layout, shards: Sequence[str], bind_address: str, urls: di
     `urls` are the base URLs of shards and proxy by name. Raises PkiError, KubeconfigError, OSError.
     """
     cas = authorities(layout)
-    write_private(layout.account_key, pki.public_key_pem(pki.rsa_key_in(layout.key(ACCOUNT_KEY))))
+    write_private(layout.account_key, pki.public_key_pem(pki.load_or_make_rsa_key(layout.key(ACCOUNT_KEY))))
     for name in (*shards, PROXY):
-        pki.serving_in(layout.pki, f"serving-{name}", cas.serving, serving_names(bind_address))
+        pki.load_or_make_serving(layout.pki, f"serving-{name}", cas.serving, serving_names(bind_address))
         # Its holder may name users in headers: a proxy, and a shard that calls another shard's virtual workspace.
-        pki.client_in(layout.pki, f"proxy-{name}", cas.proxies, name)
+        pki.load_or_make_client(layout.pki, f"proxy-{name}", cas.proxies, name)
     for name in shards[1:]:
         _component(layout, cas, f"{ROOT_SHARD}-{name}", urls[ROOT], (f"shard-{name}", MASTERS))
     for name, group in _SHARDS_ADMIN.items():
@@ -84,7 +84,7 @@ def write_all(layout: Layout, shards: Sequence[str], bind_address: str, urls: di
 
 def client_pair(layout: Layout, cas: Authorities, user: str, *groups: str) -> Pair:
     """The certificate of a user of this site, made on first use. Raises PkiError, OSError."""
-    return pki.client_in(layout.pki, user, cas.clients, user, groups)
+    return pki.load_or_make_client(layout.pki, user, cas.clients, user, groups)
 
 
 def _component(layout: Layout, cas: Authorities, file: str, url: str, identity: tuple[str, str]) -> None:

@@ -102,7 +102,7 @@ class SiteRunner:
         self._life = Lifetime()
 
     async def run(self, users: Sequence[NatsUser]) -> None:
-        self._life.heed_signals()
+        self._life.stop_on_signals()
         specs = processes.process_specs(self._files, self._site, self._config)
         async with EmbeddedServer(nats_options(self._files, self._site, users)):
             supervisors = [ProcessSupervisor(spec) for spec in specs]
@@ -111,7 +111,7 @@ class SiteRunner:
             try:
                 if await self._until_ready(supervisors):
                     self._greet(specs)
-                    await self._life.over()
+                    await self._life.stopped()
             finally:
                 log.info("draining")
                 await self._drain(supervisors)
@@ -119,7 +119,7 @@ class SiteRunner:
     async def _until_ready(self, supervisors: Sequence[ProcessSupervisor]) -> bool:
         """Wait until all are ready; False if this process is stopped before. Raises ProcessStartFailure."""
         ready = until_ready(supervisors, [self._origin(supervisor.process) for supervisor in supervisors])
-        if not await self._life.unless_over(ready):
+        if not await self._life.run_until_stopped(ready):
             return False
         for supervisor in supervisors:
             supervisor.mark_ready()

@@ -22,7 +22,7 @@ from atoll.machinery.cel.libraries.base import CALL_LIMIT, OBJECT_LIMIT, rule_li
 from atoll.machinery.cel.program import Program
 from atoll.machinery.cel.sizes import SizeEstimate
 from atoll.machinery.cel.types import INT, STRING, Field, ListType, MapType, ObjectType
-from atoll.machinery.process.slices import run_sliced
+from atoll.machinery.process.time_slicing import run_sliced
 
 #: Kubernetes' limit of the static estimate of one rule.
 STATIC_LIMIT = 10_000_000

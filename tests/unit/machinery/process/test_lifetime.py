@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from atoll.machinery.process.lifetime import Lifetime, WorkFailed
+from atoll.machinery.process.lifetime import BackgroundWorkFailed, Lifetime
 
 PATIENCE_S = 20.0
 
@@ -33,11 +33,11 @@ async def failing_to_end(began: asyncio.Event) -> None:
 
 async def test_what_runs_beside_ends_when_it_is_closed() -> None:
     life, began, ended = Lifetime(), asyncio.Event(), list[str]()
-    life.beside(forever(began, ended, "rows"))
+    life.run_in_background(forever(began, ended, "rows"))
     async with asyncio.timeout(PATIENCE_S):
         await began.wait()
-        life.end()
-        await life.over()
+        life.stop()
+        await life.stopped()
         assert ended == []
         await life.close()
     assert ended == ["rows"]
@@ -46,20 +46,20 @@ async def test_what_runs_beside_ends_when_it_is_closed() -> None:
 
 async def test_a_failure_beside_is_the_end_and_says_what_it_was() -> None:
     life = Lifetime()
-    life.beside(failing())
+    life.run_in_background(failing())
     async with asyncio.timeout(PATIENCE_S):
-        await life.over()
+        await life.stopped()
         await life.close()
-    with pytest.raises(WorkFailed, match="the disk is gone"):
+    with pytest.raises(BackgroundWorkFailed, match="the disk is gone"):
         life.check()
 
 
 async def test_what_fails_while_the_process_leaves_does_not_change_how_it_ended() -> None:
     life, began = Lifetime(), asyncio.Event()
-    life.beside(failing_to_end(began))
+    life.run_in_background(failing_to_end(began))
     async with asyncio.timeout(PATIENCE_S):
         await began.wait()
-        life.end()
+        life.stop()
         await life.close()
     life.check()
 
@@ -67,10 +67,10 @@ async def test_what_fails_while_the_process_leaves_does_not_change_how_it_ended(
 async def test_work_is_done_unless_the_end_comes_first() -> None:
     life, began, ended = Lifetime(), asyncio.Event(), list[str]()
     async with asyncio.timeout(PATIENCE_S):
-        assert await life.unless_over(asyncio.sleep(0))
-        waiting = asyncio.create_task(life.unless_over(forever(began, ended, "start")))
+        assert await life.run_until_stopped(asyncio.sleep(0))
+        waiting = asyncio.create_task(life.run_until_stopped(forever(began, ended, "start")))
         await began.wait()
-        life.end()
+        life.stop()
         assert not await waiting
     assert ended == ["start"]
 
@@ -78,5 +78,5 @@ async def test_work_is_done_unless_the_end_comes_first() -> None:
 async def test_work_that_fails_raises_where_it_is_waited_for() -> None:
     life = Lifetime()
     with pytest.raises(RuntimeError, match="the disk is gone"):
-        await life.unless_over(failing())
+        await life.run_until_stopped(failing())
     life.check()

@@ -74,14 +74,14 @@ def test_bytes_that_are_no_certificate_are_an_error() -> None:
 
 
 def test_a_ca_is_made_once_and_kept(tmp_path: Path) -> None:
-    first = pki.ca_in(tmp_path / "pki", "ca", "ca")
-    assert pki.ca_in(tmp_path / "pki", "ca", "ca") == first
+    first = pki.load_or_make_ca(tmp_path / "pki", "ca", "ca")
+    assert pki.load_or_make_ca(tmp_path / "pki", "ca", "ca") == first
 
 
 def test_files_and_their_directory_are_private(tmp_path: Path) -> None:
     folder = tmp_path / "pki"
-    pki.ca_in(folder, "ca", "ca")
-    pki.rsa_key_in(folder / "sa.key")
+    pki.load_or_make_ca(folder, "ca", "ca")
+    pki.load_or_make_rsa_key(folder / "sa.key")
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {(f.name, stat.S_IMODE(f.stat().st_mode)) for f in folder.iterdir()} == {
         ("ca.crt", 0o600),
@@ -91,48 +91,48 @@ def test_files_and_their_directory_are_private(tmp_path: Path) -> None:
 
 
 def test_a_key_without_its_certificate_is_a_crash_and_made_anew(tmp_path: Path) -> None:
-    first = pki.ca_in(tmp_path, "ca", "ca")
+    first = pki.load_or_make_ca(tmp_path, "ca", "ca")
     (tmp_path / "ca.crt").unlink()
-    assert pki.ca_in(tmp_path, "ca", "ca") != first
+    assert pki.load_or_make_ca(tmp_path, "ca", "ca") != first
 
 
 def test_a_certificate_without_its_key_or_with_anothers_is_refused(tmp_path: Path) -> None:
-    pki.ca_in(tmp_path, "ca", "ca")
-    pki.ca_in(tmp_path, "other", "ca")
+    pki.load_or_make_ca(tmp_path, "ca", "ca")
+    pki.load_or_make_ca(tmp_path, "other", "ca")
     (tmp_path / "ca.key").write_bytes((tmp_path / "other.key").read_bytes())
     with pytest.raises(pki.PkiError, match="do not belong together"):
-        pki.ca_in(tmp_path, "ca", "ca")
+        pki.load_or_make_ca(tmp_path, "ca", "ca")
     (tmp_path / "ca.key").write_bytes(b"rubbish")
     with pytest.raises(pki.PkiError, match="cannot be read"):
-        pki.ca_in(tmp_path, "ca", "ca")
+        pki.load_or_make_ca(tmp_path, "ca", "ca")
     (tmp_path / "ca.key").unlink()
     with pytest.raises(pki.PkiError, match=r"no ca\.key"):
-        pki.ca_in(tmp_path, "ca", "ca")
+        pki.load_or_make_ca(tmp_path, "ca", "ca")
 
 
 def test_a_serving_certificate_is_kept_while_it_fits(tmp_path: Path, ca: pki.Pair) -> None:
-    first = pki.serving_in(tmp_path, "s", ca, ["a", "127.0.0.1"])
-    assert pki.serving_in(tmp_path, "s", ca, ["127.0.0.1"]) == first
-    more = pki.serving_in(tmp_path, "s", ca, ["a", "b"])
+    first = pki.load_or_make_serving(tmp_path, "s", ca, ["a", "127.0.0.1"])
+    assert pki.load_or_make_serving(tmp_path, "s", ca, ["127.0.0.1"]) == first
+    more = pki.load_or_make_serving(tmp_path, "s", ca, ["a", "b"])
     assert more != first
-    assert pki.serving_in(tmp_path, "s", pki.make_ca("ca"), ["a", "b"]) != more
+    assert pki.load_or_make_serving(tmp_path, "s", pki.make_ca("ca"), ["a", "b"]) != more
 
 
 def test_a_certificate_about_to_end_is_made_anew(tmp_path: Path, ca: pki.Pair) -> None:
     short = pki.make_serving(ca, ["a"], days=29)
     pki.write_pair(tmp_path, "s", short)
-    assert pki.serving_in(tmp_path, "s", ca, ["a"]) != short
+    assert pki.load_or_make_serving(tmp_path, "s", ca, ["a"]) != short
 
 
 def test_a_client_certificate_is_kept_while_it_names_the_same_user(tmp_path: Path, ca: pki.Pair) -> None:
-    first = pki.client_in(tmp_path, "c", ca, "alice", ["g"])
-    assert pki.client_in(tmp_path, "c", ca, "alice", ["g"]) == first
-    assert pki.client_in(tmp_path, "c", ca, "alice", ["g", "h"]) != first
+    first = pki.load_or_make_client(tmp_path, "c", ca, "alice", ["g"])
+    assert pki.load_or_make_client(tmp_path, "c", ca, "alice", ["g"]) == first
+    assert pki.load_or_make_client(tmp_path, "c", ca, "alice", ["g", "h"]) != first
 
 
 def test_an_rsa_key_is_made_once_and_has_a_public_half(tmp_path: Path) -> None:
-    key = pki.rsa_key_in(tmp_path / "sa.key")
-    assert pki.rsa_key_in(tmp_path / "sa.key") == key
+    key = pki.load_or_make_rsa_key(tmp_path / "sa.key")
+    assert pki.load_or_make_rsa_key(tmp_path / "sa.key") == key
     assert key.startswith(b"-----BEGIN RSA PRIVATE KEY-----")
     public = serialization.load_pem_public_key(pki.public_key_pem(key))
     assert isinstance(public, rsa.RSAPublicKey)

@@ -16,7 +16,7 @@ from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.user import MASTERS
-from atoll.machinery.process.certificaterequests import requested_organizations
+from atoll.machinery.process.certificate_requests import requested_organizations
 
 GROUP, PLURAL = "certificates.k8s.io", "certificatesigningrequests"
 _CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"

@@ -58,7 +58,7 @@ def read(file: str) -> bytes:
         return b""
     pem = Path(file).read_bytes()
     try:
-        pki.check_authorities(pem)
+        pki.check_cas(pem)
     except ValueError as error:
         raise InvalidCredentials(f"{file} holds no PEM certificate") from error
     return pem

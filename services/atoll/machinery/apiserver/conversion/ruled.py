@@ -16,7 +16,7 @@ from atoll.machinery.apiserver.call.call import MAX_BODY
 from atoll.machinery.kinds.apiconversion import ConversionError, Converter
 from atoll.machinery.kinds.conversion import Conversion
 from atoll.machinery.meta.objects import decode, encode_json
-from atoll.machinery.process.slices import run_sliced
+from atoll.machinery.process.time_slicing import run_sliced
 
 #: What the transformations of one object may take, as in kcp.
 OBJECT_TIMEOUT_S = 1.0

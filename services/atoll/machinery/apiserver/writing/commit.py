@@ -28,7 +28,7 @@ from atoll.machinery.apiserver.rest.update import plan_update
 from atoll.machinery.apiserver.rest.write import AdmittedWrite, PreparedWrite, WriteContext, admit, validate
 from atoll.machinery.kinds.conversion import Unconverted
 from atoll.machinery.meta.status import MethodNotAllowed, Timeout
-from atoll.machinery.process.slices import run_sliced
+from atoll.machinery.process.time_slicing import run_sliced
 from atoll.machinery.storage import contract
 
 #: How often a write without a client's precondition is planned before its conflict is told.

@@ -10,7 +10,7 @@ from atoll.machinery.kinds.checks import invalid_values, mapping, number, text
 from atoll.machinery.meta.labels import dns_subdomain_errors
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
-from atoll.machinery.process.certificaterequests import certificates_problem
+from atoll.machinery.process.certificate_requests import certificates_problem
 from atoll.machinery.schema.fielderrors import invalid, required
 
 _FORM = "; desired format: https://host[/path]"

@@ -16,7 +16,7 @@ from atoll.machinery.meta.durations import human_duration
 from atoll.machinery.meta.labels import SUBDOMAIN_SIZE, dns_label_errors, dns_subdomain_errors
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.status import FieldError
-from atoll.machinery.process.certificaterequests import certificate_request_problem, certificates_problem
+from atoll.machinery.process.certificate_requests import certificate_request_problem, certificates_problem
 from atoll.machinery.schema.fielderrors import duplicate, forbidden, invalid, not_supported, required, too_long
 
 GROUP = "certificates.k8s.io"

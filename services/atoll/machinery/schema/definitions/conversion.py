@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from atoll.machinery.meta import labels
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
-from atoll.machinery.process.certificaterequests import certificates_problem
+from atoll.machinery.process.certificate_requests import certificates_problem
 from atoll.machinery.schema.fielderrors import forbidden, invalid, not_supported, required
 
 _REVIEW_VERSIONS = ("v1", "v1beta1")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll.machinery.process.listening import PORT_FILE, check_place, serving_names, take_port, url_host
+from atoll.machinery.process.listen_address import PORT_FILE, check_listen_address, serving_names, take_port, url_host
 
 
 class Ports:
@@ -67,4 +67,4 @@ def test_a_certificate_names_the_machine_only_where_others_may_come_in() -> None
 )
 def test_what_nobody_can_listen_by_is_refused(address: str, port: int, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        check_place(address, port)
+        check_listen_address(address, port)

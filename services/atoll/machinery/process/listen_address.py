@@ -18,7 +18,7 @@ from atoll.machinery.process.pki import write_private
 PORT_FILE = "secure-port"
 
 
-def check_place(bind_address: str, secure_port: int) -> None:
+def check_listen_address(bind_address: str, secure_port: int) -> None:
     """Raise ValueError for an invalid address or port."""
     if not 0 <= secure_port <= 65535:
         raise ValueError(f"secure-port {secure_port} is not between 0 and 65535")

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from atoll.machinery.process import slices
-from atoll.machinery.process.slices import run_sliced
+from atoll.machinery.process import time_slicing
+from atoll.machinery.process.time_slicing import run_sliced
 
 Pause = Callable[[], None]
 
@@ -134,13 +134,13 @@ async def test_no_more_than_the_slots_run_at_once() -> None:
         running.discard(me)
 
     await asyncio.gather(*(run_sliced(work, 60) for _ in range(6)))
-    assert 1 <= most <= slices.SLOTS
+    assert 1 <= most <= time_slicing.SLOTS
 
 
 async def test_waiting_for_a_slot_counts_towards_the_deadline() -> None:
-    held = [asyncio.create_task(run_sliced(lambda pause: _burn(pause, 60), 60)) for _ in range(slices.SLOTS)]
+    held = [asyncio.create_task(run_sliced(lambda pause: _burn(pause, 60), 60)) for _ in range(time_slicing.SLOTS)]
     before = threading.active_count()
-    while threading.active_count() < before + slices.SLOTS:  # noqa: ASYNC110 - a thread sets no event
+    while threading.active_count() < before + time_slicing.SLOTS:  # noqa: ASYNC110 - a thread sets no event
         await asyncio.sleep(0)
     with pytest.raises(TimeoutError):
         await run_sliced(lambda pause: _burn(pause, 60), 0.05)
