@@ -192,9 +192,11 @@ async def test_a_publisher_that_forgets_where_it_was_is_found(tmp_path: Path) ->
     """The planted bug `lost_cursor`."""
     async with scene(MutantProcess(tmp_path, "lost_cursor"), tmp_path, seed_of_run(43)) as one:
         await one.more()
-        await one.fleet.kill()
-        await one.fleet.restart()
-        await one.more()
+        # One kill may come when the stream has all of the log, and then nothing is lost.
+        for _ in range(4):
+            await one.fleet.kill()
+            await one.fleet.restart()
+            await one.more()
         _, told, held = await one.settled()
         with pytest.raises(StreamDiffers):
             stream_is_the_log(held, told)

@@ -44,7 +44,7 @@ async def test_three_filters_each_receive_their_part_of_the_log(tmp_path: Path) 
     one = Copy(log)
     two = Copy(log, lambda key: key.cluster == "c1")
     three = Copy(log, lambda key: key.type == GADGETS)
-    selections = ({}, {"cluster": "c1"}, {"identity": GADGETS.identity})
+    selections: tuple[dict[str, str], ...] = ({}, {"cluster": "c1"}, {"identity": GADGETS.identity})
     async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
         write(log, 700)
         await running.drained()

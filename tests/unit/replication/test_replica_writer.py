@@ -30,7 +30,7 @@ from atoll.machinery.storage.contract import (
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.replication.metrics import ReplicationMetrics
 from atoll.replication.notifications import ReplicaChange
-from atoll.replication.ownership_rows import readable
+from atoll.replication.readable_pages import readable
 from atoll.replication.replica_writer import OWNERS_PENDING, ReplicaWriter
 from harness.data.stores import store_options
 from harness.servers.followers import TYPES, Told, cluster_key, workspace_key

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,7 +40,8 @@ def test_a_small_step_of_the_wall_clock_is_followed() -> None:
 
 
 def test_a_large_step_is_refused_and_alarmed_once_until_a_restart() -> None:
-    time, alarms = HandClock(), []
+    alarms: list[Any] = []
+    time = HandClock()
     clock = Clock(time.wall, time.steady, alarms.append)
     for step_s in (3600.0, -3600.0, 10 * 365 * 86400.0):
         alarms.clear()
