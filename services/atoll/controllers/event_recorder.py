@@ -12,7 +12,7 @@ import msgspec
 
 from atoll.machinery.apiserver.writing.loopback import Loopback, Target
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta import times
+from atoll.machinery.meta import times, wellknown
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.meta.types import EVENTS
@@ -40,7 +40,7 @@ async def warn(loopback: Loopback, kind: Kind, obj: Object, warned: Warning) -> 
     mark = hashlib.sha256(f"{metadata['uid']}/{warned.mark}".encode()).hexdigest()[:16]
     name = f"{metadata['name'][:_MAX_NAME]}.{mark}"
     namespace = metadata.get("namespace") or DEFAULT_NAMESPACE
-    target = Target(events, metadata["annotations"]["kcp.io/cluster"], namespace, name)
+    target = Target(events, metadata["annotations"][wellknown.CLUSTER], namespace, name)
     if loopback.get(EVENTS, target.cluster, namespace, name) is not None:
         return
     try:

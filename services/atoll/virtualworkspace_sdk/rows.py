@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta import times
+from atoll.machinery.meta import times, wellknown
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, decode, encode
 from atoll.machinery.meta.uids import new_uid
@@ -21,7 +21,6 @@ from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.pages import PAGE, position_after
 from atoll.virtualworkspace_sdk.view import Key
 
-CLUSTER = "kcp.io/cluster"
 _SYNCED = "virtual-synced"
 
 
@@ -89,7 +88,7 @@ class Rows:
         said = content.get("metadata") or {}
         metadata: Object = {
             "name": key.name,
-            "annotations": {**(said.get("annotations") or {}), CLUSTER: key.cluster},
+            "annotations": {**(said.get("annotations") or {}), wellknown.CLUSTER: key.cluster},
             "uid": old["metadata"]["uid"] if old is not None else new_uid(),
             "creationTimestamp": old["metadata"]["creationTimestamp"] if old is not None else times.now(),
         }

@@ -18,7 +18,7 @@ from atoll.cli.kubectl.plugin import Failure, columns, common_flags, loaded, run
 from atoll.cli.kubectl.workspaces import BINDINGS, EXPORTS, claim_key, claim_name
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
-from atoll.machinery.meta import hashes
+from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import ApiError, Forbidden, NotFound
 from atoll.machinery.wire.pending_response import ClientError
@@ -147,12 +147,12 @@ def _name(export: Object) -> str:
 
 
 def _path(client: Client, export: Object) -> str:
-    return str((export["metadata"].get("annotations") or {}).get("kcp.io/path") or client.target.workspace)
+    return str((export["metadata"].get("annotations") or {}).get(wellknown.PATH) or client.target.workspace)
 
 
 def _consumer(binding: Object, export: Object) -> tuple[str, str, str, str]:
     annotations = binding["metadata"].get("annotations") or {}
-    place = annotations.get("kcp.io/path") or annotations.get("kcp.io/cluster") or ""
+    place = annotations.get(wellknown.PATH) or annotations.get(wellknown.CLUSTER) or ""
     return place, binding["metadata"]["name"], _phase(binding) or "new", _answers(binding, export)
 
 
@@ -191,7 +191,7 @@ async def _endpoints(client: Client, export: Object, slices: list[Object], *, la
 def _is_of(slice: Object, export: Object) -> bool:
     here = export["metadata"].get("annotations") or {}
     of = (slice.get("spec") or {}).get("export") or {}
-    places = {None, "", here.get("kcp.io/path"), here.get("kcp.io/cluster")}
+    places = {None, "", here.get(wellknown.PATH), here.get(wellknown.CLUSTER)}
     return bool(of.get("name") == _name(export)) and of.get("path") in places
 
 
@@ -213,7 +213,7 @@ async def _endpoint(client: Client, export: Object, url: str, *, lag: bool) -> E
 
 def _binds(binding: Object, export: Object) -> bool:
     """Whether a binding binds this export. Who claims APIBindings, and was let, sees those of other exports too."""
-    cluster = str((export["metadata"].get("annotations") or {}).get("kcp.io/cluster") or "")
+    cluster = str((export["metadata"].get("annotations") or {}).get(wellknown.CLUSTER) or "")
     wanted = hashes.export_hash(cluster, _name(export))
     return (binding["metadata"].get("labels") or {}).get(EXPORT_LABEL) == wanted
 

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.objects import Object
 
 API_VERSION, KIND = "apis.kcp.io/v1alpha1", "APIResourceSchema"
-APPROVED = "api-approved.kubernetes.io"
 _PREFIX = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 #: What a version keeps as it is, beside its schema.
 _OF_VERSION = (
@@ -56,9 +56,9 @@ def resource_schema(crd: Object, prefix: str) -> Object:
         "metadata": {"name": f"{prefix}.{names.get('plural', '')}.{group or 'core'}"},
         "spec": {"group": group, "names": names, "scope": spec.get("scope") or ""},
     }
-    approved = _mapping(metadata.get("annotations")).get(APPROVED)
+    approved = _mapping(metadata.get("annotations")).get(wellknown.API_APPROVED)
     if approved is not None:
-        schema["metadata"]["annotations"] = {APPROVED: approved}
+        schema["metadata"]["annotations"] = {wellknown.API_APPROVED: approved}
     versions = list(_versions(spec))
     schema["spec"]["versions"] = versions
     conversion = _conversion(_mapping(spec.get("conversion")), several=len(versions) > 1)

@@ -17,6 +17,7 @@ from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.apiserver.writing.loopback import Loopback, Target
 from atoll.machinery.kinds.core.secrets import SERVICE_ACCOUNT_NAME, SERVICE_ACCOUNT_TOKEN
 from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Conflict, Forbidden, NotFound
@@ -61,7 +62,7 @@ class AccountTokens:
         for secret in self._loopback.each(Scope(SECRETS)):
             if _is_token(secret):
                 metadata = secret["metadata"]
-                yield Place(metadata["annotations"]["kcp.io/cluster"], metadata["namespace"], metadata["name"])
+                yield Place(metadata["annotations"][wellknown.CLUSTER], metadata["namespace"], metadata["name"])
 
     async def reconcile(self, key: Place) -> float | None:
         if key.name:

@@ -48,7 +48,6 @@ BATCH = 500
 MAX_AT_ONCE = 200
 #: What goes in one submit with its cluster and some of its siblings.
 MAX_IN_PASSING = 30
-CONTENT_DELETED = "WorkspaceContentDeleted"
 #: Gone only after all other content, in this order: namespaces, definitions, bindings, access.
 _LAST = ((NAMESPACES,), (CRDS,), (API_BINDINGS,), (CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES))
 _LATE = frozenset({type for stage in _LAST for type in stage} | {LOGICAL_CLUSTERS})
@@ -112,7 +111,7 @@ class LogicalClusterDeletion:
                 return await self._finish(cluster, obj, free)
             remaining = await self._clear(cluster, types)
             if not remaining.is_empty:
-                told = Condition(CONTENT_DELETED, "False", "SomeResourcesRemain", remaining.told(), "Info")
+                told = Condition(wellknown.CONTENT_DELETED, "False", "SomeResourcesRemain", remaining.told(), "Info")
                 await self._tell(cluster, obj, told)
                 return AGAIN_S
         # Somebody who may wrote more while it went.
@@ -160,7 +159,9 @@ class LogicalClusterDeletion:
         try:
             await self._let_go(obj, owners)
         except (ShardUnavailable, OwnerUnknown) as error:
-            await self._tell(cluster, obj, Condition(CONTENT_DELETED, "False", "OwnerUnavailable", str(error), "Info"))
+            await self._tell(
+                cluster, obj, Condition(wellknown.CONTENT_DELETED, "False", "OwnerUnavailable", str(error), "Info")
+            )
             raise
 
     async def _let_go(self, obj: Object, owners: OwnerShards) -> None:

@@ -91,8 +91,8 @@ def mirrored(obj: Object, cluster: Object) -> Object:
     theirs = cluster.get("status") or {}
     status = dict(obj.get("status") or {})
     status["phase"] = theirs.get("phase", status.get("phase", ""))
-    progress = [c for c in theirs.get("conditions") or [] if c["type"] == "WorkspaceContentDeleted"]
-    kept = [c for c in status.get("conditions") or [] if c["type"] != "WorkspaceContentDeleted"]
+    progress = [c for c in theirs.get("conditions") or [] if c["type"] == wellknown.CONTENT_DELETED]
+    kept = [c for c in status.get("conditions") or [] if c["type"] != wellknown.CONTENT_DELETED]
     status["conditions"] = sorted([*kept, *progress], key=lambda c: (c["type"] != "Ready", c["type"]))
     labels = {**(obj["metadata"].get("labels") or {}), wellknown.PHASE: status["phase"]}
     return {**obj, "metadata": {**obj["metadata"], "labels": labels}, "status": status}

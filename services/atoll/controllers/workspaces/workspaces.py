@@ -40,7 +40,7 @@ log = structlog.get_logger()
 ATTEMPTS = 4
 #: Third part of a key: its cluster's shard published that the cluster is not there any more.
 GONE = "gone"
-_UNSCHEDULED = b'"tenancy.kcp.io/phase":"Scheduling"'
+_UNSCHEDULED = b'wellknown.PHASE:"Scheduling"'
 
 
 class NotScheduled(Exception):

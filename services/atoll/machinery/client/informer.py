@@ -16,6 +16,7 @@ import structlog
 
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource, WatchEvent
+from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.wire.pending_response import ClientError
@@ -23,7 +24,6 @@ from atoll.machinery.wire.pending_response import ClientError
 log = structlog.get_logger()
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
-CLUSTER = "kcp.io/cluster"
 BASE_DELAY_S, MAX_DELAY_S = 0.2, 30.0
 
 Key = tuple[str, str, str]
@@ -34,7 +34,7 @@ Handler = Callable[[Object | None, Object | None], None]
 def key_of(obj: Object) -> Key:
     """(logical cluster, namespace, name) of an object; empty where it has none."""
     metadata = obj["metadata"]
-    cluster = (metadata.get("annotations") or {}).get(CLUSTER, "")
+    cluster = (metadata.get("annotations") or {}).get(wellknown.CLUSTER, "")
     return cluster, metadata.get("namespace", ""), metadata["name"]
 
 

@@ -20,6 +20,10 @@ CLUSTER_REVISION = "internal.atoll.dev/cluster-revision"
 #: Label on Workspaces and LogicalClusters that mirrors status.phase.
 PHASE = "tenancy.kcp.io/phase"
 REGION = "region"
+#: On CustomResourceDefinitions of protected groups.
+API_APPROVED = "api-approved.kubernetes.io"
+#: The condition of Workspaces and LogicalClusters that are being emptied.
+CONTENT_DELETED = "WorkspaceContentDeleted"
 
 #: On the Workspace, until its LogicalCluster is gone.
 OWNER_FINALIZER = "core.kcp.io/logicalcluster"

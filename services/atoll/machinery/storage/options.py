@@ -19,11 +19,6 @@ SYSTEM_LABEL_PREFIXES = (
     "terminator.internal.kcp.io/",
     "paths.internal.atoll.dev/",
 )
-#: Annotation that asks for replication to other shards; indexed like a label with an empty value.
-REPLICATE_ANNOTATION = "internal.kcp.io/replicate"
-#: Annotation that names a logical cluster's WorkspaceType, indexed like a label: who keeps up what a type asks for
-#: finds its clusters by it.
-TYPE_ANNOTATION = "internal.tenancy.kcp.io/type"
 
 MIB = 1 << 20
 

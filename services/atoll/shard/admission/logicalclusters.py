@@ -19,6 +19,7 @@ from atoll.machinery.apiserver.authorization.groups import (
 )
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import no_check
+from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.hashes import ROOT_PATH_LABEL, root_path_label
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.paths import HOME
@@ -36,7 +37,6 @@ from atoll.machinery.meta.wellknown import (
 )
 
 GROUP, PLURAL = "core.kcp.io", "logicalclusters"
-DELETION_FINALIZER = "core.kcp.io/logicalcluster-deletion"
 PRIVILEGED = frozenset({MASTERS, LOGICAL_CLUSTER_ADMIN, EXTERNAL_LOGICAL_CLUSTER_ADMIN, WORKSPACE_BOOTSTRAPPER})
 #: Who makes them.
 MAKERS = frozenset({MASTERS, LOGICAL_CLUSTER_ADMIN})
@@ -67,8 +67,8 @@ class LogicalClusters:
         if review.operation != "create":
             return
         finalizers = review.obj["metadata"].setdefault("finalizers", [])
-        if DELETION_FINALIZER not in finalizers:
-            finalizers.append(DELETION_FINALIZER)
+        if wellknown.DELETION_FINALIZER not in finalizers:
+            finalizers.append(wellknown.DELETION_FINALIZER)
 
     def validate(self, review: Review) -> None:
         if review.group_resource != (GROUP, PLURAL):
@@ -183,7 +183,7 @@ def _finalizers(obj: Object, old: Object) -> list[FieldError]:
     now, then = (each["metadata"].get("finalizers") or [] for each in (obj, old))
     return [
         _forbidden("metadata.finalizers", f"{name} is taken away by the system")
-        for name in (DELETION_FINALIZER, TERMINATOR_FINALIZER)
+        for name in (wellknown.DELETION_FINALIZER, TERMINATOR_FINALIZER)
         if name in then and name not in now
     ]
 

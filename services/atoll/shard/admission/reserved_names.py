@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from atoll.machinery.apiserver.admission.chain import Review, Validator
 from atoll.machinery.apiserver.call import errors
+from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.status import FieldError, invalid
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 
 RESERVED_GROUP = "apis.kcp.io"
-PATH = "kcp.io/path"
 _CRDS = ("apiextensions.k8s.io", "customresourcedefinitions")
 _PATHED = frozenset(
     {
@@ -50,11 +50,11 @@ class PathAnnotation:
         if review.obj is None or review.operation == "delete" or own:
             return
         annotations = review.obj["metadata"].get("annotations") or {}
-        if review.group_resource not in _PATHED and PATH not in annotations:
+        if review.group_resource not in _PATHED and wellknown.PATH not in annotations:
             return
         path = canonical_path(review)
-        if path and annotations.get(PATH) != path:
-            review.obj["metadata"]["annotations"] = {**annotations, PATH: path}
+        if path and annotations.get(wellknown.PATH) != path:
+            review.obj["metadata"]["annotations"] = {**annotations, wellknown.PATH: path}
 
     def validate(self, review: Review) -> None:
         """Nothing to refuse."""
@@ -65,7 +65,7 @@ def canonical_path(review: Review) -> str:
     record = review.view.get(ObjectKey(LOGICAL_CLUSTERS, review.call.cluster, "", "cluster"))
     if record is None:
         return ""
-    return str((decode(record.value)["metadata"].get("annotations") or {}).get(PATH, ""))
+    return str((decode(record.value)["metadata"].get("annotations") or {}).get(wellknown.PATH, ""))
 
 
 class ReservedNames(Validator):

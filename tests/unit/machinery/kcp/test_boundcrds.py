@@ -6,6 +6,7 @@ from atoll.machinery.kcp.apis import bound_crds
 from atoll.machinery.kcp.apis.bound_crds import RequiredCrd, bound_crd, exports_of, kept_for, needed, to_collect
 from atoll.machinery.kcp.apis.naming_conflicts import Holder, Names, conflict, names_of
 from atoll.machinery.kinds.custom import kinds_of_crd, kinds_of_resource_schema
+from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.objects import Object
 from harness.clients.api import crd
 from harness.clients.exports import schema_of
@@ -43,7 +44,7 @@ def test_approval_and_conversion_are_copied() -> None:
     client = {"clientConfig": {"url": "https://x"}, "conversionReviewVersions": ["v1"]}
     webhook = {"strategy": "Webhook", "webhook": client}
     made = schema(conversion=webhook)
-    made["metadata"]["annotations"] = {bound_crds.API_APPROVED: "https://example.com", "other": "no"}
+    made["metadata"]["annotations"] = {wellknown.API_APPROVED: "https://example.com", "other": "no"}
     found = bound_crd(made, "provider", "shapes", NOW)
     assert found["spec"]["conversion"] == webhook
     assert found["metadata"]["annotations"] == {
@@ -51,7 +52,7 @@ def test_approval_and_conversion_are_copied() -> None:
         "apis.kcp.io/schema-cluster": "provider",
         "apis.kcp.io/schema-name": made["metadata"]["name"],
         bound_crds.EXPORTS: "shapes",
-        bound_crds.API_APPROVED: "https://example.com",
+        wellknown.API_APPROVED: "https://example.com",
     }
     assert bound_crd(schema(), "p", "e", NOW)["spec"]["conversion"] == {"strategy": "None"}
 

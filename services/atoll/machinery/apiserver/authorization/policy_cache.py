@@ -18,6 +18,7 @@ from atoll.machinery.apiserver.authorization import rbac_objects as objects
 from atoll.machinery.apiserver.authorization.rbac import Policy
 from atoll.machinery.apiserver.authorization.state_versions import StateVersion, is_remote
 from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import (
@@ -34,7 +35,6 @@ from atoll.machinery.storage.pages import each_record
 
 #: Rules, grants and bound resources cached over all clusters.
 MAX_WEIGHT = 400_000
-REQUIRED_GROUPS = "authorization.kcp.io/required-groups"
 #: An entry's own cost in the same unit; it limits the number of empty entries to some thousands.
 _ENTRY_WEIGHT = 64
 
@@ -224,7 +224,7 @@ def _logical_cluster(rows: _Rows, cluster: str) -> _LogicalCluster | None:
 
 
 def _required_groups(logical: _LogicalCluster | None) -> tuple[tuple[str, ...], ...]:
-    text = logical.metadata.annotations.get(REQUIRED_GROUPS) if logical is not None else None
+    text = logical.metadata.annotations.get(wellknown.REQUIRED_GROUPS) if logical is not None else None
     if text is None:
         return ()
     return tuple(tuple(group.strip() for group in clause.split(",")) for clause in text.split(";"))

@@ -14,13 +14,12 @@ import msgspec
 
 from atoll.machinery.apiserver.call.call import MAX_BODY
 from atoll.machinery.kinds.conversion import Conversion
-from atoll.machinery.meta import labels
+from atoll.machinery.meta import labels, wellknown
 from atoll.machinery.meta.objects import Object, decode, encode_json
 
 KNOWN = ("v1", "v1beta1")
 MAX_TOLD = 1024
 _GROUP = "apiextensions.k8s.io"
-_CLUSTER = "kcp.io/cluster"
 _SAME = (("name", "name"), ("namespace", "namespace"), ("uid", "UID"))
 
 CALL, MALFORMED, PARTIAL, INVALID = (
@@ -149,10 +148,10 @@ def _restored(metadata: Object, before: Object, index: int) -> Object:
         if given:
             restored[name] = given
     # Storage tells objects of different clusters apart by it: it is nobody's to change.
-    cluster = (before.get("annotations") or {}).get(_CLUSTER)
-    kept = {key: value for key, value in (restored.get("annotations") or {}).items() if key != _CLUSTER}
+    cluster = (before.get("annotations") or {}).get(wellknown.CLUSTER)
+    kept = {key: value for key, value in (restored.get("annotations") or {}).items() if key != wellknown.CLUSTER}
     if cluster is not None:
-        kept[_CLUSTER] = cluster
+        kept[wellknown.CLUSTER] = cluster
     restored.pop("annotations", None)
     return {**restored, "annotations": kept} if kept else restored
 

@@ -23,6 +23,7 @@ from atoll.machinery.apiserver.catalog import tables
 from atoll.machinery.apiserver.catalog.selection import Selection, selection
 from atoll.machinery.apiserver.filtered_rows.row_filter import Rows
 from atoll.machinery.apiserver.rest.present import as_object, in_version
+from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.status import Expired, NotAcceptable
 from atoll.machinery.storage.contract import Page, Position, RevisionCompacted, Scope
@@ -135,7 +136,7 @@ _placed = msgspec.json.Decoder(_ListPosition)
 
 def _position(value: bytes) -> Position:
     where = _placed.decode(value).metadata
-    return Position(where.annotations.get("kcp.io/cluster", ""), where.namespace, where.name)
+    return Position(where.annotations.get(wellknown.CLUSTER, ""), where.namespace, where.name)
 
 
 def checked(call: Call, window_s: int) -> Request:

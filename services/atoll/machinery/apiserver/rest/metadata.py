@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from atoll.machinery.apiserver.call.call import Call
 from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.hashes import CLAIM_LABEL_PREFIX
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.uids import new_uid
 
-CLUSTER_ANNOTATION = "kcp.io/cluster"
 _KEPT_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 _SYSTEM_FIELDS = (*_KEPT_FIELDS, "selfLink")
 #: Not managedFields: an empty list of them is a client's wish to forget all owners.
@@ -22,8 +22,8 @@ _OMITTED_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences", "gen
 def strip_cluster(obj: Object) -> None:
     """Remove the cluster annotation, which storage adds to every object and no client owns."""
     annotations = obj["metadata"].get("annotations")
-    if isinstance(annotations, dict) and CLUSTER_ANNOTATION in annotations:
-        rest = {name: value for name, value in annotations.items() if name != CLUSTER_ANNOTATION}
+    if isinstance(annotations, dict) and wellknown.CLUSTER in annotations:
+        rest = {name: value for name, value in annotations.items() if name != wellknown.CLUSTER}
         if rest:
             obj["metadata"]["annotations"] = rest
         else:
@@ -45,7 +45,7 @@ def strip_claims(obj: Object) -> None:
 def stamp_cluster(obj: Object, cluster: str) -> None:
     """Add the annotation that tells objects of different clusters apart."""
     annotations = obj["metadata"].get("annotations") or {}
-    obj["metadata"]["annotations"] = {**annotations, CLUSTER_ANNOTATION: cluster}
+    obj["metadata"]["annotations"] = {**annotations, wellknown.CLUSTER: cluster}
 
 
 def tidy_metadata(obj: Object) -> None:

@@ -23,7 +23,7 @@ import structlog
 
 from atoll.machinery.apiserver.authorization.attributes import Decision
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo
-from atoll.machinery.meta import times
+from atoll.machinery.meta import times, wellknown
 from atoll.machinery.meta.user import User
 from atoll.machinery.wire.exchange import HttpRequest
 
@@ -213,9 +213,9 @@ def _annotations(request: AuditedRequest) -> dict[str, str]:
         found.update(request.decision.annotations())
     if request.cluster:
         # kcp names the workspace by its logical cluster in both.
-        found["kcp.io/cluster"] = found["tenancy.kcp.io/workspace"] = request.cluster
+        found[wellknown.CLUSTER] = found["tenancy.kcp.io/workspace"] = request.cluster
     if request.path:
-        found["kcp.io/path"] = request.path
+        found[wellknown.PATH] = request.path
     if request.through:
         found[THROUGH] = request.through
     return found

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 from atoll.machinery.kcp.apis.naming_conflicts import names_of
+from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS, ObjectKey
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.types import CRDS
@@ -23,7 +24,6 @@ SCHEMA_NAME = "apis.kcp.io/schema-name"
 #: Its value `path-segment` lets objects have any name that fits in a URL; absent: DNS subdomains.
 VALIDATE_NAME = "internal.kcp.io/validate-name"
 PATH_SEGMENT = "path-segment"
-API_APPROVED = "api-approved.kubernetes.io"
 #: Ours: names of the exports through which it was bound, by which its bindings are found in the index.
 EXPORTS = "internal.atoll.dev/bound-through"
 #: Ours: which of these lie on another shard and carried a maximal permission policy when they were last seen. It is
@@ -160,5 +160,5 @@ def _annotations(schema: Object, cluster: str, export: str) -> dict[str, str]:
     annotations = {BOUND: "", SCHEMA_CLUSTER: cluster, SCHEMA_NAME: metadata["name"], EXPORTS: export}
     if schema["spec"].get("nameValidation") == "PathSegmentName":
         annotations[VALIDATE_NAME] = PATH_SEGMENT
-    approval = (metadata.get("annotations") or {}).get(API_APPROVED)
-    return {**annotations, API_APPROVED: approval} if approval is not None else annotations
+    approval = (metadata.get("annotations") or {}).get(wellknown.API_APPROVED)
+    return {**annotations, wellknown.API_APPROVED: approval} if approval is not None else annotations

@@ -7,7 +7,7 @@ its cluster is never older than what was last said of it (`CLUSTER_REVISION`).
 from __future__ import annotations
 
 from atoll.machinery.kcp.workspaces import workspace
-from atoll.machinery.meta import hashes
+from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.conditions import ERROR, FALSE, INFO, TRUE, Condition, set_condition
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.wellknown import (
@@ -20,7 +20,7 @@ from atoll.machinery.meta.wellknown import (
 )
 
 UNAVAILABLE = "Unavailable"
-_CONTENT_DELETED, _INITIALIZED = "WorkspaceContentDeleted", "WorkspaceInitialized"
+_CONTENT_DELETED, _INITIALIZED = wellknown.CONTENT_DELETED, "WorkspaceInitialized"
 _CHOICE = (SCHEDULED_CLUSTER, SHARD, SHARD_HASH)
 #: What a Workspace shows of its LogicalCluster.
 _SHOWN = ("phase", "initializers", "terminators")

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.definitions.accessors import mapping
 from atoll.machinery.schema.fielderrors import invalid, quote, required
 
-APPROVED_ANNOTATION = "api-approved.kubernetes.io"
 _APPROVAL_HELP = "see https://github.com/kubernetes/enhancements/pull/1111"
 
 
@@ -35,8 +35,8 @@ class Approval(NamedTuple):
 
 def approval(obj: Object) -> Approval:
     """Return the approval that the annotation of a definition declares."""
-    value = mapping(obj, "metadata", "annotations").get(APPROVED_ANNOTATION)
-    annotation = f"annotation {quote(APPROVED_ANNOTATION)}"
+    value = mapping(obj, "metadata", "annotations").get(wellknown.API_APPROVED)
+    annotation = f"annotation {quote(wellknown.API_APPROVED)}"
     if not value or not isinstance(value, str):
         return Approval("missing", f"protected groups must have approval {annotation}, {_APPROVAL_HELP}")
     if value.startswith("unapproved"):
@@ -59,7 +59,7 @@ def approval_errors(obj: Object, old: Object | None) -> list[FieldError]:
     state, message = approval(obj)
     if state in ("approved", "unapproved") or (old is not None and approval(old).state == state):
         return []
-    field = f"metadata.annotations[{APPROVED_ANNOTATION}]"
+    field = f"metadata.annotations[{wellknown.API_APPROVED}]"
     if state == "missing":
         return [required(field, message)]
-    return [invalid(field, mapping(obj, "metadata", "annotations").get(APPROVED_ANNOTATION), message)]
+    return [invalid(field, mapping(obj, "metadata", "annotations").get(wellknown.API_APPROVED), message)]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
+from atoll.machinery.meta import wellknown
 from atoll.machinery.storage.contract import Flag, GateState
-from atoll.machinery.storage.options import REPLICATE_ANNOTATION, TYPE_ANNOTATION
 
 
 class _Owner(msgspec.Struct, gc=False):
@@ -18,8 +18,8 @@ class _Owner(msgspec.Struct, gc=False):
 
 
 class _Annotations(msgspec.Struct, gc=False):
-    replicate: str | None = msgspec.field(default=None, name=REPLICATE_ANNOTATION)
-    workspace_type: str | None = msgspec.field(default=None, name=TYPE_ANNOTATION)
+    replicate: str | None = msgspec.field(default=None, name=wellknown.REPLICATE)
+    workspace_type: str | None = msgspec.field(default=None, name=wellknown.TYPE)
     inactive: str = msgspec.field(default="", name="core.kcp.io/inactive")
     inactive_internal: str = msgspec.field(default="", name="internal.kcp.io/inactive")
     migrating: str = msgspec.field(default="", name="internal.kcp.io/migrating")
@@ -84,9 +84,9 @@ def _system_labels(metadata: _Metadata, prefixes: tuple[str, ...]) -> tuple[tupl
     if metadata.labels:
         pairs = [pair for pair in metadata.labels.items() if pair[0].startswith(prefixes)]
     if metadata.annotations is not None and metadata.annotations.replicate:
-        pairs.append((REPLICATE_ANNOTATION, ""))
+        pairs.append((wellknown.REPLICATE, ""))
     if metadata.annotations is not None and metadata.annotations.workspace_type:
-        pairs.append((TYPE_ANNOTATION, metadata.annotations.workspace_type))
+        pairs.append((wellknown.TYPE, metadata.annotations.workspace_type))
     return tuple(pairs)
 
 
