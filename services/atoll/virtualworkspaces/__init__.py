@@ -1,8 +1,8 @@
-"""What stands behind `/services/<name>/`: views of many logical clusters for those who serve them.
+"""Virtual workspaces: views over many logical clusters under `/services/<name>/`.
 
-Here belongs who may open a view, what it shows and what it lets change: one file each, and for exports four
-(`apiexport`, whose parts are `exportoffers`, `consents` and `exportpassage`). A view only turns a request into one that
-the shard's own resources answer (`apiserver.pipeline.Service`); it stores nothing and answers nothing.
+Here belongs, one module a view: which users may open it, what it shows and which writes it admits. The APIExport view
+has four: `apiexport`, and its parts `export_catalog`, `accepted_claims` and `export_request`. A view only rewrites a
+request into one that the shard's own resources answer (`apiserver.serving.pipeline`); it stores and answers nothing.
 
-Not here: verbs, lists and watches (`apiserver`), and what moves a workspace on (`controllers`).
+Not here: verbs, lists and watches (`apiserver`), and workspace phases (`controllers`).
 """

@@ -1,8 +1,8 @@
-"""What a workspace lets the provider of an APIExport reach: what it binds, and the claims it accepted.
+"""What one workspace grants the provider of an APIExport: the bound resources and the accepted permission claims.
 
-`apiexport` asks with every request into a workspace. What the cluster's bindings say is kept under their revisions and
-the export's, read in the request's own snapshot, so a withdrawn consent is none in the next request. Invariant: without
-a binding that this very export answers to (by name, and by the cluster that its status names) there is no consent.
+`export_request` reads it with every request into a workspace. The result is cached under the revisions of the cluster's
+bindings and of the export, read in the request's own snapshot, so a withdrawn claim has no effect on the next request.
+Invariant: without a binding to this export (matched by name and by the cluster in its status) nothing is granted.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _READS = frozenset({"get", "list", "watch"})
 
 
 class AcceptedClaims(msgspec.Struct, frozen=True):
-    """What one cluster consents to: `bound` kinds by group and resource, `claims` by the kind as it is stored.
+    """The grants of one cluster: `bound` resources by group and resource, `claims` by the key of the stored kind.
 
-    `guards` hold while the bindings that say so stand as they are.
+    `guards` hold as long as the bindings behind the grants are unchanged.
     """
 
     bound: frozenset[Name]
@@ -38,7 +38,7 @@ class AcceptedClaims(msgspec.Struct, frozen=True):
     guards: tuple[Guard, ...]
 
     def allows(self, verb: str, name: Name, claimed: ClaimKey | None, subresource: str = "") -> bool:
-        """Whether a request on a kind is within it; `claimed` is the export's claim on the kind, if it has one."""
+        """Return whether the grants allow a request on a resource; `claimed` is the export's claim on it, if any."""
         if name in self.bound:
             return True
         claim = self.claim(claimed)
@@ -47,12 +47,12 @@ class AcceptedClaims(msgspec.Struct, frozen=True):
         return name == BINDINGS and verb in _READS and not subresource
 
     def claim(self, key: ClaimKey | None) -> Claim | None:
-        """What was accepted of a claim."""
+        """Return the accepted form of a claim, None if it was not accepted."""
         return self.claims.get(key.covered) if key is not None else None
 
 
 class _CachedClaims(msgspec.Struct, eq=False):
-    """A consent with the revisions it was read at, and those at which it was last seen to be the present one."""
+    """Grants, the revisions they were read at, and those at which they were last verified."""
 
     stamp: tuple[int, ...]
     seen_at: tuple[int, ...]
@@ -60,13 +60,13 @@ class _CachedClaims(msgspec.Struct, eq=False):
 
 
 class AcceptedClaimsReader:
-    """Finds what clusters consent to. One an event loop."""
+    """Reads and caches the grants of clusters. One instance an event loop."""
 
     def __init__(self) -> None:
         self._kept: LruCache[tuple[str, ExportKey], _CachedClaims] = LruCache(MAX_CONSENTS)
 
     def of(self, view: View, cluster: str, export: ExportKey, offer: ExportCatalog) -> AcceptedClaims | None:
-        """What a cluster consents to towards an export; None where it does not bind it. `view` is a snapshot."""
+        """Return the grants of a cluster to an export; None without a binding. `view` is a snapshot."""
         key, now = (cluster, export), (view.revision, *offer.stamp)
         kept = self._kept.get(key)
         if kept is not None and kept.seen_at == now:
@@ -94,7 +94,7 @@ def _consent(view: View, cluster: str, export: ExportKey, offer: ExportCatalog) 
 
 
 def _bindings(view: View, cluster: str, export: ExportKey) -> Iterator[tuple[ObjectKey, int, Object]]:
-    """The cluster's bindings to an export, with their keys and revisions."""
+    """Yield the cluster's bindings to an export, with their keys and revisions."""
     for record in each_record(view, Scope(API_BINDINGS, cluster)):
         binding = decode(record.value)
         bound = export_of(binding)

@@ -1,13 +1,13 @@
-"""The view of an APIExport: what its provider reaches in the workspaces that bind it, and in no others.
+"""The view of an APIExport: its provider's access to the workspaces that bind it.
 
-    /services/apiexport/<export's cluster>/<export>/clusters/*/...         of all consumers: discovery, list, watch
-    /services/apiexport/<export's cluster>/<export>/clusters/<name>/...    of one consumer: every verb
+    /services/apiexport/<export's cluster>/<export>/clusters/*/...         all consumers: discovery, list, watch
+    /services/apiexport/<export's cluster>/<export>/clusters/<name>/...    one consumer: every verb
 
-`framework` brings requests here. What is served is the export's offer (`exportoffers`), who may have it the request's
-passage (`exportpassage`) says, by what the workspaces consent to (`consents`). Inside of a workspace a request goes on
-as its caller, with a warrant of the system's, through the workspace's own chain and admission, as kcp's does.
-Invariant: an object is reached only through a binding to this export that still stands when a write is done, and a
-claimed one only while it carries the claim's label.
+`framework` brings requests here. `export_catalog` gives the kinds served, `export_request` authorizes each request by
+the grants of the workspaces (`accepted_claims`). In a workspace a request continues as its caller with a warrant of a
+system account, through the workspace's own authorization and admission, as in kcp. Invariant: an object is reachable
+only through a binding to this export that still exists when a write commits, and a claimed object only while it
+carries the claim's label.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from atoll.virtualworkspaces.export_request import ExportRequest, Sources
 from atoll.virtualworkspaces.framework import Own, is_listed, shown
 
 SERVICE = "apiexport"
-#: Who asks in a workspace beside the caller: an account of it that may do what its administrators may.
+#: The account of the warrant: a service account of the workspace with its administrators' rights.
 WARRANTED = "system:serviceaccount:default:rest"
 ORIGINAL_NAME = "experimental.authorization.kcp.io/original-username"
 ORIGINAL_GROUPS = "experimental.authorization.kcp.io/original-groups"
@@ -59,59 +59,61 @@ class ExportView:
         self._kinds: LruCache[tuple[int, int], tuple[Kind, Kind, Catalog]] = LruCache(MAX_KINDS)
 
     def opens(self, view: View, user: User, own: Own) -> bool:
-        """Who may do anything at all through it. What exactly is judged with each request."""
+        """Return whether the user holds any verb on the export's content. Each request is authorized in full later."""
         export, sources = ExportKey(*own), self._sources
         if not is_cluster_name(export.cluster) or not export.name:
-            # Nobody's view: masters alone hear that it is not there.
-            nowhere = Attributes(user=user, verb="get", path=f"/services/{SERVICE}")
-            return sources.authorizer.authorize(view, nowhere).allowed
+            # No export can have this URL. Only system:masters get 404 for it.
+            path_only = Attributes(user=user, verb="get", path=f"/services/{SERVICE}")
+            return sources.authorizer.authorize(view, path_only).allowed
         return any(sources.may_reach_content(view, user, export, verb) for verb in _VERBS)
 
     def show(self, request: Request, snapshot: Snapshot, own: Own) -> RequestScope:
-        """The documents of a view, or the objects of one kind. Raises NotFound for an export that is not there."""
+        """Return the scope of a discovery request or of one kind. Raises NotFound for an unknown export."""
         export, info = ExportKey(*own), request.info
         offer = self._sources.offers.of(snapshot, export)
         if offer is None or not is_listed(info):
             raise errors.not_served()
         offered = offer.catalog.find(info.group, info.version, info.resource)
-        passage = ExportRequest(self._sources, request, export, offered)
+        export_request = ExportRequest(self._sources, request, export, offered)
         scope = RequestScope(
-            judge=passage.judge,
+            judge=export_request.judge,
             catalog=offer.catalog,
-            restrictions=Restrictions(labels=passage.labels(snapshot, offer)),
+            restrictions=Restrictions(labels=export_request.labels(snapshot, offer)),
             keeps_watches=False,
-            depends_on=passage.depends_on(offer),
+            depends_on=export_request.depends_on(offer),
         )
         if not info.is_resource or not request.cluster:
             return scope
         return replace(
             scope,
             catalog=self._kind_in(snapshot, request.cluster, offered),
-            restrictions=replace(scope.restrictions, write_rule=passage.write_rule),
+            restrictions=replace(scope.restrictions, write_rule=export_request.write_rule),
             user=acting(request.user, request.cluster),
         )
 
     def _kind_in(self, view: View, cluster: str, offered: Kind | None) -> Catalog:
-        """A kind as the workspace has it, for that decides how its objects are checked and converted; none where the
-        workspace has another one, or none."""
+        """Return a catalog with the workspace's own kind, which decides validation and conversion.
+
+        It is empty where the workspace has no such kind, or another one of that name.
+        """
         if offered is None:
             return _NOTHING
-        there = self._catalogs.of(view, cluster).find(offered.group, offered.version, offered.plural)
-        if there is None or there.type != offered.type:
+        local = self._catalogs.of(view, cluster).find(offered.group, offered.version, offered.plural)
+        if local is None or local.type != offered.type:
             return _NOTHING
-        key = id(there), id(offered)
+        key = id(local), id(offered)
         kept = self._kinds.get(key)
-        # Kinds are values that are shared and live as long as the entry: the same ones mean the same content.
+        # The entry keeps both kinds alive, so equal ids mean the same kinds.
         if kept is None:
-            verbs = tuple(verb for verb in there.verbs if verb in offered.verbs)
-            subresources = tuple(sub for sub in there.subresources if offered.subresource(sub.name) is not None)
-            kept = there, offered, Catalog([shown(there, verbs, subresources)])
+            verbs = tuple(verb for verb in local.verbs if verb in offered.verbs)
+            subresources = tuple(sub for sub in local.subresources if offered.subresource(sub.name) is not None)
+            kept = local, offered, Catalog([shown(local, verbs, subresources)])
             self._kinds.put(key, kept)
         return kept[2]
 
 
 def acting(caller: User, cluster: str) -> User:
-    """Who a caller is inside of a workspace: itself, which may be nobody there, with the system's warrant."""
+    """Return the user of a request in a workspace: the caller, plus the warrant of the workspace's system account."""
     return replace(
         caller,
         extra={

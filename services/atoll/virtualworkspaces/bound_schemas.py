@@ -1,10 +1,10 @@
-"""The apiresourceschema view: the schemas that a workspace's bindings bind, wherever their providers keep them.
+"""The apiresourceschema view: the APIResourceSchemas bound by a workspace, on whichever shard their providers are.
 
     /services/apiresourceschema/<consumer>[/clusters/<* or the consumer>]/apis/apis.kcp.io/v1alpha1/apiresourceschemas
 
-`framework` brings requests here. Whoever may get APIBindings in the consumer's workspace opens it. It is read only, and
-what it shows follows the bindings: a schema is there from when a binding names it until none does. Invariant: nothing
-else of a provider's workspace is seen, neither other schemas nor a schema of the same name that is not the bound one.
+`framework` brings requests here. The view needs `get` on APIBindings in the consumer's workspace. It is read only and
+follows the bindings: a schema is shown as long as a binding names it. Invariant: of a provider's workspace only bound
+schemas are visible, matched by name and uid.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class BoundSchemas:
         self._catalog = Catalog([shown(kind)])
 
     def opens(self, view: View, user: User, own: Own) -> bool:
-        """Who may get the consumer's APIBindings."""
+        """Return whether the user may get the consumer's APIBindings."""
         (consumer,) = own
-        asked = Attributes(
+        attributes = Attributes(
             user=user,
             verb="get",
             cluster=consumer if is_cluster_name(consumer) else "",
@@ -54,10 +54,10 @@ class BoundSchemas:
             version="v1alpha2",
             resource=API_BINDINGS.resource,
         )
-        return self._authorizer.authorize(view, asked).allowed
+        return self._authorizer.authorize(view, attributes).allowed
 
     def show(self, request: Request, snapshot: Snapshot, own: Own) -> RequestScope:
-        """The bound schemas. Raises NotFound for another cluster's, Forbidden for those of an inactive one."""
+        """Return the bound schemas. Raises NotFound for another cluster, Forbidden for an inactive one."""
         (consumer,) = own
         if request.cluster not in {"", consumer} or not is_cluster_name(consumer) or not is_listed(request.info):
             raise errors.not_served()
@@ -106,7 +106,7 @@ _named = msgspec.json.Decoder(_Named)
 
 
 def bound_by(bindings: Sequence[bytes]) -> RowFilter:
-    """The schemas that stored APIBindings say they bind."""
+    """Return the filter for the schemas that stored APIBindings bind."""
     found: dict[str, set[tuple[str, str]]] = {}
     for value in bindings:
         status = _binding.decode(value).status

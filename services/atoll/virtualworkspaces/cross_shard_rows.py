@@ -1,8 +1,8 @@
-"""Rows of other shards through a lens: what a view shows of providers' clusters that lie elsewhere.
+"""Filtered rows over the clusters of all shards, for views that show objects of remote providers.
 
-`boundschemas` reads through it. Rows of a cluster here come from the store as always; those of a cluster elsewhere are
-what its shard published last. Invariant: which of them are shown follows this shard's own rows, revision by revision;
-what is shown of a row elsewhere is what is known of it now, so this is for objects that never change.
+`bound_schemas` reads through it. Rows of local clusters come from the store, those of remote clusters are the replicas
+that their shard published last. Invariant: which rows are visible follows the local rows, revision by revision; the
+content of a remote row is the latest replica, so this is only for immutable objects.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from atoll.machinery.storage.pages import PAGE, position_after
 
 
 class CrossShardRows(FilteredRows):
-    """A lens over clusters of all shards."""
+    """Filtered rows over clusters of all shards."""
 
     def __init__(self, store: Rows, sources: Sequence[Scope], choose: Choose) -> None:
-        super().__init__(_Everywhere(store), sources, choose)
-        self._here = store
+        super().__init__(_AllShards(store), sources, choose)
+        self._local = store
 
     def get(self, view: Reader, key: ObjectKey) -> Record | None:
-        """The shown row of a name, that of the first cluster where several have it."""
-        with self._here.snapshot() as snapshot:
+        """Return the visible row of a name, from the first cluster that has one."""
+        with self._local.snapshot() as snapshot:
             return super().get(federated(snapshot), key)
 
 
-class _Everywhere:
-    """`Rows` of this shard's store, and of what others published."""
+class _AllShards:
+    """`Rows` of the local store and of the replicas."""
 
     def __init__(self, store: Rows) -> None:
         self._store = store
@@ -60,5 +60,5 @@ class _Everywhere:
         return self._store.page(scope, at=at, after=after, limit=limit, size_bytes=size_bytes)
 
     def cursor(self, scope: Scope, revision: int, interest: Interest = EVERYTHING) -> Cursor:
-        # There is nothing of a cluster elsewhere in the log of this shard, and its position moves on all the same.
+        # The local log has no entries of remote clusters; its position advances all the same.
         return self._store.cursor(scope, revision, interest)

@@ -1,10 +1,9 @@
-"""What the view of an APIExport serves: its own kinds, those it claims, and the bindings to it.
+"""The catalog of an APIExport's view: its own kinds, the kinds it claims, and the bindings to it.
 
-`apiexport` asks for an export's offer with every request. An offer is made of the export as it stands, of the schemas
-it names and of other exports whose kinds it claims; it is kept, in a bounded cache, under the revisions of all these,
-which are read in the request's own snapshot. Invariant: a kind of an offer carries the identity under which its
-objects are stored, so no request ever names one; and what is claimed comes with the labels by which its objects are
-told apart.
+`apiexport` looks up an export's catalog with every request. A catalog is built from the export, the schemas it names
+and the other exports whose kinds it claims. It is cached (bounded) under the revisions of these inputs, read in the
+request's own snapshot. Invariant: a kind carries the identity under which its objects are stored, so that no request
+names one; a claimed kind comes with the labels that mark its objects.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from atoll.machinery.storage.pages import each_record
 from atoll.virtualworkspaces.framework import shown
 
 MAX_OFFERS = 512
-#: Kinds that one export may claim; beyond it the rest is not served.
+#: Kinds that one export may claim; further claims are not served.
 MAX_CLAIMS = 256
 
 #: Group and plural.
@@ -44,7 +43,7 @@ BINDINGS: Name = (APIS_GROUP, "apibindings")
 
 
 class ExportKey(NamedTuple):
-    """An APIExport: the logical cluster it is in, and its name."""
+    """An APIExport: its logical cluster and its name."""
 
     cluster: str
     name: str
@@ -55,13 +54,16 @@ class ExportKey(NamedTuple):
 
     @property
     def hash(self) -> str:
-        """By which labels know it."""
+        """The hash of the export in labels."""
         return hashes.export_hash(self.cluster, self.name)
 
 
 class ClaimedResource(NamedTuple):
-    """A kind that an export claims. `shown` are the labels of its objects, `wide` of those that all workspaces together
-    show, None where nothing is stored of it; `owners` the exports that offer it, none for what nobody exports."""
+    """A kind that an export claims.
+
+    `shown` selects its objects, `wide` those visible across all workspaces; both are None for a kind without stored
+    objects. `owners` are the exports that offer the kind, empty for built-in kinds.
+    """
 
     key: ClaimKey
     shown: LabelSelector | None
@@ -70,21 +72,21 @@ class ClaimedResource(NamedTuple):
 
 
 class ExportCatalog(msgspec.Struct, frozen=True, eq=False):
-    """The view of one export at one moment. `stamp` are the revisions it was made at."""
+    """The catalog of one export at the revisions `stamp`."""
 
     export: Object
     catalog: Catalog
     own: frozenset[Name]
     claimed: Mapping[Name, ClaimedResource]
-    #: The APIBindings to the export, which are shown whether or not it claims any.
+    #: Selects the APIBindings to the export, visible with and without a claim.
     bindings: LabelSelector
     stamp: tuple[int, ...]
-    #: Whether it claims kinds of other exports, be they there or not.
+    #: Whether it claims kinds of other exports, existing or not.
     foreign: bool
 
 
 class _CachedExport(msgspec.Struct, eq=False):
-    """An offer, and the state of the store at which it was last seen to be the present one."""
+    """A catalog, and the state of the store at which it was last verified."""
 
     offer: ExportCatalog
     seen_at: tuple[int, int]
@@ -102,15 +104,17 @@ _identified = msgspec.json.Decoder(_Identified)
 
 
 class ExportCatalogs:
-    """Finds offers. One an event loop."""
+    """Builds and caches catalogs of exports. One instance an event loop."""
 
     def __init__(self, catalogs: Catalogs) -> None:
         self._catalogs = catalogs
         self._kept: LruCache[ExportKey, _CachedExport] = LruCache(MAX_OFFERS)
 
     def of(self, view: View, key: ExportKey) -> ExportCatalog | None:
-        """The offer of an export on any shard, None where there is no such export. `view` is a snapshot, never an
-        overlay."""
+        """Return the catalog of an export on any shard, None without such an export.
+
+        `view` is a snapshot, never an overlay.
+        """
         view = federated(view)
         kept, now = self._kept.get(key), (view.revision, 0 if view.replicas.empty else view.replicas.count)
         if kept is not None and kept.seen_at == now:
@@ -123,7 +127,7 @@ class ExportCatalogs:
             return kept.offer
         offer = self._made(view, key, revision)
         if kept is not None and kept.offer.catalog.mark == offer.catalog.mark:
-            # Documents and open watches find it by its kinds.
+            # Discovery documents and open watches are keyed by the catalog.
             offer = msgspec.structs.replace(offer, catalog=kept.offer.catalog)
         self._kept.put(key, _CachedExport(offer, now))
         return offer
@@ -149,19 +153,19 @@ class ExportCatalogs:
         )
 
     def _kinds_of(self, view: View, key: ExportKey, export: Object, wanted: Name | None = None) -> Iterator[Kind]:
-        """The kinds of an export, or those of one name; none while it has no identity."""
+        """Yield the kinds of an export, or those of one name; none while the export has no identity."""
         for name, schema, identity, is_virtual in _offered(export):
             if not identity or wanted not in {None, name}:
                 continue
             for kind in self._catalogs.offered(view, key.cluster, schema, identity):
                 if (kind.group, kind.plural) == name:
-                    # What more may be done with virtual ones their endpoint says, to whom requests go on.
+                    # The endpoint of a virtual resource decides on verbs other than reads.
                     yield msgspec.structs.replace(shown(kind), virtual=Virtual(*key)) if is_virtual else _served(kind)
 
     # --- claims ---
 
     def _claims(self, view: View, key: ExportKey, export: Object) -> Iterator[tuple[ClaimedResource, list[Kind]]]:
-        """What is claimed, each with the kinds that are served for it, none where nobody has such a kind."""
+        """Yield each claim with the kinds served for it; no kinds if none exists."""
         claimed = tuple(islice(permission_claims.exported(export), MAX_CLAIMS))
         owners_of = _owners(view, frozenset(asked.identity for asked in claimed if asked.identity))
         for asked in claimed:
@@ -181,12 +185,12 @@ class ExportCatalogs:
             yield permission_claims.reflexive_label(key.hash)
 
     def _builtin(self, claim: ClaimKey) -> list[Kind]:
-        """Built-in kinds of a claim, in all groups that have its objects."""
+        """Return the built-in kinds of a claim, in all groups that serve its objects."""
         wanted = claim.covered.type
         return [_served(kind) for kind in self._catalogs.base.kinds.values() if kind.type == wanted]
 
     def _foreign(self, view: View, claim: ClaimKey, owners: tuple[ExportKey, ...]) -> list[Kind]:
-        """Kinds of a claim as the first export has them that can serve them."""
+        """Return the kinds of a claim from the first owning export that can serve them."""
         for owner in owners:
             if (record := view.get(owner.object)) is not None:
                 wanted = claim.group, claim.resource
@@ -196,7 +200,9 @@ class ExportCatalogs:
 
 
 def _stamp(view: View, key: ExportKey, revision: int, *, foreign: bool) -> tuple[int, ...]:
-    """What an offer derives from: the export, its cluster's schemas, and everybody's where it claims others' kinds."""
+    """Return the revisions of a catalog's inputs: the export and its cluster's schemas; all clusters' if it claims
+    kinds of other exports.
+    """
     if foreign:
         return (
             revision,
@@ -208,7 +214,7 @@ def _stamp(view: View, key: ExportKey, revision: int, *, foreign: bool) -> tuple
 
 
 def _offered(export: Object) -> Iterator[tuple[Name, str, str, bool]]:
-    """Each resource of an export: name, schema, its identity, if it has one yet, and whether others serve it."""
+    """Yield each resource of an export: name, schema, identity ("" before it has one), and whether it is virtual."""
     identity = (export.get("status") or {}).get("identityHash") or ""
     for resource in (export.get("spec") or {}).get("resources") or ():
         name = resource.get("group") or "", resource["name"]
@@ -216,7 +222,7 @@ def _offered(export: Object) -> Iterator[tuple[Name, str, str, bool]]:
 
 
 def _owners(view: View, identities: Collection[str]) -> dict[ClaimKey, list[ExportKey]]:
-    """The exports that have one of some identities, by what they offer under it."""
+    """Return the exports with one of the identities, by the claim keys that they offer."""
     found: dict[ClaimKey, list[ExportKey]] = {}
     for record in each_record(view, Scope(API_EXPORTS)) if identities else ():
         status = _identified.decode(record.value).status
@@ -228,12 +234,12 @@ def _owners(view: View, identities: Collection[str]) -> dict[ClaimKey, list[Expo
 
 
 def _served(kind: Kind) -> Kind:
-    """A kind as the view has it: all its verbs, and of its subresources the status alone."""
+    """Return a kind as the view serves it: all its verbs, and of its subresources only status."""
     return shown(kind, kind.verbs, tuple(sub for sub in kind.subresources if sub.name == "status"))
 
 
 def _carrying(*labels: tuple[str, str]) -> LabelSelector:
-    """What carries one of some labels, which share their key."""
+    """Return the selector of objects with one of the labels, which share their key."""
     return LabelSelector([new_requirement(labels[0][0], IN, [value for _, value in labels])])
 
 

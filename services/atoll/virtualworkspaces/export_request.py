@@ -1,8 +1,8 @@
-"""One request on its way through the view of an APIExport: how it is judged, and what its writes must keep.
+"""One request through the view of an APIExport: its authorization, and the conditions of its writes.
 
-`apiexport` makes a ExportRequest of every request; the pipeline asks it when the request comes, when a write is planned
-(anew) and, through the open watches, whenever something changed that an answer was derived from. It remembers nothing:
-every answer is read from the view it is asked with.
+`apiexport` makes an ExportRequest of every request. The pipeline calls it when the request arrives, each time a write
+is planned and, for open watches, whenever an input of its decision changed. It keeps no state: every answer is read
+from the view passed in.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _BOUND, _CONTENT, _POLICY = "boundapi", "content", "maxpermissionpolicy"
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """What passages ask."""
+    """The inputs of export requests."""
 
     offers: ExportCatalogs
     consents: AcceptedClaimsReader
     authorizer: Authorizer
 
     def may_reach_content(self, view: View, user: User, export: ExportKey, verb: str) -> bool:
-        """Whether somebody holds a verb on what is behind an export, by the RBAC of the export's own cluster."""
-        asked = Attributes(
+        """Return whether the user holds a verb on the content of an export, by the RBAC of the export's own cluster."""
+        attributes = Attributes(
             user=user,
             verb=verb,
             cluster=export.cluster,
@@ -59,11 +59,14 @@ class Sources(msgspec.Struct, frozen=True):
             subresource="content",
             name=export.name,
         )
-        return self.authorizer.authorize(view, asked, deep=True).allowed
+        return self.authorizer.authorize(view, attributes, deep=True).allowed
 
 
 class ExportRequest:
-    """One request, by who sent it. `kind` is what a request over all clusters was answered with, if there is such."""
+    """One request of one caller.
+
+    `kind` is the kind that a request over all clusters is served as, None for discovery.
+    """
 
     def __init__(self, sources: Sources, request: Request, export: ExportKey, kind: Kind | None) -> None:
         self._sources, self._request, self._export = sources, request, export
@@ -74,16 +77,16 @@ class ExportRequest:
         return self._request.info.group, self._request.info.resource
 
     def depends_on(self, offer: ExportCatalog) -> tuple[str, ...]:
-        """Clusters whose exports and RBAC an answer is derived from, beside the request's own."""
+        """Return the clusters whose exports and RBAC the decision depends on, besides the request's own."""
         claimed = offer.claimed.get(self._name)
         owners = claimed.owners if claimed is not None else ()
         return tuple({SYSTEM_ADMIN, self._export.cluster, *(owner.cluster for owner in owners)})
 
     def labels(self, view: View, offer: ExportCatalog) -> LabelSelector | None:
-        """Labels of the objects that are there for it; None for all of a kind.
+        """Return the selector of the visible objects; None for all objects of a kind.
 
-        Bindings to the export are shown in any case, all of a workspace only where that is granted. In a workspace a
-        claim shows what it selects now, whatever still carries its label.
+        Bindings to the export are always visible, all bindings of a workspace only if claimed and accepted. In a
+        workspace a claim shows only what it selects now, even if other objects still carry its label.
         """
         claimed, cluster = offer.claimed.get(self._name), self._request.cluster
         if not cluster or (claimed is None and self._name != BINDINGS):
@@ -95,10 +98,10 @@ class ExportRequest:
         shown = claimed.shown if claimed is not None else None
         return _narrowed(shown, claim.under(verb)) if claim is not None and shown is not None else shown
 
-    # --- judging ---
+    # --- authorization ---
 
     def judge(self, view: View, verb: str) -> Decision:
-        """kcp's order: consent of the workspace, content of the export, policy of whose kind it is, the workspace."""
+        """Authorize in kcp's order: workspace grants, export content, maximal permission policy, workspace RBAC."""
         offer = self._sources.offers.of(view, self._export)
         if offer is None:
             return _no(_BOUND, "the export is not there", denied=True)
@@ -115,12 +118,12 @@ class ExportRequest:
             return _no(_POLICY, "the policy of the claimed kind's export does not permit it")
         if not cluster:
             return _ALLOWED if self._is_as_before(offer) else _no(_BOUND, "the kind is served differently now")
-        asked = with_verb(attributes_of(info, self._request.user, cluster), verb)
-        decision = self._sources.authorizer.authorize(view, asked)
+        attributes = with_verb(attributes_of(info, self._request.user, cluster), verb)
+        decision = self._sources.authorizer.authorize(view, attributes)
         return Decision(decision.allowed, decision.denied, decision.reason, (*_PASSED, *decision.steps))
 
     def _consent(self, view: View, offer: ExportCatalog, verb: str) -> AcceptedClaims | None:
-        """What the workspace consents to, if this is within it."""
+        """Return the grants of the workspace if they allow this request."""
         consent = self._sources.consents.of(view, self._request.cluster, self._export, offer)
         claimed = offer.claimed.get(self._name)
         key = claimed.key if claimed is not None else None
@@ -132,27 +135,28 @@ class ExportRequest:
         claimed = offer.claimed.get(self._name)
         if claimed is None or not claimed.key.identity:
             return True
-        asked = with_verb(attributes_of(self._request.info, self._caller, self._request.cluster), verb)
+        attributes = with_verb(attributes_of(self._request.info, self._caller, self._request.cluster), verb)
         permits = self._sources.authorizer.permits
         if not claimed.owners and not view.replicas.empty:
-            # Whose kind it is has not been told by its shard yet, and its policy may forbid it.
+            # The owning export is not replicated yet, and its policy may forbid the request.
             return False
-        return all(permits(view, asked, owner.cluster, owner.name) for owner in claimed.owners)
+        return all(permits(view, attributes, owner.cluster, owner.name) for owner in claimed.owners)
 
     def _is_as_before(self, offer: ExportCatalog) -> bool:
-        """Whether a kind that all clusters' objects are shown as is still the same."""
-        info, then = self._request.info, self._kind
+        """Return whether the kind that serves a request over all clusters is unchanged."""
+        info, before = self._request.info, self._kind
         now = offer.catalog.find(info.group, info.version, info.resource)
-        if now is None or then is None:
-            return now is then
-        return (now.type, now.mark, now.verbs) == (then.type, then.mark, then.verbs)
+        if now is None or before is None:
+            return now is before
+        return (now.type, now.mark, now.verbs) == (before.type, before.mark, before.verbs)
 
     # --- writes ---
 
     def write_rule(self, view: View, obj: Object | None, old: Object | None) -> Sequence[Guard]:
-        """What a write must keep: the consent behind it, until it is done, and the selector of a claim.
+        """Return the guards of a write, and check it against the claim's selector.
 
-        Raises Forbidden where the workspace withdrew its consent, and for what the claim does not select.
+        The guards are the bindings behind the grants; they must still hold at commit. Raises Forbidden if the workspace
+        withdrew its grants or the claim does not select the object.
         """
         request = self._request
         offer, verb = self._sources.offers.of(view, self._export), request.info.verb
@@ -163,7 +167,7 @@ class ExportRequest:
         claim = consent.claim(claimed.key) if claimed is not None else None
         claim = claim.under(verb) if claim is not None else None
         if claim is not None and old is not None:
-            # Its label may be there still when the selector is another one already.
+            # The object may still carry the label after the claim's selector changed.
             self._check_selected(claim, old, old["metadata"].get("labels") or {})
         if claim is not None and obj is not None:
             self._keep_selected(claim, obj, is_new=old is None)
@@ -190,7 +194,10 @@ class ExportRequest:
 
 
 def _narrowed(shown: LabelSelector, claim: Claim) -> LabelSelector:
-    """Of the objects that carry a claim's label those that it selects. Where several selectors count, labels say."""
+    """Return a claim's label selector combined with its own selector.
+
+    With several selectors the label alone decides.
+    """
     if len(claim.selectors) != 1 or claim.selectors[0].everything:
         return shown
     return _both(shown, claim.selectors[0].selector)
@@ -203,7 +210,7 @@ def _both(one: LabelSelector, other: LabelSelector) -> LabelSelector:
 
 
 def _step(name: str, outcome: Outcome, reason: str = "") -> Step:
-    """What audit is told of one of kcp's three steps, under kcp's name of it."""
+    """Return one of kcp's three steps as audit records it, under kcp's name."""
     return Step(name, outcome, reason, f"virtual.apiexport.{name}.authorization.kcp.io")
 
 

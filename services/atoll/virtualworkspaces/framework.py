@@ -1,11 +1,11 @@
-"""The way into a virtual workspace, the same for all of them.
+"""Routing and access check common to all virtual workspaces.
 
     /services/<view>/<its own segments>/clusters/<cluster or *>/<what a cluster serves>
 
-The pipeline calls `enter` in place of authorization. The view (`Content`) says who may open it and, once it is open,
-what the request is inside: its judge, what is served, what a write must keep. Discovery, verbs, lists and watches are
-then the shard's own. Invariant: a view that does not let the caller in tells nothing of what is behind it, not even
-whether the URL leads anywhere; and no path of a workspace is resolved here, only names of clusters.
+The pipeline calls `enter` in place of authorization. The view (`Content`) decides which users may open it and then
+returns the inner scope of the request: its judge, catalog and write rules. Discovery, verbs, lists and watches are the
+shard's own. Invariant: a caller without access learns nothing, not even whether the URL exists; workspace paths are not
+resolved here, only cluster names.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from atoll.machinery.storage.contract import Snapshot
 #: `services` and the view's name.
 _PREFIX = 2
 READ_VERBS = ("get", "list", "watch")
-#: First segments of the documents that tell of kinds, which is all that a view has beside objects.
+#: First path segments of the discovery documents; a view serves these and objects.
 DOCUMENTS = ("api", "apis", "openapi", "version")
 
-#: The view's own segments of a URL, "" for those that are missing.
+#: The view's own URL segments, "" for missing ones.
 Own = tuple[str, ...]
 
 
@@ -41,24 +41,26 @@ class Content(Protocol):
 
     @property
     def own_segments(self) -> int:
-        """How many segments of the URL are its own."""
+        """The number of URL segments that belong to the view."""
 
     def opens(self, view: View, user: User, own: Own) -> bool:
-        """Whether somebody may come in. Asked for every URL below the view, well formed or not."""
+        """Return whether the user may open the view. Called for every URL below the view, well formed or not."""
 
     def show(self, request: Request, snapshot: Snapshot, own: Own) -> RequestScope:
-        """Return what the request may reach; its `info` and `cluster` are those inside of the view. Raise ApiError."""
+        """Return the scope of the request; its `info` and `cluster` are the inner ones. Raise ApiError."""
 
 
 class VirtualWorkspace:
-    """The pipeline's Service for a view. `implied`: URLs may leave out `/clusters/<cluster>`, which then is the cluster
-    that the first of the view's own segments names."""
+    """The pipeline's handler of a view.
+
+    With `implied`, URLs may omit `/clusters/<cluster>`; the cluster is then the first of the view's own segments.
+    """
 
     def __init__(self, content: Content, *, implied: bool = False) -> None:
         self._content, self._implied = content, implied
 
     def enter(self, request: Request, snapshot: Snapshot) -> None:
-        """Let in who may open the view. Raises Forbidden, NotFound, and what the view raises."""
+        """Check access and set the inner scope. Raises Forbidden, NotFound, and what the view raises."""
         depth, segments = self._content.own_segments, request.info.path.split("/")[_PREFIX + 1 :]
         own: Own = (*segments[:depth], *[""] * (depth - len(segments)))
         if not self._content.opens(snapshot, request.user, own):
@@ -68,7 +70,7 @@ class VirtualWorkspace:
         request.enter(self._content.show(request, snapshot, own))
 
     def _inner(self, request: Request, own: Own, rest: list[str]) -> RequestInfo:
-        """What the request is inside. Raises NotFound."""
+        """Return the inner request info. Raises NotFound."""
         target = inside(request.target, _PREFIX + len(own))
         if self._implied and any(rest) and rest[0] != "clusters":
             target = f"/clusters/{own[0]}".encode() + target
@@ -82,17 +84,17 @@ class VirtualWorkspace:
 
 
 def is_listed(info: RequestInfo) -> bool:
-    """Whether a path inside of a view is one that views have."""
+    """Return whether a path in a view is a resource or a discovery document."""
     return info.is_resource or info.path.strip("/").split("/")[0] in DOCUMENTS
 
 
 def shown(kind: Kind, verbs: tuple[str, ...] = READ_VERBS, subresources: tuple[Subresource, ...] = ()) -> Kind:
-    """A kind as a view has it: read only unless it says otherwise."""
+    """Return a kind as a view serves it: read only by default."""
     return replace(kind, verbs=verbs, subresources=subresources)
 
 
 def selected(info: RequestInfo, selector: str) -> RequestInfo:
-    """A list or watch of those only that a label selector selects, beside what the client selects."""
-    asked = info.query.get("labelSelector", "")
-    query = {**info.query, "labelSelector": f"{selector},{asked}" if asked else selector}
+    """Return a list or watch request with a label selector added to the client's own."""
+    requested = info.query.get("labelSelector", "")
+    query = {**info.query, "labelSelector": f"{selector},{requested}" if requested else selector}
     return replace(info, query=MappingProxyType(query))

@@ -1,12 +1,12 @@
-"""The initializing and the terminating view: workspaces at either end of their lives, for who works on them there.
+"""The initializing and terminating views: workspaces in those phases, for the controllers that work on them.
 
-    clusters/*/apis/core.kcp.io/v1alpha1/logicalclusters          those that wait for this initializer: list, watch
+    clusters/*/apis/core.kcp.io/v1alpha1/logicalclusters          those waiting for this initializer: list, watch
     clusters/<name>/apis/core.kcp.io/v1alpha1/logicalclusters     one of them: get; its status: get, update, patch
     clusters/<name>/...                                           the workspace's content, while it waits
 
-`framework` brings requests here. Whoever holds the verb (`initialize`, `terminate`) on the
-WorkspaceType opens the view. Content is judged by the type's own rules where it has some, each request anew, and
-otherwise by what the workspace's owner may do. Invariant: once a cluster no longer waits, nothing in it is reached.
+`framework` brings requests here. The view needs the verb `initialize` or `terminate` on the WorkspaceType. Content is
+authorized by the type's own rules if it has any, each request on its own, and otherwise by the rights of the
+workspace's owner. Invariant: once a cluster no longer waits, nothing in it is reachable.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from atoll.machinery.meta.user import AUTHENTICATED, MASTERS, User
 from atoll.machinery.storage.contract import Snapshot
 from atoll.virtualworkspaces.framework import Own, selected, shown
 
-#: A WorkspaceType by the name of its logical cluster and its own.
+#: Find a WorkspaceType by its logical cluster and its name.
 FindType = Callable[[View, str, str], WorkspaceType | None]
 
 
@@ -56,13 +56,13 @@ class LifecycleView:
         self._catalog = Catalog([self._kind])
 
     def opens(self, view: View, user: User, own: Own) -> bool:
-        """Who holds the view's verb on the WorkspaceType."""
+        """Return whether the user holds the view's verb on the WorkspaceType."""
         cluster, _, type = own[0].rpartition(":")
         if not cluster or not type:
-            # Nobody's view: masters alone hear that it is not there.
-            nowhere = Attributes(user=user, verb=self._lifecycle.verb, path=f"/services/{self._lifecycle.service}")
-            return self._authorizer.authorize(view, nowhere).allowed
-        asked = Attributes(
+            # No type can have this URL. Only system:masters get 404 for it.
+            path_only = Attributes(user=user, verb=self._lifecycle.verb, path=f"/services/{self._lifecycle.service}")
+            return self._authorizer.authorize(view, path_only).allowed
+        attributes = Attributes(
             user=user,
             verb=self._lifecycle.verb,
             cluster=cluster,
@@ -71,17 +71,19 @@ class LifecycleView:
             resource="workspacetypes",
             name=type,
         )
-        return self._authorizer.authorize(view, asked, deep=True).allowed
+        return self._authorizer.authorize(view, attributes, deep=True).allowed
 
     def show(self, request: Request, snapshot: Snapshot, own: Own) -> RequestScope:
-        """The LogicalClusters that wait, or the content of one. Raises Forbidden, NotFound; ServiceUnavailable where
-        the type is gone."""
+        """Return the waiting LogicalClusters, or the content of one.
+
+        Raises Forbidden, NotFound, and ServiceUnavailable if the type was deleted.
+        """
         info = request.info
         if info.is_wildcard or (info.group, info.resource) == (wellknown.CORE_GROUP, self._kind.plural):
             return self._clusters(request, snapshot, own[0])
         return self._content(request, snapshot, own[0])
 
-    # --- the LogicalClusters that wait ---
+    # --- waiting LogicalClusters ---
 
     def _clusters(self, request: Request, snapshot: Snapshot, name: str) -> RequestScope:
         caller, info = request.user, request.info
@@ -97,7 +99,7 @@ class LifecycleView:
         )
 
     def _waiting(self, view: View, cluster: str, name: str) -> Object | None:
-        """The LogicalCluster, if it waits for this initializer."""
+        """Return the LogicalCluster if it waits for this initializer."""
         record = view.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON))
         found = decode(record.value) if record is not None else None
         return found if found is not None and self._lifecycle.waits(found, name) else None
@@ -111,16 +113,16 @@ class LifecycleView:
     # --- their content ---
 
     def _content(self, request: Request, snapshot: Snapshot, name: str) -> RequestScope:
-        cluster, caller, asked = request.cluster, request.user, request.info
+        cluster, caller, info = request.cluster, request.user, request.info
         found = self._waiting(snapshot, cluster, name)
         if found is None:
-            raise forbidden(attributes_of(asked, caller, cluster), f"the workspace does not wait for {name}")
+            raise forbidden(attributes_of(info, caller, cluster), f"the workspace does not wait for {name}")
         if self._rules(snapshot, name):
             acting = _with_group(caller, cluster, self._lifecycle.group_prefix + name)
         else:
             acting = _owner(found, cluster)
         if acting is None:
-            raise forbidden(attributes_of(asked, caller, cluster), "nobody to act as in the workspace")
+            raise forbidden(attributes_of(info, caller, cluster), "nobody to act as in the workspace")
         return RequestScope(
             judge=self._judge_content(request, caller, name),
             keeps_watches=False,
@@ -129,7 +131,7 @@ class LifecycleView:
         )
 
     def _judge_content(self, request: Request, caller: User, name: str) -> Judge:
-        """All of it is asked for each request, and again when a write is planned anew."""
+        """Check every condition for each request, and again when a write is planned again."""
 
         def judge(view: View, verb: str) -> Decision:
             if self._waiting(view, request.cluster, name) is None or not self.opens(view, caller, (name,)):
@@ -177,13 +179,13 @@ class _CreatedBy(msgspec.Struct, frozen=True):
 
 
 def _owner(cluster: Object, name: str) -> User | None:
-    """Who made the workspace, confined to it; None where that was the system."""
+    """Return the creator of the workspace, scoped to it; None if the system created it."""
     created = (cluster.get("spec") or {}).get("createdBy")
     if not created or not created.get("username"):
         return None
     found = msgspec.convert(created, _CreatedBy)
     extra = {**found.extra, SCOPES: (*found.extra.get(SCOPES, ()), f"cluster:{name}")}
-    # Who made it from within a view of another workspace was let in by a group that means nothing here; and masters
-    # pass admission whatever their scopes, so nobody acts as one by proxy.
+    # Lifecycle groups belong to a view of another workspace. system:masters pass admission whatever their scopes, so
+    # nothing may act as one through a view.
     groups = tuple(group for group in without_lifecycle(found.groups) if group != MASTERS)
     return User(found.username, groups, found.uid, extra)

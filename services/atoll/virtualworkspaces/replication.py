@@ -1,13 +1,13 @@
-"""The replication view: the objects that a ClusterCachedResource offers, for those who bind the export that it serves.
+"""The replication view: the objects of a ClusterCachedResource, for consumers that bind the export that serves it.
 
     /services/replication/<slice's cluster>/<ClusterCachedResourceEndpointSlice>/clusters/<consumer or *>/...
 
-`framework` brings requests here, from clients and from consumers' own URLs (a virtual resource). It is read only.
-Whoever holds a verb on the export's `apiexports/content` has it on the objects, `*` included; in a named cluster only
-while a binding of that export there holds the resource. The objects are the provider's own, under their own cluster,
-as many as the labelSelector selects at each moment. Where the provider is on another shard, this one says who may read,
-and that one, whose objects they are, is asked for them. Invariant: nothing is shown unless ClusterCachedResource and
-export are of one workspace and the export offers the resource under the identity of the ClusterCachedResource.
+`framework` brings requests here, from clients and from consumers' own URLs (a virtual resource). It is read only. A
+verb on the export's `apiexports/content` allows the same verb on the objects, with `*` too; in a named cluster only
+while a binding to that export holds the resource. The objects are the provider's own, under their own cluster, filtered
+by the current labelSelector. With the provider on another shard, this shard authorizes and forwards the request to
+that one. Invariant: nothing is visible unless ClusterCachedResource and export are in one workspace and the export
+offers the resource under the identity of the ClusterCachedResource.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from atoll.machinery.storage.contract import Scope, Snapshot
 from atoll.virtualworkspaces.framework import READ_VERBS, Own, is_listed, shown
 
 SERVICE = "replication"
-#: The cluster behind a path or name, None where there is none.
+#: Resolve a path or name to its cluster; None for an unknown one.
 ClusterOf = Callable[[View, str], str | None]
 
 
 class _CachedResourceExport(msgspec.Struct, frozen=True):
-    """What a slice leads to: cluster and name of the export, and the ClusterCachedResource beside it."""
+    """The target of a slice: cluster and name of the export, and its ClusterCachedResource."""
 
     cluster: str
     export: str
@@ -68,7 +68,7 @@ class Shards(Protocol):
     """The views of other shards."""
 
     def of(self, shard: str, path: str) -> RemoteView:
-        """A shard's view at a path of its virtual workspaces."""
+        """Return a shard's view at a path of its virtual workspaces."""
 
 
 class Replication:
@@ -85,20 +85,20 @@ class Replication:
         store: Rows,
         shards: Shards | None = None,
     ) -> None:
-        """`shards`: how other shards' views are reached; None: there are none."""
+        """`shards` gives access to other shards' views; None for a single shard."""
         self._catalogs, self._authorizer, self._cluster_of, self._store = catalogs, authorizer, cluster_of, store
         self._shards = shards
 
     def opens(self, view: View, user: User, own: Own) -> bool:
-        """Who may read anything of it; of a slice that leads nowhere, masters."""
+        """Return whether the user may read anything in the view; for an invalid slice only system:masters."""
         offer = self._offer(view, own)
         if offer is None:
-            nowhere = Attributes(user=user, verb="get", path=f"/services/{SERVICE}")
-            return self._authorizer.authorize(view, nowhere).allowed
+            path_only = Attributes(user=user, verb="get", path=f"/services/{SERVICE}")
+            return self._authorizer.authorize(view, path_only).allowed
         return any(self._may(view, user, offer, verb).allowed for verb in READ_VERBS)
 
     def _may(self, view: View, user: User, offer: _CachedResourceExport, verb: str) -> Decision:
-        asked = Attributes(
+        attributes = Attributes(
             user=user,
             verb=verb,
             cluster=offer.cluster,
@@ -108,10 +108,13 @@ class Replication:
             subresource="content",
             name=offer.export,
         )
-        return self._authorizer.authorize(view, asked, deep=True)
+        return self._authorizer.authorize(view, attributes, deep=True)
 
     def show(self, request: Request, snapshot: Snapshot, own: Own) -> RequestScope:
-        """The objects. Raises NotFound where the slice leads nowhere, Forbidden while their workspace is inactive."""
+        """Return the objects.
+
+        Raises NotFound for an invalid slice, Forbidden while the provider's workspace is inactive.
+        """
         offer = self._offer(snapshot, own)
         if offer is None or not is_listed(request.info):
             raise errors.not_served()
@@ -132,7 +135,7 @@ class Replication:
         )
 
     def _judge(self, request: Request, own: Own, catalog: Catalog) -> Judge:
-        """Authorize all of it again for a watch, whenever something changes in its cluster or in the provider's."""
+        """Authorize a watch again in full, whenever something changes in its cluster or in the provider's."""
         caller, info, cluster = request.user, request.info, request.cluster
 
         def judge(view: View, verb: str) -> Decision:
@@ -156,7 +159,7 @@ class Replication:
             return False
         return True
 
-    # --- what a slice leads to ---
+    # --- the target of a slice ---
 
     def _offer(self, view: View, own: Own) -> _CachedResourceExport | None:
         slice = self._read(view, ObjectKey(CACHED_RESOURCE_ENDPOINT_SLICES, own[0], "", own[1]))
@@ -177,8 +180,10 @@ class Replication:
         return decode(record.value) if record is not None else None
 
     def _kinds(self, view: View, offer: _CachedResourceExport) -> list[Kind]:
-        """The resource as the provider's workspace serves it, in all its versions; of a workspace elsewhere as the
-        export has it, which is what consumers know of it."""
+        """Return the resource in all versions the provider's workspace serves.
+
+        For a remote workspace these are the versions in the export's schema, as for its consumers.
+        """
         group, _, plural = cachedresources.resource_of(offer.cached)
         if _shard_of(view, offer.cluster):
             kinds: Iterable[Kind] = self._catalogs.offered(view, offer.cluster, offer.schema, CORE)
@@ -191,10 +196,10 @@ class Replication:
         ]
 
     def _is_bound(self, view: View, cluster: str, offer: _CachedResourceExport) -> bool:
-        """Whether a binding of the export holds the resource in a cluster.
+        """Return whether a binding of the export holds the resource in a cluster.
 
-        Of a cluster elsewhere its own shard says so before it asks here. Whoever comes past it may read all of it in
-        `*` anyway: the same verb is asked for.
+        True for a remote cluster: its own shard checks before it forwards. A direct request there needs the verb that
+        already allows reading everything through `*`.
         """
         if _shard_of(view, cluster):
             return True
@@ -210,12 +215,12 @@ class Replication:
 
 
 def _shard_of(view: View, cluster: str) -> str:
-    """The other shard that a cluster lies on, "" for one that is this shard's or nobody's."""
+    """Return the other shard that has the cluster, "" for a local or unknown one."""
     return "" if view.replicas.empty or view.gate(cluster).generation else view.replicas.shard_of(cluster)
 
 
 def _schema_of(export: Object, cached: Object) -> str:
-    """The APIResourceSchema by which an export offers what is cached."""
+    """Return the name of the APIResourceSchema by which an export offers the cached resource."""
     resource = cachedresources.resource_of(cached)
     offered = (export.get("spec") or {}).get("resources") or ()
     wanted = resource.group, resource.plural
@@ -223,7 +228,7 @@ def _schema_of(export: Object, cached: Object) -> str:
 
 
 class _Chooser(msgspec.Struct, frozen=True):
-    """Chooses by what one ClusterCachedResource selects, while it is there."""
+    """Selects the objects of one ClusterCachedResource, as long as that exists."""
 
     cluster: str
     name: str
