@@ -1,5 +1,5 @@
-"""kcp's admission plug-ins, in the order `plugins` gives.
+"""kcp's admission plug-ins; `plugins` defines their order.
 
-Each protects one rule of tenancy; the machinery's own plug-ins (namespaces, RBAC escalation) come first. A plug-in
-reads through the review's view, and what it concluded from it is a guard of the write where it matters.
+Each enforces one tenancy rule. The machinery's own plug-ins (namespaces, RBAC escalation) run first. A plug-in reads
+through the review's view; where a later change would invalidate its result, the write carries a guard for it.
 """

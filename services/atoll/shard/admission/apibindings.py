@@ -1,8 +1,8 @@
-"""APIBindings on their way in: what may be bound by whom, how claims are answered, what only the system says.
+"""Admission of APIBindings: bind permission, accepted claims, finalizer and export label.
 
-Stands for kcp's plug-ins apis.kcp.io/APIBinding and APIBindingFinalizer. Objects come in the version of the request and
-are judged as what they will be stored. A selector may be edited in place: kcp's schema has a rule against it that its
-own end-to-end tests contradict, and consumers could otherwise narrow a claim only by withdrawing it for a moment.
+Implements kcp's plug-ins apis.kcp.io/APIBinding and APIBindingFinalizer. Objects arrive in the version of the request
+and are validated in the stored version. A claim's selector may be edited in place: kcp's schema has a rule against it
+that kcp's own end-to-end tests contradict, and without it a consumer must withdraw a claim to narrow it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OWN = ("apis.kcp.io", "apibindings")
 
 
 class ApiBindings:
-    """Guards APIBindings."""
+    """Defaults and validates APIBindings."""
 
     def __init__(self, facts: Lookups, may: May) -> None:
         self._facts, self._may = facts, may
@@ -44,7 +44,7 @@ class ApiBindings:
             metadata["labels"] = labels
 
     def _label(self, review: Review, obj: Object) -> str:
-        """Hash of the export; while its workspace cannot be found it stays what it was, whoever says otherwise."""
+        """Return the hash of the export; the old label while its workspace is not found, never the request's."""
         reference = mapping(obj, "spec", "reference", "export")
         cluster = self._facts.cluster_of(review.view, text(reference, "path") or review.call.cluster)
         if cluster:
@@ -73,7 +73,7 @@ class ApiBindings:
 
 
 def _errors(obj: Object, old: Object | None) -> Iterator[FieldError]:
-    """What is wrong with a binding in the stored version."""
+    """Yield the errors of a binding in the stored version."""
     if (obj["spec"].get("reference") or {}).get("export") is None:
         yield required("spec.reference.export")
     elif not text(obj, "spec", "reference", "export", "name"):
@@ -86,7 +86,7 @@ def _errors(obj: Object, old: Object | None) -> Iterator[FieldError]:
 
 
 def _selector_errors(selector: Object, path: str) -> Iterator[FieldError]:
-    """A claim is for everything or for what labels select, never for both nor for neither."""
+    """Require exactly one of matchAll and a label selector."""
     given = [field for field in ("matchLabels", "matchExpressions") if selector.get(field)]
     if selector.get("matchAll"):
         yield from (invalid(f"{path}.{field}", selector, f"{field} cannot be used with matchAll") for field in given)

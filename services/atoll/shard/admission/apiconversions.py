@@ -1,8 +1,8 @@
-"""APIConversions on their way in: rules that fit the versions of the schema they are named after.
+"""Admission of APIConversions: their rules must compile against the APIResourceSchema of the same name.
 
-Stands for kcp's plug-in apis.kcp.io/APIConversion. Compiling takes time, so it runs beside the kind's own checks; what
-is found there refuses the write in kcp's words. Invariant: rules that were let in compile for as long as their schema
-is there, since a schema never changes.
+Implements kcp's plug-in apis.kcp.io/APIConversion. Compilation is slow, so it runs with the kind's own checks; errors
+are returned with kcp's texts. Invariant: admitted rules compile as long as their schema exists, since a schema is
+immutable.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _OWN = ("apis.kcp.io", "apiconversions")
 
 
 class ApiConversions:
-    """Guards APIConversions."""
+    """Validates APIConversions."""
 
     def mutate(self, review: Review) -> None:
-        """Have the rules compiled where there is a schema to compile them against."""
+        """Schedule the compilation of the rules if their schema exists."""
         if review.group_resource != _OWN or review.obj is None:
             return
         schema = _schema(review)
@@ -44,7 +44,7 @@ class ApiConversions:
 
 
 def _schema(review: Review) -> Object | None:
-    """The APIResourceSchema beside the APIConversion, which has its name."""
+    """Return the APIResourceSchema with the name of the APIConversion, or None."""
     assert review.obj is not None
     name = text(review.obj, "metadata", "name")
     record = review.view.get(ObjectKey(API_RESOURCE_SCHEMAS, review.call.cluster, "", name)) if name else None
@@ -54,7 +54,7 @@ def _schema(review: Review) -> Object | None:
 def _compiling(review: Review, versions: dict[str, Object]) -> Judge:
     def judge(obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]) -> Verdict:
         if errors:
-            # What breaks the schema of an APIConversion is told as that.
+            # Schema errors of the APIConversion itself are reported instead.
             return Verdict([], [])
         wrong = Rules(mapping(obj, "spec"), versions).errors(pause)
         if wrong:

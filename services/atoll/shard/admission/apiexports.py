@@ -1,7 +1,7 @@
-"""APIExports on their way in: sound claims and schema names, and an identity that only the system tells.
+"""Admission of APIExports: permission claims, schema names, and an identity hash that only the system sets.
 
-Stands for kcp's plug-in apis.kcp.io/APIExport. Stricter than kcp's in one thing: status.identityHash is the hash of the
-identity's key, and whoever could write another one there would have the objects of that identity.
+Implements kcp's plug-in apis.kcp.io/APIExport. Stricter than kcp in one point: status.identityHash is the hash of the
+identity's key, and a user who could write another hash would gain access to the objects of that identity.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNCLAIMABLE = "identityHash is required for API types that are not built-in"
 
 
 class ApiExports(Validator):
-    """Guards APIExports."""
+    """Validates APIExports."""
 
     def validate(self, review: Review) -> None:
         if review.group_resource != _OWN or review.obj is None:

@@ -1,6 +1,6 @@
-"""APIResourceSchemas on their way in: sound when they come, unchanged afterwards.
+"""Admission of APIResourceSchemas: validated on create, immutable afterwards.
 
-Stands for kcp's plug-in apis.kcp.io/APIResourceSchema.
+Implements kcp's plug-in apis.kcp.io/APIResourceSchema.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _OWN = ("apis.kcp.io", "apiresourceschemas")
 
 
 class ApiResourceSchemas(Validator):
-    """Guards APIResourceSchemas. Their rules were compiled in time before (`shard.kinds`), here they only count."""
+    """Validates APIResourceSchemas. The checks of their kind compile the CEL rules; `Checks()` does not repeat that."""
 
     def validate(self, review: Review) -> None:
         if review.group_resource != _OWN or review.obj is None:

@@ -1,8 +1,8 @@
-"""ClusterCachedResources and their endpoint slices on their way in.
+"""Admission of ClusterCachedResources and their endpoint slices.
 
-One ClusterCachedResource for a resource in a workspace, and cluster-scoped resources only, as kcp's plug-in
-cache.kcp.io/ClusterCachedResource asks. Whoever offers the objects of a resource to others must be one who may list
-them himself, and whoever makes a slice for another workspace's export one who may bind it.
+A resource has at most one ClusterCachedResource in a workspace and must be cluster-scoped, as in kcp's plug-in
+cache.kcp.io/ClusterCachedResource. The author of a ClusterCachedResource must have `list` on the resource, and the
+author of a slice for another workspace's export must have `bind` on that export.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from atoll.tenancy.lookups import Lookups
 
 
 class CachedResourceReferences(Validator):
-    """Guards ClusterCachedResources. `catalogs` gives what a workspace serves; it is there when requests come."""
+    """Validates ClusterCachedResources. `catalogs` lists the kinds that a workspace serves."""
 
     def __init__(self, catalogs: Catalogs, may: May) -> None:
         self._catalogs, self._may = catalogs, may
@@ -48,7 +48,7 @@ class CachedResourceReferences(Validator):
             if cachedresources.resource_of(other) == resource and other["metadata"]["name"] != review.call.info.name:
                 of = f"{resource.group}/{resource.version}, Resource={resource.plural}"
                 return f'ClusterCachedResource "{other["metadata"]["name"]}" is for {of} already'
-        asked = Attributes(
+        attributes = Attributes(
             user=review.call.user,
             verb="list",
             cluster=review.call.cluster,
@@ -56,7 +56,7 @@ class CachedResourceReferences(Validator):
             version=resource.version,
             resource=resource.plural,
         )
-        return None if self._may(review.view, asked) else f"no permission to list {resource.group_resource}"
+        return None if self._may(review.view, attributes) else f"no permission to list {resource.group_resource}"
 
     def _kind(self, review: Review, resource: Resource) -> Kind | None:
         kinds = self._catalogs.of(review.view, review.call.cluster).kinds.values()
@@ -64,7 +64,7 @@ class CachedResourceReferences(Validator):
 
 
 class CachedEndpointSlices:
-    """Guards ClusterCachedResourceEndpointSlices, and labels them so that they are found from their export."""
+    """Validates ClusterCachedResourceEndpointSlices, and labels them with their export for index look-ups."""
 
     def __init__(self, facts: Lookups, may: May) -> None:
         self._facts, self._may = facts, may
@@ -82,7 +82,7 @@ class CachedEndpointSlices:
         assert review.obj is not None
         reference = endpointslices.reference_of(review.obj, review.call.cluster)
         if self._facts.cluster_of(review.view, reference.path) == review.call.cluster:
-            # Whoever holds the export shows nothing by it that the view would not ask for again.
+            # A slice beside its export needs no check: the view authorizes each request itself.
             return
         if not may_bind(self._facts, self._may, review, *reference):
             text = (
@@ -98,6 +98,6 @@ def _is_slice(review: Review) -> bool:
 
 
 def _each(review: Review) -> Iterator[Object]:
-    """The ClusterCachedResources of the workspace."""
+    """Iterate over the ClusterCachedResources of the workspace."""
     scope = Scope(CACHED_RESOURCES, review.call.cluster)
     return (decode(record.value) for record in each_record(review.view, scope))

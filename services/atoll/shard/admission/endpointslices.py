@@ -1,7 +1,7 @@
-"""APIExportEndpointSlices on their way in: who may have one, and how it is found from its export.
+"""Admission of APIExportEndpointSlices: bind permission on the export, and the label that finds slices by export.
 
-Stands for kcp's plug-in apis.kcp.io/APIExportEndpointSlice. A slice tells where the objects of an export's consumers
-are, so that its author must be one who may bind the export. That its reference stays is the schema's to say.
+Implements kcp's plug-in apis.kcp.io/APIExportEndpointSlice. A slice reveals the endpoints of an export's consumers, so
+its author must have `bind` on the export. The schema makes the reference immutable.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _OWN = ("apis.kcp.io", "apiexportendpointslices")
 
 
 class EndpointSlices:
-    """Guards APIExportEndpointSlices."""
+    """Labels and validates APIExportEndpointSlices."""
 
     def __init__(self, facts: Lookups, may: May) -> None:
         self._facts, self._may = facts, may
 
     def mutate(self, review: Review) -> None:
-        """Label every slice but that of the export's own name beside it, which is found by its name."""
+        """Label every slice except the export's default one (same cluster and name), which is found by its name."""
         if review.group_resource != _OWN or review.obj is None or review.subresource:
             return
         metadata, reference = review.obj["metadata"], endpointslices.reference_of(review.obj, review.call.cluster)

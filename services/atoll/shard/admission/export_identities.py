@@ -1,8 +1,7 @@
-"""Which Secret may be the identity of an APIExport: one that its author may read.
+"""Admission of identity Secrets: the author of an APIExport must have `get` on the Secret it names.
 
-An identity decides whose objects an export's owner sees, so that naming somebody else's Secret, in another namespace of
-the workspace or left there by an export that is gone, must not be a way to them. kcp takes any; RBAC on Secrets would
-then protect nothing that matters about these.
+An identity grants access to the objects stored under it. Without this check, a reference to another user's Secret (in
+another namespace, or left by a deleted export) would bypass RBAC on Secrets. kcp accepts any Secret.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _OWN = frozenset({("apis.kcp.io", "apiexports"), ("cache.kcp.io", "clustercached
 
 
 class ExportIdentities(Validator):
-    """Guards spec.identity of APIExports and ClusterCachedResources. `may_here` answers for the request's cluster."""
+    """Validates spec.identity of APIExports and ClusterCachedResources. `may_here` authorizes in their own cluster."""
 
     def __init__(self, may_here: May) -> None:
         self._may_here = may_here
@@ -34,7 +33,7 @@ class ExportIdentities(Validator):
         raise errors.forbidden(review.call.kind, review.obj["metadata"]["name"], text)
 
     def _may_read(self, review: Review, reference: SecretReference) -> bool:
-        asked = Attributes(
+        attributes = Attributes(
             user=review.call.user,
             verb="get",
             cluster=review.call.cluster,
@@ -43,17 +42,17 @@ class ExportIdentities(Validator):
             namespace=reference.namespace,
             name=reference.name,
         )
-        return self._may_here(review.view, asked)
+        return self._may_here(review.view, attributes)
 
 
 def _reference(review: Review) -> SecretReference | None:
-    """The Secret that this write makes the export's identity; None where it makes none that is there already."""
+    """Return the existing Secret that this write selects as the identity; None if it selects none or keeps the old."""
     assert review.obj is not None
     named = secret_reference(review.obj)
     if named is not None:
         return named if review.old is None or secret_reference(review.old) != named else None
     if review.old is not None and secret_reference(review.old) is None:
         return None
-    # The system takes the Secret of the export's name if it finds one.
+    # An existing Secret with the export's name becomes the identity.
     generated = generated_reference(review.obj)
     return generated if review.view.revision_of(ObjectKey(SECRETS, review.call.cluster, *generated)) else None

@@ -1,7 +1,7 @@
-"""What the state of a logical cluster admits, before anything else is asked.
+"""Admission by the state of a logical cluster; runs before every other plug-in.
 
-The generation that is judged here is nailed down by `rest.write` and `rest.delete` in the transaction: a write that
-was admitted is not stored after the gate moved. The door for people (phase, `access`) is the authorizer's.
+`rest.write` and `rest.delete` check the same gate generation in the transaction, so a write is not stored once the
+gate has changed after its admission. The authorizer checks user access (phase, verb `access`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NO_WRITES = {
 
 
 class Gate(Validator):
-    """Refuses what the gate keeps out; system:masters pass."""
+    """Rejects writes that the gate state does not allow; system:masters bypass it."""
 
     def validate(self, review: Review) -> None:
         call = review.call

@@ -1,8 +1,8 @@
-"""LogicalClusters are the system's: users may not make or remove them, nor say what it alone knows of them.
+"""Admission of LogicalClusters: users cannot create or delete them, nor write the fields that the system manages.
 
-Stands for kcp's plug-ins core.kcp.io/LogicalCluster and LogicalClusterFinalizer. Stricter than kcp's: whoever holds a
-workspace cannot let it be Ready before its initializers were there, be found under another path, or be of another type.
-Invariant: an initializer or terminator goes through its own view, or by somebody who acts for the installation.
+Implements kcp's plug-ins core.kcp.io/LogicalCluster and LogicalClusterFinalizer. Stricter than kcp: a workspace
+administrator cannot skip initializers, change the path or change the type. Invariant: only an initializer's or
+terminator's own virtual workspace, or an installation administrator, removes that initializer or terminator.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ from atoll.machinery.meta.wellknown import (
 
 GROUP, PLURAL = "core.kcp.io", "logicalclusters"
 PRIVILEGED = frozenset({MASTERS, LOGICAL_CLUSTER_ADMIN, EXTERNAL_LOGICAL_CLUSTER_ADMIN, WORKSPACE_BOOTSTRAPPER})
-#: Who makes them.
+#: Groups that may create LogicalClusters.
 MAKERS = frozenset({MASTERS, LOGICAL_CLUSTER_ADMIN})
 _PHASES = ("", "Scheduling", "Initializing", "Ready")
 _MIGRATING = "internal.kcp.io/migrating"
-#: What the doors, the index of paths and the types go by.
+#: Annotations that authorization, the path index and workspace types depend on.
 _SYSTEMS = (PATH, TYPE, OWNER, REQUIRED_GROUPS, SHARD, LOCKS, REPLICATE, _MIGRATING)
 _INACTIVE = ("core.kcp.io/inactive", "internal.kcp.io/inactive")
 
 
 def is_privileged(user: User, cluster: str) -> bool:
-    """Whether a user acts for the system in a cluster."""
+    """Return whether a user has a system group in a cluster."""
     return not PRIVILEGED.isdisjoint(_groups(user, cluster))
 
 
 def _groups(user: User, cluster: str) -> Collection[str]:
-    # Where nothing confines or warrants them, they are who they are.
+    # Only `extra` carries scopes and warrants; without it the groups apply as they are.
     return effective_users(user, cluster).own.groups if user.extra else user.groups
 
 
 class LogicalClusters:
-    """Guards the LogicalCluster of every cluster."""
+    """Labels and validates the LogicalCluster of every cluster."""
 
     def mutate(self, review: Review) -> None:
         if review.group_resource != (GROUP, PLURAL) or review.obj is None:
@@ -107,7 +107,7 @@ class LogicalClusters:
 
 
 def _keep_owner(review: Review) -> None:
-    """Not even who acts for another shard makes a logical cluster somebody else's."""
+    """Raise Invalid if spec.owner changes; this holds for privileged users other than system:masters too."""
     if review.operation != "update" or review.obj is None or review.old is None:
         return
     now, then = ((each.get("spec") or {}).get("owner") for each in (review.obj, review.old))
@@ -116,7 +116,7 @@ def _keep_owner(review: Review) -> None:
 
 
 def _label_root(obj: Object, cluster: str) -> None:
-    """A path that leads through no Workspace is found by a label."""
+    """Set the path label on a cluster whose path leads through no Workspace, so that the path index finds it."""
     metadata = obj["metadata"]
     path = (metadata.get("annotations") or {}).get(PATH, "")
     labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != ROOT_PATH_LABEL}
@@ -144,7 +144,7 @@ def _status(obj: Object) -> Object:
 
 
 def _shrinking(obj: Object, old: Object, field: str, phase: str) -> list[FieldError]:
-    """The field may lose members during its phase, and never changes otherwise."""
+    """Allow removal of members during the phase, and no other change."""
     now, then = _status(obj).get(field) or [], _status(old).get(field) or []
     if now == then:
         return []
@@ -157,7 +157,7 @@ def _shrinking(obj: Object, old: Object, field: str, phase: str) -> list[FieldEr
 
 
 def _through_views(obj: Object, old: Object) -> list[FieldError]:
-    """Not even who may do all in a workspace takes away what its type wants done there."""
+    """Reject removal of initializers and terminators outside their virtual workspaces, by cluster-admins too."""
     return [
         _forbidden(f"status.{field}", f"members go through the virtual workspace {view}")
         for field, view in (("initializers", "initializingworkspaces"), ("terminators", "terminatingworkspaces"))
@@ -166,7 +166,7 @@ def _through_views(obj: Object, old: Object) -> list[FieldError]:
 
 
 def _forward(obj: Object, old: Object) -> list[FieldError]:
-    """The phase follows from what is left to do, and the URL from the shard: neither is anybody's to say."""
+    """Reject changes of status.phase and status.URL, which controllers compute."""
     now, then = _status(obj).get("phase") or "", _status(old).get("phase") or ""
     found = []
     if now != then:
@@ -179,7 +179,7 @@ def _forward(obj: Object, old: Object) -> list[FieldError]:
 
 
 def _finalizers(obj: Object, old: Object) -> list[FieldError]:
-    """Terminators and content hold a cluster until they are gone, whatever its owner would rather."""
+    """Reject removal of the finalizers for terminators and content."""
     now, then = (each["metadata"].get("finalizers") or [] for each in (obj, old))
     return [
         _forbidden("metadata.finalizers", f"{name} is taken away by the system")
@@ -198,7 +198,7 @@ def _annotations(obj: Object, old: Object, granted: set[str]) -> list[FieldError
 
 
 def _inactive(obj: Object, old: Object) -> list[FieldError]:
-    """A logical cluster is taken offline only once it is Ready."""
+    """Reject the inactive annotation on a logical cluster that is not Ready."""
     if (old.get("status") or {}).get("phase") == "Ready":
         return []
     added = obj["metadata"].get("annotations") or {}

@@ -1,8 +1,8 @@
-"""Labels of permission claims, set on every create and update whichever door it came through.
+"""Permission claim labels, set on every create and update, through virtual workspaces too.
 
-They are the system's alone: `rest.write` takes away what the writer, or the object before, has of them, and this
-plug-in puts there what the cluster's bindings grant. It comes last of those that change objects, as it is judged by the
-labels that the others set. Stands for kcp's plug-in apis.kcp.io/PermissionClaims.
+Only the system sets them: `rest.write` removes those of the request and of the old object, and this plug-in adds those
+that the cluster's bindings grant. It runs last of the mutating plug-ins, because claim selectors match the labels that
+the others set. Implements kcp's plug-in apis.kcp.io/PermissionClaims.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from atoll.tenancy.claim_labels import ClaimLabels
 
 
 class PermissionClaims:
-    """Labels what permission claims cover."""
+    """Labels objects that accepted permission claims cover."""
 
     def __init__(self) -> None:
         self._labels = ClaimLabels()
@@ -30,4 +30,4 @@ class PermissionClaims:
             metadata["labels"] = {**labels, **wanted} if labels else wanted
 
     def validate(self, review: Review) -> None:
-        """Nothing to refuse."""
+        """Accept everything."""

@@ -1,4 +1,4 @@
-"""The order of admission in a shard."""
+"""The order of admission plug-ins in a shard."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from atoll.tenancy.placement import ShardPlacement
 def plugins(
     facts: Lookups, may: May, may_here: May, escalation: EscalationCheck, catalogs: Catalogs, placement: ShardPlacement
 ) -> Admission:
-    """Namespaces first, as nothing else matters where nothing may be; then kcp's own."""
+    """Return the admission chain: the gate and the machinery's plug-ins first, then kcp's."""
     return Admission(
         [
             Gate(),

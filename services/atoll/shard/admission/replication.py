@@ -1,8 +1,8 @@
-"""What travels to other shards, on its way in: words and levels that the system notes, and levels that authors ask for.
+"""Admission of replicated objects: computes the replicate annotation and level, validates the requested level.
 
-The words of `internal.kcp.io/replicate` and the note `internal.atoll.dev/level` follow from what stands; whoever writes
-others finds them put right. Stands for the part of kcp's replication labellers that needs no controller. The level of
-an export or a schema is its author's to say, in words that are understood.
+`internal.kcp.io/replicate` and `internal.atoll.dev/level` are computed from the stored state; other values in a request
+are overwritten. Implements the part of kcp's replication labellers that needs no controller. The author of an export or
+a schema may set its level to one of the known values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LEVELLED = frozenset({*_NOTED, (API_EXPORTS.group, API_EXPORTS.resource)})
 
 
 class Replication:
-    """Notes and checks."""
+    """Sets replication annotations and validates the requested level."""
 
     def __init__(self, facts: Lookups) -> None:
         self._reach = ReplicationScope(facts)
@@ -32,7 +32,7 @@ class Replication:
             return
         wanted = self._reach.noted(review.view, review.call.key(str(obj["metadata"].get("name", ""))), obj)
         if review.call.whole:
-            # Bootstrap knows of bindings that it writes next, and the labelling controller has judged already.
+            # Keep the request's words: bootstrap counts bindings of the same batch; the controller computed its own.
             wanted = replicate_annotation.with_words(
                 wanted, replicate_annotation.words_of(wanted) | replicate_annotation.words_of(obj)
             )
@@ -42,11 +42,11 @@ class Replication:
     def validate(self, review: Review) -> None:
         if review.group_resource not in _LEVELLED or review.obj is None:
             return
-        level = _said(review.obj)
+        level = _requested_level(review.obj)
         if (
             level is not None
             and level not in replication_level.LEVELS
-            and level != (_said(review.old) if review.old else None)
+            and level != (_requested_level(review.old) if review.old else None)
         ):
             text = str(
                 not_supported(f"metadata.annotations[{replication_level.LEVEL}]", level, replication_level.LEVELS)
@@ -54,6 +54,6 @@ class Replication:
             raise errors.forbidden(review.call.kind, review.obj["metadata"]["name"], text)
 
 
-def _said(obj: Object) -> str | None:
+def _requested_level(obj: Object) -> str | None:
     found: str | None = (obj["metadata"].get("annotations") or {}).get(replication_level.LEVEL)
     return found

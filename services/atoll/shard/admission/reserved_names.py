@@ -1,6 +1,6 @@
-"""Names and annotations that belong to the system, and the canonical path on the kinds that carry it.
+"""Reserved names, groups and annotations, and the canonical path annotation.
 
-Stands for kcp's plug-ins reservedcrdgroups, reservedcrdannotations, reservednames and pathannotation.
+Implements kcp's plug-ins reservedcrdgroups, reservedcrdannotations, reservednames and pathannotation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PATHED = frozenset(
 
 
 class ReservedDefinitions(Validator):
-    """CRDs of a workspace keep out of the group apis.kcp.io, and out of its annotations."""
+    """Rejects CRDs with the group apis.kcp.io or annotations of that domain."""
 
     def validate(self, review: Review) -> None:
         if review.group_resource != _CRDS or review.obj is None or review.call.user.is_master:
@@ -43,7 +43,7 @@ class ReservedDefinitions(Validator):
 
 
 class PathAnnotation:
-    """The canonical path of the cluster, forced on four kinds and on whatever already carries it."""
+    """Sets the canonical path of the cluster on four kinds and on every object that has the annotation."""
 
     def mutate(self, review: Review) -> None:
         own = review.group_resource == ("core.kcp.io", "logicalclusters")
@@ -57,11 +57,11 @@ class PathAnnotation:
             review.obj["metadata"]["annotations"] = {**annotations, wellknown.PATH: path}
 
     def validate(self, review: Review) -> None:
-        """Nothing to refuse."""
+        """Accept everything."""
 
 
 def canonical_path(review: Review) -> str:
-    """The path that the cluster's LogicalCluster carries; empty where there is none."""
+    """Return the path annotation of the cluster's LogicalCluster; empty if absent."""
     record = review.view.get(ObjectKey(LOGICAL_CLUSTERS, review.call.cluster, "", "cluster"))
     if record is None:
         return ""
@@ -69,7 +69,7 @@ def canonical_path(review: Review) -> str:
 
 
 class ReservedNames(Validator):
-    """WorkspaceTypes are not called `any` or `system`."""
+    """Rejects WorkspaceTypes named `any` or `system`, and `root` outside the root cluster."""
 
     def validate(self, review: Review) -> None:
         if review.group_resource != ("tenancy.kcp.io", "workspacetypes") or review.operation != "create":

@@ -1,6 +1,6 @@
-"""Shards on their way in: whoever reaches one by a single URL needs to say it once.
+"""Admission of Shards: empty URLs default to the base URL.
 
-Stands for kcp's plug-in core.kcp.io/Shard.
+Implements kcp's plug-in core.kcp.io/Shard.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _URLS = ("externalURL", "virtualWorkspaceURL")
 
 
 class Shards:
-    """Fills in the URLs that a Shard leaves out."""
+    """Sets empty URLs of a Shard to spec.baseURL."""
 
     def __init__(self, facts: Lookups) -> None:
         self._type = facts.identities.shard_objects
@@ -25,4 +25,4 @@ class Shards:
             review.obj["spec"] = {**dict.fromkeys(_URLS, base), **{k: v for k, v in spec.items() if v}}
 
     def validate(self, review: Review) -> None:
-        """Nothing to refuse."""
+        """Accept everything."""

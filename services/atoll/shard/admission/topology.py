@@ -1,7 +1,7 @@
-"""Partitions on their way in: a selector of shards that selects something.
+"""Admission of Partitions: the shard selector must be valid.
 
-PartitionSets are judged by their schema; a Partition's selector has none of those bounds, and one that nobody can read
-would leave the endpoint slices of its workspace without endpoints.
+The schema of PartitionSets validates theirs. The schema of Partitions does not, and an invalid selector would leave the
+endpoint slices of the workspace without endpoints.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _OWN = ("topology.kcp.io", "partitions")
 
 
 class Partitions(Validator):
-    """Guards Partitions."""
+    """Validates Partitions."""
 
     def validate(self, review: Review) -> None:
         if review.group_resource != _OWN or review.obj is None:

@@ -1,6 +1,6 @@
-"""Workspaces and WorkspaceTypes on their way in: owner, type, who may use it, what only the system sets.
+"""Admission of Workspaces and WorkspaceTypes: owner, type, use permission, fields that only the system sets.
 
-Stands for kcp's plug-ins tenancy.kcp.io/Workspace, WorkspaceTypeExists and WorkspaceType.
+Implements kcp's plug-ins tenancy.kcp.io/Workspace, WorkspaceTypeExists and WorkspaceType.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from atoll.tenancy.lookups import Lookups
 from atoll.tenancy.placement import ShardPlacement
 
 GROUP = "tenancy.kcp.io"
-#: Where a workspace goes is the scheduler's to say: nobody comes with a choice of his own.
+#: Annotations of the scheduler's placement decision; removed from what users create.
 _CHOICE = (wellknown.SCHEDULED_CLUSTER, wellknown.SHARD, wellknown.SHARD_HASH)
-_KEPT = (wellknown.OWNER, wellknown.REQUIRED_GROUPS, *_CHOICE)
-#: Asks the authorizer; the deep form skips the door of the foreign workspace.
+_FROZEN = (wellknown.OWNER, wellknown.REQUIRED_GROUPS, *_CHOICE)
+#: Calls the authorizer; the deep form skips the workspace access check of the other cluster.
 May = Callable[[View, Attributes], bool]
 
 
 def owner_annotation(user: User) -> str:
-    """The creator as authentication.k8s.io UserInfo."""
+    """Return the creator encoded as authentication.k8s.io UserInfo."""
     info: Object = {"username": user.name}
     if user.uid:
         info["uid"] = user.uid
@@ -49,7 +49,7 @@ def owner_annotation(user: User) -> str:
 
 
 class Workspaces:
-    """Guards Workspaces."""
+    """Defaults and validates Workspaces."""
 
     def __init__(self, facts: Lookups, may: May, placement: ShardPlacement) -> None:
         self._facts, self._may, self._placement = facts, may, placement
@@ -58,8 +58,9 @@ class Workspaces:
         if review.group_resource != (GROUP, "workspaces") or review.obj is None or review.call.whole:
             return
         if review.operation == "update" and review.old is not None and not review.call.user.is_master:
-            tells = _tells(review.call.user, review.call.cluster)
-            _keep_annotations(review.obj, review.old, _KEPT if tells else (*_KEPT, wellknown.CLUSTER_REVISION))
+            remote = _is_cluster_shard(review.call.user, review.call.cluster)
+            frozen = _FROZEN if remote else (*_FROZEN, wellknown.CLUSTER_REVISION)
+            _restore_annotations(review.obj, review.old, frozen)
         if review.operation != "create":
             return
         metadata, user = review.obj["metadata"], review.call.user
@@ -132,7 +133,7 @@ class Workspaces:
             raise workspacetypes.forbidden(name, error) from error
 
     def _check_location(self, review: Review, obj: Object, parent: Object) -> None:
-        """Refuse a location selector that nothing can ever come of, while its author is listening."""
+        """Raise Invalid or Forbidden for a location selector that can match no shard."""
         selector = ((obj.get("spec") or {}).get("location") or {}).get("selector")
         if selector is None:
             return
@@ -144,7 +145,7 @@ class Workspaces:
 
     def _may_use(self, review: Review) -> workspacetypes.MayUse:
         def may_use(found: WorkspaceType) -> bool:
-            asked = Attributes(
+            attributes = Attributes(
                 user=review.call.user,
                 verb="use",
                 cluster=found.cluster,
@@ -153,7 +154,7 @@ class Workspaces:
                 resource="workspacetypes",
                 name=found.name,
             )
-            return self._may(review.view, asked)
+            return self._may(review.view, attributes)
 
         return may_use
 
@@ -165,17 +166,17 @@ class Workspaces:
             _refuse_system_fields(review, before)
 
 
-def _tells(user: User, cluster: str) -> bool:
-    """Whether somebody speaks for the shard of the logical cluster."""
+def _is_cluster_shard(user: User, cluster: str) -> bool:
+    """Return whether the user acts for the shard that holds the Workspace's logical cluster."""
     groups = effective_users(user, cluster).own.groups if user.extra else user.groups
     return EXTERNAL_LOGICAL_CLUSTER_ADMIN in groups
 
 
-def _keep_annotations(obj: Object, old: Object, kept: Sequence[str]) -> None:
-    """Who made a workspace and who may enter it was said when it was made; the scheduler reads it here later."""
+def _restore_annotations(obj: Object, old: Object, frozen: Sequence[str]) -> None:
+    """Set the `frozen` annotations back to their old values: the scheduler reads owner and required groups later."""
     before = old["metadata"].get("annotations") or {}
     annotations = dict(obj["metadata"].get("annotations") or {})
-    for key in kept:
+    for key in frozen:
         annotations.pop(key, None)
         if key in before:
             annotations[key] = before[key]
@@ -184,7 +185,7 @@ def _keep_annotations(obj: Object, old: Object, kept: Sequence[str]) -> None:
 
 
 def _refuse_system_fields(review: Review, before: Object) -> None:
-    """spec.cluster and spec.URL are the scheduler's."""
+    """Raise Forbidden if a user sets or changes spec.cluster or spec.URL, which the scheduler sets."""
     assert review.obj is not None
     spec = review.obj.get("spec") or {}
     for field, shown in (("cluster", "spec.Cluster"), ("URL", "spec.URL")):
@@ -196,13 +197,13 @@ def _refuse_system_fields(review: Review, before: Object) -> None:
 
 
 class WorkspaceTypes:
-    """Guards WorkspaceTypes: complete references, and no default binding its author could not bind."""
+    """Validates WorkspaceTypes: references have a path, and the author has `bind` on each new default binding."""
 
     def __init__(self, facts: Lookups, may: May) -> None:
         self._facts, self._may = facts, may
 
     def mutate(self, review: Review) -> None:
-        """Nothing to change."""
+        """Change nothing."""
 
     def validate(self, review: Review) -> None:
         if review.group_resource != (GROUP, "workspacetypes") or review.obj is None or review.subresource:
@@ -230,12 +231,12 @@ class WorkspaceTypes:
 
 
 def may_bind(facts: Lookups, may: May, review: Review, path: str, export: str) -> bool:
-    """Whether an export exists and the caller has verb `bind` on it in its own cluster."""
+    """Return whether an export exists and the caller has verb `bind` on it in the export's cluster."""
     found = facts.export(review.view, path, export, seen_from=review.call.cluster)
     if found is None:
-        # An export that is not there, one that has not arrived and one that may not be bound are told alike.
+        # A missing export, one not replicated yet and a forbidden one give the same answer.
         return False
-    asked = Attributes(
+    attributes = Attributes(
         user=review.call.user,
         verb="bind",
         cluster=found.cluster,
@@ -244,4 +245,4 @@ def may_bind(facts: Lookups, may: May, review: Review, path: str, export: str) -
         resource="apiexports",
         name=export,
     )
-    return may(review.view, asked)
+    return may(review.view, attributes)

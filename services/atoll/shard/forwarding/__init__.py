@@ -1,1 +1,1 @@
-"""Requests that another server answers: mounts, virtual resources, and views of other shards."""
+"""Requests forwarded to another server: mounts, virtual resources, and virtual workspaces of other shards."""

@@ -1,9 +1,9 @@
-"""Requests to mounted workspaces: passed on to what is mounted, which decides for itself who asks.
+"""Requests to mounted workspaces, forwarded to the mount's URL.
 
-The pipeline comes here for a path that ends in a mounted Workspace, in place of everything that follows, as nothing of
-the mounted side is ours to authorize. Without a certificate of our own the caller's Authorization goes along; with one
-(`--mount-proxy-client-cert-file`) we authenticate, and say in X-Remote-* headers for whom we ask. Invariant: identity
-headers that came in never go out, and with our certificate nobody goes out who is not authenticated.
+The pipeline calls it for a path that ends in a mounted Workspace, before authentication: the mounted server
+authenticates and authorizes the request. Without a client certificate the caller's Authorization header is forwarded;
+with one (`--mount-proxy-client-cert-file`) the shard authenticates the caller and names him in X-Remote-* headers.
+Invariants: identity headers of the client are never forwarded; with the certificate no unauthenticated request is.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from atoll.machinery.meta.status import ServiceUnavailable
 from atoll.machinery.meta.user import User
 from atoll.machinery.storage.contract import Snapshot
 
-#: `clusters` and the path.
+#: Segments that the shard consumes: `clusters` and the path.
 _OWN_SEGMENTS = 2
 _NOT_AVAILABLE = b"Not available.\n"
 Identify = Callable[[], User]
 
 
 class Mounts:
-    """Serves them. `authenticates`: the forwarder has a certificate, and vouches for the caller."""
+    """Forwards requests to mounts. `authenticates`: the forwarder has a certificate and sends X-Remote-* headers."""
 
     def __init__(self, index: PathIndex, forwarder: Forwarder, *, authenticates: bool) -> None:
         self._index, self._forwarder, self._authenticates = index, forwarder, authenticates
 
     def has(self, snapshot: Snapshot, workspace: str) -> bool:
-        """Whether a workspace is mounted."""
+        """Return whether a workspace is mounted."""
         return self._index.mounted(snapshot, workspace) is not None
 
     def take(self, request: Request, snapshot: Snapshot, identify: Identify) -> bool:
-        """Answer a request whose path ends in a mount; False if it does not. Raises Unauthorized."""
+        """Answer a request whose path ends in a mount; return False if it does not. Raises Unauthorized."""
         mounted = self._index.mounted(snapshot, request.info.workspace)
         if mounted is None:
             return False
@@ -50,11 +50,11 @@ class Mounts:
         return True
 
     def _headers(self, request: Request, identify: Identify) -> list[tuple[str, str]]:
-        came = request.http.headers
+        received = request.http.headers
         if not self._authenticates:
-            return passed_on(came, IDENTITY)
+            return passed_on(received, IDENTITY)
         request.user = identify()
-        return [*passed_on(came, (*IDENTITY, *CREDENTIALS)), *spoken_for(request.user)]
+        return [*passed_on(received, (*IDENTITY, *CREDENTIALS)), *spoken_for(request.user)]
 
     async def _forward(self, request: Request, url: str, headers: list[tuple[str, str]]) -> None:
         rest = inside(request.http.target, _OWN_SEGMENTS)
@@ -63,7 +63,7 @@ class Mounts:
         except EgressError as error:
             fail(request, ServiceUnavailable(f"the mounted workspace cannot be reached: {error}"))
         except BaseException:
-            # The client left, or the answer could not be passed on: told all the same.
+            # The client disconnected or the response was cut: log and audit the request all the same.
             request.done()
             raise
         else:

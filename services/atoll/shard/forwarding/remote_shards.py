@@ -1,9 +1,8 @@
-"""Views on other shards: a request for rows of another shard, answered by the same view on that shard.
+"""Virtual workspaces of other shards: requests for rows of another shard, forwarded to that shard.
 
-A virtual workspace puts a `RemoteView` into the scope of a request. The request is forwarded as those for virtual
-resources are: over TLS with the shard's client certificate, the user in X-Remote-* headers; the other shard authorizes
-it again. Invariants: a circle of forwards ends after MAX_HOPS; a forwarded watch ends, like a local one, when this
-shard would no longer allow it.
+A virtual workspace puts a `RemoteView` into the scope of a request. The request is forwarded over TLS with the shard's
+client certificate, with the user in X-Remote-* headers; the other shard authorizes it again. Invariants: a forwarding
+loop ends after MAX_HOPS; a forwarded watch ends, like a local one, when this shard no longer authorizes it.
 """
 
 from __future__ import annotations
@@ -32,24 +31,24 @@ log = structlog.get_logger()
 
 
 class RemoteShards:
-    """`replication.Shards`. `forwarder` None: there is no certificate to ask them with."""
+    """Implements `replication.Shards`. `forwarder` is None without a client certificate."""
 
     def __init__(self, shards: ResourceType, forwarder: Forwarder | None, watches: OpenWatches) -> None:
         self.type, self.forwarder, self.watches = shards, forwarder, watches
 
     def of(self, shard: str, path: str) -> RemoteShard:
-        """A shard's view at a path of its virtual workspaces."""
+        """Return the view of a shard at a path of its virtual workspaces."""
         return RemoteShard(self, shard, path)
 
 
 class RemoteShard:
-    """`request.RemoteView`."""
+    """Implements `request.RemoteView`: one virtual workspace of one shard."""
 
     def __init__(self, shards: RemoteShards, shard: str, path: str) -> None:
         self._shards, self._shard, self._path = shards, shard, path
 
     def serve(self, request: Request, snapshot: Snapshot) -> None:
-        """Pass it on. Raises ServiceUnavailable where that shard is not known here, Unauthorized."""
+        """Forward the request. Raises ServiceUnavailable if the shard's URL is unknown, Unauthorized."""
         record = federated(snapshot).get(ObjectKey(self._shards.type, ROOT, "", self._shard))
         base = virtual_workspace_url(decode(record.value)) if record is not None else ""
         if self._shards.forwarder is None or not base:
@@ -71,32 +70,32 @@ class RemoteShard:
         kind = catalog.find(info.group, info.version, info.resource) if catalog is not None else None
         if kind is not None and info.verb == "watch":
             self._shards.watches.add(
-                request.cluster, kind, watch, StillAllowed(_still(request), request.scope.depends_on, True)
+                request.cluster, kind, watch, StillAllowed(_allows(request), request.scope.depends_on, True)
             )
         try:
             await asyncio.wait({work})
-            self._tell(request, work)
+            self._finish(request, work)
         finally:
             work.cancel()
             self._shards.watches.drop(request.cluster, watch)
 
-    def _tell(self, request: Request, work: asyncio.Future[int]) -> None:
-        """Say how it ended. An answer that was begun can only be cut."""
+    def _finish(self, request: Request, work: asyncio.Future[int]) -> None:
+        """Complete the request with the outcome. A response that has started can only be aborted."""
         if work.cancelled():
             request.exchange.abort()
         elif isinstance(error := work.exception(), EgressError):
-            log.warning("another shard cannot be reached", shard=self._shard, error=str(error))
+            log.warning("forwarding to shard failed", shard=self._shard, error=str(error))
             fail(request, _unavailable())
             return
         elif error is not None:
-            log.debug("an answer was not passed on", shard=self._shard, error=repr(error))
+            log.debug("response from shard not forwarded", shard=self._shard, error=repr(error))
         else:
             request.code = work.result()
         request.done()
 
 
 class _ForwardedRequest:
-    """A watch that another shard serves. Cutting it is the only end that its client can be told."""
+    """A watch served by another shard. Ending it closes the connection, without a final event."""
 
     def __init__(self, work: asyncio.Future[int]) -> None:
         self._work = work
@@ -105,14 +104,16 @@ class _ForwardedRequest:
         self._work.cancel()
 
 
-def _still(request: Request) -> Callable[[View], bool]:
-    def still(view: View) -> bool:
+def _allows(request: Request) -> Callable[[View], bool]:
+    """Return the check whether a view still authorizes the watch."""
+
+    def allows(view: View) -> bool:
         try:
             return request.scope.judge(view, "watch").allowed
         except ApiError:
             return False
 
-    return still
+    return allows
 
 
 def _hops(request: Request) -> int:

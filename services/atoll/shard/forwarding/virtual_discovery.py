@@ -1,9 +1,9 @@
-"""What may be done with virtual resources, as the endpoints that serve them say it.
+"""Verbs of virtual resources in discovery and OpenAPI, taken from the endpoints that serve them.
 
-Discovery and OpenAPI of a workspace come here when it binds kinds that are served elsewhere. A view of our own is asked
-in this process, any other endpoint for its own discovery, on behalf of the caller; what it says is kept for a while.
-Invariant: an endpoint that does not answer holds up no discovery for longer than TIMEOUT_S; its kinds are then shown as
-readable, which is the least that one of them is.
+The document routes call it for a workspace that binds virtual kinds. The verbs of the shard's own virtual workspaces
+are read in this process; any other endpoint is queried for its discovery document on behalf of the caller, and the
+answer is cached for KEEP_S. Invariant: an endpoint that does not answer delays discovery by TIMEOUT_S at most; its
+kinds are then listed with the verbs READABLE.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from atoll.shard.forwarding.virtual_resources import VirtualResources
 
 log = structlog.get_logger()
 
-TIMEOUT_S, KEEP_S, KEEP_FAILED_S, MAX_KNOWN = 3.0, 30.0, 5.0, 1024
+TIMEOUT_S, KEEP_S, KEEP_FAILED_S, MAX_CACHED = 3.0, 30.0, 5.0, 1024
 READABLE = ("get", "list", "watch")
 
 #: Verbs by name of the resource or its subresource (`things/status`).
@@ -44,20 +44,20 @@ class _ResourceList(msgspec.Struct):
 
 
 class VirtualDiscovery:
-    """`documents.VirtualVerbs`."""
+    """Implements `documents.VirtualVerbs`."""
 
     def __init__(self, store: Store, resources: VirtualResources) -> None:
         self._store, self._resources = store, resources
-        self._known: LruCache[tuple[str, str], tuple[float, Verbs]] = LruCache(MAX_KNOWN)
+        self._cache: LruCache[tuple[str, str], tuple[float, Verbs]] = LruCache(MAX_CACHED)
 
     async def serve_with_verbs(
         self, request: Request, catalog: Catalog, serve: Callable[[Request, Snapshot], None]
     ) -> None:
-        """Serve a document with the verbs that endpoints allow."""
+        """Serve a document with the verbs of the endpoints."""
         try:
-            shown = await asyncio.gather(*(self._seen(request, kind) for kind in catalog.virtual))
-            known = {(kind.group, kind.version, kind.plural): kind for kind in shown}
-            kinds = [known.get(key, kind) for key, kind in catalog.kinds.items()]
+            resolved = await asyncio.gather(*(self._with_verbs(request, kind) for kind in catalog.virtual))
+            virtual = {(kind.group, kind.version, kind.plural): kind for kind in resolved}
+            kinds = [virtual.get(key, kind) for key, kind in catalog.kinds.items()]
             merged = Catalog(kinds, catalog.terminating, catalog.unavailable)
             request.scope = replace(request.scope, catalog=merged)
             with self._store.snapshot() as snapshot:
@@ -65,11 +65,11 @@ class VirtualDiscovery:
         except Exception as error:
             fail(request, error)
 
-    async def _seen(self, request: Request, kind: Kind) -> Kind:
+    async def _with_verbs(self, request: Request, kind: Kind) -> Kind:
         try:
             verbs = await self._verbs(request, kind)
         except ApiError as error:
-            log.info("virtual resource cannot be asked about", resource=kind.group_resource, reason=str(error))
+            log.info("virtual resource discovery refused", resource=kind.group_resource, reason=str(error))
             verbs = {}
         subresources = tuple(
             replace(sub, verbs=verbs[f"{kind.plural}/{sub.name}"])
@@ -79,26 +79,26 @@ class VirtualDiscovery:
         return replace(kind, verbs=verbs.get(kind.plural, READABLE), subresources=subresources)
 
     async def _verbs(self, request: Request, kind: Kind) -> Verbs:
-        """What the endpoint of a kind says, nothing where it does not answer. Raises ApiError."""
+        """Return the verbs of a kind at its endpoint; empty if it does not answer. Raises ApiError."""
         path = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
         with self._store.snapshot() as snapshot:
             own = self._resources.own_catalog(request, kind, path, snapshot)
             if own is not None:
                 return _of_kind(own.find(kind.group, kind.version, kind.plural))
             url = self._resources.url(kind, snapshot)
-        known = self._known.get((url, path))
-        if known is None or known[0] < time.monotonic():
-            known = await self._asked(request, kind, url, path)
-            self._known.put((url, path), known)
-        return known[1]
+        cached = self._cache.get((url, path))
+        if cached is None or cached[0] < time.monotonic():
+            cached = await self._fetch(request, kind, url, path)
+            self._cache.put((url, path), cached)
+        return cached[1]
 
-    async def _asked(self, request: Request, kind: Kind, url: str, path: str) -> tuple[float, Verbs]:
-        """What another endpoint says, and until when it counts. Raises ApiError."""
+    async def _fetch(self, request: Request, kind: Kind, url: str, path: str) -> tuple[float, Verbs]:
+        """Return the expiry time and the verbs of another endpoint. Raises ApiError."""
         try:
             body = await self._resources.fetch(request, kind, url, path, TIMEOUT_S)
             found = msgspec.json.decode(body, type=_ResourceList)
         except (EgressError, msgspec.MsgspecError) as error:
-            log.info("endpoint of a virtual resource says nothing", resource=kind.group_resource, reason=str(error))
+            log.info("virtual resource discovery failed", resource=kind.group_resource, reason=str(error))
             return time.monotonic() + KEEP_FAILED_S, {}
         return time.monotonic() + KEEP_S, {each.name: each.verbs for each in found.resources}
 

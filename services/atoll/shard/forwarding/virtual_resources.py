@@ -1,10 +1,10 @@
-"""Virtual resources: kinds of an export that a virtual workspace serves, behind the ordinary URL of each consumer.
+"""Virtual resources: kinds of an export that a virtual workspace serves at the ordinary URL of each consumer.
 
-`resources` comes here with a request that was authorized like any other and whose kind stores nothing. The export names
-an endpoint slice, and that the endpoints. One that is this shard's own is entered in this process, as if it had been
-asked for by its URL; any other is asked over TLS with the shard's client certificate, through the egress guard, and
-told in X-Remote-* headers for whom. Invariant: the endpoint judges the caller again, nobody's credentials leave the
-shard, and a circle of forwards ends after MAX_HOPS.
+`resources` calls it with an authorized request whose kind stores nothing. The export references an endpoint slice,
+which lists the endpoints. A request for the shard's own endpoint is served in this process; a request for any other is
+forwarded over TLS with the shard's client certificate, through the egress guard, with the user in X-Remote-* headers.
+Invariants: the endpoint authorizes the caller again, the caller's credentials never leave the shard, and a forwarding
+loop ends after MAX_HOPS.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ _COUNTS = frozenset(str(count) for count in range(MAX_HOPS + 1))
 
 
 class ShardObject:
-    """What this shard says of itself: labels, and the URL of its virtual workspaces."""
+    """This shard's Shard object: labels, and the URL of its virtual workspaces."""
 
     def __init__(self, type: ResourceType, name: str) -> None:
         self._key = ObjectKey(type, ROOT, "", name)
 
     def read(self, snapshot: Snapshot) -> ShardEndpoint:
-        """As it stands; without labels and URL where there is no such object."""
+        """Return labels and URL; both are empty if the object is absent."""
         record = federated(snapshot).get(self._key)
         return virtual_storage.here(decode(record.value)) if record is not None else ShardEndpoint({}, "")
 
 
 class VirtualResources:
-    """`resources.Elsewhere`. `forwarder` None: there is no certificate to ask others with."""
+    """Serves virtual kinds for `resources`. `forwarder` is None without a client certificate."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class VirtualResources:
         self._forwarder = forwarder
 
     def serve_kind(self, request: Request, kind: Kind, snapshot: Snapshot) -> None:
-        """Pass it on. Raises InternalError where no endpoint is found, Unauthorized, and what a view raises."""
+        """Serve or forward the request. Raises InternalError without an endpoint, Unauthorized, and a view's errors."""
         if request.info.identity is not None:
             raise errors.not_served()
         request.hops = (request.hops or _hops(request, kind)) + 1
@@ -86,7 +86,7 @@ class VirtualResources:
         request.exchange.spawn(self._forward(self._forwarder, request, (url, path), headers))
 
     def own_catalog(self, request: Request, kind: Kind, path: str, snapshot: Snapshot) -> Catalog | None:
-        """What our own view serves to the caller, None if another endpoint serves the kind. Raises ApiError."""
+        """Return the catalog of this shard's own view; None if another endpoint serves the kind. Raises ApiError."""
         own = virtual_storage.own_path(self.url(kind, snapshot), self._shard.read(snapshot))
         if own is None:
             return None
@@ -98,47 +98,47 @@ class VirtualResources:
         return probe.scope.catalog
 
     async def fetch(self, request: Request, kind: Kind, url: str, path: str, timeout_s: float) -> bytes:
-        """A document of another endpoint, for the caller. Raises EgressError, Unauthorized, InternalError."""
+        """Fetch a document from another endpoint for the caller. Raises EgressError, Unauthorized, InternalError."""
         if self._forwarder is None:
             raise unresolved(kind)
         headers = [("accept", "application/json"), (HOPS, str(request.hops + 1)), *spoken_for(request.user)]
         return await self._forwarder.fetch(url, f"/clusters/{request.cluster}{path}".encode(), headers, timeout_s)
 
     def url(self, kind: Kind, snapshot: Snapshot) -> str:
-        """The endpoint that serves a virtual kind for this shard. Raises InternalError."""
+        """Return the endpoint that serves a virtual kind for this shard. Raises InternalError."""
         assert kind.virtual is not None
-        here = self._shard.read(snapshot)
+        local = self._shard.read(snapshot)
         cluster, name = kind.virtual.cluster, kind.virtual.export
         export = _read(snapshot, ObjectKey(API_EXPORTS, cluster, "", name))
         reference = virtual_storage.reference(export, kind.group, kind.plural) if export is not None else None
         slice = self._slice(snapshot, cluster, reference) if reference is not None else None
-        url = virtual_storage.endpoint(slice, here) if slice is not None else ""
+        url = virtual_storage.endpoint(slice, local) if slice is not None else ""
         if not url:
             log.warning("virtual resource has no endpoint", resource=kind.group_resource, export=name, cluster=cluster)
             raise unresolved(kind)
         return url
 
     def _slice(self, snapshot: Snapshot, cluster: str, reference: virtual_storage.Reference) -> Object | None:
-        """The object that a reference names, beside the export."""
+        """Return the referenced object in the export's cluster, or None."""
         for kind in self._catalogs.of(snapshot, cluster).kinds.values():
             if (kind.group, kind.kind) == (reference.api_group, reference.kind) and not kind.namespaced:
                 return _read(snapshot, ObjectKey(kind.type, cluster, "", reference.name))
         return None
 
     def _path(self, request: Request) -> bytes:
-        """What the request asks of the endpoint."""
+        """Return the request's path at the endpoint."""
         rest = inside(request.target, 2) if request.info.workspace else request.target
         return f"/clusters/{request.cluster or '*'}".encode() + rest
 
     def _enter(self, request: Request, target: bytes, snapshot: Snapshot) -> None:
-        """Go on with what the request is inside of our own view."""
+        """Serve the request at `target` in this shard's own view."""
         request.sent_on, outer = target, request.info
         request.info, request.user = parse(request.http.method, target), bare(request.user)
         try:
             self._service(request).enter(request, snapshot)
             request.decision = request.scope.judge(snapshot, request.info.verb)
         finally:
-            # Audit and refusals tell of what the client asked for.
+            # Audit events and Forbidden errors report the client's original request.
             inner, request.info = request.info, replace(outer)
         if not request.decision.allowed:
             raise forbidden(attributes_of(outer, request.user, request.cluster), request.decision.reason)
@@ -148,19 +148,19 @@ class VirtualResources:
     def _service(self, request: Request) -> VirtualWorkspaceHandler:
         service = self._services.get(request.info.service)
         if service is None or request.info.workspace:
-            # As in the pipeline: views are asked for below `/services/` alone, or they would read the path otherwise.
+            # As in the pipeline: only paths below `/services/` reach a view.
             raise errors.not_served()
         return service
 
     async def _forward(
-        self, forwarder: Forwarder, request: Request, where: tuple[str, bytes], headers: list[tuple[str, str]]
+        self, forwarder: Forwarder, request: Request, target: tuple[str, bytes], headers: list[tuple[str, str]]
     ) -> None:
         try:
-            request.code = await forwarder.forward(request.exchange, *where, headers)
+            request.code = await forwarder.forward(request.exchange, *target, headers)
         except EgressError as error:
             fail(request, ServiceUnavailable(f"the virtual resource cannot be reached: {error}"))
         except BaseException:
-            # The client left, or the answer could not be passed on: told all the same.
+            # The client disconnected or the response was cut: log and audit the request all the same.
             request.done()
             raise
         else:
@@ -168,13 +168,13 @@ class VirtualResources:
 
 
 def unresolved(kind: Kind) -> ApiError:
-    """What consumers hear where the export leads nowhere; why is the provider's business."""
+    """Return the consumer's error for an export without an endpoint. The cause is in the log only."""
     resource = f"{kind.api_version}, Resource={kind.plural}"
     return InternalError(f"error resolving resource {resource}; please contact APIExport owner to resolve")
 
 
 def _hops(request: Request, kind: Kind) -> int:
-    """How often others passed a request on. Raises InternalError for nonsense."""
+    """Return the hop count of a forwarded request, 0 if absent. Raises InternalError for an invalid header."""
     values = request.http.headers.get(HOPS, [])
     if len(values) > 1 or (values and values[0] not in _COUNTS):
         raise unresolved(kind)
