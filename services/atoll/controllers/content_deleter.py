@@ -51,7 +51,7 @@ class RemainingContent(msgspec.Struct):
     def is_empty(self) -> bool:
         return not self.objects
 
-    def told(self) -> str:
+    def message(self) -> str:
         """What remains, in Kubernetes' words."""
         objects = (f"{name} has {count} resource instances" for name, count in sorted(self.objects.items()))
         held = (f"{name} in {count} resource instances" for name, count in sorted(self.finalizers.items()))
@@ -60,7 +60,7 @@ class RemainingContent(msgspec.Struct):
             text += "; Some content in the logical cluster has finalizers remaining: " + ", ".join(held)
         return text
 
-    def note(self, type: ResourceType, finalizers: Sequence[str]) -> None:
+    def add(self, type: ResourceType, finalizers: Sequence[str]) -> None:
         """Count an object and what holds it."""
         # Kubernetes writes the dot for the core group too.
         name = f"{type.resource}.{type.group}"
@@ -92,7 +92,7 @@ async def clear(loopback: Loopback, scope: Scope, remaining: RemainingContent) -
     """
     while (await loopback.store.submit([DeletePrefix(scope, BATCH)]))[0] >= BATCH:
         continue
-    await ask_held(loopback, scope, remaining)
+    await delete_held(loopback, scope, remaining)
 
 
 def delete(batch: Batch, target: Target, obj: Object) -> None:
@@ -100,7 +100,7 @@ def delete(batch: Batch, target: Target, obj: Object) -> None:
     batch.delete(target, DeleteOptions(policy="Background"))
 
 
-async def ask_held(loopback: Loopback, scope: Scope, remaining: RemainingContent, begin: Begin = delete) -> None:
+async def delete_held(loopback: Loopback, scope: Scope, remaining: RemainingContent, begin: Begin = delete) -> None:
     """Ask what finalizers hold to go, once each, and note it. `begin` adds the start of a deletion to a batch."""
     after: Position | None = None
     seen = 0
@@ -110,18 +110,18 @@ async def ask_held(loopback: Loopback, scope: Scope, remaining: RemainingContent
             kind = loopback.core.catalogs.of(snapshot, scope.cluster).of_type(scope.type)
         asked = []
         for record in records:
-            remaining.note(scope.type, finalizers_of(record))
+            remaining.add(scope.type, finalizers_of(record))
             if not record.flags & Flag.DELETING:
                 asked.append(decode(record.value))
         if kind is not None:
-            await _ask(loopback, bare(kind) if kind.conversion is not None else kind, asked, begin)
+            await _delete_each(loopback, bare(kind) if kind.conversion is not None else kind, asked, begin)
         seen += len(records)
         if len(records) < PAGE:
             return
         after = position_after(records[-1].key)
 
 
-async def _ask(loopback: Loopback, kind: Kind, objects: list[Object], begin: Begin) -> None:
+async def _delete_each(loopback: Loopback, kind: Kind, objects: list[Object], begin: Begin) -> None:
     """Begin deletions, some at a time; where one changes meanwhile, those of its batch one by one."""
     for at in range(0, len(objects), ASKED_AT_ONCE):
         some, batch = objects[at : at + ASKED_AT_ONCE], loopback.batch()

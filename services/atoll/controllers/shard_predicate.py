@@ -1,8 +1,8 @@
-"""Whether an entry of a Shard says anything but that the shard lives: load and heartbeat come every few seconds.
+"""Filter Shard log entries that change only load and heartbeat, which every shard writes every few seconds.
 
-Controllers that look at everything when a Shard changes ask `said` first. What a Shard said last is kept as a digest,
-one a Shard; a new process hears of each once more, when it lists all its keys anyway. Invariant: a change of address,
-labels, annotations or existence is never taken for a sign of life.
+Controllers that list all keys when a Shard changes call `has_changed` first. The last state of each Shard is kept as a
+digest; a new process accepts one entry for each Shard, when it lists all its keys anyway. Invariant: a change of
+address, labels, annotations or existence always passes.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ MAX_SHARDS = 4096
 
 
 class ShardChangePredicate:
-    """One a controller: it remembers what that controller was told."""
+    """The filter of one controller."""
 
     def __init__(self) -> None:
         self._known: LruCache[ObjectKey, bytes] = LruCache(MAX_SHARDS)
 
-    def said(self, entry: LogEntry) -> bool:
-        """True the first time, when a Shard goes, and whenever more than its status changed."""
+    def has_changed(self, entry: LogEntry) -> bool:
+        """Return True for the first entry, for a deletion, and for a change outside of status."""
         if entry.operation is Operation.DELETED:
             self._known.drop(entry.key)
             return True

@@ -66,9 +66,9 @@ class BoundCrds:
 
     def get(self, view: View, uid: str) -> BoundCrd | None:
         """The bound CRD of a schema's uid, or None."""
-        return self._look(view, uid)[1]
+        return self._read_row(view, uid)[1]
 
-    def _look(self, view: View, uid: str) -> tuple[int, BoundCrd | None]:
+    def _read_row(self, view: View, uid: str) -> tuple[int, BoundCrd | None]:
         """A bound CRD with its revision, 0 for one that a batch has not submitted yet."""
         key = bound_crds.key_of(uid)
         revision = view.revision_of(key)
@@ -87,12 +87,12 @@ class BoundCrds:
         """Whether something that a binding refers to is not there, though its schema is."""
         return any(
             self.get(view, needed.uid) is None and _schema(view, needed) is not None
-            for needed in bound_crds.needed(binding)
+            for needed in bound_crds.required_crds(binding)
         )
 
     def is_outdated(self, view: View, binding: Object) -> bool:
         """Whether something that a binding refers to says otherwise of the policy of an export elsewhere."""
-        found = ((needed, self.get(view, needed.uid)) for needed in bound_crds.needed(binding))
+        found = ((needed, self.get(view, needed.uid)) for needed in bound_crds.required_crds(binding))
         return any(crd is not None and _differs(crd, needed, self._polices(view, needed)) for needed, crd in found)
 
     def _polices(self, view: View, needed: RequiredCrd) -> bool | None:
@@ -112,9 +112,9 @@ class BoundCrds:
         `before` is the binding as it stands: what it lost together with the schema stays lost. Raises SchemaMissing for
         what it did not refer to. Of an export elsewhere is noted whether it carries a maximal permission policy.
         """
-        known = {needed.uid for needed in bound_crds.needed(before)} if before is not None else set()
-        for needed in bound_crds.needed(binding):
-            revision, found = self._look(batch, needed.uid)
+        known = {needed.uid for needed in bound_crds.required_crds(before)} if before is not None else set()
+        for needed in bound_crds.required_crds(binding):
+            revision, found = self._read_row(batch, needed.uid)
             policed = self._polices(batch, needed)
             if found is None:
                 schema = _schema(batch, needed)
@@ -127,7 +127,7 @@ class BoundCrds:
             elif revision and (found.collected or _differs(found, needed, policed)):
                 record = batch.get(needed.key)
                 assert record is not None, "just read"
-                kept = bound_crds.kept_for(decode(record.value), needed.export)
+                kept = bound_crds.with_export(decode(record.value), needed.export)
                 if policed is not None:
                     kept = bound_crds.with_policed(kept, needed.export, policed=policed)
                 batch.update(target_of(needed.uid), kept, whole=True)

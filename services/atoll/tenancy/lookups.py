@@ -105,7 +105,7 @@ class Lookups:
 
     def workspace_type(self, view: View, path: str, name: str) -> WorkspaceType | None:
         """A WorkspaceType by workspace path or cluster name, and name."""
-        return self._found(view, path, name, self._types, _Reading(self.identities.workspace_types, _read_type))
+        return self._read_cached(view, path, name, self._types, _Reading(self.identities.workspace_types, _read_type))
 
     def export(self, view: View, path: str, name: str, seen_from: str = "") -> Export | None:
         """An APIExport by workspace path or cluster name, with the schemas it serves.
@@ -114,7 +114,7 @@ class Lookups:
         export that is an organization's own is not there for clusters of another. Without it the level is not
         asked for: by the export's own shard, about itself.
         """
-        found = self._found(view, path, name, self._exports, _EXPORT)
+        found = self._read_cached(view, path, name, self._exports, _EXPORT)
         if found is None or not found.organization or seen_from in ("", found.cluster):
             return found
         path = seen_from if ":" in seen_from else self.path_of(view, seen_from)
@@ -132,7 +132,7 @@ class Lookups:
             view.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", SINGLETON)) is not None
         )
 
-    def _found(self, view: View, path: str, name: str, cache: _Cache[T], reading: _Reading[T]) -> T | None:
+    def _read_cached(self, view: View, path: str, name: str, cache: _Cache[T], reading: _Reading[T]) -> T | None:
         """What was read of an object; read again when it changed, or what it is made of in its cluster."""
         type, of, view = reading.type, reading.of, federated(view)
         cluster = self.cluster_of(view, path)

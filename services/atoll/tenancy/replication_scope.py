@@ -78,9 +78,9 @@ class ReplicationScope:
         if key.type == CLUSTER_ROLE_BINDINGS:
             return self._binding(view, key, obj, offers)
         if key.type == API_EXPORT_ENDPOINT_SLICES:
-            return replication_level.noted(obj, self._slice_level(view, key.cluster, obj))
+            return replication_level.with_derived_level(obj, self._slice_level(view, key.cluster, obj))
         naming = (offer.level for offer in offers.values() if key.name in offer.schemas)
-        return replication_level.noted(obj, replication_level.shared(naming))
+        return replication_level.with_derived_level(obj, replication_level.widest_level(naming))
 
     # --- RBAC ---
 
@@ -122,7 +122,7 @@ class ReplicationScope:
 
 
 def _with(obj: Object, words: Iterable[str], level: str) -> Object:
-    return replication_level.noted(replicate_annotation.with_words(obj, frozenset(words)), level)
+    return replication_level.with_derived_level(replicate_annotation.with_words(obj, frozenset(words)), level)
 
 
 def _level(
@@ -137,7 +137,7 @@ def _level(
             names = rule.get("resourceNames") or ()
             named.update(names)
             every = every or not names
-    return replication_level.shared(offer.level for name, offer in offers.items() if every or name in named)
+    return replication_level.widest_level(offer.level for name, offer in offers.items() if every or name in named)
 
 
 def _policy_roles(view: View, cluster: str) -> set[str]:

@@ -112,14 +112,14 @@ async def test_one_binding_that_cannot_be_written_keeps_no_other_of_its_export_w
         await here.bind(name, THERE, "one")
     await here.settle()
     odd = controller(here)
-    settle = odd._settle
+    settle = odd._reconcile_binding
 
     async def refused(key: BindingKey) -> None:
         if key.cluster == "c00":
             raise RuntimeError("odd")
         await settle(key)
 
-    odd._settle = refused  # type: ignore[method-assign]
+    odd._reconcile_binding = refused  # type: ignore[method-assign]
     await here.delete(API_EXPORTS, THERE, "one")
     with pytest.raises(RuntimeError, match="odd"):
         await odd.reconcile(ExportKey(THERE, "one"))

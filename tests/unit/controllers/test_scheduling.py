@@ -74,7 +74,7 @@ async def test_a_bound_definition_that_changed_keeps_no_workspace_from_being_mad
     async def through_another() -> None:
         crd = shard.loopback.get(CRDS, SYSTEM_BOUND_CRDS, "", uid)
         assert crd is not None
-        await shard.loopback.update(target_of(uid), bound_crds.kept_for(crd, "another"), whole=True)
+        await shard.loopback.update(target_of(uid), bound_crds.with_export(crd, "another"), whole=True)
 
     binding = await made_during(shard, monkeypatch, through_another)
     assert binding["status"]["phase"] == "Bound"

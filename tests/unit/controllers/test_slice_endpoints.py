@@ -40,7 +40,7 @@ async def forget(here: Cell, shard: str) -> None:
 async def apply(here: Cell, shard: str, found: str) -> None:
     """What a shard, or somebody else, applies to the slice."""
     kind = here.kind(API_EXPORT_ENDPOINT_SLICES)
-    body = endpointslices.applied("shapes", [found])
+    body = endpointslices.apply_configuration("shapes", [found])
     await here.loopback.apply(Target(kind, "provider", "", "shapes", "status"), body, shard)
 
 

@@ -59,9 +59,9 @@ class BindingDeletion:
             if _DELETING in entry.value and entry.operation is not Operation.DELETED:
                 yield key.cluster, key.name
         elif entry.operation is Operation.DELETED:
-            yield from ((key.cluster, name) for name in self._going_in(key.cluster))
+            yield from ((key.cluster, name) for name in self._deleting_bindings(key.cluster))
 
-    def _going_in(self, cluster: str) -> tuple[str, ...]:
+    def _deleting_bindings(self, cluster: str) -> tuple[str, ...]:
         """Bindings of a cluster that are on their way out: nearly none, and bound objects are deleted all the time."""
         with self._loopback.store.snapshot() as snapshot:
             stamp, known = snapshot.last(API_BINDINGS, cluster), self._going.get(cluster)
@@ -80,23 +80,25 @@ class BindingDeletion:
         with self._loopback.store.snapshot() as snapshot:
             record = snapshot.get(ObjectKey(API_BINDINGS, cluster, "", name))
             binding = decode(record.value) if record is not None else None
-            if binding is None or not _is_ours(binding) or snapshot.gate(cluster).state is GateState.DELETING:
+            if binding is None or not _is_terminating(binding) or snapshot.gate(cluster).state is GateState.DELETING:
                 # Where the whole cluster goes, its own controller sees to the order.
                 return None
-            going = _orphaned(binding, set(self._adopted(snapshot, cluster, name)))
+            going = _types_to_delete(binding, set(self._types_of_other_bindings(snapshot, cluster, name)))
         remaining = RemainingContent()
         try:
             for type in going:
                 await clear(self._loopback, Scope(type, cluster), remaining)
         except (ApiError, StoreError) as error:
-            await self._tell(cluster, binding, Condition(DELETED, FALSE, "ResourceDeletionFailed", str(error), ERROR))
+            await self._write_condition(
+                cluster, binding, Condition(DELETED, FALSE, "ResourceDeletionFailed", str(error), ERROR)
+            )
             raise
         if not remaining.is_empty:
-            await self._tell(cluster, binding, _remains(remaining))
+            await self._write_condition(cluster, binding, _content_condition(remaining))
             return AGAIN_S
         return await self._release(cluster, name, going)
 
-    def _adopted(self, view: View, cluster: str, own: str) -> Iterator[ResourceType]:
+    def _types_of_other_bindings(self, view: View, cluster: str, own: str) -> Iterator[ResourceType]:
         """What other bindings of a cluster serve, or will once they may: this one's names keep them waiting."""
         for record in each_record(view, Scope(API_BINDINGS, cluster)):
             if record.key.name == own or _DELETING in record.value:
@@ -139,7 +141,7 @@ class BindingDeletion:
         else:
             batch.guard(RevisionUnchanged(key, record.revision))
 
-    async def _tell(self, cluster: str, binding: Object, said: Condition) -> None:
+    async def _write_condition(self, cluster: str, binding: Object, said: Condition) -> None:
         status = binding.get("status") or {}
         conditions = set_condition(status.get("conditions") or [], said, times.now())
         if conditions == status.get("conditions"):
@@ -162,13 +164,13 @@ def bound_types(binding: Object) -> list[ResourceType]:
     ]
 
 
-def _is_ours(binding: Object) -> bool:
+def _is_terminating(binding: Object) -> bool:
     """Whether a binding is on its way out and still held by us."""
     metadata = binding["metadata"]
     return bool(metadata.get("deletionTimestamp")) and wellknown.BINDING_FINALIZER in (metadata.get("finalizers") or ())
 
 
-def _orphaned(binding: Object, adopted: set[ResourceType]) -> list[ResourceType]:
+def _types_to_delete(binding: Object, adopted: set[ResourceType]) -> list[ResourceType]:
     """What goes with a binding; a virtual resource has no objects here."""
     resources = (binding.get("status") or {}).get("boundResources") or []
     stored = [bool(item.get("storageVersions")) for item in resources]
@@ -176,6 +178,6 @@ def _orphaned(binding: Object, adopted: set[ResourceType]) -> list[ResourceType]
     return [type for type, is_stored in types if is_stored and type not in adopted]
 
 
-def _remains(remaining: RemainingContent) -> Condition:
+def _content_condition(remaining: RemainingContent) -> Condition:
     reason = "SomeFinalizersRemain" if remaining.finalizers else "SomeResourcesRemain"
-    return Condition(DELETED, FALSE, reason, remaining.told(), ERROR)
+    return Condition(DELETED, FALSE, reason, remaining.message(), ERROR)

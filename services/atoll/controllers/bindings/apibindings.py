@@ -126,10 +126,10 @@ class ApiBindings:
         elif key.type == API_RESOURCE_SCHEMAS:
             yield SchemaKey(key.cluster, key.name)
         elif key.type == self._workspaces:
-            yield from self._led_by(key)
+            yield from self._waiting_for_workspace(key)
         elif _OWNED not in entry.value:
             # Where one leads that a Workspace owns, the Workspace says.
-            yield from self._awaiting(entry)
+            yield from self._waiting_for_path(entry)
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key, added = entry.key, entry.operation is Operation.ADDED
@@ -144,11 +144,11 @@ class ApiBindings:
             if added:
                 yield SchemaKey(key.cluster, key.name)
         elif key.cluster == SYSTEM_BOUND_CRDS:
-            yield from _losers(entry)
+            yield from _bindings_of_lost_crd(entry)
         elif not added:
             yield WaitingKey(key.cluster)
         elif key.type == LOGICAL_CLUSTERS:
-            yield from self._awaiting(entry)
+            yield from self._waiting_for_path(entry)
 
     def _export_key(self, entry: LogEntry) -> ExportKey:
         export = ExportKey(entry.key.cluster, entry.key.name)
@@ -162,9 +162,9 @@ class ApiBindings:
         with self._loopback.store.snapshot() as snapshot:
             if snapshot.replicas.empty:
                 return
-        yield from self._led_by(key)
+        yield from self._waiting_for_workspace(key)
 
-    def _led_by(self, key: ObjectKey) -> Iterator[Hashable]:
+    def _waiting_for_workspace(self, key: ObjectKey) -> Iterator[Hashable]:
         """Bindings whose path leads nowhere for want of a Workspace, or to no such export through it."""
         with self._loopback.store.snapshot() as snapshot:
             found = snapshot.labelled(*hashes.awaited_workspace_label(key.cluster, key.name), API_BINDINGS)
@@ -175,13 +175,13 @@ class ApiBindings:
         if entry.operation is not Operation.ADDED:
             # Names that it held may be free: it is gone, or bound to another schema.
             yield WaitingKey(key.cluster)
-        elif _is_settled(entry.value) and not self._is_from_elsewhere(entry):
+        elif _is_up_to_date(entry.value) and not self._has_remote_export(entry):
             # The batch that makes a workspace brings its bindings bound, and guards that their exports stay.
             return
         if entry.operation is not Operation.DELETED:
             yield BindingKey(key.cluster, key.name)
 
-    def _is_from_elsewhere(self, entry: LogEntry) -> bool:
+    def _has_remote_export(self, entry: LogEntry) -> bool:
         """Whether a binding that comes bound is to an export on another shard, of which no batch can guard anything."""
         with self._loopback.store.snapshot() as snapshot:
             if snapshot.replicas.empty:
@@ -189,7 +189,7 @@ class ApiBindings:
             cluster = (decode(entry.value).get("status") or {}).get("apiExportClusterName") or ""
             return not self._facts.is_here(snapshot, cluster)
 
-    def _awaiting(self, entry: LogEntry) -> Iterator[Hashable]:
+    def _waiting_for_path(self, entry: LogEntry) -> Iterator[Hashable]:
         """Bindings that refer to a path which leads somewhere now."""
         annotations = decode(entry.value)["metadata"].get("annotations") or {}
         with self._loopback.store.snapshot() as snapshot:
@@ -205,29 +205,29 @@ class ApiBindings:
     async def reconcile(self, key: Key) -> float | None:
         match key:
             case BindingKey():
-                await self._settle(key)
+                await self._reconcile_binding(key)
             case WaitingKey(cluster):
                 # They write the same LogicalCluster.
                 await self._each(self._waiting(cluster), at_once=1)
             case ExportKey():
-                await self._offer(key)
+                await self._reconcile_export(key)
             case SchemaKey():
-                for export in self._offering(key):
-                    await self._settle_all(export)
+                for export in self._exports_naming(key):
+                    await self._reconcile_bindings(export)
             case LostKey(cluster, exports):
                 for name in exports:
-                    await self._settle_all(ExportKey(cluster, name))
+                    await self._reconcile_bindings(ExportKey(cluster, name))
         return None
 
     def _waiting(self, cluster: str) -> list[BindingKey]:
         """Bindings of a cluster that are not as they should be, told by their records without decoding them."""
         with self._loopback.store.snapshot() as snapshot:
             found = each_record(snapshot, Scope(API_BINDINGS, cluster))
-            return [BindingKey(cluster, each.key.name) for each in found if not _is_settled(each.value)]
+            return [BindingKey(cluster, each.key.name) for each in found if not _is_up_to_date(each.value)]
 
     # --- all bindings of an export ---
 
-    async def _offer(self, key: ExportKey) -> None:
+    async def _reconcile_export(self, key: ExportKey) -> None:
         """Look at an export's bindings if it offers something else than when they were looked at last."""
         with self._loopback.store.snapshot() as snapshot:
             export = self._facts.export(snapshot, key.cluster, key.name)
@@ -239,18 +239,18 @@ class ApiBindings:
             # Before the bindings are looked at: what is deleted meanwhile is to be forgotten.
             self._offered.put(key, export)
         try:
-            await self._settle_all(key)
+            await self._reconcile_bindings(key)
         except BaseException:
             self._offered.drop(key)
             raise
 
-    def _offering(self, key: SchemaKey) -> list[ExportKey]:
+    def _exports_naming(self, key: SchemaKey) -> list[ExportKey]:
         name = key.name.encode()
         with self._loopback.store.snapshot() as snapshot:
             found = each_record(federated(snapshot), Scope(API_EXPORTS, key.cluster))
             return [ExportKey(key.cluster, each.key.name) for each in found if name in each.value]
 
-    async def _settle_all(self, export: ExportKey) -> None:
+    async def _reconcile_bindings(self, export: ExportKey) -> None:
         with self._loopback.store.snapshot() as snapshot:
             label = hashes.EXPORT_LABEL, hashes.export_hash(export.cluster, export.name)
             keys = [BindingKey(key.cluster, key.name) for key in snapshot.labelled(*label, API_BINDINGS)]
@@ -260,7 +260,7 @@ class ApiBindings:
         """Look at bindings, some at a time. One that fails keeps none waiting; what it raised is raised in the end."""
         failures: list[BaseException] = []
         for at in range(0, len(keys), at_once):
-            some = (self._settle(key) for key in keys[at : at + at_once])
+            some = (self._reconcile_binding(key) for key in keys[at : at + at_once])
             done = await asyncio.gather(*some, return_exceptions=True)
             failures.extend(each for each in done if each is not None)
         if failures:
@@ -268,7 +268,7 @@ class ApiBindings:
 
     # --- one binding ---
 
-    async def _settle(self, key: BindingKey) -> None:
+    async def _reconcile_binding(self, key: BindingKey) -> None:
         """Bring a binding up to date. Raises what the last attempt met when others kept coming first."""
         for attempt in range(ATTEMPTS):
             batch = self._loopback.batch()
@@ -287,14 +287,14 @@ class ApiBindings:
         binding = decode(record.value) if record is not None else None
         if binding is None or binding["metadata"].get("deletionTimestamp"):
             return
-        settled = self._settled(batch, key.cluster, binding)
-        if settled != binding or self._bound.lacks(batch, binding):
-            self._bound.add(batch, settled, binding)
-            batch.update(Target(self._kind, key.cluster, "", key.name), settled, whole=True)
+        desired = self._desired_binding(batch, key.cluster, binding)
+        if desired != binding or self._bound.lacks(batch, binding):
+            self._bound.add(batch, desired, binding)
+            batch.update(Target(self._kind, key.cluster, "", key.name), desired, whole=True)
         elif self._bound.is_outdated(batch, binding):
-            self._bound.add(batch, settled, binding)
+            self._bound.add(batch, desired, binding)
 
-    def _settled(self, batch: Batch, cluster: str, binding: Object) -> Object:
+    def _desired_binding(self, batch: Batch, cluster: str, binding: Object) -> Object:
         """The binding as it should be. Adds the locks that come with it, and what must still hold, to the batch."""
         now, home = times.now(), ObjectKey(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON)
         record = batch.get(home)
@@ -314,13 +314,13 @@ class ApiBindings:
             stands=lambda uid: self._bound.get(batch, uid) is not None,
         )
         export, labels = self._export(batch, cluster, binding)
-        settled = apibindings.settle(binding, export, around, now)
-        if settled.locks != locks:
+        desired = apibindings.desired_status(binding, export, around, now)
+        if desired.locks != locks:
             target = Target(self._clusters, cluster, "", wellknown.SINGLETON)
-            batch.update(target, with_locks(logical, settled.locks), whole=True)
+            batch.update(target, with_locks(logical, desired.locks), whole=True)
         else:
             batch.guard(RevisionUnchanged(home, record.revision))
-        return {**binding, "metadata": {**binding["metadata"], "labels": labels}, "status": settled.status}
+        return {**binding, "metadata": {**binding["metadata"], "labels": labels}, "status": desired.status}
 
     def _export(self, view: View, cluster: str, binding: Object) -> tuple[Export | Condition, dict[str, str]]:
         """The export that a binding refers to, and the labels by which the binding is found when that changes."""
@@ -328,26 +328,26 @@ class ApiBindings:
         labels = {key: each for key, each in (binding["metadata"].get("labels") or {}).items() if key not in _AWAITED}
         home = self._facts.cluster_of(view, path)
         if home is None:
-            return apibindings.not_found(path, name), {**labels, **self._awaited(view, path)}
+            return apibindings.not_found(path, name), {**labels, **self._path_labels(view, path)}
         labels[hashes.EXPORT_LABEL] = hashes.export_hash(home, name)
         found = self._facts.export(view, home, name, seen_from=cluster)
         if found is None:
             # The path may lead to another cluster when it comes: a workspace that goes loses its content first.
-            return apibindings.not_found(path, name), {**labels, **self._awaited(view, path)}
+            return apibindings.not_found(path, name), {**labels, **self._path_labels(view, path)}
         return found, labels
 
-    def _awaited(self, view: View, path: str) -> dict[str, str]:
+    def _path_labels(self, view: View, path: str) -> dict[str, str]:
         """By what a binding is found when its path leads somewhere else: what has no owner says its path itself."""
         labels, workspace = dict([hashes.awaited_path_label(path)]), self._facts.awaited(view, path)
         return {**labels, **dict([hashes.awaited_workspace_label(*workspace)])} if workspace is not None else labels
 
 
-def _is_settled(record: bytes) -> bool:
+def _is_up_to_date(record: bytes) -> bool:
     """Whether a binding is as it should be, for all that its record says."""
     return _BOUND in record and _CONFLICT not in record
 
 
-def _losers(entry: LogEntry) -> Iterator[Hashable]:
+def _bindings_of_lost_crd(entry: LogEntry) -> Iterator[Hashable]:
     """Who is bound to a bound CRD that is gone."""
     if entry.key.type == CRDS and entry.operation is Operation.DELETED:
         crd = decode(entry.value)

@@ -73,7 +73,7 @@ class BoundCrdCollector:
         key, operation = entry.key, entry.operation
         if key.type == API_BINDINGS:
             if operation is Operation.DELETED:
-                yield from (CrdKey(needed.uid) for needed in bound_crds.needed(decode(entry.value)))
+                yield from (CrdKey(needed.uid) for needed in bound_crds.required_crds(decode(entry.value)))
         elif key.type == API_EXPORTS:
             if operation is not Operation.ADDED:
                 yield ClusterKey(key.cluster)
@@ -86,8 +86,8 @@ class BoundCrdCollector:
 
     async def reconcile(self, key: CrdKey | ClusterKey) -> float | None:
         if isinstance(key, CrdKey):
-            return await self._judge(key.uid)
-        again = [await self._judge(uid) for uid in self._of_cluster(key.cluster)]
+            return await self._reconcile_crd(key.uid)
+        again = [await self._reconcile_crd(uid) for uid in self._of_cluster(key.cluster)]
         return min((each for each in again if each is not None), default=None)
 
     def _of_cluster(self, cluster: str) -> list[str]:
@@ -95,7 +95,7 @@ class BoundCrdCollector:
             known = (self._bound.get(snapshot, key.name) for key, _ in each_revision(snapshot, _SCOPE))
             return [crd.uid for crd in known if crd is not None and crd.cluster == cluster]
 
-    async def _judge(self, uid: str) -> float | None:
+    async def _reconcile_crd(self, uid: str) -> float | None:
         with self._loopback.store.snapshot() as snapshot:
             crd, revision = self._bound.get(snapshot, uid), snapshot.revision_of(bound_crds.key_of(uid))
             offered = crd is not None and _is_offered(snapshot, crd)
@@ -137,7 +137,7 @@ class BoundCrdCollector:
             if found.collected:
                 await self._loopback.delete(target_of(found.uid), DeleteOptions(resource_version=str(revision)))
             else:
-                await self._loopback.update(target_of(found.uid), bound_crds.to_collect(stored), whole=True)
+                await self._loopback.update(target_of(found.uid), bound_crds.with_collection_mark(stored), whole=True)
         except (Conflict, NotFound):
             # Somebody bound it just now.
             return 0.0

@@ -48,7 +48,7 @@ from atoll.machinery.storage.pages import PAGE, position_after
 from atoll.tenancy.lookups import Lookups
 
 #: Clusters of one type that are found at a time.
-#: How often a LogicalCluster that others write too is told at once, before it waits for its next turn.
+#: How often a LogicalCluster that others write too is changed at once, before it waits for its next turn.
 ATTEMPTS = 4
 AGAIN_S = 1.0
 _OPEN = frozenset({GateState.INITIALIZING, GateState.OPEN})
@@ -114,7 +114,7 @@ class DefaultBindings:
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key, gone = entry.key, entry.operation is Operation.DELETED
         if key.type == API_BINDINGS:
-            if self._is_told(key.cluster):
+            if self._reports_bindings(key.cluster):
                 yield Cluster(key.cluster)
         elif gone:
             return
@@ -128,8 +128,8 @@ class DefaultBindings:
         else:
             yield Type(key.cluster, key.name)
 
-    def _is_told(self, cluster: str) -> bool:
-        """Whether the state of a cluster's bindings is told anywhere: most are nobody's default, or long done."""
+    def _reports_bindings(self, cluster: str) -> bool:
+        """Whether the state of a cluster's bindings is changed anywhere: most are nobody's default, or long done."""
         with self._loopback.store.snapshot() as snapshot:
             record = snapshot.get(_singleton(cluster))
         return record is not None and (_waits(record.value) or _MAINTAINED in record.value)
@@ -151,9 +151,9 @@ class DefaultBindings:
 
     def _waiting(self) -> Iterator[Cluster]:
         """The clusters that wait for their default bindings."""
-        return self._labelled(*hashes.initializer_label(BINDINGS_INITIALIZER))
+        return self._by_label(*hashes.initializer_label(BINDINGS_INITIALIZER))
 
-    def _labelled(self, label: str, value: str) -> Iterator[Cluster]:
+    def _by_label(self, label: str, value: str) -> Iterator[Cluster]:
         after: ObjectKey | None = None
         while True:
             with self._loopback.store.snapshot() as snapshot:
@@ -168,23 +168,23 @@ class DefaultBindings:
     async def reconcile(self, key: Cluster | Type | OfferedExport) -> float | None:
         if isinstance(key, Cluster):
             return await self._cluster(key.cluster)
-        clusters = self._using(key) if isinstance(key, Type) else self._offered(key)
+        clusters = self._clusters_using(key) if isinstance(key, Type) else self._clusters_binding(key)
         again_s: float | None = None
         for each in clusters:
-            # What could not be told now is this key's to tell again. Others have their turn in between.
+            # What could not be changed now is this key's to tell again. Others have their turn in between.
             await asyncio.sleep(0)
             if await self._cluster(each.cluster) is not None:
                 again_s = AGAIN_S
         return again_s
 
-    def _using(self, key: Type) -> Iterator[Cluster]:
+    def _clusters_using(self, key: Type) -> Iterator[Cluster]:
         """Clusters whose type, or a base of it, is this one and maintains bindings; and all that wait."""
         for resolution in self._resolutions():
             if any((alias.cluster, alias.name) == (key.cluster, key.name) for alias in resolution.aliases):
                 yield from self._of_type(resolution)
         yield from self._waiting()
 
-    def _offered(self, key: OfferedExport) -> Iterator[Cluster]:
+    def _clusters_binding(self, key: OfferedExport) -> Iterator[Cluster]:
         for resolution in self._maintaining().get(key.name, ()):
             if any(self._names(each.path, each.export, key) for each in resolution.maintained_bindings):
                 yield from self._of_type(resolution)
@@ -210,17 +210,17 @@ class DefaultBindings:
 
     def _of_type(self, resolution: Resolution) -> Iterator[Cluster]:
         if resolution.maintained_bindings:
-            yield from self._labelled(wellknown.TYPE, resolution.type.qualified)
+            yield from self._by_label(wellknown.TYPE, resolution.type.qualified)
 
     def _resolutions(self) -> Iterator[Resolution]:
         """Every type with its bases; there are few types beside what uses them."""
         for key in self._type_keys():
             with self._loopback.store.snapshot() as snapshot:
-                resolution = self._resolved(snapshot, key)
+                resolution = self._resolution(snapshot, key)
             if resolution is not None:
                 yield resolution
 
-    def _resolved(self, view: View, key: ObjectKey) -> Resolution | None:
+    def _resolution(self, view: View, key: ObjectKey) -> Resolution | None:
         found = self._facts.workspace_type(view, key.cluster, key.name)
         try:
             return with_bases(found, self._lookup(view)) if found is not None else None
@@ -240,18 +240,18 @@ class DefaultBindings:
                 if record is None or snapshot.gate(cluster).state not in _OPEN:
                     return None
                 obj = decode(record.value)
-                asked = self._asked(snapshot, obj)
-            if asked is None or obj["metadata"].get("deletionTimestamp"):
+                requested = self._requested(snapshot, obj)
+            if requested is None or obj["metadata"].get("deletionTimestamp"):
                 return None
-            condition = await self._bound(cluster, asked)
-            told = advance(default_bindings.told(obj, condition, times.now()), times.now())
-            if told == obj:
+            condition = await self._ensure_bindings(cluster, requested)
+            changed = advance(default_bindings.with_verdict(obj, condition, times.now()), times.now())
+            if changed == obj:
                 return None
-            if await self._write(cluster, told) and condition != Condition(INITIALIZED, TRUE):
+            if await self._write(cluster, changed) and condition != Condition(INITIALIZED, TRUE):
                 return None
         return AGAIN_S
 
-    def _asked(self, view: View, obj: Object) -> RequestedBindings | None:
+    def _requested(self, view: View, obj: Object) -> RequestedBindings | None:
         """What types ask of a cluster, if anything."""
         waits = BINDINGS_INITIALIZER in ((obj.get("status") or {}).get("initializers") or ())
         type = INITIALIZED if waits else RECONCILED
@@ -261,27 +261,29 @@ class DefaultBindings:
             return RequestedBindings(type, (), str(error)) if waits else None
         if resolution is None:
             return None
-        asked = resolution.default_bindings if waits else resolution.maintained_bindings
+        requested = resolution.default_bindings if waits else resolution.maintained_bindings
         cluster = obj["metadata"]["annotations"][wellknown.CLUSTER]
-        return RequestedBindings(type, default_bindings.required(cluster, asked)) if asked or waits else None
+        return RequestedBindings(type, default_bindings.required(cluster, requested)) if requested or waits else None
 
-    async def _bound(self, cluster: str, asked: RequestedBindings) -> Condition:
-        """Make what is missing; gives what is to be told."""
-        if asked.problem:
-            return default_bindings.types_invalid(asked.type, asked.problem)
+    async def _ensure_bindings(self, cluster: str, requested: RequestedBindings) -> Condition:
+        """Make what is missing; gives what is to be changed."""
+        if requested.problem:
+            return default_bindings.types_invalid(requested.type, requested.problem)
         present = list(self._loopback.each(Scope(API_BINDINGS, cluster)))
         waiting: list[str] = []
         problems: list[str] = []
-        for wanted in asked.bindings:
-            binding = default_bindings.found_in(present, wanted)
+        for wanted in requested.bindings:
+            binding = default_bindings.find_binding(present, wanted)
             try:
-                if not await self._one(cluster, wanted, binding, keeps=asked.type == RECONCILED):
+                if not await self._ensure_binding(cluster, wanted, binding, keeps=requested.type == RECONCILED):
                     waiting.append(wanted.name)
             except ApiError as error:
                 problems.append(error.message)
-        return default_bindings.verdict(asked.type, waiting, problems)
+        return default_bindings.verdict(requested.type, waiting, problems)
 
-    async def _one(self, cluster: str, wanted: RequiredBindings, binding: Object | None, *, keeps: bool) -> bool:
+    async def _ensure_binding(
+        self, cluster: str, wanted: RequiredBindings, binding: Object | None, *, keeps: bool
+    ) -> bool:
         """Make a binding, or bring it up to date; whether it is done. Raises what the API refuses, and NotFound."""
         if binding is not None and default_bindings.is_done(binding) and not keeps:
             return True
@@ -311,9 +313,11 @@ class DefaultBindings:
                 # Several keys may lead to one cluster; the entry of whoever was first brings it here again.
                 await batch.submit()
 
-    async def _write(self, cluster: str, told: Object) -> bool:
+    async def _write(self, cluster: str, changed: Object) -> bool:
         try:
-            await self._loopback.update(Target(self._cluster_kind, cluster, "", wellknown.SINGLETON), told, whole=True)
+            await self._loopback.update(
+                Target(self._cluster_kind, cluster, "", wellknown.SINGLETON), changed, whole=True
+            )
         except (Conflict, NotFound):
             return False
         return True

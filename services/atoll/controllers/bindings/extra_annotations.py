@@ -90,7 +90,7 @@ class ExtraAnnotations:
 
     async def reconcile(self, key: Place) -> float | None:
         if not key.is_export:
-            await self._settle(ObjectKey(API_BINDINGS, key.cluster, "", key.name))
+            await self._sync(ObjectKey(API_BINDINGS, key.cluster, "", key.name))
             return None
         export = ObjectKey(API_EXPORTS, key.cluster, "", key.name)
         with self._loopback.store.snapshot() as snapshot:
@@ -100,13 +100,13 @@ class ExtraAnnotations:
             label = hashes.export_hash(key.cluster, key.name)
             bindings = snapshot.labelled(hashes.EXPORT_LABEL, label, API_BINDINGS)
         for number, binding in enumerate(bindings, start=1):
-            await self._settle(binding)
+            await self._sync(binding)
             if number % AT_ONCE == 0:
                 await asyncio.sleep(0)
         self._given.put(export, extra)
         return None
 
-    async def _settle(self, key: ObjectKey) -> None:
+    async def _sync(self, key: ObjectKey) -> None:
         with self._loopback.store.snapshot() as snapshot:
             record = snapshot.get(key)
             export = self._export_of(snapshot, record) if record is not None else None

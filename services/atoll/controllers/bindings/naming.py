@@ -55,7 +55,7 @@ class HeldNames:
         for item in (binding.get("status") or {}).get("boundResources") or ():
             crd = self._bound.get(view, item["schema"]["UID"])
             names = crd.names if crd is not None else Names(plural=item["resource"])
-            yield Holder(apibindings.who(binding), item.get("group") or "", names)
+            yield Holder(apibindings.holder_name(binding), item.get("group") or "", names)
 
     def _definitions(self, batch: Batch, cluster: str, groups: Collection[str]) -> Iterator[Holder]:
         for key, revision in each_revision(batch, Scope(CRDS, cluster)):

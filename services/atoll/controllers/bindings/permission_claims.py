@@ -117,44 +117,44 @@ class PermissionClaimsController:
 
     async def reconcile(self, key: Binding | WithdrawnClaims | ObjectKey) -> float | None:
         if isinstance(key, Binding):
-            return await self._binding(key)
+            return await self._reconcile_binding(key)
         if isinstance(key, WithdrawnClaims):
-            return await self._withdrawn(key)
+            return await self._reconcile_withdrawn(key)
         await self._relabelling.one(key)
         return None
 
-    async def _withdrawn(self, key: WithdrawnClaims) -> float | None:
+    async def _reconcile_withdrawn(self, key: WithdrawnClaims) -> float | None:
         with self._loopback.store.snapshot() as snapshot:
             going = snapshot.gate(key.cluster).state is GateState.DELETING
         failures = {} if going else await self._relabelling.types(key.cluster, key.types)
         return AGAIN_S if failures else None
 
-    async def _binding(self, key: Binding) -> float | None:
+    async def _reconcile_binding(self, key: Binding) -> float | None:
         binding, claimed = self._read(key)
         if binding is None or claimed is None:
             return None
         types = self._to_label(key, binding, claimed)
         failures: dict[ResourceType, str] = {}
         if types is None or types:
-            begun = claim_status.begun(binding, claimed, times.now())
+            begun = claim_status.labelling_started(binding, claimed, times.now())
             # One that is applied as it should be, and told to be unfinished, says all there is to say.
-            if not claim_status.is_begun(binding, begun) and not await self._write(key, begun):
+            if not claim_status.has_started_labelling(binding, begun) and not await self._write(key, begun):
                 return None
             failures = await self._relabelling.types(key.cluster, types)
             binding, now_claimed = self._read(key)
-            if binding is None or now_claimed != claimed or claim_status.unlabelled(binding, claimed):
+            if binding is None or now_claimed != claimed or claim_status.types_to_label(binding, claimed):
                 # It was changed while objects were labelled, and its entry brings this key back.
                 return None
         if failures:
             self._failed.put(key, set(failures))
-        settled = claim_status.settled(binding, claimed, failures, times.now())
-        if settled != binding:
-            await self._write(key, settled)
+        desired = claim_status.labelling_finished(binding, claimed, failures, times.now())
+        if desired != binding:
+            await self._write(key, desired)
         return AGAIN_S if failures else None
 
     def _to_label(self, key: Binding, binding: Object, claimed: Sequence[Object]) -> set[ResourceType] | None:
         """The types whose objects are to be gone through; None for all, where an earlier pass was not finished."""
-        types, failed = claim_status.unlabelled(binding, claimed), self._failed.get(key)
+        types, failed = claim_status.types_to_label(binding, claimed), self._failed.get(key)
         self._failed.drop(key)
         if not claim_status.is_changing(binding):
             return types
@@ -194,6 +194,6 @@ def _of_binding(entry: LogEntry) -> Iterator[Hashable]:
         if _CLAIMS in entry.value or _APPLIED not in entry.value:
             yield Binding(key.cluster, key.name)
         return
-    types = claim_status.labelled(decode(entry.value))
+    types = claim_status.labelled_types(decode(entry.value))
     if types is None or types:
         yield WithdrawnClaims(key.cluster, tuple(sorted(types)) if types is not None else None)

@@ -45,7 +45,7 @@ class ExportController:
 
     def __init__(self, loopback: Loopback, shards: ResourceType | None = None) -> None:
         """`shards` is the type of Shards where exports still list the URLs of their virtual workspaces in status."""
-        self._loopback, self._shards, self._news = loopback, shards, ShardChangePredicate()
+        self._loopback, self._shards, self._shard_changes = loopback, shards, ShardChangePredicate()
         types = (API_EXPORTS, API_EXPORT_ENDPOINT_SLICES, SECRETS, NAMESPACES)
         self._kinds = {type: loopback.core.catalogs.builtin(type) for type in types}
         #: Where the exports of a cluster have their identities, by export: listed once, then kept by the log.
@@ -62,27 +62,27 @@ class ExportController:
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key, gone = entry.key, entry.operation is Operation.DELETED
         if key.type == API_EXPORTS:
-            self._keep(entry)
+            self._update_references(entry)
             if not gone:
                 yield key.cluster, key.name
         elif key.type == SECRETS:
             changed = SecretReference(key.namespace, key.name)
-            for name, reference in self._naming(key.cluster).items():
+            for name, reference in self._secret_references(key.cluster).items():
                 if reference == changed:
                     yield key.cluster, name
         elif key.type == API_EXPORT_ENDPOINT_SLICES:
             if gone:
                 yield key.cluster, key.name
         elif key.type == self._shards:
-            if self._news.said(entry):
+            if self._shard_changes.has_changed(entry):
                 yield from self.all_keys()
         elif gone and key.name == KCP_SYSTEM:
-            for name in self._naming(key.cluster):
+            for name in self._secret_references(key.cluster):
                 yield key.cluster, name
 
     keys_of_replica = keys
 
-    def _keep(self, entry: LogEntry) -> None:
+    def _update_references(self, entry: LogEntry) -> None:
         named = self._named.get(entry.key.cluster)
         if named is None:
             return
@@ -91,7 +91,7 @@ class ExportController:
         else:
             named[entry.key.name] = _identity_of(decode(entry.value))
 
-    def _naming(self, cluster: str) -> dict[str, SecretReference]:
+    def _secret_references(self, cluster: str) -> dict[str, SecretReference]:
         """Which Secret is, or will be, the identity of each export of a cluster.
 
         What is listed may be ahead of the log and goes back to what an entry says; an export that names another Secret
@@ -125,28 +125,28 @@ class ExportController:
             return None
         batch.guard(RevisionUnchanged(record.key, record.revision), GateUnchanged(cluster, gate.generation))
         try:
-            self._settle(batch, cluster, export)
+            self._reconcile_export(batch, cluster, export)
             await batch.submit()
         except (*LOST, AlreadyExists, Conflict, NotFound):
             # Somebody was first; unless it was the export, nothing else would bring the key back.
             return AGAIN_S
         except ApiError as error:
-            await self._tell(cluster, export, error)
+            await self._write_error(cluster, export, error)
             raise
         return None
 
-    def _settle(self, batch: Batch, cluster: str, export: Object) -> None:
+    def _reconcile_export(self, batch: Batch, cluster: str, export: Object) -> None:
         """Add to a batch whatever the export lacks."""
-        reference, settled = apiexports.secret_reference(export), export
+        reference, desired = apiexports.secret_reference(export), export
         if reference is None:
             reference = apiexports.generated_reference(export)
             self._generate(batch, cluster, reference)
-            settled = apiexports.with_reference(export, reference)
+            desired = apiexports.with_reference(export, reference)
         secret = _read(batch, ObjectKey(SECRETS, cluster, *reference))
-        status = apiexports.verified(export.get("status") or {}, secret, reference, times.now())
-        settled = {**settled, "status": self._with_urls(status, cluster, export["metadata"]["name"])}
-        if settled != export:
-            batch.update(self._target(API_EXPORTS, cluster, export["metadata"]["name"]), settled, whole=True)
+        status = apiexports.with_verified_identity(export.get("status") or {}, secret, reference, times.now())
+        desired = {**desired, "status": self._with_urls(status, cluster, export["metadata"]["name"])}
+        if desired != export:
+            batch.update(self._target(API_EXPORTS, cluster, export["metadata"]["name"]), desired, whole=True)
         self._add_slice(batch, cluster, export)
 
     def _generate(self, batch: Batch, cluster: str, reference: SecretReference) -> None:
@@ -160,12 +160,12 @@ class ExportController:
 
     def _with_urls(self, status: Object, cluster: str, name: str) -> Object:
         if self._shards is None:
-            return apiexports.unpublished(status)
+            return apiexports.without_urls(status)
         with self._loopback.store.snapshot() as snapshot:
             shards = [decode(each.value) for each in each_record(federated(snapshot), Scope(self._shards, ROOT))]
         bases = [virtual_workspace_url(each) for each in shards]
         urls = sorted({endpoint_url(base, cluster, name) for base in bases if base})
-        return apiexports.published(status, urls, times.now())
+        return apiexports.with_urls(status, urls, times.now())
 
     def _add_slice(self, batch: Batch, cluster: str, export: Object) -> None:
         wanted = apiexports.default_slice(export)
@@ -175,11 +175,11 @@ class ExportController:
         if batch.get(ObjectKey(API_EXPORT_ENDPOINT_SLICES, cluster, "", name)) is None:
             batch.create(self._target(API_EXPORT_ENDPOINT_SLICES, cluster, name), wanted, whole=False)
 
-    async def _tell(self, cluster: str, export: Object, error: ApiError) -> None:
+    async def _write_error(self, cluster: str, export: Object, error: ApiError) -> None:
         """Say in status why an identity could not be made; the queue tries again."""
         if apiexports.secret_reference(export) is not None:
             return
-        status = apiexports.not_generated(export.get("status") or {}, str(error), times.now())
+        status = apiexports.with_generation_error(export.get("status") or {}, str(error), times.now())
         if status == export.get("status"):
             return
         target = self._target(API_EXPORTS, cluster, export["metadata"]["name"])

@@ -43,7 +43,7 @@ class CachedEndpoints:
         self._loopback, self._facts, self._kind, self._shard = loopback, facts, kind, shard
         self._status = SliceStatus(loopback, facts, CACHED_RESOURCE_ENDPOINT_SLICES, calls)
         self._partitions, self._shards = facts.identities.partitions, facts.identities.shard_objects
-        self._known, self._news = Shards(facts, shard), ShardChangePredicate()
+        self._site_shards, self._shard_changes = Shards(facts, shard), ShardChangePredicate()
 
     # --- what to look at ---
 
@@ -65,10 +65,10 @@ class CachedEndpoints:
         if key.type == API_BINDINGS:
             yield from self._of_export(bound_export(entry.value, key.cluster))
         elif key.type == self._shards:
-            if self._news.said(entry):
+            if self._shard_changes.has_changed(entry):
                 yield from self.all_keys()
         else:
-            yield from self._naming(key)
+            yield from self._by_name(key)
 
     keys_of_replica = keys
 
@@ -85,7 +85,7 @@ class CachedEndpoints:
                 found = view.labelled(endpointslices.EXPORT_LABEL, label, CACHED_RESOURCE_ENDPOINT_SLICES)
                 yield from ((key.cluster, key.name) for key in found)
 
-    def _naming(self, key: ObjectKey) -> Iterable[Hashable]:
+    def _by_name(self, key: ObjectKey) -> Iterable[Hashable]:
         """Slices that name an object of this name, wherever their paths lead: few have the name and are not meant."""
         for cluster, obj in self._each():
             names = {
@@ -117,7 +117,9 @@ class CachedEndpoints:
             obj = decode(record.value)
             is_here, status = self._facts.is_here(snapshot, cluster), obj.get("status")
             if is_here:
-                status = cachedresources.judged(obj, self._there(snapshot, cluster, obj), times.now())
+                status = cachedresources.desired_slice_status(
+                    obj, self._references(snapshot, cluster, obj), times.now()
+                )
             wanted = self._applications(snapshot, cluster, {**obj, "status": status}, is_here=is_here)
         try:
             if status != obj.get("status"):
@@ -125,7 +127,7 @@ class CachedEndpoints:
                 await self._loopback.update(target, {**obj, "status": status})
                 return None
             for shard, urls in wanted:
-                await self._status.apply(cluster, cachedresources.applied(name, urls), shard)
+                await self._status.apply(cluster, cachedresources.apply_configuration(name, urls), shard)
         except (Conflict, NotFound):
             # Its newer state has an entry in the log, which brings this key back.
             return None
@@ -133,16 +135,16 @@ class CachedEndpoints:
 
     def _applications(self, view: View, cluster: str, obj: Object, *, is_here: bool) -> list[tuple[str, list[str]]]:
         """What is to be applied under which name: this shard's own, and nothing for those that are no more."""
-        if not self._known.are_known(view):
+        if not self._site_shards.are_known(view):
             # A shard that root has not told of yet does not know what it is, and takes nothing away.
             return []
         urls = self._urls(view, cluster, obj)
         found = [(self._shard, urls)] if urls != endpointslices.owned_urls(obj, self._shard) else []
         path = cachedresources.endpoint_url("", cluster, obj["metadata"]["name"])
-        gone = self._known.gone(view, obj, path) if is_here else []
+        gone = self._site_shards.gone(view, obj, path) if is_here else []
         return [*found, *((shard, []) for shard in gone)]
 
-    def _there(self, view: View, cluster: str, obj: Object) -> SliceReferences:
+    def _references(self, view: View, cluster: str, obj: Object) -> SliceReferences:
         reference = cachedresources.cached_of(obj)
         home = self._facts.cluster_of(view, reference.path)
         key = ObjectKey(CACHED_RESOURCES, home or "", "", reference.name)
@@ -153,10 +155,15 @@ class CachedEndpoints:
 
     def _urls(self, view: View, cluster: str, obj: Object) -> list[str]:
         """The endpoints that this shard should have in a slice: one or none."""
-        shard = self._known.own_object(view) or {"metadata": {}}
+        shard = self._site_shards.own_object(view) or {"metadata": {}}
         base = virtual_workspace_url(shard)
         home, labels = exporting_cluster(view, self._facts, obj), shard["metadata"].get("labels") or {}
-        if not base or home is None or not cachedresources.is_sound(obj) or not endpointslices.wants(obj, labels):
+        if (
+            not base
+            or home is None
+            or not cachedresources.is_sound(obj)
+            or not endpointslices.selects_shard(obj, labels)
+        ):
             return []
         label = hashes.export_hash(home, endpointslices.reference_of(obj).name)
         if not view.labelled(hashes.EXPORT_LABEL, label, API_BINDINGS, 1):

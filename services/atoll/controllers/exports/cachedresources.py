@@ -89,7 +89,7 @@ class CachedResources:
         if gate.state in NOTHING_NEW and not obj["metadata"].get("deletionTimestamp"):
             # Nothing may be made in a workspace on its way out; the object goes with it.
             return None
-        wanted = self._wanted(batch, cluster, obj)
+        wanted = self._desired(batch, cluster, obj)
         if wanted == obj:
             return None
         wait_s = self._wait_s(key, obj, wanted)
@@ -114,7 +114,7 @@ class CachedResources:
         self._counted.put(key, now_s)
         return 0.0
 
-    def _wanted(self, batch: Batch, cluster: str, obj: Object) -> Object:
+    def _desired(self, batch: Batch, cluster: str, obj: Object) -> Object:
         """The object as it should be; what it needs beside itself is added to the batch."""
         metadata = obj["metadata"]
         finalizers = metadata.get("finalizers") or []
@@ -124,12 +124,12 @@ class CachedResources:
             return {**obj, "metadata": {**metadata, "finalizers": left}, "status": status}
         if cachedresources.FINALIZER not in finalizers:
             obj = {**obj, "metadata": {**metadata, "finalizers": [*finalizers, cachedresources.FINALIZER]}}
-        obj = self._identified(batch, cluster, obj)
+        obj = self._with_identity(batch, cluster, obj)
         with self._loopback.store.snapshot() as snapshot:
-            found = self._found(snapshot, cluster, obj)
-        return {**obj, "status": cachedresources.settled(obj, found, times.now())}
+            found = self._count(snapshot, cluster, obj)
+        return {**obj, "status": cachedresources.desired_status(obj, found, times.now())}
 
-    def _identified(self, batch: Batch, cluster: str, obj: Object) -> Object:
+    def _with_identity(self, batch: Batch, cluster: str, obj: Object) -> Object:
         reference = apiexports.secret_reference(obj)
         if reference is None:
             reference = apiexports.generated_reference(obj)
@@ -137,7 +137,10 @@ class CachedResources:
             obj = apiexports.with_reference(obj, reference)
         record = batch.get(ObjectKey(SECRETS, cluster, *reference))
         secret = decode(record.value) if record is not None else None
-        return {**obj, "status": apiexports.verified(obj.get("status") or {}, secret, reference, times.now())}
+        return {
+            **obj,
+            "status": apiexports.with_verified_identity(obj.get("status") or {}, secret, reference, times.now()),
+        }
 
     def _generate(self, batch: Batch, cluster: str, reference: SecretReference) -> None:
         """As for exports: a Secret of that name that is there already is the identity."""
@@ -153,7 +156,7 @@ class CachedResources:
 
     # --- what is offered ---
 
-    def _found(self, snapshot: Snapshot, cluster: str, obj: Object) -> ResourceCount | None:
+    def _count(self, snapshot: Snapshot, cluster: str, obj: Object) -> ResourceCount | None:
         kind = self._kind(snapshot, cluster, obj)
         if kind is None or kind.virtual is not None:
             return None

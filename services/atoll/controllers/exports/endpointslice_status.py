@@ -76,4 +76,4 @@ class Shards:
         if not (obj.get("status") or {}).get("endpoints") or not self.are_known(view):
             return []
         names = {key.name for key, _ in each_revision(federated(view), Scope(self._type, ROOT))}
-        return endpointslices.abandoned(obj, path, names)
+        return endpointslices.abandoned_managers(obj, path, names)

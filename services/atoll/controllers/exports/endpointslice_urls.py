@@ -41,7 +41,7 @@ class EndpointUrlController:
     def __init__(self, loopback: Loopback, facts: Lookups, shard: str, calls: ShardCaller | None = None) -> None:
         self._loopback, self._facts, self._shard = loopback, facts, shard
         self._status = SliceStatus(loopback, facts, API_EXPORT_ENDPOINT_SLICES, calls)
-        self._shards, self._known, self._news = (
+        self._shards, self._known, self._shard_changes = (
             facts.identities.shard_objects,
             Shards(facts, shard),
             ShardChangePredicate(),
@@ -69,7 +69,7 @@ class EndpointUrlController:
             if entry.operation is Operation.ADDED:
                 with self._loopback.store.snapshot() as snapshot:
                     yield from slices_of(federated(snapshot), key, path_of(decode(entry.value)))
-        elif (key.cluster, key.name) == (ROOT, self._shard) and self._news.said(entry):
+        elif (key.cluster, key.name) == (ROOT, self._shard) and self._shard_changes.has_changed(entry):
             yield from self.all_keys()
 
     keys_of_replica = keys
@@ -100,20 +100,20 @@ class EndpointUrlController:
             if record is None or not self._known.are_known(snapshot):
                 return None
             obj = decode(record.value)
-            wanted = self._wanted(snapshot, obj)
+            wanted = self._desired_urls(snapshot, obj)
         if wanted == endpointslices.owned_urls(obj, self._shard):
             return None
         try:
-            await self._status.apply(cluster, endpointslices.applied(name, wanted), self._shard)
+            await self._status.apply(cluster, endpointslices.apply_configuration(name, wanted), self._shard)
         except NotFound:
             return None
         return None
 
-    def _wanted(self, view: View, obj: Object) -> list[str]:
+    def _desired_urls(self, view: View, obj: Object) -> list[str]:
         """The endpoints that this shard should have in a slice: one or none."""
         shard = self._known.own_object(view) or {"metadata": {}}
         base = virtual_workspace_url(shard)
-        if not base or not endpointslices.wants(obj, shard["metadata"].get("labels") or {}):
+        if not base or not endpointslices.selects_shard(obj, shard["metadata"].get("labels") or {}):
             return []
         cluster, export = exporting_cluster(view, self._facts, obj), endpointslices.reference_of(obj).name
         if cluster is None or not _is_bound(view, cluster, export):

@@ -79,13 +79,13 @@ class EndpointSliceController:
             gone = self._shards.gone(snapshot, obj, path)
             partition = snapshot.get(ObjectKey(self._partitions, cluster, "", endpointslices.partition_of(obj)))
         found = decode(partition.value) if partition is not None else None
-        status = endpointslices.judged(obj, has_export=home is not None, partition=found, now=times.now())
+        status = endpointslices.desired_status(obj, has_export=home is not None, partition=found, now=times.now())
         try:
             if status != obj.get("status"):
                 await self._loopback.update(Target(self._kind, cluster, "", name, "status"), {**obj, "status": status})
                 return None
             for shard in gone:
-                await self._status.apply(cluster, endpointslices.applied(name, []), shard)
+                await self._status.apply(cluster, endpointslices.apply_configuration(name, []), shard)
         except (Conflict, NotFound):
             # Its newer state has an entry in the log, which brings this key back.
             return None

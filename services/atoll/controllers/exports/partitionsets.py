@@ -40,7 +40,7 @@ class PartitionSetController:
     def __init__(self, loopback: Loopback, facts: Lookups) -> None:
         self._loopback, self._facts = loopback, facts
         self._sets, self._partitions = facts.identities.partition_sets, facts.identities.partitions
-        self._shards, self._news = facts.identities.shard_objects, ShardChangePredicate()
+        self._shards, self._shard_changes = facts.identities.shard_objects, ShardChangePredicate()
 
     # --- what to look at ---
 
@@ -53,7 +53,7 @@ class PartitionSetController:
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key = entry.key
         if key.type == self._shards:
-            if self._news.said(entry):
+            if self._shard_changes.has_changed(entry):
                 yield from self.all_keys()
         elif key.type == self._partitions:
             for owner in decode(entry.value)["metadata"].get("ownerReferences") or []:
@@ -79,17 +79,19 @@ class PartitionSetController:
             return None
         batch.guard(RevisionUnchanged(record.key, record.revision), GateUnchanged(cluster, gate.generation))
         try:
-            left = self._settle(batch, cluster, obj)
+            left = self._reconcile_set(batch, cluster, obj)
             await batch.submit()
         except (*LOST, NotFound):
             # Something changed meanwhile, or a name that was drawn is taken.
             return AGAIN_S
         except ApiError as error:
-            await self._tell(cluster, obj, partitions.failed(obj.get("status") or {}, str(error), times.now()))
+            await self._write_status(
+                cluster, obj, partitions.failed_status(obj.get("status") or {}, str(error), times.now())
+            )
             raise
         return AGAIN_S if left else None
 
-    def _settle(self, batch: Batch, cluster: str, obj: Object) -> bool:
+    def _reconcile_set(self, batch: Batch, cluster: str, obj: Object) -> bool:
         """Add to a batch what makes the set's Partitions what they should be, and its status; whether some is left."""
         labels = self._labels()
         if labels is None:
@@ -97,7 +99,9 @@ class PartitionSetController:
         try:
             plan = partitions.plan(obj, labels, self._owned(cluster, obj))
         except SelectorError as error:
-            self._add_status(batch, cluster, obj, partitions.invalid(obj.get("status") or {}, error, times.now()))
+            self._add_status(
+                batch, cluster, obj, partitions.invalid_status(obj.get("status") or {}, error, times.now())
+            )
             return False
         kind = batch.catalog(cluster).of_type(self._partitions)
         if kind is None:
@@ -110,7 +114,7 @@ class PartitionSetController:
                 batch.create(Target(kind, cluster), change, whole=False)
         if len(changes) > AT_ONCE:
             return True
-        self._add_status(batch, cluster, obj, partitions.settled(obj.get("status") or {}, plan.count, times.now()))
+        self._add_status(batch, cluster, obj, partitions.ready_status(obj.get("status") or {}, plan.count, times.now()))
         return False
 
     def _add_status(self, batch: Batch, cluster: str, obj: Object, status: Object) -> None:
@@ -131,7 +135,7 @@ class PartitionSetController:
             is_root_here = self._facts.is_here(snapshot, ROOT)
         return [each["metadata"].get("labels") or {} for each in shards] if shards or is_root_here else None
 
-    async def _tell(self, cluster: str, obj: Object, status: Object) -> None:
+    async def _write_status(self, cluster: str, obj: Object, status: Object) -> None:
         """Say what failed, in a submit of its own."""
         batch = self._loopback.batch()
         self._add_status(batch, cluster, obj, status)

@@ -54,7 +54,7 @@ class CustomResourceDefinitionController:
 
     def __init__(self, loopback: Loopback, kind: Kind, clusters: Kind) -> None:
         self._loopback, self._kind, self._clusters = loopback, kind, clusters
-        self._known = RevisionCache(_known, MAX_KNOWN)
+        self._definition_names = RevisionCache(_definition_names, MAX_KNOWN)
 
     def watches(self, type: ResourceType) -> bool:
         return type in {CRDS, API_BINDINGS, LOGICAL_CLUSTERS} or type.identity == LOCAL
@@ -93,12 +93,12 @@ class CustomResourceDefinitionController:
         if cluster == SYSTEM_BOUND_CRDS:
             # Their names are judged in each cluster that binds them.
             return None
-        await self._judge_names(cluster, name)
+        await self._accept_names(cluster, name)
         return None
 
     # --- names ---
 
-    async def _judge_names(self, cluster: str, name: str) -> None:
+    async def _accept_names(self, cluster: str, name: str) -> None:
         """Write what names a definition gets. Raises what the last attempt met when others kept coming first."""
         for attempt in range(ATTEMPTS):
             batch = self._loopback.batch()
@@ -116,7 +116,7 @@ class CustomResourceDefinitionController:
         crd = decode(record.value) if record is not None else None
         if crd is None or crd["metadata"].get("deletionTimestamp"):
             return
-        status, judged = crd.get("status") or {}, self._judged(batch, key.cluster, crd)
+        status, judged = crd.get("status") or {}, self._desired_crd(batch, key.cluster, crd)
         if judged == status:
             return
         if judged["acceptedNames"] != status.get("acceptedNames"):
@@ -125,7 +125,7 @@ class CustomResourceDefinitionController:
         target = replace(self._target(key.cluster, crd, "status"), kind=replace(self._kind, judge=None))
         batch.update(target, {**crd, "status": judged})
 
-    def _judged(self, batch: Batch, cluster: str, crd: Object) -> Object:
+    def _desired_crd(self, batch: Batch, cluster: str, crd: Object) -> Object:
         status = crd.get("status") or {}
         conditions = status.get("conditions") or []
         accepted, conflict = self._accepted(batch, cluster, crd)
@@ -207,7 +207,7 @@ class CustomResourceDefinitionController:
         """All definitions but one. What was not written since is not read again: it may be hundreds of large ones."""
         for key, revision in each_revision(view, Scope(CRDS, cluster)):
             if key.name != own:
-                yield key, self._known.of(view, key, revision)
+                yield key, self._definition_names.of(view, key, revision)
 
     # --- deletion ---
 
@@ -221,7 +221,7 @@ class CustomResourceDefinitionController:
         if is_true((crd.get("status") or {}).get("conditions") or [], "Established"):
             await clear(self._loopback, Scope(type, cluster), remaining)
         if not remaining.is_empty:
-            await self._tell_progress(cluster, crd)
+            await self._write_progress(cluster, crd)
             return AGAIN_S
         metadata = {**crd["metadata"], "finalizers": [each for each in finalizers if each != FINALIZER]}
         try:
@@ -230,7 +230,7 @@ class CustomResourceDefinitionController:
             return None
         return None
 
-    async def _tell_progress(self, cluster: str, crd: Object) -> None:
+    async def _write_progress(self, cluster: str, crd: Object) -> None:
         known = find((crd.get("status") or {}).get("conditions") or [], "Terminating")
         if known is not None and known.get("reason") == _IN_PROGRESS.reason:
             return
@@ -271,7 +271,7 @@ _APPROVAL_REASONS = {
 }
 
 
-def _known(crd: Object) -> _DefinitionNames:
+def _definition_names(crd: Object) -> _DefinitionNames:
     status = crd.get("status") or {}
     waits = not is_true(status.get("conditions") or [], "NamesAccepted")
     return _DefinitionNames(crd["spec"]["group"], status.get("acceptedNames") or {}, waits)

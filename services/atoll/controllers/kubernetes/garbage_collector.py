@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable
 
 import msgspec
 
-from atoll.controllers.kubernetes.invalid_owner_refs import report, stands_elsewhere
+from atoll.controllers.kubernetes.invalid_owner_refs import is_in_other_namespace, report
 from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.apiserver.rest.delete import FOREGROUND, ORPHAN
 from atoll.machinery.apiserver.writing.loopback import Loopback, Target
@@ -133,7 +133,7 @@ class GarbageCollector:
         if not owners:
             return None
         solid, dangling, waiting = self._classified(key, owners)
-        await self._report_strays(kind, key, obj, owners)
+        await self._report_invalid_owners(kind, key, obj, owners)
         if solid:
             if dangling or waiting:
                 await self._drop_references(key, {r.uid for r in (*dangling, *waiting)})
@@ -167,7 +167,7 @@ class GarbageCollector:
                     solid.append(reference)
         return solid, dangling, waiting
 
-    async def _report_strays(self, kind: Kind, key: ObjectKey, obj: Object, owners: list[Reference]) -> None:
+    async def _report_invalid_owners(self, kind: Kind, key: ObjectKey, obj: Object, owners: list[Reference]) -> None:
         """Say of owners that stand in another namespace that they are none."""
         strays: list[Reference] = []
         with self._loopback.store.snapshot() as snapshot:
@@ -176,14 +176,14 @@ class GarbageCollector:
                 # A cluster-scoped owner of a namespaced object cannot be in a wrong namespace.
                 if where is None or (not where.namespace and key.namespace):
                     continue
-                if not self._stands(snapshot, where, reference) and stands_elsewhere(
+                if not self._exists(snapshot, where, reference) and is_in_other_namespace(
                     snapshot, where.type, key, reference.name, reference.uid
                 ):
                     strays.append(reference)
         for reference in strays:
             await report(self._loopback, kind, obj, msgspec.structs.asdict(reference))
 
-    def _stands(self, snapshot: Snapshot, where: ObjectKey, reference: Reference) -> bool:
+    def _exists(self, snapshot: Snapshot, where: ObjectKey, reference: Reference) -> bool:
         record = snapshot.get(where)
         return record is not None and decode(record.value)["metadata"]["uid"] == reference.uid
 

@@ -20,7 +20,7 @@ REASON, COMPONENT = "OwnerRefInvalidNamespace", "garbage-collector-controller"
 MAX_NAMESPACES = 500
 
 
-def stands_elsewhere(snapshot: Snapshot, type: ResourceType, key: ObjectKey, name: str, uid: str) -> bool:
+def is_in_other_namespace(snapshot: Snapshot, type: ResourceType, key: ObjectKey, name: str, uid: str) -> bool:
     """Whether the object of this name and uid is in another namespace of the dependent's cluster."""
     for namespace in snapshot.scan(Scope(NAMESPACES, key.cluster), limit=MAX_NAMESPACES):
         found = snapshot.get(ObjectKey(type, key.cluster, namespace.key.name, name))

@@ -41,10 +41,10 @@ class NamespaceController:
         if key.type == NAMESPACES:
             if b'"deletionTimestamp"' in entry.value and entry.operation is not Operation.DELETED:
                 yield key.cluster, key.name
-        elif key.namespace and entry.operation is Operation.DELETED and self._is_going(key):
+        elif key.namespace and entry.operation is Operation.DELETED and self._is_terminating(key):
             yield key.cluster, key.namespace
 
-    def _is_going(self, key: ObjectKey) -> bool:
+    def _is_terminating(self, key: ObjectKey) -> bool:
         with self._loopback.store.snapshot() as snapshot:
             record = snapshot.get(ObjectKey(NAMESPACES, key.cluster, "", key.namespace))
         return record is not None and bool(record.flags & Flag.DELETING)
@@ -63,13 +63,13 @@ class NamespaceController:
             types = [usage.type for usage in snapshot.usage(cluster)]
         for type in types:
             await clear(self._loopback, Scope(type, cluster, name), remaining)
-        await self._tell(cluster, namespace, remaining)
+        await self._write_conditions(cluster, namespace, remaining)
         if not remaining.is_empty:
             return AGAIN_S
         await self._release(cluster, name)
         return None
 
-    async def _tell(self, cluster: str, namespace: Object, remaining: RemainingContent) -> None:
+    async def _write_conditions(self, cluster: str, namespace: Object, remaining: RemainingContent) -> None:
         """Say in conditions what is still there. Nothing is written when a namespace goes at once."""
         status = namespace.get("status") or {}
         if remaining.is_empty and not status.get("conditions"):

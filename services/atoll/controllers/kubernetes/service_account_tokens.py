@@ -68,14 +68,14 @@ class AccountTokens:
         if key.name:
             found = self._loopback.get(SECRETS, key.cluster, key.namespace, key.name)
             if found is not None and _is_token(found):
-                await self._settle(key, found)
+                await self._reconcile_secret(key, found)
             return None
         for secret in list(self._loopback.each(Scope(SECRETS, key.cluster, key.namespace))):
             if _is_token(secret):
-                await self._settle(Place(key.cluster, key.namespace, secret["metadata"]["name"]), secret)
+                await self._reconcile_secret(Place(key.cluster, key.namespace, secret["metadata"]["name"]), secret)
         return None
 
-    async def _settle(self, place: Place, secret: Object) -> None:
+    async def _reconcile_secret(self, place: Place, secret: Object) -> None:
         metadata = secret["metadata"]
         if metadata.get("deletionTimestamp"):
             return

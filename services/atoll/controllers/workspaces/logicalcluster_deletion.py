@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from atoll.controllers.content_deleter import RemainingContent, ask_held, delete, finalizers_of
+from atoll.controllers.content_deleter import RemainingContent, delete, delete_held, finalizers_of
 from atoll.controllers.shard_calls import ShardUnavailable
 from atoll.controllers.workspaces import workspace_deletion
-from atoll.controllers.workspaces.owner_notifications import OwnerShards, OwnerUnknown, owner_elsewhere
+from atoll.controllers.workspaces.owner_notifications import OwnerShards, OwnerUnknown, remote_owner
 from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.apiserver.writing.loopback import Batch, Loopback, Target
 from atoll.machinery.kcp.workspaces.deletion_phase import deletion_phase, with_phase
@@ -106,13 +106,13 @@ class LogicalClusterDeletion:
     async def _empty(self, cluster: str, obj: Object) -> float | None:
         """Content stage by stage; all that is left and the LogicalCluster in one submit where nothing holds it."""
         for types in self._stages(cluster):
-            free = self._free(cluster, MAX_AT_ONCE)
+            free = self._unheld_records(cluster, MAX_AT_ONCE)
             if free is not None:
                 return await self._finish(cluster, obj, free)
             remaining = await self._clear(cluster, types)
             if not remaining.is_empty:
-                told = Condition(wellknown.CONTENT_DELETED, "False", "SomeResourcesRemain", remaining.told(), "Info")
-                await self._tell(cluster, obj, told)
+                pending = Condition(wellknown.CONTENT_DELETED, "False", "SomeResourcesRemain", remaining.message(), "Info")
+                await self._write_condition(cluster, obj, pending)
                 return AGAIN_S
         # Somebody who may wrote more while it went.
         return AGAIN_S
@@ -126,7 +126,7 @@ class LogicalClusterDeletion:
             yield [type for type in stage if type in held]
         yield []
 
-    def _free(self, cluster: str, limit: int) -> list[Record] | None:
+    def _unheld_records(self, cluster: str, limit: int) -> list[Record] | None:
         """What is left beside the LogicalCluster, if it is little and held by nobody but us; else None."""
         found: list[Record] = []
         with self._loopback.store.snapshot() as snapshot:
@@ -140,7 +140,7 @@ class LogicalClusterDeletion:
     async def _finish(self, cluster: str, obj: Object, free: list[Record]) -> float | None:
         """Everything that is left, the LogicalCluster, and the hold on its Workspace, at once."""
         if self._owners is not None:
-            await self._release_elsewhere(cluster, obj, self._owners)
+            await self._release_remote_workspace(cluster, obj, self._owners)
         batch = self._loopback.batch()
         try:
             self._remove(batch, cluster, free)
@@ -151,25 +151,25 @@ class LogicalClusterDeletion:
             return SOON_S
         return None
 
-    async def _release_elsewhere(self, cluster: str, obj: Object, owners: OwnerShards) -> None:
+    async def _release_remote_workspace(self, cluster: str, obj: Object, owners: OwnerShards) -> None:
         """Have the Workspace let go on its own shard, before nobody is left here who would ask for it.
 
         Raises ShardUnavailable and OwnerUnknown, and says so in a condition: it is tried again.
         """
         try:
-            await self._let_go(obj, owners)
+            await self._release_workspace(obj, owners)
         except (ShardUnavailable, OwnerUnknown) as error:
-            await self._tell(
+            await self._write_condition(
                 cluster, obj, Condition(wellknown.CONTENT_DELETED, "False", "OwnerUnavailable", str(error), "Info")
             )
             raise
 
-    async def _let_go(self, obj: Object, owners: OwnerShards) -> None:
+    async def _release_workspace(self, obj: Object, owners: OwnerShards) -> None:
         try:
             with self._loopback.store.snapshot() as snapshot:
-                owner = owner_elsewhere(snapshot, obj)
+                owner = remote_owner(snapshot, obj)
         except OwnerUnknown:
-            if await owners.is_anywhere(obj["spec"]["owner"]["cluster"]):
+            if await owners.exists_on_any_shard(obj["spec"]["owner"]["cluster"]):
                 raise
             # Gone with all that lay in it.
             return
@@ -192,13 +192,13 @@ class LogicalClusterDeletion:
             left = [usage.type for usage in snapshot.usage(cluster) if usage.type in types]
         for type in left:
             begin = self._begin if type == self._workspaces else delete
-            await ask_held(self._loopback, Scope(type, cluster), remaining, begin)
+            await delete_held(self._loopback, Scope(type, cluster), remaining, begin)
         return remaining
 
     def _begin(self, batch: Batch, target: Target, obj: Object) -> None:
         """Begin the deletion of a Workspace; one with little in it that nobody holds is over as it begins."""
         leaf = workspace_deletion.unheld(batch, obj)
-        free = self._free(leaf, MAX_IN_PASSING) if leaf else None
+        free = self._unheld_records(leaf, MAX_IN_PASSING) if leaf else None
         if free is None:
             workspace_deletion.begin(batch, target, obj, self._kind)
             return
@@ -220,7 +220,7 @@ class LogicalClusterDeletion:
         for record in records:
             await self._loopback.delete(Target(kind, cluster, "", record.key.name), _UNBOUND)
 
-    async def _tell(self, cluster: str, obj: Object, condition: Condition) -> None:
+    async def _write_condition(self, cluster: str, obj: Object, condition: Condition) -> None:
         status = obj.get("status") or {}
         conditions = set_condition(status.get("conditions") or [], condition, times.now())
         if conditions != status.get("conditions"):

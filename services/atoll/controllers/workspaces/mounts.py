@@ -64,7 +64,7 @@ class MountController:
             catalog = self._loopback.core.catalogs.of(snapshot, cluster)
             found = self._referred(snapshot, catalog.kinds.values(), cluster, reference)
             kind = catalog.of_type(self._type)
-        wanted = mounts.settle(obj, found, times.now())
+        wanted = mounts.desired_workspace(obj, found, times.now())
         if kind is None or wanted == obj:
             return None
         try:

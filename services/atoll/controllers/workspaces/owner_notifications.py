@@ -50,7 +50,7 @@ class OwnerUnknown(Exception):
     """Nobody knows yet which shard the cluster of a Workspace lies on."""
 
 
-def owner_elsewhere(view: View, obj: Object) -> Owner | None:
+def remote_owner(view: View, obj: Object) -> Owner | None:
     """The owner of a LogicalCluster if it is another shard's; None for our own and where there is none.
 
     Raises OwnerUnknown.
@@ -102,7 +102,7 @@ class OwnerShards:
             return None
         return found if found["metadata"]["uid"] == owner.uid else None
 
-    async def is_anywhere(self, cluster: str) -> bool:
+    async def exists_on_any_shard(self, cluster: str) -> bool:
         """Whether any shard has a logical cluster: all of them are asked, and nobody's silence is taken for a no."""
         others = self._others()
         if not others:
@@ -132,7 +132,7 @@ class OwnerShards:
                 if not found["metadata"].get("deletionTimestamp"):
                     await self._delete(owner)
                 else:
-                    await self._let_go(owner, found)
+                    await self._remove_finalizer(owner, found)
                     # Its cluster may have waited for nothing else, and be gone as well.
                     return
             except (NotFound, Conflict):
@@ -148,7 +148,7 @@ class OwnerShards:
 
         await self._calls.call(owner.shard, ask, EXTERNAL_LOGICAL_CLUSTER_ADMIN)
 
-    async def _let_go(self, owner: Owner, found: Object) -> None:
+    async def _remove_finalizer(self, owner: Owner, found: Object) -> None:
         metadata = found["metadata"]
         kept = [each for each in metadata["finalizers"] if each != wellknown.OWNER_FINALIZER]
         patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], "finalizers": kept}}
@@ -180,7 +180,7 @@ class OwnerNotifications:
             return
         with self._loopback.store.snapshot() as snapshot:
             try:
-                concerned = owner_elsewhere(snapshot, decode(entry.value)) is not None
+                concerned = remote_owner(snapshot, decode(entry.value)) is not None
             except OwnerUnknown:
                 concerned = True
         if concerned:
@@ -199,13 +199,13 @@ class OwnerNotifications:
                 self._new.discard(cluster)
                 return None
             obj = decode(record.value)
-            owner = owner_elsewhere(snapshot, obj)
+            owner = remote_owner(snapshot, obj)
             workspace = self._workspace(snapshot, owner) if owner is not None else None
         if owner is None:
             return None
         if is_new:
-            return await self._look_for(cluster, obj, owner, workspace)
-        if workspace is None or not remote_workspace_status.shows(workspace, obj):
+            return await self._verify_owner(cluster, obj, owner, workspace)
+        if workspace is None or not remote_workspace_status.is_mirrored(workspace, obj):
             await self._owners.tell(owner, obj["metadata"]["resourceVersion"])
         return None
 
@@ -215,7 +215,7 @@ class OwnerNotifications:
         found = decode(record.value) if record is not None else None
         return found if found is not None and found["metadata"]["uid"] == owner.uid else None
 
-    async def _look_for(self, cluster: str, obj: Object, owner: Owner, workspace: Object | None) -> float | None:
+    async def _verify_owner(self, cluster: str, obj: Object, owner: Owner, workspace: Object | None) -> float | None:
         """A new cluster was answered with, so that its state is known. That its Workspace has it is made sure once.
 
         An order that was carried out late may find its Workspace deleted meanwhile, though what its shard published

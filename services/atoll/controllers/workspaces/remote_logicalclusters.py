@@ -64,7 +64,7 @@ class RemoteLogicalClusters:
         shard, owner = plan.shard.name, plan.workspace
 
         async def create(client: Client) -> Object:
-            return await client.cluster(plan.cluster).create(CLUSTERS, remote_logicalcluster.order(plan))
+            return await client.cluster(plan.cluster).create(CLUSTERS, remote_logicalcluster.manifest(plan))
 
         try:
             return await self._calls.call(shard, create)

@@ -76,7 +76,9 @@ class RemoteWorkspaces:
         """
         self._elsewhere.check(plan)
         choice = TargetShard(plan.cluster, plan.shard.name)
-        chosen = await self._writes.update(parent, obj, remote_workspace_status.chosen(obj, *choice, times.now()))
+        chosen = await self._writes.update(
+            parent, obj, remote_workspace_status.with_shard_choice(obj, *choice, times.now())
+        )
         if chosen is None:
             return
         try:
@@ -84,11 +86,13 @@ class RemoteWorkspaces:
         except ShardUnavailable as error:
             await self._writes.refuse(parent, chosen, UNAVAILABLE, str(error))
             raise
-        await self._settle(parent, chosen, made, plan.shard, choice)
+        await self._finish_scheduling(parent, chosen, made, plan.shard, choice)
 
     async def give_up(self, parent: str, obj: Object, reason: str, message: str) -> None:
         """Take a choice back that made nothing, and say why."""
-        await self._writes.update(parent, obj, waiting(remote_workspace_status.unchosen(obj), reason, message))
+        await self._writes.update(
+            parent, obj, waiting(remote_workspace_status.without_shard_choice(obj), reason, message)
+        )
 
     async def _complete(self, parent: str, obj: Object, choice: TargetShard) -> None:
         """Go on after phase one, whose cluster may exist."""
@@ -110,16 +114,16 @@ class RemoteWorkspaces:
         except ShardUnavailable as error:
             await self._writes.refuse(parent, obj, UNAVAILABLE, str(error))
             raise
-        await self._settle(parent, obj, made, plan.shard, choice)
+        await self._finish_scheduling(parent, obj, made, plan.shard, choice)
 
-    async def _settle(
+    async def _finish_scheduling(
         self, parent: str, obj: Object, made: Object, shard: workspace.Shard, choice: TargetShard
     ) -> None:
         """Phase two: the Workspace as its cluster's shard answered, and the way there."""
         batch = self._writes.loopback.batch()
-        settled = workspace.settle(obj, made, shard, times.now())
+        desired = workspace.desired_workspace(obj, made, shard, times.now())
         try:
-            batch.update(self._writes.target(batch, parent, obj), settled, whole=True)
+            batch.update(self._writes.target(batch, parent, obj), desired, whole=True)
             batch.guard(RevisionUnchanged(self._key(parent, obj), int(obj["metadata"]["resourceVersion"])))
             batch.route(choice.cluster, choice.shard)
             await batch.submit()
@@ -133,18 +137,18 @@ class RemoteWorkspaces:
     # --- afterwards ---
 
     async def _mirror(self, parent: str, obj: Object, choice: TargetShard, *, gone: bool) -> float | None:
-        found, told = self._replica(choice), remote_workspace_status.told_revision(obj)
-        if found is None or int(found["metadata"]["resourceVersion"]) < told:
-            if not told and not gone:
+        found, reported = self._replica(choice), remote_workspace_status.reported_revision(obj)
+        if found is None or int(found["metadata"]["resourceVersion"]) < reported:
+            if not reported and not gone:
                 # What has not arrived says nothing.
                 return None
             found = await self._elsewhere.get(choice)
             if found is None:
                 return await self._missing(parent, obj)
-            told = int(found["metadata"]["resourceVersion"])
+            reported = int(found["metadata"]["resourceVersion"])
         self._missed.drop(obj["metadata"]["uid"])
         if remote_logicalcluster.owner_uid(found) == obj["metadata"]["uid"]:
-            await self._writes.update(parent, obj, remote_workspace_status.mirrored(obj, found, told, times.now()))
+            await self._writes.update(parent, obj, remote_workspace_status.mirrored(obj, found, reported, times.now()))
         return None
 
     def _replica(self, choice: TargetShard) -> Object | None:
@@ -170,7 +174,9 @@ class RemoteWorkspaces:
         """The cluster first; the Workspace shows how that goes, and waits for it."""
         uid, found = obj["metadata"]["uid"], self._replica(choice)
         begun = found is not None and found["metadata"].get("deletionTimestamp")
-        if not begun or int((found or {})["metadata"]["resourceVersion"]) < remote_workspace_status.told_revision(obj):
+        if not begun or int((found or {})["metadata"]["resourceVersion"]) < remote_workspace_status.reported_revision(
+            obj
+        ):
             try:
                 found = await self._elsewhere.begin_deletion(choice, uid)
             except ShardUnavailable as error:

@@ -70,7 +70,7 @@ class WorkspaceController:
         self._children: RemoteWorkspaces | None = None
         if calls is not None:
             self._children = RemoteWorkspaces(self._writes, self._building, placement, RemoteLogicalClusters(calls))
-        self._news = ShardChangePredicate()
+        self._shard_changes = ShardChangePredicate()
 
     # --- what to look at ---
 
@@ -85,7 +85,7 @@ class WorkspaceController:
             # The batch that made a cluster wrote its Workspace too; later changes are mirrored.
             if owner and entry.operation is not Operation.ADDED:
                 yield owner["cluster"], owner["name"]
-        elif self._news.said(entry):
+        elif self._shard_changes.has_changed(entry):
             yield from self._unscheduled()
 
     def watches_replicas(self, type: ResourceType) -> bool:
@@ -95,7 +95,7 @@ class WorkspaceController:
     def keys_of_replica(self, entry: LogEntry) -> Iterable[Hashable]:
         """What an arrival asks to be reconciled: Workspaces of this shard, whose clusters lie elsewhere."""
         if entry.key.type == self._shards:
-            if self._news.said(entry):
+            if self._shard_changes.has_changed(entry):
                 yield from self._unscheduled()
             return
         owner = (decode(entry.value).get("spec") or {}).get("owner") if entry.value else None
@@ -206,8 +206,8 @@ class WorkspaceController:
         """Add the new cluster's objects, then the Workspace as it stands with them."""
         manifests = workspace.build(plan)
         self._building.add(batch, manifests)
-        settled = workspace.settle(obj, manifests[0].object, plan.shard, plan.now)
-        batch.update(self._writes.target(batch, parent, obj), settled, whole=True)
+        desired = workspace.desired_workspace(obj, manifests[0].object, plan.shard, plan.now)
+        batch.update(self._writes.target(batch, parent, obj), desired, whole=True)
         revision = int(obj["metadata"]["resourceVersion"])
         # Somebody may have scheduled or changed it since it was read.
         batch.guard(RevisionUnchanged(ObjectKey(self._type, parent, "", obj["metadata"]["name"]), revision))
@@ -220,7 +220,7 @@ class WorkspaceController:
             # Deleted directly: the owner follows.
             await self._loopback.delete(self._writes.target_now(parent, obj), DeleteOptions())
             return
-        await self._writes.update(parent, obj, workspace.settle(obj, found, self._shard, times.now()))
+        await self._writes.update(parent, obj, workspace.desired_workspace(obj, found, self._shard, times.now()))
 
     async def _delete(self, parent: str, obj: Object, cluster: str) -> None:
         found = self._loopback.get(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON) if cluster else None

@@ -32,7 +32,7 @@ class WorkspaceTypeStatus:
     def __init__(self, loopback: Loopback, facts: Lookups, url: str) -> None:
         """`url` is this shard's own, for as long as root has told of none."""
         self._loopback, self._type, self._url = loopback, facts.identities.workspace_types, url
-        self._shards, self._news = facts.identities.shard_objects, ShardChangePredicate()
+        self._shards, self._shard_changes = facts.identities.shard_objects, ShardChangePredicate()
 
     # --- what to look at ---
 
@@ -44,7 +44,7 @@ class WorkspaceTypeStatus:
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         if entry.key.type == self._shards:
-            if self._news.said(entry):
+            if self._shard_changes.has_changed(entry):
                 yield from self.all_keys()
         elif entry.operation is not Operation.DELETED:
             yield entry.key.cluster, entry.key.name

@@ -51,7 +51,7 @@ class ShardObject:
     def read(self, snapshot: Snapshot) -> ShardEndpoint:
         """Return labels and URL; both are empty if the object is absent."""
         record = federated(snapshot).get(self._key)
-        return virtual_storage.here(decode(record.value)) if record is not None else ShardEndpoint({}, "")
+        return virtual_storage.own_endpoint(decode(record.value)) if record is not None else ShardEndpoint({}, "")
 
 
 class VirtualResources:

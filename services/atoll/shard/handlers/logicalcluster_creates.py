@@ -46,7 +46,7 @@ class LogicalClusterCreates:
             return None
         options = write_options(call.info.query, call.user_agent, "CreateOptions")
         obj = decode_body(call, options.validation)
-        if options.dry_run or not remote_logicalcluster.is_order(obj):
+        if options.dry_run or not remote_logicalcluster.is_requested(obj):
             return None
         if found := remote_logicalcluster.problems(obj, call.cluster, self._shard.name):
             raise invalid(call.kind.group_kind, wellknown.SINGLETON, found)

@@ -68,7 +68,7 @@ async def test_a_batch_serves_what_it_is_about_to_bind(here: Cell) -> None:
 
 async def test_a_bound_crd_that_is_not_there_makes_its_resource_unavailable_until_it_is(here: Cell) -> None:
     await bind(here, "one")
-    (needed,) = bound_crds.needed(here.found(API_BINDINGS, "one", "shapes"))
+    (needed,) = bound_crds.required_crds(here.found(API_BINDINGS, "one", "shapes"))
     crd_ = here.loopback.get(needed.key.type, needed.key.cluster, "", needed.uid)
     assert crd_ is not None
     await here.loopback.delete(target_of(needed.uid), DeleteOptions())

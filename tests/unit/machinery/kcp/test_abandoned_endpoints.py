@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.kcp.apis.endpointslices import abandoned, endpoint_url
+from atoll.machinery.kcp.apis.endpointslices import abandoned_managers, endpoint_url
 from atoll.machinery.meta.objects import encode_json
 
 PATH = endpoint_url("", "prov", "shapes")
@@ -34,9 +34,9 @@ FOUND = a_slice(amber=f"https://amber{PATH}", blue=f"https://blue{PATH}", tool="
     ids=["both are there", "one is gone", "another came", "none is known"],
 )
 def test_who_is_no_shard_any_more_and_published_as_one(shards: set[str], expected: list[str]) -> None:
-    assert abandoned(FOUND, PATH, shards) == expected
+    assert abandoned_managers(FOUND, PATH, shards) == expected
 
 
 def test_what_was_taken_away_already_is_not_asked_for_again() -> None:
     empty = {**FOUND, "status": {}}
-    assert abandoned(empty, PATH, set()) == []
+    assert abandoned_managers(empty, PATH, set()) == []

@@ -52,28 +52,28 @@ def test_a_secret_without_a_key_is_none(secret: Object | None, text: str) -> Non
 
 
 def test_the_first_key_gives_the_hash_and_no_later_one_changes_it() -> None:
-    first = apiexports.verified({}, a_secret(), REFERENCE, NOW)
+    first = apiexports.with_verified_identity({}, a_secret(), REFERENCE, NOW)
     assert first["identityHash"] == hashlib.sha256(KEY.encode()).hexdigest()
     assert condition(first) == {"type": "IdentityValid", "status": "True", "lastTransitionTime": NOW}
-    assert apiexports.verified(first, a_secret(), REFERENCE, LATER) == first
+    assert apiexports.with_verified_identity(first, a_secret(), REFERENCE, LATER) == first
     for broken in (a_secret("another"), a_secret(""), None):
-        other = apiexports.verified(first, broken, REFERENCE, LATER)
+        other = apiexports.with_verified_identity(first, broken, REFERENCE, LATER)
         assert other["identityHash"] == first["identityHash"]
         said = condition(other)
         assert (said["status"], said["reason"], said["severity"]) == ("False", "IdentityVerificationFailed", "Error")
-        healed = apiexports.verified(other, a_secret(), REFERENCE, LATER)
+        healed = apiexports.with_verified_identity(other, a_secret(), REFERENCE, LATER)
         assert condition(healed)["status"] == "True"
 
 
 def test_no_word_about_a_secret_holds_its_key() -> None:
-    told = apiexports.verified({"identityHash": "0" * 64}, a_secret(), REFERENCE, NOW)
+    told = apiexports.with_verified_identity({"identityHash": "0" * 64}, a_secret(), REFERENCE, NOW)
     assert "hash mismatch" in condition(told)["message"]
     assert KEY not in json.dumps(told)
     assert a_secret()["data"]["key"] not in json.dumps(told)
 
 
 def test_a_secret_that_could_not_be_made_is_told_apart() -> None:
-    said = condition(apiexports.not_generated({}, "the namespace is going", NOW))
+    said = condition(apiexports.with_generation_error({}, "the namespace is going", NOW))
     assert (said["reason"], said["message"]) == (
         "IdentityGenerationFailed",
         "Error creating identity secret: the namespace is going",
@@ -107,7 +107,7 @@ def test_bindings_carry_exactly_the_exports_extra_annotations() -> None:
 
 
 def test_deprecated_urls_are_written_in_order_with_their_condition() -> None:
-    status = apiexports.published({}, ["https://a", "https://b"], NOW)
+    status = apiexports.with_urls({}, ["https://a", "https://b"], NOW)
     assert status["virtualWorkspaces"] == [{"url": "https://a"}, {"url": "https://b"}]
     assert status["conditions"][0]["type"] == "VirtualWorkspaceURLsReady"
 
@@ -123,6 +123,6 @@ def test_of_a_bindings_bytes_only_its_export_is_read() -> None:
 
 
 def test_deprecated_urls_go_with_their_condition() -> None:
-    status = apiexports.verified({}, a_secret(), REFERENCE, NOW)
-    assert apiexports.unpublished(apiexports.published(status, ["https://a"], NOW)) == status
-    assert apiexports.unpublished(status) is status
+    status = apiexports.with_verified_identity({}, a_secret(), REFERENCE, NOW)
+    assert apiexports.without_urls(apiexports.with_urls(status, ["https://a"], NOW)) == status
+    assert apiexports.without_urls(status) is status

@@ -13,8 +13,8 @@ from atoll.machinery.kcp.apis.apibindings import (
     BindingStatus,
     BoundResource,
     Export,
+    desired_status,
     read_export,
-    settle,
 )
 from atoll.machinery.kcp.apis.locks import Lock
 from atoll.machinery.kcp.apis.naming_conflicts import Holder, Names
@@ -44,7 +44,7 @@ def conditions(settled: BindingStatus) -> dict[str, Any]:
 
 
 def test_all_that_is_free_is_bound_in_one_plan() -> None:
-    settled = settle(bound(), EXPORT, around(), NOW)
+    settled = desired_status(bound(), EXPORT, around(), NOW)
     assert settled.status["phase"] == "Bound"
     assert settled.status["apiExportClusterName"] == "provider"
     assert settled.status["boundResources"][0] == {
@@ -66,37 +66,37 @@ def test_all_that_is_free_is_bound_in_one_plan() -> None:
 
 
 def test_a_binding_that_is_right_is_planned_as_it_stands() -> None:
-    first = settle(bound(), EXPORT, around(), NOW)
-    again = settle(bound(first.status), EXPORT, around(dict(first.locks)), LATER)
+    first = desired_status(bound(), EXPORT, around(), NOW)
+    again = desired_status(bound(first.status), EXPORT, around(dict(first.locks)), LATER)
     assert again.status == first.status
     assert again.locks == first.locks
 
 
 def test_a_right_binding_asks_nobody_who_holds_names() -> None:
-    first = settle(bound(), EXPORT, around(), NOW)
+    first = desired_status(bound(), EXPORT, around(), NOW)
 
     def asked(groups: object) -> Sequence[Holder]:
         raise AssertionError("asked")
 
-    settle(bound(first.status), EXPORT, BindingContext(first.locks, asked, lambda uid: True), NOW)
+    desired_status(bound(first.status), EXPORT, BindingContext(first.locks, asked, lambda uid: True), NOW)
 
 
 def test_claims_are_announced_and_what_their_controller_wrote_is_kept() -> None:
     claim = {"group": "", "resource": "configmaps", "verbs": ["*"]}
     claimed = replace(EXPORT, claims=(claim,))
-    settled = settle(bound(), claimed, around(), NOW)
+    settled = desired_status(bound(), claimed, around(), NOW)
     assert settled.status["exportPermissionClaims"] == [claim]
     assert "PermissionClaimsApplied" not in conditions(settled)
     theirs = {"type": "PermissionClaimsApplied", "status": "True", "lastTransitionTime": NOW}
     status = {**settled.status, "appliedPermissionClaims": [claim]}
     status["conditions"] = [*status["conditions"], theirs]
-    again = settle(bound(status), claimed, around(), LATER).status
+    again = desired_status(bound(status), claimed, around(), LATER).status
     assert again["appliedPermissionClaims"] == [claim]
     assert theirs in again["conditions"]
 
 
 def test_before_it_was_bound_a_conflict_keeps_it_from_being_ready() -> None:
-    settled = settle(bound(), EXPORT, around({f"circles.{GROUP}": Lock("other")}), NOW)
+    settled = desired_status(bound(), EXPORT, around({f"circles.{GROUP}": Lock("other")}), NOW)
     assert settled.status["phase"] == "Binding"
     assert [each["resource"] for each in settled.status["boundResources"]] == ["squares"]
     told = ("Ready", "InitialBindingCompleted", "BindingUpToDate")
@@ -105,8 +105,8 @@ def test_before_it_was_bound_a_conflict_keeps_it_from_being_ready() -> None:
 
 
 def test_afterwards_it_only_says_that_it_is_not_up_to_date() -> None:
-    first = settle(bound(), replace(EXPORT, resources=(CIRCLES,)), around(), NOW)
-    settled = settle(bound(first.status), EXPORT, around({f"squares.{GROUP}": Lock("other")}), LATER)
+    first = desired_status(bound(), replace(EXPORT, resources=(CIRCLES,)), around(), NOW)
+    settled = desired_status(bound(first.status), EXPORT, around({f"squares.{GROUP}": Lock("other")}), LATER)
     assert settled.status["phase"] == "Bound"
     assert conditions(settled)["Ready"]["status"] == "True"
     assert conditions(settled)["BindingUpToDate"]["reason"] == "NamingConflicts"
@@ -114,14 +114,14 @@ def test_afterwards_it_only_says_that_it_is_not_up_to_date() -> None:
 
 def test_the_lock_of_a_definition_holds_until_it_runs_out() -> None:
     for lock, phase in ((Lock(c=True), "Binding"), (Lock(c=True, e=LATER), "Binding"), (Lock(c=True, e=NOW), "Bound")):
-        settled = settle(bound(), EXPORT, around({f"circles.{GROUP}": lock}), NOW)
+        settled = desired_status(bound(), EXPORT, around({f"circles.{GROUP}": lock}), NOW)
         assert settled.status["phase"] == phase
     assert settled.locks[f"circles.{GROUP}"] == Lock("shapes")
 
 
 def test_several_conflicts_are_all_told() -> None:
     theirs = Holder('CustomResourceDefinition "x"', GROUP, Names("x", "x", ("circle",), "Square", ""))
-    message = conditions(settle(bound(), EXPORT, around(holders=[theirs]), NOW))["Ready"]["message"]
+    message = conditions(desired_status(bound(), EXPORT, around(holders=[theirs]), NOW))["Ready"]["message"]
     assert message == (
         '[naming conflict with CustomResourceDefinition "x": spec.names.singular=circle is forbidden, '
         'naming conflict with CustomResourceDefinition "x": spec.names.kind=Square is forbidden]'
@@ -129,9 +129,9 @@ def test_several_conflicts_are_all_told() -> None:
 
 
 def test_a_resource_moves_on_to_another_schema_and_keeps_the_versions_it_was_stored_in() -> None:
-    first = settle(bound(), EXPORT, around(), NOW)
+    first = desired_status(bound(), EXPORT, around(), NOW)
     later = replace(CIRCLES, schema="s2.circles", uid="u3", storage_version="v2")
-    settled = settle(bound(first.status), replace(EXPORT, resources=(later,)), around(dict(first.locks)), LATER)
+    settled = desired_status(bound(first.status), replace(EXPORT, resources=(later,)), around(dict(first.locks)), LATER)
     circles, squares = settled.status["boundResources"]
     assert circles["schema"] == {"name": "s2.circles", "UID": "u3", "identityHash": "i" * 64}
     assert circles["storageVersions"] == ["v1", "v2"]
@@ -139,21 +139,21 @@ def test_a_resource_moves_on_to_another_schema_and_keeps_the_versions_it_was_sto
 
 
 def test_another_schema_of_the_same_name_is_no_news_unless_the_bound_one_is_lost() -> None:
-    first = settle(bound(), EXPORT, around(), NOW)
+    first = desired_status(bound(), EXPORT, around(), NOW)
     anew = replace(EXPORT, resources=(replace(CIRCLES, uid="u9"), SQUARES))
-    assert settle(bound(first.status), anew, around(dict(first.locks)), NOW).status == first.status
-    lost = settle(bound(first.status), anew, around(dict(first.locks), lost=["u1"]), NOW)
+    assert desired_status(bound(first.status), anew, around(dict(first.locks)), NOW).status == first.status
+    lost = desired_status(bound(first.status), anew, around(dict(first.locks), lost=["u1"]), NOW)
     assert lost.status["boundResources"][0]["schema"]["UID"] == "u9"
 
 
 def test_what_is_bound_stays_without_export_without_schema_and_without_identity() -> None:
-    first = settle(bound(), EXPORT, around(), NOW)
+    first = desired_status(bound(), EXPORT, around(), NOW)
     for gone, reason in (
         (apibindings.not_found("root:provider", "shapes"), "APIExportNotFound"),
         (replace(EXPORT, missing=("s3.rings",)), "InternalError"),
         (replace(EXPORT, identity=""), "MissingIdentityHash"),
     ):
-        settled = settle(bound(first.status), gone, around(dict(first.locks)), LATER)
+        settled = desired_status(bound(first.status), gone, around(dict(first.locks)), LATER)
         assert settled.status["boundResources"] == first.status["boundResources"]
         assert (settled.status["phase"], conditions(settled)["APIExportValid"]["reason"]) == ("Bound", reason)
         assert settled.locks == first.locks
@@ -161,7 +161,7 @@ def test_what_is_bound_stays_without_export_without_schema_and_without_identity(
 
 def test_virtual_resources_are_stored_in_no_version() -> None:
     virtual = replace(EXPORT, resources=(replace(CIRCLES, virtual=True),))
-    (item,) = settle(bound(), virtual, around(), NOW).status["boundResources"]
+    (item,) = desired_status(bound(), virtual, around(), NOW).status["boundResources"]
     assert item["storageVersions"] == []
 
 

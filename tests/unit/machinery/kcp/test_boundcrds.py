@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from atoll.machinery.kcp.apis import bound_crds
-from atoll.machinery.kcp.apis.bound_crds import RequiredCrd, bound_crd, exports_of, kept_for, needed, to_collect
+from atoll.machinery.kcp.apis.bound_crds import (
+    RequiredCrd,
+    bound_crd,
+    exports_of,
+    required_crds,
+    with_collection_mark,
+    with_export,
+)
 from atoll.machinery.kcp.apis.naming_conflicts import Holder, Names, conflict, names_of
 from atoll.machinery.kinds.custom import kinds_of_crd, kinds_of_resource_schema
 from atoll.machinery.meta import wellknown
@@ -69,10 +76,10 @@ def test_versions_are_served_unless_they_say_no() -> None:
 
 def test_exports_are_remembered_once_and_a_mark_goes_with_the_next_binding() -> None:
     made = bound_crd(schema(), "p", "one", NOW)
-    marked = to_collect(kept_for(made, "two"))
+    marked = with_collection_mark(with_export(made, "two"))
     assert bound_crds.COLLECTED in marked["metadata"]["annotations"]
     assert exports_of(marked) == ["one", "two"]
-    kept = kept_for(marked, "one")
+    kept = with_export(marked, "one")
     assert exports_of(kept) == ["one", "two"]
     assert bound_crds.COLLECTED not in kept["metadata"]["annotations"]
 
@@ -81,8 +88,8 @@ def test_a_binding_needs_what_its_status_names() -> None:
     item = {"group": "g", "resource": "r", "schema": {"name": "s", "UID": "u", "identityHash": "i"}}
     reference = {"reference": {"export": {"name": "shapes"}}}
     obj: Object = {"spec": reference, "status": {"apiExportClusterName": "p", "boundResources": [item]}}
-    assert list(needed(obj)) == [RequiredCrd("p", "shapes", "s", "u")]
-    assert list(needed({"spec": reference})) == []
+    assert list(required_crds(obj)) == [RequiredCrd("p", "shapes", "s", "u")]
+    assert list(required_crds({"spec": reference})) == []
 
 
 def test_names_meet_within_a_group_only() -> None:

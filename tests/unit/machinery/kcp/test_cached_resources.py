@@ -29,14 +29,14 @@ def slice_of(path: str = "") -> dict[str, Any]:
 
 
 def test_it_is_ready_with_an_identity_and_a_resource() -> None:
-    status = cachedresources.settled(cached(**IDENTIFIED), ResourceCount(False, 3), NOW)
+    status = cachedresources.desired_status(cached(**IDENTIFIED), ResourceCount(False, 3), NOW)
     assert (status["phase"], status["resourceCounts"]) == ("Ready", {"cache": 3, "local": 3})
     assert all(is_true(status["conditions"], type) for type in ("IdentityValid", "ResourceValid", "ReplicationStarted"))
-    assert cachedresources.settled({**cached(), "status": status}, ResourceCount(False, 3), LATER) == status
+    assert cachedresources.desired_status({**cached(), "status": status}, ResourceCount(False, 3), LATER) == status
 
 
 def test_without_an_identity_nothing_has_started() -> None:
-    status = cachedresources.settled(cached(), ResourceCount(False, 3), NOW)
+    status = cachedresources.desired_status(cached(), ResourceCount(False, 3), NOW)
     assert status["phase"] == "Initializing"
     assert find(status["conditions"], "ReplicationStarted") is None
 
@@ -45,7 +45,7 @@ def test_without_an_identity_nothing_has_started() -> None:
     ("found", "reason"), [(None, "NoResources"), (ResourceCount(True, 0), "ResourceNotClusterScoped")]
 )
 def test_what_cannot_be_offered_is_told(found: ResourceCount | None, reason: str) -> None:
-    status = cachedresources.settled(cached(**IDENTIFIED), found, NOW)
+    status = cachedresources.desired_status(cached(**IDENTIFIED), found, NOW)
     condition = find(status["conditions"], "ResourceValid")
     assert condition is not None
     assert (condition["status"], condition["reason"], status["phase"]) == ("False", reason, "Initializing")
@@ -70,7 +70,7 @@ def test_a_selector_that_makes_no_sense_selects_nothing() -> None:
     ],
 )
 def test_a_slice_ties_what_one_workspace_holds(there: SliceReferences, reason: str) -> None:
-    status = cachedresources.judged(slice_of(), there, NOW)
+    status = cachedresources.desired_slice_status(slice_of(), there, NOW)
     condition = find(status["conditions"], "ResourceValid")
     assert condition is not None
     assert condition.get("reason", "") == reason

@@ -240,7 +240,7 @@ def test_a_claim_on_bindings_takes_the_place_of_the_reflexive_label() -> None:
 def test_reviews_are_claimed_and_never_labelled() -> None:
     asked = claim("subjectaccessreviews", "authorization.k8s.io")
     assert len(permission_claims.effective(export(asked), binding(accepted(asked)))) == 1
-    assert claim_status.unlabelled(binding(accepted(asked)), [asked]) == set()
+    assert claim_status.types_to_label(binding(accepted(asked)), [asked]) == set()
     assert labelling([binding(applied=(scoped(accepted(asked)),))]) is NO_CLAIMS
 
 
@@ -250,24 +250,24 @@ def test_reviews_are_claimed_and_never_labelled() -> None:
 def test_status_names_what_is_claimed_then_what_is_applied() -> None:
     asked = claim("configmaps")
     granting = {**binding(accepted(asked)), "status": {"phase": "Bound"}}
-    first = claim_status.announced(granting, [asked], NOW)
+    first = claim_status.with_exported_claims(granting, [asked], NOW)
     assert first["status"]["exportPermissionClaims"] == [asked] and "appliedPermissionClaims" not in first["status"]
-    assert claim_status.unlabelled(first, [asked]) == {CONFIG_MAPS} and not claim_status.is_complete(first)
-    begun = claim_status.begun(first, [asked], NOW)
+    assert claim_status.types_to_label(first, [asked]) == {CONFIG_MAPS} and not claim_status.is_complete(first)
+    begun = claim_status.labelling_started(first, [asked], NOW)
     assert begun["status"]["appliedPermissionClaims"] == [scoped(accepted(asked))]
-    assert claim_status.is_changing(begun) and claim_status.labelled(begun) is None
+    assert claim_status.is_changing(begun) and claim_status.labelled_types(begun) is None
     assert condition(begun, "PermissionClaimsApplied")["severity"] == "Info" and not claim_status.is_complete(begun)
-    last = claim_status.settled(begun, [asked], {}, NOW)
-    assert not claim_status.is_changing(last) and claim_status.labelled(last) == {CONFIG_MAPS}
+    last = claim_status.labelling_finished(begun, [asked], {}, NOW)
+    assert not claim_status.is_changing(last) and claim_status.labelled_types(last) == {CONFIG_MAPS}
     assert last["status"]["appliedPermissionClaims"] == [scoped(accepted(asked))]
     assert last["status"]["phase"] == "Bound" and claim_status.is_complete(last)
-    assert claim_status.unlabelled(last, [asked]) == set()
-    assert claim_status.settled(last, [asked], {}, "2027-01-01T00:00:00Z") == last
+    assert claim_status.types_to_label(last, [asked]) == set()
+    assert claim_status.labelling_finished(last, [asked], {}, "2027-01-01T00:00:00Z") == last
     # The condition of before does not speak for a claim that was accepted since.
     more = claim("secrets")
     edited = {**last, "spec": {"permissionClaims": [accepted(asked), accepted(more)]}}
-    assert not claim_status.is_complete(claim_status.announced(edited, [asked, more], NOW))
-    gone = claim_status.settled(last, [], {}, NOW)["status"]
+    assert not claim_status.is_complete(claim_status.with_exported_claims(edited, [asked, more], NOW))
+    gone = claim_status.labelling_finished(last, [], {}, NOW)["status"]
     assert "appliedPermissionClaims" not in gone and "exportPermissionClaims" not in gone
 
 
@@ -275,18 +275,18 @@ def test_only_what_labels_go_by_asks_for_labelling() -> None:
     asked = claim("configmaps")
     before = scoped(accepted(asked))
     other_verbs, withheld = claim("configmaps", verbs=("get", "list")), claim("configmaps", verbs=("get",))
-    assert claim_status.unlabelled(binding(accepted(other_verbs), applied=(before,)), [asked]) == set()
-    assert claim_status.unlabelled(binding(accepted(withheld), applied=(before,)), [asked]) == {CONFIG_MAPS}
+    assert claim_status.types_to_label(binding(accepted(other_verbs), applied=(before,)), [asked]) == set()
+    assert claim_status.types_to_label(binding(accepted(withheld), applied=(before,)), [asked]) == {CONFIG_MAPS}
     other_selector = accepted(asked, matchLabels={"a": "b"})
-    assert claim_status.unlabelled(binding(other_selector, applied=(before,)), [asked]) == {CONFIG_MAPS}
-    assert claim_status.unlabelled(binding(applied=(before,)), [asked]) == {CONFIG_MAPS}
-    assert claim_status.unlabelled(binding(accepted(asked), applied=(before,)), []) == {CONFIG_MAPS}
+    assert claim_status.types_to_label(binding(other_selector, applied=(before,)), [asked]) == {CONFIG_MAPS}
+    assert claim_status.types_to_label(binding(applied=(before,)), [asked]) == {CONFIG_MAPS}
+    assert claim_status.types_to_label(binding(accepted(asked), applied=(before,)), []) == {CONFIG_MAPS}
 
 
 def test_what_could_not_be_labelled_is_told() -> None:
     maps, secrets = claim("configmaps"), claim("secrets")
     granting = binding(accepted(maps), accepted(secrets))
-    found = claim_status.settled(granting, [maps, secrets], {SECRETS: '"s": refused'}, NOW)
+    found = claim_status.labelling_finished(granting, [maps, secrets], {SECRETS: '"s": refused'}, NOW)
     said = condition(found, "PermissionClaimsApplied")
     assert (said["status"], said["reason"], said["severity"]) == ("False", "InternalError", "Error")
     assert "secrets" in said["message"] and not claim_status.is_complete(found) and claim_status.is_changing(found)
@@ -325,7 +325,7 @@ def test_what_could_not_be_labelled_is_told() -> None:
 def test_claims_are_valid_as_far_as_both_sides_agree(
     granted: Object, claimed: Object, reason: str, severity: str
 ) -> None:
-    found = condition(claim_status.announced(binding(granted), [claimed], NOW), "PermissionClaimsValid")
+    found = condition(claim_status.with_exported_claims(binding(granted), [claimed], NOW), "PermissionClaimsValid")
     assert (found["status"], found.get("reason", ""), found.get("severity", "")) == (
         "False" if reason else "True",
         reason,
@@ -335,5 +335,5 @@ def test_claims_are_valid_as_far_as_both_sides_agree(
 
 def test_a_status_names_no_more_than_can_be_read() -> None:
     many = [accepted(claim(f"kind{number}", "example.io", identityHash=IDENTITY)) for number in range(15)]
-    found = condition(claim_status.announced(binding(*many), [], NOW), "PermissionClaimsValid")
+    found = condition(claim_status.with_exported_claims(binding(*many), [], NOW), "PermissionClaimsValid")
     assert found["message"].count("example.io") == 10 and "5 more" in found["message"]

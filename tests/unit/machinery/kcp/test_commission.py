@@ -60,7 +60,7 @@ def built(obj: Object, *known: WorkspaceType) -> dict[object, list[Manifest]]:
 
 @pytest.mark.parametrize("known", [(), (MINE,), (UNIVERSAL, MINE)], ids=["nothing", "no base", "all"])
 def test_a_cluster_is_built_as_ordered_whatever_the_target_knows_of_its_type(known: tuple[WorkspaceType, ...]) -> None:
-    found = built(remote_logicalcluster.order(plan()), *known)
+    found = built(remote_logicalcluster.manifest(plan()), *known)
     cluster = found[LOGICAL_CLUSTERS][0].object
     assert cluster["spec"]["owner"] == {
         "apiVersion": "tenancy.kcp.io/v1alpha1",
@@ -84,14 +84,14 @@ def test_a_cluster_is_built_as_ordered_whatever_the_target_knows_of_its_type(kno
 
 
 def test_what_the_parents_shard_says_of_initializers_counts() -> None:
-    obj = remote_logicalcluster.order(plan())
+    obj = remote_logicalcluster.manifest(plan())
     obj["spec"]["initializers"] = ["root:universal"]
     cluster = built(obj, UNIVERSAL, MINE)[LOGICAL_CLUSTERS][0].object
     assert cluster["status"]["phase"] == "Ready"
 
 
 def test_an_order_of_somebody_elses_name_or_shard_has_problems() -> None:
-    obj = remote_logicalcluster.order(plan())
+    obj = remote_logicalcluster.manifest(plan())
     assert [each.field for each in remote_logicalcluster.problems(obj, CLUSTER, "there")] != []
     assert [each.field for each in remote_logicalcluster.problems(obj, "0therc1uster", "here")] == ["spec.owner.uid"]
     del obj["spec"]["owner"]["uid"]

@@ -89,9 +89,9 @@ def test_a_binding_of_another_name_stands_for_a_default_one() -> None:
     own = {"metadata": {"name": "mine"}, "spec": {"reference": {"export": WANTED.reference}}}
     other = {"metadata": {"name": "x"}, "spec": {"reference": {"export": {"path": "root:b", "name": "shapes"}}}}
     named = default_bindings.binding_of(WANTED, ())
-    assert default_bindings.found_in([other, own], WANTED) is own
-    assert default_bindings.found_in([own, named], WANTED) is named
-    assert default_bindings.found_in([other], WANTED) is None
+    assert default_bindings.find_binding([other, own], WANTED) is own
+    assert default_bindings.find_binding([own, named], WANTED) is named
+    assert default_bindings.find_binding([other], WANTED) is None
     # What its workspace made itself is not brought up to date.
     assert not default_bindings.is_outdated(own, WANTED, [CLAIM])
     assert default_bindings.is_outdated(named, WANTED, [CLAIM])
@@ -111,18 +111,21 @@ def test_a_binding_is_done_when_bound_once_and_its_claims_are_applied() -> None:
 
 def test_the_initializer_goes_with_the_last_binding_and_no_other_does() -> None:
     cluster = {"metadata": {}, "status": {"initializers": ["c1:mine", "system:apibindings"]}}
-    waiting = default_bindings.told(cluster, default_bindings.verdict(INITIALIZED, ["a", "b"], []), NOW)["status"]
+    waiting = default_bindings.with_verdict(cluster, default_bindings.verdict(INITIALIZED, ["a", "b"], []), NOW)[
+        "status"
+    ]
     assert waiting["initializers"] == ["c1:mine", "system:apibindings"]
     (said,) = waiting["conditions"]
     assert (said["status"], said["reason"], said["severity"]) == ("False", "WaitingOnAPIBindings", "Info")
     assert said["message"].endswith("a, b")
-    done = default_bindings.told(cluster, default_bindings.verdict(INITIALIZED, [], []), NOW)["status"]
+    done = default_bindings.with_verdict(cluster, default_bindings.verdict(INITIALIZED, [], []), NOW)["status"]
     assert done["initializers"] == ["c1:mine"] and done["conditions"][0]["status"] == "True"
-    kept = default_bindings.told(cluster, default_bindings.verdict(RECONCILED, [], []), NOW)["status"]
+    kept = default_bindings.with_verdict(cluster, default_bindings.verdict(RECONCILED, [], []), NOW)["status"]
     assert kept["initializers"] == ["c1:mine", "system:apibindings"]
     last = {"metadata": {}, "status": {"initializers": ["system:apibindings"]}}
     assert (
-        "initializers" not in default_bindings.told(last, default_bindings.verdict(INITIALIZED, [], []), NOW)["status"]
+        "initializers"
+        not in default_bindings.with_verdict(last, default_bindings.verdict(INITIALIZED, [], []), NOW)["status"]
     )
 
 

@@ -30,7 +30,7 @@ def said(status: Object) -> list[tuple[str, str, str]]:
 
 
 def test_a_slice_without_a_partition_means_every_shard() -> None:
-    status = endpointslices.judged(a_slice(), has_export=True, partition=None, now=NOW)
+    status = endpointslices.desired_status(a_slice(), has_export=True, partition=None, now=NOW)
     assert said(status) == [("APIExportValid", "True", ""), ("PartitionValid", "True", "")]
     assert status["shardSelector"] == ""
     assert "endpoints" not in status
@@ -39,12 +39,12 @@ def test_a_slice_without_a_partition_means_every_shard() -> None:
 def test_a_partition_is_written_out_as_a_selector() -> None:
     expression = {"key": "tier", "operator": "In", "values": ["tin", "gold"]}
     partition = a_partition(matchLabels={"region": "eu"}, matchExpressions=[expression])
-    status = endpointslices.judged(a_slice(partition="eu"), has_export=True, partition=partition, now=NOW)
+    status = endpointslices.desired_status(a_slice(partition="eu"), has_export=True, partition=partition, now=NOW)
     assert status["shardSelector"] == "region=eu,tier in (gold,tin)"
     found = a_slice(status)
-    assert endpointslices.wants(found, {"region": "eu", "tier": "tin"})
-    assert not endpointslices.wants(found, {"region": "eu", "tier": "iron"})
-    assert not endpointslices.wants(found, {"region": "us", "tier": "tin"})
+    assert endpointslices.selects_shard(found, {"region": "eu", "tier": "tin"})
+    assert not endpointslices.selects_shard(found, {"region": "eu", "tier": "iron"})
+    assert not endpointslices.selects_shard(found, {"region": "us", "tier": "tin"})
 
 
 @pytest.mark.parametrize(
@@ -59,23 +59,23 @@ def test_a_partition_is_written_out_as_a_selector() -> None:
 def test_what_refers_to_nothing_has_no_endpoints_of_anybody(
     has_export: bool, partition: Object | None, type: str, reason: str
 ) -> None:
-    whole = endpointslices.judged(a_slice(), has_export=True, partition=None, now=NOW)
+    whole = endpointslices.desired_status(a_slice(), has_export=True, partition=None, now=NOW)
     before = a_slice({**whole, "endpoints": [{"url": URL}, {"url": OTHER}]}, "eu")
-    status = endpointslices.judged(before, has_export=has_export, partition=partition, now=LATER)
+    status = endpointslices.desired_status(before, has_export=has_export, partition=partition, now=LATER)
     assert (type, "False", reason) in said(status)
     assert "endpoints" not in status
-    assert not endpointslices.wants({**before, "status": status}, {})
+    assert not endpointslices.selects_shard({**before, "status": status}, {})
 
 
 def test_endpoints_are_left_alone_while_all_is_well() -> None:
-    whole = endpointslices.judged(a_slice(), has_export=True, partition=None, now=NOW)
+    whole = endpointslices.desired_status(a_slice(), has_export=True, partition=None, now=NOW)
     with_urls = {**whole, "endpoints": [{"url": OTHER}]}
-    assert endpointslices.judged(a_slice(with_urls), has_export=True, partition=None, now=LATER) == with_urls
+    assert endpointslices.desired_status(a_slice(with_urls), has_export=True, partition=None, now=LATER) == with_urls
 
 
 def test_a_slice_that_nobody_has_judged_means_no_shard() -> None:
-    assert not endpointslices.wants(a_slice(), {})
-    assert not endpointslices.wants(a_slice({"shardSelector": "in in ("}), {})
+    assert not endpointslices.selects_shard(a_slice(), {})
+    assert not endpointslices.selects_shard(a_slice({"shardSelector": "in in ("}), {})
 
 
 def test_a_shard_knows_its_own_endpoints_by_its_field_manager() -> None:
@@ -93,8 +93,8 @@ def test_a_shard_knows_its_own_endpoints_by_its_field_manager() -> None:
 
 def test_a_shard_applies_its_own_endpoint_and_nothing_else() -> None:
     base = {"apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIExportEndpointSlice", "metadata": {"name": "shapes"}}
-    assert endpointslices.applied("shapes", [URL]) == {**base, "status": {"endpoints": [{"url": URL}]}}
-    assert endpointslices.applied("shapes", []) == base
+    assert endpointslices.apply_configuration("shapes", [URL]) == {**base, "status": {"endpoints": [{"url": URL}]}}
+    assert endpointslices.apply_configuration("shapes", []) == base
     assert endpointslices.endpoint_url("https://alpha.example/", "c1", "shapes") == URL
 
 

@@ -11,7 +11,7 @@ import re2
 import yaml
 
 from atoll.machinery.kcp.schema_files import definition
-from atoll.machinery.kcp.workspaces.workspace import WorkspacePlan, build, settle
+from atoll.machinery.kcp.workspaces.workspace import WorkspacePlan, build, desired_workspace
 from atoll.machinery.kcp.workspaces.workspacetypes import TypeReference, resolve
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.process.resources import schema_path
@@ -44,7 +44,7 @@ def objects() -> Iterator[tuple[str, Object]]:
     built = build(plan)
     for manifest in (*bootstrapped(), *built):
         yield manifest.type.group_resource, manifest.object
-    yield "workspaces.tenancy.kcp.io", settle(workspace(), built[0].object, ALPHA, NOW)
+    yield "workspaces.tenancy.kcp.io", desired_workspace(workspace(), built[0].object, ALPHA, NOW)
 
 
 def schema_of(name: str, api_version: str) -> Any:

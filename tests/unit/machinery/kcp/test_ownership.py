@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.kcp.sharding.ownership import BORN_ON, MOVED_GENERATION, MOVED_TO, Owner, claim_of, standing_of
+from atoll.machinery.kcp.sharding.ownership import BORN_ON, MOVED_GENERATION, MOVED_TO, Owner, claim_of, record_of
 from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.names import ROOT
 from harness.models.cluster_ownership import CLUSTER, LIAR, WORKSPACE, Follower, Place, Said
@@ -178,9 +178,9 @@ def test_what_lies_here_is_not_given_away_by_others() -> None:
 def test_what_cannot_be_read_says_nothing() -> None:
     for value in (b"", b"{", b"[]", b'{"spec": 3}', b'{"metadata": {"annotations": {"a": 1}}}'):
         assert claim_of(ROOT, value) is None
-        assert standing_of("abc", value) is None
+        assert record_of("abc", value) is None
     odd = json.dumps({"metadata": {"annotations": {MOVED_TO: "b", MOVED_GENERATION: "-1"}}}).encode()
-    standing = standing_of("abc", odd)
+    standing = record_of("abc", odd)
     assert standing is not None
     assert standing.successor == ""
 

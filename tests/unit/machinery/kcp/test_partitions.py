@@ -96,7 +96,7 @@ def test_a_selector_that_means_nothing_is_told_and_no_partition_touched() -> Non
     wrong = a_set("region", shardSelector={"matchExpressions": [{"key": "x", "operator": "Like"}]})
     with pytest.raises(SelectorError) as caught:
         partitions.plan(wrong, [EU1], [])
-    status = partitions.invalid({"count": 3}, caught.value, NOW)
+    status = partitions.invalid_status({"count": 3}, caught.value, NOW)
     assert [(each["type"], each["status"], each["reason"]) for each in status["conditions"]] == [
         ("PartitionSetValid", "False", "InvalidSelector"),
         ("PartitionsReady", "False", "ErrorGeneratingPartitions"),
@@ -105,7 +105,7 @@ def test_a_selector_that_means_nothing_is_told_and_no_partition_touched() -> Non
 
 
 def test_status_tells_the_number_and_that_all_is_well_again() -> None:
-    status = partitions.settled(partitions.failed({}, "no room", NOW), 2, NOW)
+    status = partitions.ready_status(partitions.failed_status({}, "no room", NOW), 2, NOW)
     assert status["count"] == 2
     assert [(each["type"], each["status"]) for each in status["conditions"]] == [
         ("PartitionSetValid", "True"),

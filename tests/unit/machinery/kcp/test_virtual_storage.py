@@ -60,7 +60,7 @@ def test_what_makes_no_sense_leads_nowhere(status: Any) -> None:
 
 def test_a_shard_without_a_url_has_no_endpoints_of_its_own() -> None:
     assert virtual_storage.endpoint(slice_of({"url": OWN}), ShardEndpoint({}, "")) == ""
-    assert virtual_storage.here({"metadata": {}}) == ShardEndpoint({}, "")
+    assert virtual_storage.own_endpoint({"metadata": {}}) == ShardEndpoint({}, "")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from atoll.machinery.kcp.apis.apibindings import BoundResource, Export
 from atoll.machinery.kcp.manifest import Manifest
-from atoll.machinery.kcp.workspaces.workspace import WorkspacePlan, build, settle
+from atoll.machinery.kcp.workspaces.workspace import WorkspacePlan, build, desired_workspace
 from atoll.machinery.kcp.workspaces.workspacetypes import TypeReference, WorkspaceType, read_type, resolve
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.objects import Object, encode
@@ -158,7 +158,7 @@ def test_an_owner_that_cannot_be_read_is_no_owner(text: str) -> None:
     spoiled["metadata"]["annotations"]["experimental.tenancy.kcp.io/owner"] = text
     manifests = build(plan(spoiled))
     assert "createdBy" not in cluster_of(manifests)["spec"]
-    settled = settle(spoiled, cluster_of(manifests), ALPHA, NOW)
+    settled = desired_workspace(spoiled, cluster_of(manifests), ALPHA, NOW)
     assert settled["metadata"]["annotations"]["experimental.tenancy.kcp.io/owner"] == text
 
 
@@ -268,7 +268,7 @@ def test_a_type_without_bases_gets_no_namespaces() -> None:
 
 def test_a_settled_workspace_has_kcps_shape() -> None:
     before = workspace()
-    settled = settle(before, cluster_of(build(plan())), ALPHA, NOW)
+    settled = desired_workspace(before, cluster_of(build(plan())), ALPHA, NOW)
     metadata = settled["metadata"]
     assert metadata["annotations"] == {
         "kcp.io/cluster": "root",
@@ -296,7 +296,7 @@ def test_a_settled_workspace_has_kcps_shape() -> None:
 
 def test_an_initializing_workspace_mirrors_what_is_left() -> None:
     obj = cluster_of(build(plan(None, "lab", custom(initializer=True))))
-    settled = settle(workspace(), obj, ALPHA, NOW)
+    settled = desired_workspace(workspace(), obj, ALPHA, NOW)
     assert (settled["status"]["phase"], settled["status"]["initializers"]) == ("Initializing", ["c1:lab"])
     assert settled["metadata"]["labels"]["tenancy.kcp.io/phase"] == "Initializing"
     owner = json.loads(settled["metadata"]["annotations"]["experimental.tenancy.kcp.io/owner"])
@@ -305,5 +305,5 @@ def test_an_initializing_workspace_mirrors_what_is_left() -> None:
 
 def test_settling_again_with_the_same_state_changes_nothing() -> None:
     obj = cluster_of(build(plan()))
-    once = settle(workspace(), obj, ALPHA, NOW)
-    assert settle(once, obj, ALPHA, "2027-01-01T00:00:00Z") == once
+    once = desired_workspace(workspace(), obj, ALPHA, NOW)
+    assert desired_workspace(once, obj, ALPHA, "2027-01-01T00:00:00Z") == once

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from atoll.machinery.kcp.apis import claim_status
 from atoll.machinery.kcp.apis.claim_status import CLAIMS_APPLIED, CLAIMS_VALID
 from atoll.machinery.kcp.apis.locks import Lock
-from atoll.machinery.kcp.apis.naming_conflicts import Holder, Names, conflict, names_of, told
+from atoll.machinery.kcp.apis.naming_conflicts import Holder, Names, conflict, conflict_message, names_of
 from atoll.machinery.kcp.sharding import replication_level
 from atoll.machinery.meta.conditions import (
     ERROR,
@@ -150,7 +150,7 @@ class BindingStatus(msgspec.Struct, frozen=True):
     locks: Mapping[str, Lock]
 
 
-def settle(binding: Object, export: Export | Condition, around: BindingContext, now: str) -> BindingStatus:
+def desired_status(binding: Object, export: Export | Condition, around: BindingContext, now: str) -> BindingStatus:
     """Bind what an export offers, as far as nobody else holds it. A Condition says why there is no export.
 
     What was bound stays bound, whatever becomes of the export: a resource that it withdraws, one whose schema was
@@ -164,30 +164,30 @@ def settle(binding: Object, export: Export | Condition, around: BindingContext, 
         export_valid = export
     conditions = set_condition(status.get("conditions") or [], export_valid, now)
     if not isinstance(export, Export) or export_valid.status != TRUE:
-        settled = BindingStatus(
+        planned = BindingStatus(
             {**status, "phase": status.get("phase") or BINDING, "conditions": conditions}, around.locks
         )
     else:
         groups = frozenset(offered.group for offered in export.resources)
         plan = _Binding(binding["metadata"]["name"], around, now, groups)
-        settled = _bind(status, conditions, export, plan)
-    return _with_claims(binding, export, settled, now) if isinstance(export, Export) else settled
+        planned = _bind(status, conditions, export, plan)
+    return _with_claims(binding, export, planned, now) if isinstance(export, Export) else planned
 
 
-def _with_claims(binding: Object, export: Export, settled: BindingStatus, now: str) -> BindingStatus:
+def _with_claims(binding: Object, export: Export, planned: BindingStatus, now: str) -> BindingStatus:
     """What the status says of claims: who waits for Bound sees them, and what is written from then on is labelled.
 
     Where there are none, nobody has to look at the binding again for it.
     """
-    status = settled.status
+    status = planned.status
     if export.claims or binding["spec"].get("permissionClaims") or status.get("exportPermissionClaims"):
-        announced = claim_status.announced({**binding, "status": status}, export.claims, now)
-        return replace(settled, status=announced["status"])
+        announced = claim_status.with_exported_claims({**binding, "status": status}, export.claims, now)
+        return replace(planned, status=announced["status"])
     conditions = status["conditions"]
     for type in (CLAIMS_VALID, CLAIMS_APPLIED):
         if find(conditions, INITIAL) is not None and find(conditions, type) is None:
             conditions = set_condition(conditions, Condition(type, TRUE), now)
-    return replace(settled, status={**status, "conditions": conditions})
+    return replace(planned, status={**status, "conditions": conditions})
 
 
 def _validity(export: Export) -> Condition:
@@ -209,7 +209,7 @@ def without_cluster(binding: Object, now: str) -> Object:
     """The status of a binding whose LogicalCluster is not there."""
     status = dict(binding.get("status") or {})
     refused = Condition(INITIAL, FALSE, "LogicalClusterNotFound", "LogicalCluster of the binding not found", ERROR)
-    return {**status, "phase": status.get("phase") or BINDING, "conditions": _judged(status, refused, now)}
+    return {**status, "phase": status.get("phase") or BINDING, "conditions": _ready_conditions(status, refused, now)}
 
 
 class _Binding(msgspec.Struct):
@@ -230,7 +230,7 @@ class _Binding(msgspec.Struct):
         if lock is None or refused or not lock.is_held_against(self.name, self.now):
             return refused
         who = f'CustomResourceDefinition "{offered.group_resource}"' if lock.c else f'APIBinding "{lock.n}"'
-        return told(who, f"spec.names.plural={offered.resource}")
+        return conflict_message(who, f"spec.names.plural={offered.resource}")
 
 
 def _bind(status: Object, conditions: list[Object], export: Export, plan: _Binding) -> BindingStatus:
@@ -253,9 +253,9 @@ def _bind(status: Object, conditions: list[Object], export: Export, plan: _Bindi
     judged = {**status, "conditions": conditions}
     if refused:
         text = refused[0] if len(refused) == 1 else f"[{', '.join(refused)}]"
-        conditions = _judged(judged, Condition(UP_TO_DATE, FALSE, NAMING_CONFLICTS, text, ERROR), plan.now)
+        conditions = _ready_conditions(judged, Condition(UP_TO_DATE, FALSE, NAMING_CONFLICTS, text, ERROR), plan.now)
     else:
-        conditions = _judged(judged, Condition(UP_TO_DATE, TRUE), plan.now)
+        conditions = _ready_conditions(judged, Condition(UP_TO_DATE, TRUE), plan.now)
     done = is_true(conditions, INITIAL)
     phase = BOUND if done else status.get("phase") or BINDING
     return BindingStatus({**status, "phase": phase, "conditions": conditions}, locks)
@@ -279,7 +279,7 @@ def _entry(offered: BoundResource, export: Export, before: Object | None) -> Obj
     }
 
 
-def _judged(status: Object, said: Condition, now: str) -> list[Object]:
+def _ready_conditions(status: Object, said: Condition, now: str) -> list[Object]:
     """Conditions with a verdict on the binding as it should be now; it is the initial one until that held once."""
     conditions = status.get("conditions") or []
     initial = Condition(INITIAL, said.status, said.reason, said.message, said.severity)
@@ -293,10 +293,10 @@ def _judged(status: Object, said: Condition, now: str) -> list[Object]:
 def held_by(binding: Object, offered: Sequence[BoundResource]) -> list[Holder]:
     """Whose the names of those resources are that a binding has bound."""
     bound = {item["schema"]["UID"] for item in binding["status"].get("boundResources") or ()}
-    return [Holder(who(binding), each.group, each.all_names) for each in offered if each.uid in bound]
+    return [Holder(holder_name(binding), each.group, each.all_names) for each in offered if each.uid in bound]
 
 
-def who(binding: Object) -> str:
+def holder_name(binding: Object) -> str:
     """A binding in the words of conflicts."""
     export = binding["spec"]["reference"]["export"]
     name = f"{export['path']}:{export['name']}" if export.get("path") else export["name"]

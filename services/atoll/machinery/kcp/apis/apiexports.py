@@ -82,7 +82,7 @@ def identity_of(secret: Object | None, reference: SecretReference) -> str:
     return hashes.identity_hash(key)
 
 
-def verified(status: Object, secret: Object | None, reference: SecretReference, now: str) -> Object:
+def with_verified_identity(status: Object, secret: Object | None, reference: SecretReference, now: str) -> Object:
     """An export's status with what its Secret says: the hash, if there was none yet, and whether it is that one."""
     known = status.get("identityHash") or ""
     try:
@@ -95,18 +95,18 @@ def verified(status: Object, secret: Object | None, reference: SecretReference, 
     return _with({**status, "identityHash": found}, Condition(IDENTITY_VALID, TRUE), now)
 
 
-def not_generated(status: Object, why: str, now: str) -> Object:
+def with_generation_error(status: Object, why: str, now: str) -> Object:
     """An export's status where its Secret could not be made."""
     return _with(status, _invalid(GENERATION_FAILED, f"Error creating identity secret: {why}"), now)
 
 
-def published(status: Object, urls: Iterable[str], now: str) -> Object:
+def with_urls(status: Object, urls: Iterable[str], now: str) -> Object:
     """An export's status with the deprecated URLs of its virtual workspaces, in the order given."""
     addresses = [{"url": url} for url in urls]
     return _with({**status, "virtualWorkspaces": addresses}, Condition(URLS_READY, TRUE), now)
 
 
-def unpublished(status: Object) -> Object:
+def without_urls(status: Object) -> Object:
     """An export's status without the deprecated URLs and their condition; the same object where it has neither."""
     conditions = status.get("conditions") or []
     if "virtualWorkspaces" not in status and find(conditions, URLS_READY) is None:

@@ -62,7 +62,7 @@ def key_of(uid: str) -> ObjectKey:
     return ObjectKey(CRDS, SYSTEM_BOUND_CRDS, "", uid)
 
 
-def needed(binding: Object) -> Iterator[RequiredCrd]:
+def required_crds(binding: Object) -> Iterator[RequiredCrd]:
     """What a binding's status refers to."""
     status, export = binding.get("status") or {}, binding["spec"]["reference"]["export"]["name"]
     for item in status.get("boundResources") or ():
@@ -121,7 +121,7 @@ def source_of(crd: Object) -> tuple[str, str]:
     return annotations.get(SCHEMA_CLUSTER, ""), annotations.get(SCHEMA_NAME, "")
 
 
-def kept_for(crd: Object, export: str) -> Object:
+def with_export(crd: Object, export: str) -> Object:
     """The bound CRD as it is bound through one more export, and not to be collected."""
     known = exports_of(crd)
     listed = known if export in known else [*known, export]
@@ -131,7 +131,7 @@ def kept_for(crd: Object, export: str) -> Object:
     return {**crd, "metadata": {**metadata, "annotations": annotations}}
 
 
-def to_collect(crd: Object) -> Object:
+def with_collection_mark(crd: Object) -> Object:
     """The bound CRD marked as about to go; whoever binds it now takes the mark away."""
     metadata = crd["metadata"]
     return {**crd, "metadata": {**metadata, "annotations": {**(metadata.get("annotations") or {}), COLLECTED: ""}}}

@@ -67,7 +67,7 @@ def selector_of(obj: Object) -> LabelSelector:
         return _NOTHING
 
 
-def settled(obj: Object, found: ResourceCount | None, now: str) -> Object:
+def desired_status(obj: Object, found: ResourceCount | None, now: str) -> Object:
     """The status by what there is; `found` None: the workspace serves no such resource. Identity is judged before."""
     status = dict(obj.get("status") or {})
     judged = _resource_condition(resource_of(obj), found)
@@ -122,22 +122,24 @@ class SliceReferences(NamedTuple):
     is_cached: bool
 
 
-def judged(obj: Object, there: SliceReferences, now: str) -> Object:
+def desired_slice_status(obj: Object, references: SliceReferences, now: str) -> Object:
     """A slice's status; what refers to nothing keeps no endpoints."""
-    status = endpointslices.judged(obj, has_export=there.export is not None, partition=there.partition, now=now)
-    condition = _slice_condition(cached_of(obj), there)
+    status = endpointslices.desired_status(
+        obj, has_export=references.export is not None, partition=references.partition, now=now
+    )
+    condition = _slice_condition(cached_of(obj), references)
     if condition.status == FALSE:
         status.pop("endpoints", None)
     conditions = [_renamed(each) for each in status.get("conditions") or []]
     return {**status, "conditions": set_condition(conditions, condition, now)}
 
 
-def _slice_condition(reference: Reference, there: SliceReferences) -> Condition:
-    if there.export is not None and there.export != there.cached:
+def _slice_condition(reference: Reference, references: SliceReferences) -> Condition:
+    if references.export is not None and references.export != references.cached:
         # Whoever may give away an export would give away what somebody else caches; he hears not even whether it is.
         text = "ClusterCachedResource and APIExport must be in the same workspace"
         return Condition(RESOURCE_VALID, FALSE, INVALID_REFERENCE, text, ERROR)
-    if not there.is_cached or there.export is None:
+    if not references.is_cached or references.export is None:
         text = f"Error getting ClusterCachedResource {reference.path}|{reference.name}"
         return Condition(RESOURCE_VALID, FALSE, NOT_FOUND, text, ERROR)
     return Condition(RESOURCE_VALID, TRUE)
@@ -160,9 +162,9 @@ def endpoint_url(base: str, cluster: str, name: str) -> str:
     return f"{base.rstrip('/')}/services/replication/{cluster}/{name}"
 
 
-def applied(name: str, urls: Sequence[str]) -> Object:
+def apply_configuration(name: str, urls: Sequence[str]) -> Object:
     """What a shard applies to a slice's status."""
-    return {**endpointslices.applied(name, urls), "apiVersion": SLICE_API_VERSION, "kind": SLICE_KIND}
+    return {**endpointslices.apply_configuration(name, urls), "apiVersion": SLICE_API_VERSION, "kind": SLICE_KIND}
 
 
 class _Metadata(msgspec.Struct):

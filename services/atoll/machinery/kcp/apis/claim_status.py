@@ -21,7 +21,7 @@ CLAIMS_VALID, CLAIMS_APPLIED = "PermissionClaimsValid", "PermissionClaimsApplied
 MAX_SHOWN = 10
 
 
-def announced(binding: Object, claimed: Sequence[Object], now: str) -> Object:
+def with_exported_claims(binding: Object, claimed: Sequence[Object], now: str) -> Object:
     """The binding once its status names what the export claims; equal to the one given if it does."""
     status = dict(binding.get("status") or {})
     if claimed:
@@ -32,35 +32,37 @@ def announced(binding: Object, claimed: Sequence[Object], now: str) -> Object:
     return {**binding, "status": status}
 
 
-def begun(binding: Object, claimed: Sequence[Object], now: str) -> Object:
+def labelling_started(binding: Object, claimed: Sequence[Object], now: str) -> Object:
     """The binding from which on new objects are labelled as they should be; those that are there come next."""
     text = "labels of what is claimed are being brought up to date"
-    return _told(binding, claimed, Condition(CLAIMS_APPLIED, FALSE, "Applying", text, INFO), now)
+    return _with_condition(binding, claimed, Condition(CLAIMS_APPLIED, FALSE, "Applying", text, INFO), now)
 
 
-def is_begun(binding: Object, begun: Object) -> bool:
+def has_started_labelling(binding: Object, begun: Object) -> bool:
     """Whether a binding grants what `begun` says, and is unfinished for a reason of its own."""
     now, then = binding.get("status") or {}, begun["status"]
     lists = ("exportPermissionClaims", "appliedPermissionClaims")
     return is_changing(binding) and all(now.get(each) == then.get(each) for each in lists)
 
 
-def settled(binding: Object, claimed: Sequence[Object], failures: Mapping[ResourceType, str], now: str) -> Object:
+def labelling_finished(
+    binding: Object, claimed: Sequence[Object], failures: Mapping[ResourceType, str], now: str
+) -> Object:
     """The binding once objects are labelled; equal to the one given if its status says so already.
 
     `failures` are types of which objects could not be labelled, with the reason.
     """
     condition = Condition(CLAIMS_APPLIED, TRUE)
     if failures:
-        told = "; ".join(f"{type.group_resource}: {text}" for type, text in sorted(failures.items())[:MAX_SHOWN])
-        text = f"Permission claims have not been fully applied: {told}"
+        failed = "; ".join(f"{type.group_resource}: {text}" for type, text in sorted(failures.items())[:MAX_SHOWN])
+        text = f"Permission claims have not been fully applied: {failed}"
         condition = Condition(CLAIMS_APPLIED, FALSE, "InternalError", text, ERROR)
-    return _told(binding, claimed, condition, now)
+    return _with_condition(binding, claimed, condition, now)
 
 
-def _told(binding: Object, claimed: Sequence[Object], condition: Condition, now: str) -> Object:
-    binding = announced(binding, claimed, now)
-    status, granted = dict(binding["status"]), wanted(binding, claimed)
+def _with_condition(binding: Object, claimed: Sequence[Object], condition: Condition, now: str) -> Object:
+    binding = with_exported_claims(binding, claimed, now)
+    status, granted = dict(binding["status"]), claims_to_apply(binding, claimed)
     if granted:
         status["appliedPermissionClaims"] = [granted[key] for key in permission_claims.sorted_claims(granted)]
     else:
@@ -69,24 +71,24 @@ def _told(binding: Object, claimed: Sequence[Object], condition: Condition, now:
     return {**binding, "status": status}
 
 
-def wanted(binding: Object, claimed: Sequence[Object]) -> dict[ClaimKey, Object]:
+def claims_to_apply(binding: Object, claimed: Sequence[Object]) -> dict[ClaimKey, Object]:
     """What status.appliedPermissionClaims should name: accepted claims that the export makes, each as accepted."""
-    asked = {permission_claims.key_of(claim) for claim in claimed}
+    exported = {permission_claims.key_of(claim) for claim in claimed}
     return {
         key: {name: value for name, value in claim.items() if name != "state"}
         for key, claim in permission_claims.accepted(binding).items()
-        if key in asked
+        if key in exported
     }
 
 
-def unlabelled(binding: Object, claimed: Sequence[Object]) -> set[ResourceType]:
+def types_to_label(binding: Object, claimed: Sequence[Object]) -> set[ResourceType]:
     """The types of which objects are labelled otherwise once what is wanted is applied."""
-    before, after = permission_claims.applied(binding), wanted(binding, claimed)
+    before, after = permission_claims.applied(binding), claims_to_apply(binding, claimed)
     keys = {key for key in before.keys() | after.keys() if _scope(before.get(key)) != _scope(after.get(key))}
     return _stored(keys)
 
 
-def labelled(binding: Object) -> set[ResourceType] | None:
+def labelled_types(binding: Object) -> set[ResourceType] | None:
     """The types of which objects carry labels for a binding; None where it was changing, and nobody knows."""
     return None if is_changing(binding) else _stored(permission_claims.applied(binding))
 
@@ -107,7 +109,9 @@ def is_complete(binding: Object) -> bool:
         return True
     status = binding.get("status") or {}
     done = is_true(status.get("conditions") or (), CLAIMS_APPLIED)
-    return done and wanted(binding, status.get("exportPermissionClaims") or ()) == permission_claims.applied(binding)
+    return done and claims_to_apply(binding, status.get("exportPermissionClaims") or ()) == permission_claims.applied(
+        binding
+    )
 
 
 def _scope(claim: Object | None) -> tuple[Object, bool] | None:
@@ -116,17 +120,17 @@ def _scope(claim: Object | None) -> tuple[Object, bool] | None:
 
 
 def _validity(binding: Object, claimed: Sequence[Object]) -> Condition:
-    asked = {permission_claims.key_of(claim): claim for claim in claimed}
+    exported = {permission_claims.key_of(claim): claim for claim in claimed}
     accepted = permission_claims.accepted(binding)
     mismatched = [
         f"{key.group_resource} ({text})"
         for key in permission_claims.sorted_claims(accepted)
-        if key in asked and (text := "; ".join(_mismatches(accepted[key], asked[key])))
+        if key in exported and (text := "; ".join(_mismatches(accepted[key], exported[key])))
     ]
     if mismatched:
         text = f"accepted otherwise than the APIExport claims them: {_listed(mismatched)}"
         return Condition(CLAIMS_VALID, FALSE, "PermissionClaimsMismatch", text, WARNING)
-    unexpected = [_named(key) for key in permission_claims.sorted_claims(accepted) if key not in asked]
+    unexpected = [_named(key) for key in permission_claims.sorted_claims(accepted) if key not in exported]
     if unexpected:
         text = f"accepted, but not claimed by the APIExport: {_listed(unexpected)}"
         return Condition(CLAIMS_VALID, FALSE, "InvalidPermissionClaims", text, ERROR)

@@ -51,7 +51,7 @@ def partition_of(obj: Object) -> str:
     return (obj.get("spec") or {}).get("partition") or ""
 
 
-def judged(obj: Object, *, has_export: bool, partition: Object | None, now: str) -> Object:
+def desired_status(obj: Object, *, has_export: bool, partition: Object | None, now: str) -> Object:
     """A slice's status as its own cluster knows it; `partition` is the one it names, None where that is not there.
 
     What refers to nothing keeps no endpoints, whosever they are.
@@ -81,7 +81,7 @@ def _cleared(status: Object, condition: Condition, now: str) -> Object:
     return _with({key: value for key, value in status.items() if key != "endpoints"}, condition, now)
 
 
-def wants(obj: Object, labels: Mapping[str, str]) -> bool:
+def selects_shard(obj: Object, labels: Mapping[str, str]) -> bool:
     """Whether a slice is sound and means a shard with these labels."""
     status = obj.get("status") or {}
     conditions = status.get("conditions") or []
@@ -110,7 +110,7 @@ def owned_urls(obj: Object, manager: str) -> list[str]:
     return sorted(there.intersection(found))
 
 
-def abandoned(obj: Object, path: str, shards: Collection[str]) -> list[str]:
+def abandoned_managers(obj: Object, path: str, shards: Collection[str]) -> list[str]:
     """The field managers of endpoints at `path` of some shard that are none of `shards`: shards that are no more.
 
     Who is not a shard and applied something else to a slice keeps it.
@@ -120,7 +120,7 @@ def abandoned(obj: Object, path: str, shards: Collection[str]) -> list[str]:
     return sorted(each for each in gone if any(url.endswith(path) for url in owned_urls(obj, each)))
 
 
-def applied(name: str, urls: Sequence[str]) -> Object:
+def apply_configuration(name: str, urls: Sequence[str]) -> Object:
     """What a shard applies to a slice's status: its own URLs and nothing else; without any it gives up what it had."""
     status = {"status": {"endpoints": [{"url": url} for url in urls]}} if urls else {}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, **status}

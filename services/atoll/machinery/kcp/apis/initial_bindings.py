@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from atoll.machinery.kcp.apis import claim_status, permission_claims
-from atoll.machinery.kcp.apis.apibindings import BOUND, BindingContext, Export, held_by, settle
+from atoll.machinery.kcp.apis.apibindings import BOUND, BindingContext, Export, desired_status, held_by
 from atoll.machinery.kcp.apis.locks import Lock, lock_annotation
 from atoll.machinery.kcp.apis.naming_conflicts import Holder
 from atoll.machinery.kcp.manifest import Manifest, ObjectStamp
@@ -56,11 +56,11 @@ def bind(stamp: ObjectStamp, wanted: Sequence[InitialBinding]) -> Bindings:
         binding, bound = _requested(stamp, each), False
         if each.export is not None and each.export.can_bind_at_once:
             around = BindingContext(locks, lambda groups: holders, lambda uid: True)
-            settled = settle(binding, each.export, around, stamp.now)
-            binding["status"], locks = settled.status, settled.locks
-            bound = settled.status["phase"] == BOUND
+            planned = desired_status(binding, each.export, around, stamp.now)
+            binding["status"], locks = planned.status, planned.locks
+            bound = planned.status["phase"] == BOUND
             if bound and each.export.claims:
-                binding = claim_status.settled(binding, each.export.claims, {}, stamp.now)
+                binding = claim_status.labelling_finished(binding, each.export.claims, {}, stamp.now)
             holders.extend(held_by(binding, each.export.resources))
         if not bound:
             waiting.append(each.name)

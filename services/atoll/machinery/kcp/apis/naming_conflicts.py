@@ -56,11 +56,11 @@ def conflict(group: str, wanted: Names, holders: Iterable[Holder]) -> str:
     """Why names cannot be had, naming the first who holds one of them; empty where they are free."""
     for holder in holders:
         if holder.group == group and (field := _clash(wanted, holder.names)):
-            return told(holder.who, field)
+            return conflict_message(holder.who, field)
     return ""
 
 
-def told(who: str, field: str) -> str:
+def conflict_message(who: str, field: str) -> str:
     """kcp's words for a name that somebody else has: `spec.names.kind=Widget` is a `field`."""
     return f"naming conflict with {who}: {field} is forbidden"
 

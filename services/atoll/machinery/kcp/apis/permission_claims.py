@@ -172,10 +172,10 @@ def granted(claimed: Mapping[ClaimKey, Object], accepted: Mapping[ClaimKey, Obje
     """Claims that both sides name, by the kind as it is stored."""
     found: dict[ClaimKey, Claim] = {}
     for key, claim in accepted.items():
-        asked = claimed.get(key)
-        if asked is None:
+        exported_claim = claimed.get(key)
+        if exported_claim is None:
             continue
-        verbs = frozenset(claim.get("verbs") or ()) & frozenset(asked.get("verbs") or ())
+        verbs = frozenset(claim.get("verbs") or ()) & frozenset(exported_claim.get("verbs") or ())
         one = Claim(key.covered, verbs, (selector_of(claim),))
         same = found.get(key.covered)
         found[key.covered] = one if same is None else _both(same, one)

@@ -85,14 +85,17 @@ def bindable(root: ObjectStamp, identities: Mapping[str, ExportIdentity]) -> dic
     }
 
 
-def bound(root: ObjectStamp, stamp: ObjectStamp, *, elsewhere: bool = False) -> Iterator[Manifest]:
-    """The bound CRDs of what root exports. `stamp` is that of their own cluster; `elsewhere`: root is on another shard,
-    and what it permits consumers is to be asked for even before anything of it is known."""
+def bound(root: ObjectStamp, stamp: ObjectStamp, *, root_is_remote: bool = False) -> Iterator[Manifest]:
+    """Return the bound CRDs of root's exports. `stamp` is that of the cluster of bound CRDs.
+
+    `root_is_remote`: root lies on another shard; its maximal permission policies are enforced even before its rows
+    arrive.
+    """
     for export, offer in bootstrap_file("exports")["exports"].items():
         for name in offer["resources"]:
             schema = _schema(root, name, bootstrap_file("exports")["schemas"][name])
             crd = bound_crd(schema, root.cluster, export, stamp.now)
-            crd = with_policed(crd, export, policed=elsewhere and bool(offer.get("limited")))
+            crd = with_policed(crd, export, policed=root_is_remote and bool(offer.get("limited")))
             metadata = crd["metadata"]
             stamped = stamp.metadata("customresourcedefinitions", metadata["name"], annotations=metadata["annotations"])
             yield Manifest(stamp.cluster, {**crd, "metadata": stamped}, CRDS, reconciled=True)

@@ -33,7 +33,7 @@ class Reference(NamedTuple):
     name: str
 
 
-def here(shard: Object) -> ShardEndpoint:
+def own_endpoint(shard: Object) -> ShardEndpoint:
     """What a Shard object says of itself."""
     return ShardEndpoint(shard["metadata"].get("labels") or {}, virtual_workspace_url(shard))
 

@@ -89,7 +89,7 @@ def _system_bound_crds(options: Options) -> Iterator[Manifest]:
     """Before root, whose bindings are served from here; uids of root's schemas are known before they are written."""
     stamp = stamp_of(options, SYSTEM_BOUND_CRDS)
     yield _system_cluster(stamp, options)
-    yield from root_exports.bound(stamp_of(options, ROOT), stamp, elsewhere=bool(options.root_installation))
+    yield from root_exports.bound(stamp_of(options, ROOT), stamp, root_is_remote=bool(options.root_installation))
 
 
 def _system_admin(options: Options) -> Iterator[Manifest]:

@@ -67,11 +67,11 @@ def _conditions(stored: Mapping[str, object], wanted: list[Object]) -> list[Obje
         places = [place for place, each in enumerate(conditions) if each["type"] == said["type"]]
         if not places:
             conditions.append(said)
-        elif not _says(conditions[places[0]], said):
+        elif not _is_same_condition(conditions[places[0]], said):
             conditions[places[0]] = said
     return conditions
 
 
-def _says(stored: Object, wanted: Object) -> bool:
+def _is_same_condition(stored: Object, wanted: Object) -> bool:
     """Whether a condition says what is wanted; a controller may have noted a time and a generation of its own."""
     return all(stored.get(key) == value for key, value in wanted.items() if key != "lastTransitionTime")

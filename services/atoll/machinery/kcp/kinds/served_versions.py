@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from atoll.machinery.kcp.apis.versions import V1ALPHA1, V1ALPHA2, convert, problems
-from atoll.machinery.kcp.apis.versions.apibindings import keep_told
+from atoll.machinery.kcp.apis.versions.apibindings import keep_status_annotations
 from atoll.machinery.kinds.conversion import Convert
 from atoll.machinery.kinds.kind import Judge, Kind, Verdict
 from atoll.machinery.meta.objects import Object
@@ -45,7 +45,7 @@ def _older(kind: Kind, stored: Kind, converting: Convert) -> Kind:
         validate=checks.validate,
         validate_update=checks.validate_update,
         judge=checks.judge,
-        prepare_update=keep_told if kind.kind == "APIBinding" else kind.prepare_update,
+        prepare_update=keep_status_annotations if kind.kind == "APIBinding" else kind.prepare_update,
     )
 
 

@@ -127,7 +127,7 @@ def claim_of(parent: str, value: bytes | None) -> Claim | None:
     return Claim(cluster, shard, named == cluster)
 
 
-def standing_of(cluster: str, value: bytes | None) -> ClusterRecord | None:
+def record_of(cluster: str, value: bytes | None) -> ClusterRecord | None:
     """What a LogicalCluster of `cluster` says; None where it cannot be read."""
     if not value:
         return None

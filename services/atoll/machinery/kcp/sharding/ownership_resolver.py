@@ -23,7 +23,7 @@ from atoll.machinery.kcp.sharding.ownership import (
     Rows,
     claim_of,
     is_claimable,
-    standing_of,
+    record_of,
 )
 from atoll.machinery.meta.names import ROOT
 
@@ -101,7 +101,7 @@ class OwnershipResolver:
         """A LogicalCluster arrived, or ceased to be. `before` is what it was."""
         gone = None
         if self._rows.logical_cluster(origin, cluster) is None:
-            gone = standing_of(cluster, before) or ClusterRecord(None, is_home=False)
+            gone = record_of(cluster, before) or ClusterRecord(None, is_home=False)
         self._work.append(_Cluster(origin, cluster, gone))
 
     def seated(self, cluster: str) -> None:
@@ -135,20 +135,20 @@ class OwnershipResolver:
     def _step(self, work: _Work) -> Iterator[str]:
         match work:
             case _Cluster(origin, cluster, None):
-                yield from self._stands(origin, cluster)
+                yield from self._resolve_cluster(origin, cluster)
             case _Cluster(origin, cluster, ClusterRecord() as gone):
-                yield from self._left(origin, cluster, gone)
+                yield from self._resolve_departure(origin, cluster, gone)
             case _WorkspaceClaim(origin, cluster, name):
-                yield from self._named(origin, cluster, self._claim(origin, cluster, name))
+                yield from self._resolve_claim(origin, cluster, self._claim(origin, cluster, name))
             case _Unclaimed(cluster):
                 yield from self._unclaimed(cluster)
             case _OwnedCluster(cluster, after):
-                yield from self._seated(cluster, after)
+                yield from self._resolve_owned_rows(cluster, after)
 
     def _unclaimed(self, cluster: str) -> Iterator[str]:
         """No Workspace names a cluster any more. It stays while it is being emptied."""
         seat = self._seat(cluster)
-        standing = self._standing(seat.shard, cluster) if seat is not None else None
+        standing = self._record(seat.shard, cluster) if seat is not None else None
         if seat is not None and (standing is None or standing.successor):
             yield from self._decide(cluster, None)
 
@@ -156,71 +156,71 @@ class OwnershipResolver:
         """Whether a Workspace has a say. What is written here was admitted here, and root names for everybody."""
         return self.owner(parent) == origin and (claim.proven or origin in {ROOT_SHARD, self._rows.own})
 
-    def _named(self, origin: str, parent: str, claim: Claim | None) -> Iterator[str]:
+    def _resolve_claim(self, origin: str, parent: str, claim: Claim | None) -> Iterator[str]:
         """A Workspace of `parent` makes its claim. It says where a cluster begins, never where one goes."""
         if claim is None or self._seat(claim.cluster) is not None or self._is_here(claim.cluster):
             return
         if self._counts(origin, parent, claim):
             yield from self._decide(claim.cluster, Owner(claim.shard, 0))
 
-    def _stands(self, origin: str, cluster: str) -> Iterator[str]:
+    def _resolve_cluster(self, origin: str, cluster: str) -> Iterator[str]:
         """A LogicalCluster says that it is there, or that it went on."""
-        standing = self._standing(origin, cluster)
+        standing = self._record(origin, cluster)
         if standing is None or not is_claimable(cluster):
             return
         seat = self._seat(cluster) or (Owner(origin, 0) if origin == self._rows.own else None)
         if seat is None:
-            yield from self._found(origin, cluster, standing)
+            yield from self._resolve_unowned(origin, cluster, standing)
         elif seat.shard == origin and standing.successor and standing.generation > seat.generation:
             yield from self._decide(cluster, Owner(standing.successor, standing.generation))
 
-    def _found(self, origin: str, cluster: str, standing: ClusterRecord) -> Iterator[str]:
+    def _resolve_unowned(self, origin: str, cluster: str, standing: ClusterRecord) -> Iterator[str]:
         """A cluster of which nothing was decided yet: a home, or one whose Workspace may have come before it."""
         if standing.owner is not None:
-            yield from self._reclaimed(cluster, standing.owner, 0)
+            yield from self._follow_workspace(cluster, standing.owner, 0)
         elif standing.is_home and not standing.successor and not self._is_here(cluster):
             # What only tells where a home went speaks for itself no more.
             yield from self._decide(cluster, Owner(origin, 0))
 
-    def _left(self, origin: str, cluster: str, gone: ClusterRecord) -> Iterator[str]:
+    def _resolve_departure(self, origin: str, cluster: str, gone: ClusterRecord) -> Iterator[str]:
         """Who had a cluster has it no more: it lies where its Workspace says, or nowhere."""
         seat = self._seat(cluster)
         if seat is None or seat.shard != origin:
             return
         yield from self._decide(cluster, None)
         if gone.owner is not None:
-            yield from self._reclaimed(cluster, gone.owner, seat.generation)
+            yield from self._follow_workspace(cluster, gone.owner, seat.generation)
             return
         for other in self._rows.origins():
-            found = self._standing(other, cluster)
+            found = self._record(other, cluster)
             if found is not None and found.is_home and not found.successor:
                 yield from self._decide(cluster, Owner(other, seat.generation))
                 return
 
-    def _reclaimed(self, cluster: str, owner: tuple[str, str], generation: int) -> Iterator[str]:
+    def _follow_workspace(self, cluster: str, owner: tuple[str, str], generation: int) -> Iterator[str]:
         """Its Workspace, by name, says where a cluster lies."""
         parent, name = owner
         origin = self.owner(parent)
         claim = self._claim(origin, parent, name)
         if claim is None or claim.cluster != cluster or self._is_here(cluster):
             return
-        there = self._standing(claim.shard, cluster)
-        if there is not None and there.successor and there.generation <= generation:
+        record = self._record(claim.shard, cluster)
+        if record is not None and record.successor and record.generation <= generation:
             # The Workspace has not caught up: from there the cluster came.
             return
         if self._counts(origin, parent, claim):
             yield from self._decide(cluster, Owner(claim.shard, generation))
 
-    def _seated(self, cluster: str, after: str) -> Iterator[str]:
+    def _resolve_owned_rows(self, cluster: str, after: str) -> Iterator[str]:
         """What the owner of a cluster sent from it before it was known to be the owner counts from now on."""
         owner = self.owner(cluster)
         if not owner:
             return
         if not after:
-            yield from self._stands(owner, cluster)
+            yield from self._resolve_cluster(owner, cluster)
         page = self._rows.workspaces(owner, cluster, after, PAGE)
         for _, value in page:
-            yield from self._named(owner, cluster, claim_of(cluster, value))
+            yield from self._resolve_claim(owner, cluster, claim_of(cluster, value))
         if len(page) == PAGE:
             self._work.append(_OwnedCluster(cluster, page[-1][0]))
 
@@ -235,13 +235,13 @@ class OwnershipResolver:
     def _seat(self, cluster: str) -> Owner | None:
         return self._decided[cluster] if cluster in self._decided else self._rows.seat(cluster)
 
-    def _standing(self, origin: str, cluster: str) -> ClusterRecord | None:
-        return standing_of(cluster, self._rows.logical_cluster(origin, cluster)) if origin else None
+    def _record(self, origin: str, cluster: str) -> ClusterRecord | None:
+        return record_of(cluster, self._rows.logical_cluster(origin, cluster)) if origin else None
 
     def _claim(self, origin: str, cluster: str, name: str) -> Claim | None:
         return claim_of(cluster, self._rows.workspace(origin, cluster, name)) if origin else None
 
     def _is_here(self, cluster: str) -> bool:
         """Whether this shard has the cluster itself, whatever others say."""
-        here = self._standing(self._rows.own, cluster)
+        here = self._record(self._rows.own, cluster)
         return here is not None and not here.successor

@@ -44,7 +44,7 @@ def plan(obj: Object, shards: Iterable[Mapping[str, str]], owned: Sequence[Objec
         if keys and selector.matches(labels) and all(key in labels for key in keys):
             values = {key: labels[key] for key in keys}
             wanted[tuple(values.values())] = _selector(values, chosen.get("matchExpressions"))
-    present, surplus = _settled(owned, list(wanted.values()))
+    present, surplus = _compare(owned, list(wanted.values()))
     missing = [each for each in wanted.values() if each not in present]
     return PartitionPlan(tuple(_partition(obj, each) for each in missing), tuple(surplus), len(wanted))
 
@@ -53,7 +53,7 @@ def _selector(labels: Mapping[str, str], expressions: list[Object] | None) -> Ob
     return {"matchLabels": dict(labels), **({"matchExpressions": expressions} if expressions else {})}
 
 
-def _settled(owned: Sequence[Object], wanted: list[Object]) -> tuple[list[Object], list[str]]:
+def _compare(owned: Sequence[Object], wanted: list[Object]) -> tuple[list[Object], list[str]]:
     """The selectors that are there already, and the names of Partitions that are not wanted."""
     present: list[Object] = []
     surplus: list[str] = []
@@ -92,7 +92,7 @@ def _generate_name(obj: Object, labels: Mapping[str, str]) -> str:
     return "-".join(parts)[:_MAX_NAME] + "-"
 
 
-def settled(status: Object, count: int, now: str) -> Object:
+def ready_status(status: Object, count: int, now: str) -> Object:
     """A set's status when its Partitions are what they should be."""
     conditions = status.get("conditions") or []
     for type in (SET_VALID, READY):
@@ -100,7 +100,7 @@ def settled(status: Object, count: int, now: str) -> Object:
     return {**status, "count": count, "conditions": conditions}
 
 
-def invalid(status: Object, error: SelectorError, now: str) -> Object:
+def invalid_status(status: Object, error: SelectorError, now: str) -> Object:
     """A set's status when nobody can say which shards it means; its Partitions stay."""
     said = (
         Condition(SET_VALID, FALSE, INVALID_SELECTOR, error.message, ERROR),
@@ -109,7 +109,7 @@ def invalid(status: Object, error: SelectorError, now: str) -> Object:
     return _with(status, said, now)
 
 
-def failed(status: Object, why: str, now: str) -> Object:
+def failed_status(status: Object, why: str, now: str) -> Object:
     """A set's status when a Partition could not be made or removed."""
     said = Condition(SET_VALID, TRUE), Condition(READY, FALSE, GENERATING_FAILED, why, ERROR)
     return _with(status, said, now)

@@ -72,13 +72,13 @@ def is_within(path: str, of: str) -> bool:
     return path == of or path.startswith(of + ":")
 
 
-def shared(levels: Iterable[str]) -> str:
+def widest_level(levels: Iterable[str]) -> str:
     """How far goes what belongs to exports of several levels: no narrower than any of them; empty without one."""
     found = set(levels)
     return found.pop() if len(found) == 1 else ""
 
 
-def noted(obj: Object, level: str) -> Object:
+def with_derived_level(obj: Object, level: str) -> Object:
     """An object with the system's note on how far it goes, or without one; itself where nothing changes."""
     metadata = obj["metadata"]
     annotations = dict(metadata.get("annotations") or {})

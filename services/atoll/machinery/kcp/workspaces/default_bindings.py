@@ -63,7 +63,7 @@ def binding_of(wanted: RequiredBindings, claimed: Sequence[Object]) -> Object:
     }
 
 
-def found_in(bindings: Sequence[Object], wanted: RequiredBindings) -> Object | None:
+def find_binding(bindings: Sequence[Object], wanted: RequiredBindings) -> Object | None:
     """The binding that stands for a default one: that of its name, or any other that refers to the export so."""
     named = next((each for each in bindings if each["metadata"]["name"] == wanted.name), None)
     if named is not None:
@@ -105,7 +105,7 @@ def types_invalid(type: str, text: str) -> Condition:
     return Condition(type, FALSE, "WorkspaceTypesInvalid", text, ERROR)
 
 
-def told(cluster: Object, condition: Condition, now: str) -> Object:
+def with_verdict(cluster: Object, condition: Condition, now: str) -> Object:
     """The LogicalCluster with a verdict; one that all is initialized takes the initializer away."""
     status = dict(cluster.get("status") or {})
     status["conditions"] = set_condition(status.get("conditions") or [], condition, now)

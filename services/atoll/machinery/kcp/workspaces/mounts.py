@@ -33,9 +33,9 @@ def reference(workspace: Object) -> Reference | None:
     return msgspec.convert(mount.get("ref") or {}, Reference) if mount else None
 
 
-def settle(workspace: Object, mounted: Object | None, now: str) -> Object:
+def desired_workspace(workspace: Object, mounted: Object | None, now: str) -> Object:
     """The Workspace as it stands with the object that it mounts, None where that is not there."""
-    condition, url = _judged(mounted)
+    condition, url = _mount_condition(mounted)
     status = workspace.get("status") or {}
     phase = READY if condition.status == TRUE else UNAVAILABLE
     spec = {**workspace["spec"], "URL": url} if url else workspace["spec"]
@@ -49,7 +49,7 @@ def settle(workspace: Object, mounted: Object | None, now: str) -> Object:
     }
 
 
-def _judged(mounted: Object | None) -> tuple[Condition, str]:
+def _mount_condition(mounted: Object | None) -> tuple[Condition, str]:
     if mounted is None:
         return Condition(MOUNT_READY, FALSE, "MountObjectNotFound", "the mounted object does not exist", "Error"), ""
     if (mounted["metadata"].get("annotations") or {}).get(IS_MOUNT) != "true":

@@ -26,7 +26,7 @@ API_VERSION, RESOURCE = "tenancy.kcp.io/v1alpha1", "workspaces"
 _OWNER_FIELDS = ("apiVersion", "resource", "name", "cluster", "uid")
 
 
-def order(plan: workspace.WorkspacePlan) -> Object:
+def manifest(plan: workspace.WorkspacePlan) -> Object:
     """The LogicalCluster to post on plan's shard."""
     annotations = {PATH: plan.path, TYPE: plan.resolution.type.qualified, SHARD: plan.shard.name}
     spec: Object = {"owner": workspace.owner_reference(plan)}
@@ -47,7 +47,7 @@ def order(plan: workspace.WorkspacePlan) -> Object:
     }
 
 
-def is_order(obj: Object) -> bool:
+def is_requested(obj: Object) -> bool:
     """Whether somebody's Workspace shall own this new LogicalCluster."""
     return bool((obj.get("spec") or {}).get("owner"))
 
@@ -93,7 +93,7 @@ class RequestedCluster(NamedTuple):
     new_uid: Callable[[], str]
 
 
-def plan_of(obj: Object, cluster: str, ground: RequestedCluster) -> workspace.WorkspacePlan:
+def plan_of(obj: Object, cluster: str, request: RequestedCluster) -> workspace.WorkspacePlan:
     """How to build the cluster of an order without problems.
 
     Who must finish before it is Ready is what the sender says, who admitted its type. A type that is not known here yet
@@ -106,13 +106,15 @@ def plan_of(obj: Object, cluster: str, ground: RequestedCluster) -> workspace.Wo
         parent_cluster=owner["cluster"],
         path=annotations[PATH],
         cluster=cluster,
-        resolution=_resolution(annotations[TYPE], ground.find_type),
-        shard=ground.shard,
-        find_export=ground.find_export,
-        now=ground.now,
-        new_uid=ground.new_uid,
+        resolution=_resolution(annotations[TYPE], request.find_type),
+        shard=request.shard,
+        find_export=request.find_export,
+        now=request.now,
+        new_uid=request.new_uid,
         required_groups=annotations.get(REQUIRED_GROUPS, ""),
-        asked=workspace.WorkspaceRequest(tuple(spec.get("initializers") or ()), tuple(spec.get("terminators") or ())),
+        requested=workspace.WorkspaceRequest(
+            tuple(spec.get("initializers") or ()), tuple(spec.get("terminators") or ())
+        ),
     )
 
 

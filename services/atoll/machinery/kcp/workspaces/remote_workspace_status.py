@@ -26,7 +26,7 @@ _CHOICE = (SCHEDULED_CLUSTER, SHARD, SHARD_HASH)
 _SHOWN = ("phase", "initializers", "terminators")
 
 
-def chosen(obj: Object, cluster: str, shard: str, now: str) -> Object:
+def with_shard_choice(obj: Object, cluster: str, shard: str, now: str) -> Object:
     """Phase one of scheduling, in kcp's words: where its cluster will be, before anybody is asked to make it."""
     metadata, status = obj["metadata"], obj.get("status") or {}
     choice = {SCHEDULED_CLUSTER: cluster, SHARD: shard, SHARD_HASH: hashes.shard_hash(shard)}
@@ -43,7 +43,7 @@ def chosen(obj: Object, cluster: str, shard: str, now: str) -> Object:
     }
 
 
-def unchosen(obj: Object) -> Object:
+def without_shard_choice(obj: Object) -> Object:
     """The Workspace without its choice, and without our hold on it."""
     metadata = obj["metadata"]
     kept = {key: value for key, value in (metadata.get("annotations") or {}).items() if key not in _CHOICE}
@@ -51,21 +51,21 @@ def unchosen(obj: Object) -> Object:
     return {**obj, "metadata": {**metadata, "annotations": kept, "finalizers": finalizers}}
 
 
-def told_revision(obj: Object) -> int:
+def reported_revision(obj: Object) -> int:
     """The revision of its LogicalCluster that a Workspace was told of; 0 where that is none, or no revision."""
     text = (obj["metadata"].get("annotations") or {}).get(CLUSTER_REVISION, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 
 
-def mirrored(obj: Object, cluster: Object, told: int, now: str) -> Object:
+def mirrored(obj: Object, cluster: Object, reported: int, now: str) -> Object:
     """The Workspace with its LogicalCluster's present state; `told` is noted where it was told of one by a call."""
-    settled = workspace.settle(obj, cluster, workspace.Shard(shard_of(obj), "", ""), now)
+    desired = workspace.desired_workspace(obj, cluster, workspace.Shard(shard_of(obj), "", ""), now)
     # Where it is reached was said when it was made; the shard may not be known here at all now.
-    changed = {**settled, "spec": obj["spec"]}
-    if not told:
+    changed = {**desired, "spec": obj["spec"]}
+    if not reported:
         return changed
     metadata = changed["metadata"]
-    annotations = {**metadata["annotations"], CLUSTER_REVISION: str(told)}
+    annotations = {**metadata["annotations"], CLUSTER_REVISION: str(reported)}
     return {**changed, "metadata": {**metadata, "annotations": annotations}}
 
 
@@ -74,7 +74,7 @@ def shard_of(obj: Object) -> str:
     return str((obj["metadata"].get("annotations") or {}).get(SHARD, ""))
 
 
-def shows(obj: Object, cluster: Object) -> bool:
+def is_mirrored(obj: Object, cluster: Object) -> bool:
     """Whether a Workspace shows the state of its LogicalCluster, so that its shard need not be told."""
     theirs, ours = cluster.get("status") or {}, obj.get("status") or {}
     if any((theirs.get(field) or None) != (ours.get(field) or None) for field in _SHOWN):

@@ -61,20 +61,19 @@ _owner_decoder = msgspec.json.Decoder(Owner)
 
 
 class WorkspaceRequest(msgspec.Struct, frozen=True):
-    """Who must finish before a cluster is Ready and before it goes, where another shard says so."""
+    """Initializers and terminators of a new cluster, as the shard of its parent sent them."""
 
     initializers: tuple[str, ...] = ()
     terminators: tuple[str, ...] = ()
 
 
 class WorkspacePlan(msgspec.Struct, frozen=True):
-    """What is known when a Workspace is scheduled.
+    """The inputs from which a new workspace is built.
 
-    `path` is the new workspace's canonical path, `cluster` its logical cluster's name
-    (hashes.cluster_name_of), `find_export` gives an export by path or cluster name and name, or None.
-    `parent_cluster` is empty for a home, which no Workspace owns.
-    `required_groups` comes from the parent's LogicalCluster, empty where it has none. `asked` is what the shard of a
-    parent elsewhere says of its type, None where that is `resolution`'s to say.
+    `path` is the new workspace's canonical path, `cluster` its logical cluster's name (hashes.cluster_name_of).
+    `find_export` returns an export by path or cluster name and name, or None. `parent_cluster` is empty for a home,
+    which no Workspace owns. `required_groups` is taken from the parent's LogicalCluster, empty where it has none.
+    `requested` is set by the shard of a remote parent; None: `resolution` determines initializers and terminators.
     """
 
     workspace: Object
@@ -87,7 +86,7 @@ class WorkspacePlan(msgspec.Struct, frozen=True):
     now: str
     new_uid: Callable[[], str]
     required_groups: str = ""
-    asked: WorkspaceRequest | None = None
+    requested: WorkspaceRequest | None = None
 
 
 def build(plan: WorkspacePlan) -> tuple[Manifest, ...]:
@@ -106,7 +105,7 @@ def build(plan: WorkspacePlan) -> tuple[Manifest, ...]:
     return tuple(manifests)
 
 
-def settle(workspace: Object, cluster: Object, shard: Shard, now: str) -> Object:
+def desired_workspace(workspace: Object, cluster: Object, shard: Shard, now: str) -> Object:
     """The Workspace as it stands once its LogicalCluster `cluster` was written on `shard`.
 
     Also mirrors later phases: called again with the LogicalCluster's present state it changes what has
@@ -178,11 +177,11 @@ def _bindings(plan: WorkspacePlan, stamp: ObjectStamp) -> tuple[Bindings, tuple[
 
 
 def _life(plan: WorkspacePlan, bindings: Bindings, missing: Sequence[str]) -> ClusterLifecycle:
-    asked = plan.asked or plan.resolution
+    requested = plan.requested or plan.resolution
     bound = plan.resolution.default_bindings and bindings.all_bound and not missing
     passed = {NAMESPACE_INITIALIZER, *([BINDINGS_INITIALIZER] if bound else [])}
-    left = tuple(name for name in asked.initializers if name not in passed)
-    return ClusterLifecycle(asked.initializers, asked.terminators, left)
+    left = tuple(name for name in requested.initializers if name not in passed)
+    return ClusterLifecycle(requested.initializers, requested.terminators, left)
 
 
 def _verdicts(resolution: Resolution, bindings: Bindings, missing: Sequence[str]) -> tuple[Condition, ...]:

@@ -35,7 +35,7 @@ def to_v1alpha1(obj: Object) -> Object:
     found, added = dict(obj), {}
     for each in _LISTS:
         recorded = notes.read(obj, each.on_v1alpha2)
-        older = claims.to_v1alpha1(_given(obj, each), recorded, scoped=each.scoped)
+        older = claims.to_v1alpha1(_claims_at(obj, each), recorded, scoped=each.scoped)
         _put(found, each, older.claims)
         added[each.on_v1alpha1] = older.kept
     found["metadata"] = notes.annotated(obj, (*notes.ON_V1ALPHA1, *notes.ON_V1ALPHA2), added)
@@ -47,14 +47,14 @@ def to_v1alpha2(obj: Object) -> Object:
     found, added = dict(obj), {}
     for each in _LISTS:
         kept = notes.read(obj, each.on_v1alpha1)
-        newer = claims.to_v1alpha2(_given(obj, each), kept, scoped=each.scoped)
+        newer = claims.to_v1alpha2(_claims_at(obj, each), kept, scoped=each.scoped)
         _put(found, each, newer.claims)
         added[each.on_v1alpha2] = newer.kept
     found["metadata"] = notes.annotated(obj, notes.ON_V1ALPHA1, added)
     return found
 
 
-def _given(obj: Object, where: _Claims) -> list[Object]:
+def _claims_at(obj: Object, where: _Claims) -> list[Object]:
     return objects(mapping(obj.get(where.part)).get(where.field))
 
 
@@ -64,7 +64,7 @@ def _put(obj: Object, where: _Claims, converted: list[Object]) -> None:
         obj[where.part] = {**part, where.field: converted}
 
 
-def keep_told(obj: Object, old: Object) -> None:
+def keep_status_annotations(obj: Object, old: Object) -> None:
     """Give an APIBinding of v1alpha1, in place, the annotations that belong to its status, as they are in `old`.
 
     A write of anything else cannot take them along: status is what controllers found, and clients replace annotations.
@@ -74,8 +74,8 @@ def keep_told(obj: Object, old: Object) -> None:
     if not isinstance(metadata, dict) or not isinstance(given, dict | None):
         return
     before = mapping(mapping(old.get("metadata")).get("annotations"))
-    told = (notes.EXPORT_CLAIMS, notes.APPLIED_CLAIMS)
-    kept = {key: value for key, value in (given or {}).items() if key not in told}
-    kept.update({key: before[key] for key in told if key in before})
+    keys = (notes.EXPORT_CLAIMS, notes.APPLIED_CLAIMS)
+    kept = {key: value for key, value in (given or {}).items() if key not in keys}
+    kept.update({key: before[key] for key in keys if key in before})
     if kept or given:
         metadata["annotations"] = kept
