@@ -111,7 +111,9 @@ class LogicalClusterDeletion:
                 return await self._finish(cluster, obj, free)
             remaining = await self._clear(cluster, types)
             if not remaining.is_empty:
-                pending = Condition(wellknown.CONTENT_DELETED, "False", "SomeResourcesRemain", remaining.message(), "Info")
+                pending = Condition(
+                    wellknown.CONTENT_DELETED, "False", "SomeResourcesRemain", remaining.message(), "Info"
+                )
                 await self._write_condition(cluster, obj, pending)
                 return AGAIN_S
         # Somebody who may wrote more while it went.
