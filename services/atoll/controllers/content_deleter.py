@@ -13,7 +13,9 @@ import msgspec
 
 from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.apiserver.conversion import bare
-from atoll.machinery.apiserver.writing.loopback import Batch, Loopback, Target
+from atoll.machinery.apiserver.writing.batch import Batch
+from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import ResourceType

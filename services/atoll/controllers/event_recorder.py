@@ -10,7 +10,8 @@ import hashlib
 
 import msgspec
 
-from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import times, wellknown
 from atoll.machinery.meta.objects import Object

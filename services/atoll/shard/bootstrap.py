@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from atoll.machinery.apiserver.writing.loopback import Batch, Loopback, Target
+from atoll.machinery.apiserver.writing.batch import Batch
+from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.apis import root_exports
 from atoll.machinery.kcp.apis.apiexports import NoIdentity, SecretReference, identity_of
 from atoll.machinery.kcp.apis.root_exports import ExportIdentity

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.catalog.revision_cache import RevisionCache
 from atoll.machinery.apiserver.federation.federated_view import FederatedView, federated
-from atoll.machinery.apiserver.writing.loopback import Batch, Target
+from atoll.machinery.apiserver.writing.batch import Batch
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.apis import bound_crds
 from atoll.machinery.kcp.apis.bound_crds import RequiredCrd
 from atoll.machinery.kcp.apis.naming_conflicts import Names, names_of

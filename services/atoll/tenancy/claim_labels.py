@@ -9,7 +9,7 @@ from __future__ import annotations
 from weakref import ref
 
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.writing.loopback import Batch
+from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.kcp.apis.claim_labels import NO_CLAIMS, Labelling, labelling
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import decode

@@ -13,7 +13,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.control.manager import Manager
 from atoll.machinery.meta.names import ROOT, ResourceType
 from atoll.machinery.meta.objects import Object

@@ -32,7 +32,8 @@ from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.conversion import Conversions
 from atoll.machinery.apiserver.federation.pathindex import PathIndex
 from atoll.machinery.apiserver.writing.commit import WriteService
-from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.control.manager import Controller
 from atoll.machinery.egress import Egress, policy
 from atoll.machinery.kcp.kinds.system_kinds import system_kinds

@@ -14,7 +14,7 @@ from atoll.controllers.bindings.extra_annotations import ExtraAnnotations
 from atoll.controllers.exports.apiexports import ExportController
 from atoll.controllers.exports.endpointslice_urls import EndpointUrlController
 from atoll.controllers.exports.endpointslices import EndpointSliceController
-from atoll.machinery.apiserver.writing.loopback import Target
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.apis import endpointslices
 from atoll.machinery.kcp.apis.apiexports import EXTRA_PREFIX, extra_annotations
 from atoll.machinery.meta import hashes

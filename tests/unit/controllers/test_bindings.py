@@ -10,7 +10,8 @@ import pytest
 from atoll.controllers.bindings.apibindings import ApiBindings, BindingKey
 from atoll.controllers.kubernetes.customresourcedefinitions import CustomResourceDefinitionController
 from atoll.machinery.apiserver.admission.boundapis import BoundLifecycle
-from atoll.machinery.apiserver.writing.loopback import Batch, Target
+from atoll.machinery.apiserver.writing.batch import Batch
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import MethodNotAllowed, NotFound

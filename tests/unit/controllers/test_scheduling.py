@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll.machinery.apiserver.writing.loopback import Batch
+from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.kcp.apis import bound_crds
 from atoll.machinery.meta.names import ROOT, SYSTEM_BOUND_CRDS
 from atoll.machinery.meta.objects import Object

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from atoll.controllers.exports.endpointslice_urls import EndpointUrlController
 from atoll.controllers.exports.endpointslices import EndpointSliceController
-from atoll.machinery.apiserver.writing.loopback import Target
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.apis import endpointslices
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.objects import encode

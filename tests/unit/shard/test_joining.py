@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.apiserver.writing.loopback import Target
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.apis.root_exports import root_exports
 from atoll.machinery.kcp.bootstrap.objects import INSTALLATION
 from atoll.machinery.meta.names import SYSTEM_SHARD, ObjectKey

@@ -13,7 +13,9 @@ from collections.abc import Hashable, Iterable, Iterator
 from atoll.controllers.content_deleter import RemainingContent, clear
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.options import DeleteOptions
-from atoll.machinery.apiserver.writing.loopback import Batch, Loopback, Target
+from atoll.machinery.apiserver.writing.batch import Batch
+from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.apis.apiexports import export_of
 from atoll.machinery.kcp.apis.locks import read_locks, with_locks, without_binding
 from atoll.machinery.kinds.kind import Kind

@@ -17,7 +17,9 @@ import msgspec
 from atoll.controllers.bindings.naming import HeldNames
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.federation.federated_view import federated
-from atoll.machinery.apiserver.writing.loopback import Batch, Loopback, Target
+from atoll.machinery.apiserver.writing.batch import Batch
+from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.apis import apibindings, bound_crds
 from atoll.machinery.kcp.apis.apibindings import BindingContext, Export
 from atoll.machinery.kcp.apis.apiexports import export_of

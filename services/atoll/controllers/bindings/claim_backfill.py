@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from atoll.machinery.apiserver.conversion import bare
-from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import decode

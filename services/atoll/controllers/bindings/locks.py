@@ -14,7 +14,8 @@ from collections.abc import Hashable, Iterable, Iterator
 from atoll.controllers.bindings.naming import MAX_KNOWN, accepted
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.catalog.revision_cache import RevisionCache
-from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.apis.locks import expiries, in_step, read_locks, with_locks
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import times, wellknown

@@ -13,7 +13,7 @@ import msgspec
 
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.catalog.revision_cache import RevisionCache
-from atoll.machinery.apiserver.writing.loopback import Batch
+from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.kcp.apis import apibindings
 from atoll.machinery.kcp.apis.naming_conflicts import Holder, Names, names_of
 from atoll.machinery.meta.objects import Object, decode

@@ -14,7 +14,8 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 import msgspec
 
 from atoll.controllers.bindings.claim_backfill import ClaimBackfill, labels_of
-from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.apis import claim_status
 from atoll.machinery.kcp.apis.apibindings import INITIAL
 from atoll.machinery.kcp.apis.apiexports import export_of

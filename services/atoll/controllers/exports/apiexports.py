@@ -14,7 +14,9 @@ from atoll.controllers.shard_predicate import ShardChangePredicate
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.gate import NOTHING_NEW
 from atoll.machinery.apiserver.federation.federated_view import federated
-from atoll.machinery.apiserver.writing.loopback import LOST, Batch, Loopback, Target
+from atoll.machinery.apiserver.writing.batch import LOST, Batch
+from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.apis import apiexports
 from atoll.machinery.kcp.apis.apiexports import SecretReference
 from atoll.machinery.kcp.apis.endpointslices import endpoint_url

@@ -17,7 +17,8 @@ from atoll.controllers.shard_calls import ShardCaller
 from atoll.controllers.shard_predicate import ShardChangePredicate
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.federation.federated_view import federated
-from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.apis import cachedresources, endpointslices
 from atoll.machinery.kcp.apis.apiexports import BoundExport, bound_export
 from atoll.machinery.kcp.apis.cachedresources import SliceReferences

@@ -13,7 +13,9 @@ from collections.abc import Hashable, Iterable
 
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.gate import NOTHING_NEW
-from atoll.machinery.apiserver.writing.loopback import LOST, Batch, Loopback, Target
+from atoll.machinery.apiserver.writing.batch import LOST, Batch
+from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.apis import apiexports, cachedresources
 from atoll.machinery.kcp.apis.apiexports import SecretReference
 from atoll.machinery.kcp.apis.cachedresources import ResourceCount

@@ -11,7 +11,8 @@ from collections.abc import Hashable, Iterable
 
 from atoll.controllers.exports.endpointslice_status import Shards, SliceStatus
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.apis import endpointslices
 from atoll.machinery.meta import hashes, times
 from atoll.machinery.meta.names import ObjectKey, ResourceType

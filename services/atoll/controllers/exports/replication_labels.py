@@ -13,7 +13,8 @@ from collections.abc import Hashable, Iterable, Iterator
 import msgspec
 
 from atoll.controllers.exports.endpointslices import path_of, slices_of
-from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.sharding import replicate_annotation
 from atoll.machinery.kcp.workspaces.workspace import ADMIN_BINDING
 from atoll.machinery.meta import wellknown

@@ -15,7 +15,8 @@ import msgspec
 from atoll.controllers.kubernetes.invalid_owner_refs import is_in_other_namespace, report
 from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.apiserver.rest.delete import FOREGROUND, ORPHAN
-from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode

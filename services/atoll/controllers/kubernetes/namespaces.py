@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 
 from atoll.controllers.content_deleter import RemainingContent, clear
-from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import times
 from atoll.machinery.meta.conditions import Condition, set_status_condition

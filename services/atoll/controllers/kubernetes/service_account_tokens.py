@@ -14,7 +14,8 @@ import msgspec
 
 from atoll.machinery.apiserver.authentication.token_issuer import Account, TokenIssuer
 from atoll.machinery.apiserver.call.options import DeleteOptions
-from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kinds.core.secrets import SERVICE_ACCOUNT_NAME, SERVICE_ACCOUNT_TOKEN
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import wellknown

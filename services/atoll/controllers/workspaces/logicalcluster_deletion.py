@@ -14,7 +14,9 @@ from atoll.controllers.shard_calls import ShardUnavailable
 from atoll.controllers.workspaces import workspace_deletion
 from atoll.controllers.workspaces.owner_notifications import OwnerShards, OwnerUnknown, remote_owner
 from atoll.machinery.apiserver.call.options import DeleteOptions
-from atoll.machinery.apiserver.writing.loopback import Batch, Loopback, Target
+from atoll.machinery.apiserver.writing.batch import Batch
+from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.workspaces.deletion_phase import deletion_phase, with_phase
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import times, wellknown

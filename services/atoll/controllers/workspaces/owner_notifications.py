@@ -17,7 +17,8 @@ from atoll.controllers.shard_calls import ShardCaller, ShardUnavailable
 from atoll.controllers.workspaces.remote_logicalclusters import CLUSTERS
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.options import DeleteOptions
-from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import WORKSPACES
 from atoll.machinery.kcp.workspaces import remote_workspace_status

@@ -18,7 +18,7 @@ from atoll.controllers.shard_calls import ShardUnavailable
 from atoll.controllers.workspaces import workspace_deletion
 from atoll.controllers.workspaces.remote_logicalclusters import ClusterNotCreated, RemoteLogicalClusters, TargetShard
 from atoll.controllers.workspaces.workspace_writer import WorkspaceWriter, waiting
-from atoll.machinery.apiserver.writing.loopback import LOST
+from atoll.machinery.apiserver.writing.batch import LOST
 from atoll.machinery.kcp.sharding.scheduling import Candidate
 from atoll.machinery.kcp.workspaces import remote_logicalcluster, remote_workspace_status, workspace
 from atoll.machinery.kcp.workspaces.workspacetypes import TypeRefused

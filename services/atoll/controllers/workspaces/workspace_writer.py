@@ -9,7 +9,9 @@ from __future__ import annotations
 from atoll.controllers.event_recorder import Warning, warn
 from atoll.controllers.workspaces import workspace_deletion
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.apiserver.writing.loopback import LOST, Loopback, Target
+from atoll.machinery.apiserver.writing.batch import LOST
+from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.workspaces import workspace
 from atoll.machinery.meta import times
 from atoll.machinery.meta.conditions import ERROR, FALSE, Condition, set_condition

@@ -20,7 +20,8 @@ from atoll.controllers.workspaces.remote_logicalclusters import ClusterNotCreate
 from atoll.controllers.workspaces.remote_workspaces import RemoteWorkspaces, facts_of
 from atoll.controllers.workspaces.workspace_writer import WorkspaceWriter
 from atoll.machinery.apiserver.call.options import DeleteOptions
-from atoll.machinery.apiserver.writing.loopback import LOST, Batch, Loopback
+from atoll.machinery.apiserver.writing.batch import LOST, Batch
+from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.kcp.sharding.scheduling import NO_SHARDS, Candidate, Unschedulable
 from atoll.machinery.kcp.workspaces import workspace
 from atoll.machinery.kcp.workspaces.workspacetypes import TypeRefused

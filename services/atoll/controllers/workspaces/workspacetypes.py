@@ -10,7 +10,8 @@ from collections.abc import Hashable, Iterable
 
 from atoll.controllers.shard_predicate import ShardChangePredicate
 from atoll.machinery.apiserver.federation.federated_view import federated
-from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.bootstrap.objects import lifecycle_urls
 from atoll.machinery.kcp.sharding.shards import virtual_workspace_url
 from atoll.machinery.meta import times

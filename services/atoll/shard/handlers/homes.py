@@ -14,7 +14,8 @@ from atoll.machinery.apiserver.authorization.effective_users import in_scope, is
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Call, Reply, View
 from atoll.machinery.apiserver.rest import present
-from atoll.machinery.apiserver.writing.loopback import Batch, Loopback
+from atoll.machinery.apiserver.writing.batch import Batch
+from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.kcp.workspaces import workspace
 from atoll.machinery.kcp.workspaces.workspacetypes import TypeReference, TypeRefused, forbidden, resolve
 from atoll.machinery.meta import hashes, paths, times, wellknown

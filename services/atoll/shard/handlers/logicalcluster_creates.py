@@ -17,7 +17,8 @@ from atoll.machinery.apiserver.call.call import Call, Reply
 from atoll.machinery.apiserver.call.options import write_options
 from atoll.machinery.apiserver.rest import present
 from atoll.machinery.apiserver.rest.body import decode_body
-from atoll.machinery.apiserver.writing.loopback import LOST, Batch, Loopback
+from atoll.machinery.apiserver.writing.batch import LOST, Batch
+from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.kcp.workspaces import remote_logicalcluster, workspace
 from atoll.machinery.meta import times, wellknown
 from atoll.machinery.meta.names import ObjectKey

@@ -16,7 +16,8 @@ from typing import Protocol
 
 import structlog
 
-from atoll.machinery.apiserver.writing.loopback import Loopback, Target
+from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.client.client import Client
 from atoll.machinery.kcp.sharding import shards
 from atoll.machinery.kcp.sharding.shards import Load, OtherStore, Registration

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from atoll.machinery.apiserver.call.options import DeleteOptions
-from atoll.machinery.apiserver.writing.loopback import Batch, Target
+from atoll.machinery.apiserver.writing.batch import Batch
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.meta.types import CLUSTER_ROLES
 from atoll.machinery.storage.contract import Position, Scope
 from atoll.machinery.storage.pages import position_after

@@ -9,7 +9,8 @@ import pytest
 
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.federation.federated_view import FederatedView, Latest, federated
-from atoll.machinery.apiserver.writing.loopback import Batch, Target
+from atoll.machinery.apiserver.writing.batch import Batch
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.types import CLUSTER_ROLES, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import ClusterRoute, Gate, GateState, Position, Scope

@@ -1,14 +1,14 @@
-"""Conversion of custom objects that takes time: asking a webhook or computing rules, and keeping the answer a while.
+"""Conversion of custom objects between versions, by webhooks or by rules, with a cache of the results.
 
-Here belong: the words of a ConversionReview (`review`), the running of an APIConversion's rules (`ruled`), the asking
-itself with its cache (`conversions`), and what one write has fetched so far (`known`).
-Verb handlers get objects in the request's version from here and hand back objects that are to be stored in another.
+Belongs here: the format of a ConversionReview (`review`), running the rules of an APIConversion (`ruled`), conversion
+with its cache (`conversions`), and the converted forms of one write (`converted_object`). Verb handlers receive objects
+in the request's version and hand back objects to be stored in another.
 
-Not here: conversion of strategy None and what a definition says of conversion (`kinds.conversion`), the rules
-themselves (`kinds.apiconversion`), and who may be called (`egress`).
+Not here: conversion of strategy None and the conversion part of a definition (`kinds.conversion`), the rules
+themselves (`kinds.apiconversion`), and the check of webhook addresses (`egress`).
 """
 
 from atoll.machinery.apiserver.conversion.conversions import Conversions, bare
-from atoll.machinery.apiserver.conversion.known import ConvertedObject
+from atoll.machinery.apiserver.conversion.converted_object import ConvertedObject
 
 __all__ = ["Conversions", "ConvertedObject", "bare"]

@@ -1,4 +1,5 @@
-"""Commits: a planned write submitted to the store, planned again after a conflict; and the loopback client.
+"""Commits: a planned write submitted to the store, planned again after a conflict; and in-process writes.
 
-Requests and controllers write through the same `WriteService`. Planning a write belongs to `apiserver.rest`.
+Requests (`commit`) and controllers (`loopback`, `batch`, both from a `target`) write through one `WriteService`.
+Planning a write belongs to `apiserver.rest`.
 """

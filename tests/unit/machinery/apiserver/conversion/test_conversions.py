@@ -17,7 +17,7 @@ from atoll.machinery.apiserver.call.call import Call, Plan, View
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.conversion import Conversions, ConvertedObject, conversions
 from atoll.machinery.apiserver.writing import commit
-from atoll.machinery.apiserver.writing.loopback import Target, make_call
+from atoll.machinery.apiserver.writing.target import Target, make_call
 from atoll.machinery.egress import Egress, policy
 from atoll.machinery.kinds.conversion import Unconverted
 from atoll.machinery.kinds.custom import kinds_of_crd

@@ -1,14 +1,15 @@
-"""What one write has had converted so far.
+"""The converted forms of the objects of one write.
 
-`core` makes one for each write of a kind that a webhook converts, and plans with its `kind`: planning is synchronous
-and says by Unconverted what it lacks, which is then fetched, and the write planned anew. Nothing is shared between
-writes, so that no eviction can starve one.
+The writing service makes one for each write of a kind that a webhook or rules convert, and plans with its `kind`.
+Planning is synchronous: it raises Unconverted for a missing form; the form is fetched and the write is planned again.
+Invariant: writes share nothing here, so that no eviction can starve one.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -18,26 +19,30 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object, decode, encode_json
 from atoll.machinery.meta.status import ApiError
 
-if TYPE_CHECKING:
-    from atoll.machinery.apiserver.conversion.conversions import Conversions
-
-#: Fetches of one write: its base, and what field ownership compares for each version somebody owns fields in.
+#: Fetches of one write: its base, and one for each version in which a manager owns fields.
 MAX_FETCHES = 64
 
 
-class ConvertedObject:
-    """Converted objects of one write, and the kind that looks them up."""
+class Converter(Protocol):
+    """Converts objects between the versions of their kind."""
 
-    def __init__(self, kind: Kind, conversions: Conversions) -> None:
+    async def convert(self, kind: Kind, values: Sequence[bytes], api_version: str) -> list[bytes]:
+        """Return objects in a version, in order. Raises ApiError (500)."""
+
+
+class ConvertedObject:
+    """Converted objects of one write, and the kind whose functions look them up."""
+
+    def __init__(self, kind: Kind, converter: Converter) -> None:
         assert kind.conversion is not None
-        self._kind, self._conversions = kind, conversions
+        self._kind, self._converter = kind, converter
         self._found: dict[tuple[bytes, str], bytes] = {}
         own = kind.api_version
         from_stored = kinds.from_stored(own, kind.conversion.finish[own], self._look_up)
         self.kind = replace(kind, from_stored=from_stored, convert=self._look_up)
 
     async def fetch(self, missing: Unconverted) -> None:
-        """Have one object converted. Raises the ApiError of a failed conversion."""
+        """Convert one object. Raises the ApiError of a failed conversion."""
         if len(self._found) >= MAX_FETCHES:
             raise ApiError(
                 f"conversion webhook for {self._kind.api_version}, Kind={self._kind.kind} failed: "
@@ -45,12 +50,12 @@ class ConvertedObject:
                 code=500,
                 reason="",
             )
-        (value,) = await self._conversions.convert(self._kind, [missing.value], missing.api_version)
+        (value,) = await self._converter.convert(self._kind, [missing.value], missing.api_version)
         self._found[_key(missing.value, missing.api_version)] = value
 
     def _look_up(self, obj: Object, api_version: str) -> Object:
         if not obj["metadata"].get("name"):
-            # The nothing that a new object is compared with looks alike in all versions.
+            # The empty object that a new one is compared with is the same in all versions.
             return {**obj, "apiVersion": api_version}
         value = encode_json(obj)
         found = self._found.get(_key(value, api_version))
