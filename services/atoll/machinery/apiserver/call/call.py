@@ -1,7 +1,7 @@
-"""One request as verb handlers see it: typed, authenticated, resolved; and what they answer.
+"""The typed, authenticated, resolved request that verb handlers take, and the reply or plan that they return.
 
-The pipeline makes a Call from an HTTP request; in-process writers make one directly. Nothing below the
-pipeline knows HTTP. A Call is read-only but for `warnings` and `audit`, which only grow.
+The pipeline makes a Call from an HTTP request; in-process writers make one directly. Nothing below the pipeline
+depends on HTTP. A Call is read-only, except that `warnings` and `audit` grow.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ MAX_BODY = 3 * 1024 * 1024
 
 
 class View(Protocol):
-    """What planning a write may read: a snapshot, or a snapshot overlaid with a batch's own writes."""
+    """The state that a write is planned against: a snapshot, or a snapshot overlaid with the writes of a batch."""
 
     @property
     def revision(self) -> int: ...
 
     @property
     def replicas(self) -> ReplicaView:
-        """What other shards published; a batch's own routes are not in it."""
+        """Rows replicated from other shards; a batch's own routes are not among them."""
 
     def get(self, key: ObjectKey) -> Record | None: ...
 
@@ -45,17 +45,17 @@ class View(Protocol):
     def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]: ...
 
     def revisions(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[tuple[ObjectKey, int]]:
-        """Revisions of the objects that `scan` gives; 0 for what a batch has not submitted yet."""
+        """Return the revisions of the objects that `scan` returns; 0 for a batch's own writes."""
 
     def labelled(
         self, label: str, value: str, type: ResourceType | None = None, limit: int = 0, after: ObjectKey | None = None
     ) -> list[ObjectKey]: ...
 
 
-#: Refuses a write by the object and the one before, either of which may be None. Raises ApiError.
+#: Rejects a write, given the new and the old object; either may be None. Raises ApiError.
 Check = Callable[[Object | None, Object | None], None]
-#: Runs before mutating admission, in the view that the write is planned in. Takes the object, which it may change, and
-#: the one before; either may be None. Returns what must hold when the write is submitted. Raises ApiError.
+#: Runs before mutating admission, in the view that the write is planned in. Takes the new object, which it may change,
+#: and the old one; either may be None. Returns the guards of the write. Raises ApiError.
 WriteRule = Callable[[View, Object | None, Object | None], Sequence[Guard]]
 
 
@@ -69,13 +69,13 @@ def no_rule(view: View, obj: Object | None, old: Object | None) -> Sequence[Guar
 
 
 class Restrictions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a virtual workspace asks of a call beside admission, and the rows it shows. Without one: the defaults."""
+    """Checks that a virtual workspace adds to admission, and the rows it shows. The defaults restrict nothing."""
 
     check: Check = no_check
     write_rule: WriteRule = no_rule
-    #: Only objects with these labels exist for the call; None: all.
+    #: Only objects with these labels are visible to the call; None: all.
     labels: LabelSelector | None = None
-    #: Rows to read in place of the store's.
+    #: Rows to read instead of the store's.
     rows: RowSource | None = None
 
 
@@ -92,16 +92,16 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     form: Form = PLAIN
     body: bytes = b""
     content_type: str = JSON
-    #: The body already decoded, for in-process callers; never modified by handlers.
+    #: The decoded body, from in-process callers; handlers never modify it.
     obj: Object | None = None
     user_agent: str = ""
     now: str = ""
-    #: The system's own builders bring whole objects: status, uid and creation time stay; never a client's.
+    #: Status, uid and creation time of `obj` are stored too. Only in-process callers set it.
     whole: bool = False
-    #: An access review by system:masters that asks past the doors of workspaces.
+    #: An access review by system:masters that skips the check for access to the workspace.
     deep: bool = False
     warnings: list[str] = []
-    #: Asks the authorizer for one more verb on the same object (create, for an apply that creates).
+    #: Authorizes another verb on the same object (create, for an apply that creates).
     may: Callable[[str], bool] = lambda verb: True
     restrictions: Restrictions = UNRESTRICTED
 
@@ -126,7 +126,7 @@ _labelled = msgspec.json.Decoder(_Labelled)
 
 
 def look_up(call: Call, view: View, name: str) -> Record | None:
-    """The stored object of a name, as far as it is there for the request: the one look-up of reads and writes."""
+    """Return the stored object by name, or None if it is absent or hidden from the call. Reads and writes share it."""
     rows, labels = call.restrictions.rows, call.restrictions.labels
     record = view.get(call.key(name)) if rows is None else rows.get(view, call.key(name))
     if record is None or labels is None:
@@ -135,7 +135,7 @@ def look_up(call: Call, view: View, name: str) -> Record | None:
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """A whole answer. Bodies are complete, trailing newline included; `verbatim` ones are sent as they are."""
+    """A complete reply. The body includes the trailing newline; a `verbatim` body is sent unchanged."""
 
     status: int
     body: bytes | Sequence[bytes]
@@ -145,17 +145,17 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Answer(Protocol):
-    """How a write is answered once it is durable."""
+    """The reply to a write once it is durable."""
 
     def reply(self, revisions: Sequence[int]) -> Reply:
-        """Return the reply. `revisions` are those that the store assigned, in order; none for a dry run."""
+        """Return the reply. `revisions` are those assigned by the store, in order; empty for a dry run."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A write ready to be submitted, and its answer.
+    """A write ready to be submitted, and its reply.
 
-    `blind` plans carry no precondition of the client's: after a conflict they are planned again. A plan without
-    mutations (dry run) is answered at once.
+    `blind` plans carry no precondition of the client: after a conflict they are planned again. A plan without
+    mutations (a dry run) is answered at once.
     """
 
     answer: Answer

@@ -1,8 +1,8 @@
-"""Continue tokens: where a list goes on, bound to the list it came from.
+"""Continue tokens of chunked lists, each bound to its list.
 
-A token names revision, moment of the first page, the list it belongs to (type, cluster, namespace, selector
-hash) and the last item sent. One that does not fit its request is a 400; one whose moment is past the list
-window is a 410 that carries a fresh, inconsistent token (revision 0: go on from the latest state).
+A token holds the revision, the time of the first page, the list (type, cluster, namespace, selector hash) and the
+last item sent. A token of another list is a 400. A token older than the list window is a 410 with a fresh,
+inconsistent token (revision 0: continue from the latest state).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EXPIRED = (
 
 
 class Continuation(msgspec.Struct, frozen=True, array_like=True):
-    """A decoded token. `revision` 0 goes on from the latest state; `remaining` -1 is not known."""
+    """A decoded token. `revision` 0 continues from the latest state; `remaining` -1 is unknown."""
 
     version: str
     revision: int
@@ -38,20 +38,20 @@ class Continuation(msgspec.Struct, frozen=True, array_like=True):
 
 
 def fingerprint(scope: Scope, selectors: str) -> bytes:
-    """What a token must have in common with the request it comes back with."""
+    """Return a hash of the list, which a token and the request that carries it must share."""
     kind: ResourceType = scope.type
     parts = (kind.group, kind.resource, kind.identity, scope.cluster, scope.namespace, selectors)
     return hashlib.sha256("\x00".join(parts).encode()).digest()[:12]
 
 
 def issue(revision: int, moment: int, mark: bytes, after: Position, remaining: int = -1) -> str:
-    """Write a token. `moment` in seconds since 1970; `remaining` items lie behind `after` at that revision."""
+    """Encode a token. `moment` is in Unix seconds; `remaining` items follow `after` at that revision."""
     data = msgspec.msgpack.encode(Continuation(_VERSION, revision, moment, mark, after, remaining))
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def read(token: str, mark: bytes, window_s: int) -> Continuation:
-    """Read a token. Raises BadRequest for one that is not of this list, Expired past the list window."""
+    """Decode a token. Raises BadRequest for a token of another list, Expired past the list window."""
     try:
         data = base64.urlsafe_b64decode(token.encode() + b"=" * (-len(token) % 4))
         found = msgspec.msgpack.decode(data, type=Continuation)
@@ -65,7 +65,7 @@ def read(token: str, mark: bytes, window_s: int) -> Continuation:
 
 
 def expired(found: Continuation) -> Expired:
-    """410 with the token that goes on inconsistently from the latest state."""
+    """Return the 410 with the token for an inconsistent continuation from the latest state."""
     error = Expired(_EXPIRED)
     error.continue_token = issue(0, 0, found.fingerprint, found.after)
     return error

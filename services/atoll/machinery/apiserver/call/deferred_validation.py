@@ -1,7 +1,7 @@
-"""Validation that may take long: inside of planning for as long as INLINE_S, otherwise beside the event loop.
+"""Validation within planning, with a time limit; past the limit it is deferred to a thread beside the event loop.
 
-`writing.commit` asks here first. Nearly all verdicts take microseconds. Invariant: planning never holds the loop, nor a
-snapshot, for longer than INLINE_S because of a rule.
+`writing.commit` validates inline first: nearly all validation takes microseconds. Invariant: a rule never holds the
+loop or a snapshot for longer than INLINE_S.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from atoll.machinery.kinds.kind import Verdict
 
-#: How long a verdict may take inside of planning.
+#: Time limit of validation within planning.
 INLINE_S = 0.004
 
 Pause = Callable[[], None]
@@ -22,7 +22,7 @@ class _TooSlow(Exception):
 
 
 def validate_inline(validate: Callable[[Pause], Verdict]) -> Verdict | None:
-    """Return the verdict, or None if it takes longer than INLINE_S; `validate` is then run again beside the loop."""
+    """Return the verdict, or None past INLINE_S; the caller then runs `validate` again beside the loop."""
     end_s = time.monotonic() + INLINE_S
 
     def pause() -> None:

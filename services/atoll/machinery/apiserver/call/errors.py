@@ -1,4 +1,4 @@
-"""The store's six errors as Kubernetes' answers: the one place where one becomes the other."""
+"""API errors about objects, and the only mapping of the store's six errors to them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _CONFLICT = (
 
 
 def details(kind: Kind, name: str, uid: str = "") -> Details:
-    """Details of an error about one object."""
+    """Return the details of an error about one object."""
     return Details(name, kind.group, kind.plural, uid)
 
 
 def not_served() -> NotFound:
-    """404 for a path or a resource that is not there."""
+    """404 for an unknown path or resource."""
     return NotFound("the server could not find the requested resource")
 
 
@@ -43,7 +43,7 @@ def method_not_allowed() -> MethodNotAllowed:
 
 
 def unavailable(group: str, resource: str) -> ServiceUnavailable:
-    """503 for what a binding has bound and whose definition is not there."""
+    """503 for a bound resource whose bound CRD is missing."""
     return ServiceUnavailable(f"{resource}.{group or 'core'} is currently unavailable")
 
 
@@ -58,12 +58,12 @@ def already_exists(kind: Kind, name: str, stored: Object | None = None) -> Alrea
 
 
 def modified(kind: Kind, name: str) -> Conflict:
-    """409 for a write against an old resourceVersion."""
+    """409 for a stale resourceVersion."""
     return Conflict(_CONFLICT.format(kind.group_resource, name), details(kind, name))
 
 
 def conflict(kind: Kind, name: str, text: str) -> Conflict:
-    """409 for a precondition, with the text behind the object."""
+    """409 for a failed precondition; `text` follows the name of the object."""
     message = f'Operation cannot be fulfilled on {kind.group_resource} "{name}": {text}'
     return Conflict(message, details(kind, name))
 
@@ -95,7 +95,7 @@ def watch_too_old(error: contract.RevisionCompacted) -> Expired:
 
 
 def from_store(error: contract.StoreError, call: Call, name: str) -> ApiError:
-    """What a client hears when its write was refused by the store."""
+    """Return the API error for a write that the store rejected."""
     match error:
         case contract.ObjectExists():
             return already_exists(call.kind, name)

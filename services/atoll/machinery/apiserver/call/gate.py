@@ -1,7 +1,7 @@
-"""What a logical cluster's gate lets through, beyond what authorization says.
+"""The gate of a logical cluster: requests that an inactive or moving cluster does not serve.
 
-The pipeline asks before dispatch; what may be created is admission's to say. The gate is read in the request's own
-snapshot; what changed until the commit is caught by the guard that carries its generation.
+The pipeline checks it after authorization and before dispatch; admission checks creations. The gate is read in the
+request's snapshot. A change before the commit fails the guard that carries the gate's generation.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from atoll.machinery.meta.user import MASTERS, User
 from atoll.machinery.storage.contract import Gate, GateState
 
 _GROUP, _PLURAL = "core.kcp.io", "logicalclusters"
-#: Where controllers make nothing of their own accord: it would outlive a cluster that goes, or be lost where it moves.
+#: Flags under which controllers create nothing: it would outlive a deleted cluster, or be lost by a moving one.
 NOTHING_NEW = frozenset({GateState.CLOSED, GateState.DELETING, GateState.MOVING})
-#: Acts on clusters that move between shards.
+#: The group that may act on clusters that move between shards.
 _MOVER = "system:kcp:external-logical-cluster-admin"
 
 
 def check_gate(info: RequestInfo, user: User, cluster: str, gate: Gate) -> None:
-    """Refuse what an inactive or a moving cluster does not serve. Raises Forbidden, ServiceUnavailable."""
+    """Reject requests that an inactive or moving cluster does not serve. Raises Forbidden, ServiceUnavailable."""
     if gate.state is GateState.INACTIVE and not _serves_while_inactive(info):
         message = f'{_PLURAL}.{_GROUP} "{cluster}" is forbidden: logical cluster is marked inactive'
         raise Forbidden(message, Details(cluster, _GROUP, _PLURAL))
@@ -28,7 +28,7 @@ def check_gate(info: RequestInfo, user: User, cluster: str, gate: Gate) -> None:
 
 
 def _serves_while_inactive(info: RequestInfo) -> bool:
-    """LogicalClusters stay reachable, so that somebody can activate the cluster again; so does OpenAPI."""
+    """LogicalClusters stay served, so that the cluster can be activated again; so does OpenAPI."""
     if info.is_resource:
         return (info.group, info.resource) == (_GROUP, _PLURAL)
     return info.path == "/openapi" or info.path.startswith("/openapi/")

@@ -1,8 +1,8 @@
-"""Which form a reply takes: plain JSON, Table, PartialObjectMetadata, YAML, aggregated discovery.
+"""Content negotiation: plain JSON, Table, PartialObjectMetadata, YAML.
 
-The pipeline asks `choose` with the Accept header; verb handlers and discovery encode what it says. Walks the
-clauses by q, then in order; the first clause whose type and parameters are both served wins, as Kubernetes
-does. Results are cached by header text (bounded), as clients repeat the same few.
+The pipeline calls `choose` with the Accept header; verb handlers and discovery encode in the chosen form. Clauses are
+tried by q, then in order; the first with a served type and served parameters wins, as in Kubernetes. Results are
+cached by header text (bounded).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_ACCEPT = 4096
 
 
 class Form(msgspec.Struct, frozen=True):
-    """The form of a reply. `transform` is empty, Table, PartialObjectMetadata or PartialObjectMetadataList."""
+    """The form of a reply. `transform`: empty, Table, PartialObjectMetadata or PartialObjectMetadataList."""
 
     media_type: str = JSON
     transform: str = ""
@@ -32,7 +32,7 @@ class Form(msgspec.Struct, frozen=True):
 
     @property
     def is_plain(self) -> bool:
-        """Stored bytes may be sent as they are."""
+        """Whether stored bytes may be sent unchanged."""
         return not self.transform and self.media_type == JSON
 
 
@@ -49,7 +49,7 @@ class Clause(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=512)
 def clauses(accept: str) -> tuple[Clause, ...]:
-    """The clauses of an Accept header, best first. Raises NotAcceptable for a header beyond reason."""
+    """Return the clauses of an Accept header, best first. Raises NotAcceptable for an oversized header."""
     if len(accept) > MAX_ACCEPT:
         raise NotAcceptable(f"only the following media types are accepted: {_SERVED}")
     parsed = [_clause(part) for part in accept.split(",") if part.strip()]
@@ -71,7 +71,7 @@ def _clause(text: str) -> Clause:
 
 @lru_cache(maxsize=512)
 def choose(accept: str, *, transforms: bool = True) -> Form:
-    """The form for an object or a list; for what has no Tables, without them. Raises NotAcceptable if none fits."""
+    """Return the form for an object or a list. `transforms` False: no Tables, no metadata. Raises NotAcceptable."""
     if not accept.strip():
         return PLAIN
     for clause in clauses(accept):
@@ -90,7 +90,7 @@ def _form(clause: Clause) -> Form | None:
         return None
     transform = clause.parameters.get("as", "")
     if not transform:
-        # `stream=watch` is the one other parameter clients send; it changes nothing for JSON.
+        # Clients also send `stream=watch`, which changes nothing for JSON.
         return None if "g" in clause.parameters else Form(media_type)
     if transform not in _TRANSFORMS or clause.parameters.get("g") != "meta.k8s.io":
         return None

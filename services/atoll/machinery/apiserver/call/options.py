@@ -1,7 +1,7 @@
-"""Query parameters as typed options, with Kubernetes' checks and texts.
+"""Query parameters as typed options, with the checks and error texts of Kubernetes.
 
-Verb handlers read these and never a raw query. Unknown parameters are ignored; unparsable ones are 400;
-combinations that mean nothing are 422 of the options' own kind.
+Verb handlers read these and never a raw query. Unknown parameters are ignored; unparsable values are a 400; invalid
+combinations are a 422 of the options' kind.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _INT64 = 1 << 63
 _UINT64 = 1 << 64
 _LONGEST_INTEGER, _LONGEST_REVISION = 64, 20
 MAX_MANAGER = 128
-#: As much of a user agent as names a manager.
+#: Maximum length of a field manager's name.
 _AGENT = 1024
 _FORBIDDEN = "FieldValueForbidden"
 
 
 class ListOptions(msgspec.Struct, frozen=True):
-    """Options of list and watch. `resource_version` is -1 where none was given.
+    """Options of list and watch. `resource_version` is -1 if absent.
 
-    A limit below 1 is none. A `timeout_s` of 0 leaves the time to the server; one below ends a watch at once.
+    A limit below 1 is no limit. With a `timeout_s` of 0 the server chooses; below 0 a watch ends at once.
     """
 
     label_selector: str = ""
@@ -63,12 +63,12 @@ class DeleteOptions(msgspec.Struct, frozen=True):
     resource_version: str = ""
     grace_period_s: int | None = None
     orphan_explicit: bool = False
-    #: Finalizers that a controller of the system has served; they do not hold the object. Never a client's.
+    #: Finalizers that a controller has finished; they do not hold the object. Only in-process callers set it.
     served_finalizers: frozenset[str] = frozenset()
 
 
 def integer(query: Query, name: str) -> int:
-    """A 64-bit integer parameter, 0 where absent. Raises BadRequest with the words of Go's parser."""
+    """Return a 64-bit integer parameter, 0 if absent. Raises BadRequest with the text of Go's parser."""
     text = query.get(name)
     if text is None:
         return 0
@@ -81,15 +81,13 @@ def integer(query: Query, name: str) -> int:
 
 
 def boolean(query: Query, name: str) -> bool | None:
-    """A boolean parameter, None where absent. As in Kubernetes' conversion of queries, only `false` and `0` are
-    false, and whatever else stands there is true.
-    """
+    """Return a boolean parameter, None if absent. As in Kubernetes, only `false` and `0` are false."""
     text = query.get(name)
     return None if text is None else text.lower() not in _FALSE
 
 
 def resource_version(query: Query) -> int:
-    """`resourceVersion`; -1 where absent or empty."""
+    """Return `resourceVersion`; -1 if absent or empty."""
     text = query.get("resourceVersion", "")
     if not text:
         return -1
@@ -99,7 +97,7 @@ def resource_version(query: Query) -> int:
 
 
 def list_options(query: Query, *, watch: bool) -> ListOptions:
-    """Options of a list or a watch. Raises BadRequest and Invalid (kind ListOptions.meta.k8s.io)."""
+    """Parse options of a list or a watch. Raises BadRequest and Invalid (kind ListOptions.meta.k8s.io)."""
     options = ListOptions(
         query.get("labelSelector", ""),
         query.get("fieldSelector", ""),
@@ -165,7 +163,7 @@ def _watch_errors(options: ListOptions) -> list[FieldError]:
 
 
 def dry_run(values: list[str], kind: str) -> bool:
-    """Whether dryRun was asked for; `All` is the one legal value."""
+    """Whether `dryRun` is set. Raises Invalid for a value other than `All`."""
     for value in values:
         if value != "All":
             detail = f'Unsupported value: "{value}": supported values: "All"'
@@ -174,7 +172,7 @@ def dry_run(values: list[str], kind: str) -> bool:
 
 
 def write_options(query: Query, user_agent: str, kind: str) -> WriteOptions:
-    """Options of create (`kind` CreateOptions), update and patch. The manager defaults to the user agent's name."""
+    """Parse options of create (`kind` CreateOptions), update and patch. The manager defaults to the user agent."""
     if not query:
         return WriteOptions(manager=default_manager(user_agent[:_AGENT]))
     manager = query.get("fieldManager", "")
@@ -190,13 +188,13 @@ def write_options(query: Query, user_agent: str, kind: str) -> WriteOptions:
 
 @lru_cache(maxsize=512)
 def default_manager(user_agent: str) -> str:
-    """The field manager of a client that names none: its user agent up to the first slash."""
+    """Return the default field manager: the user agent up to the first slash."""
     name = "".join(c for c in user_agent.partition("/")[0] if c.isprintable())
     return name.encode()[:MAX_MANAGER].decode(errors="ignore") or "unknown"
 
 
 def delete_options(query: Query, body: Object | None) -> DeleteOptions:
-    """Options of a delete: from the body, or from the query where the body is empty."""
+    """Parse options of a delete, from the body, or from the query if the body is empty."""
     source: Object = body if body else _delete_query(query)
     policy = source.get("propagationPolicy") or ""
     orphan = source.get("orphanDependents")

@@ -1,8 +1,8 @@
-"""From a raw request target to a typed request: the only place where a URL is taken apart.
+"""Parse a raw request target into a typed request (Kubernetes' RequestInfo): the only parser of URLs.
 
-The pipeline calls `parse` once; authorization, routing, storage and audit all read the result, so they can
-not disagree about what was asked. Segments are split on `/` first and percent-decoded afterwards, one by one
-(names such as `system:foo` arrive as `system%3Afoo`); an encoded slash, NUL or dot segment is refused.
+The pipeline calls `parse` once; authorization, routing, storage and audit read the result, so that they agree.
+Segments are split on `/` first and then percent-decoded one by one (`system:foo` arrives as `system%3Afoo`); an
+encoded slash, NUL or dot segment is rejected.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _FALSE = ("false", "0")
 
 
 class RequestInfo(msgspec.Struct, frozen=True):
-    """What a request asks for.
+    """A parsed request.
 
-    `workspace` is the text behind `/clusters/` (a path, a name, `*`) or empty; `path` the decoded rest, always
-    with a leading slash. For resource requests the fields below it are set; `identity` is the hash behind
-    `resource:`, None where there is no colon.
+    `workspace` is the text after `/clusters/` (a path, a name, `*`) or empty; `path` is the decoded rest, with a
+    leading slash. Resource requests set the fields below it; `identity` is the hash after `resource:`, None without
+    a colon.
     """
 
     method: str
@@ -55,7 +55,7 @@ class RequestInfo(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=4096)
 def parse(method: str, target: bytes) -> RequestInfo:
-    """Parse a request target. Raises BadRequest for what no server of ours could mean."""
+    """Parse a request target. Raises BadRequest for a malformed one."""
     raw_path, _, raw_query = target.partition(b"?")
     segments = [_decode(raw) for raw in raw_path.split(b"/") if raw]
     query = _parse_query(raw_query)
@@ -67,7 +67,7 @@ def parse(method: str, target: bytes) -> RequestInfo:
 
 
 def inside(target: bytes, depth: int) -> bytes:
-    """What a target of a virtual workspace asks for inside of it: the target without its first `depth` segments."""
+    """Return the target within a virtual workspace: the target without its first `depth` segments."""
     raw_path, question, raw_query = target.partition(b"?")
     segments = [raw for raw in raw_path.split(b"/") if raw]
     return b"/" + b"/".join(segments[depth:]) + question + raw_query
@@ -84,7 +84,7 @@ def _decode(raw: bytes) -> str:
 
 
 def _parse_query(raw: bytes) -> MappingProxyType[str, str]:
-    """Query parameters, the first value of each name winning (as in Kubernetes' own conversion)."""
+    """Parse query parameters; the first value of a name wins, as in Kubernetes."""
     if not raw:
         return _NO_QUERY
     try:
@@ -123,7 +123,7 @@ def _resource_info(
     namespace, rest = _take_namespace(rest)
     resource, colon, identity = rest[0].partition(":")
     name = rest[1] if len(rest) > 1 else ""
-    # With the old /watch/ prefix a name selects one object of a collection.
+    # With the deprecated /watch/ prefix a name selects one object of a collection.
     return RequestInfo(
         method,
         workspace,
@@ -142,7 +142,7 @@ def _resource_info(
 
 
 def _take_namespace(rest: list[str]) -> tuple[str, list[str]]:
-    """`namespaces/<n>/<resource>` gives its namespace; `namespaces/<n>` is the Namespace itself, in itself."""
+    """Split the namespace off `namespaces/<n>/<resource>`; `namespaces/<n>` is the Namespace, in itself."""
     if rest[0] != "namespaces" or len(rest) < 2:
         return "", rest
     if len(rest) > 2 and rest[2] not in _NAMESPACE_SUBRESOURCES:

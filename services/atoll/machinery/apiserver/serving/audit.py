@@ -1,9 +1,9 @@
-"""The audit log: who did what, as audit.k8s.io/v1 Events at level Metadata, one JSON line each.
+"""The audit log: audit.k8s.io/v1 Events at level Metadata, one JSON line each.
 
-The pipeline's observer makes an Event for each stage of a request and gives it to `AuditLog.record`; a thread
-writes them to the file. The buffer is bounded: reads may be dropped when the disk cannot keep up (and are
-counted), mutating requests never are, they wait in `room` before they begin. Bodies, tokens and what an error
-message quotes of them are never in an event.
+The pipeline's observer makes an Event for each stage of a request and passes it to `AuditLog.record`; a thread writes
+them to the file. The buffer is bounded. If the disk is too slow, events of reads are dropped and counted; mutating
+requests wait in `room` before they begin, so their events are never dropped. Events never hold bodies, tokens, or
+error messages that quote them.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ log = structlog.get_logger()
 
 STANDARD_OUTPUT = "-"
 STARTED, COMPLETE, PANIC = "ResponseStarted", "ResponseComplete", "Panic"
-#: The annotation that names the front proxy, which said who asks.
+#: The annotation that names the front proxy that asserted the user.
 THROUGH = "authentication.atoll.dev/front-proxy"
 MAX_EVENTS = 10_000
 _BATCH = 1000
 _RETRY_S = 1.0
 _MUTATING = frozenset({"create", "update", "patch", "delete", "deletecollection"})
-#: Requests whose body is the object.
+#: Verbs whose request body is the object.
 _OBJECT_VERBS = frozenset({"create", "update"})
-#: Codes whose messages quote what was sent.
+#: Status codes whose messages quote the request body.
 _QUOTING = frozenset({400, 422})
-#: More of what a client sends than this is cut: an event stays a line.
+#: Longer texts of a client are truncated.
 _LONG = 1024
 
 
@@ -53,7 +53,7 @@ class UserInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ObjectRef(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """The object of a request, as far as its URL and the metadata of its body name one."""
+    """The object of a request, from its URL and the metadata of its body."""
 
     resource: str = ""
     namespace: str = ""
@@ -66,7 +66,7 @@ class ObjectRef(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel")
 
 
 class ResponseStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the answer was. A message that quotes values of objects stays out."""
+    """The outcome of a request, without a message that quotes values of objects."""
 
     metadata: dict[str, str]
     code: int
@@ -97,10 +97,10 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_
 
 
 class AuditedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request, as the observer tells of it.
+    """A request to audit.
 
-    `user` is who it counts as, `impersonator` who sent it where that is somebody else. `path` is the
-    canonical workspace path if known. `received_s` is Unix time.
+    `user` is the effective user, `impersonator` the authenticated one if they differ. `path` is the canonical
+    workspace path if known. `received_s` is Unix time.
     """
 
     audit_id: str
@@ -111,20 +111,20 @@ class AuditedRequest(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str = ""
     path: str = ""
     impersonator: User | None = None
-    #: The front proxy that passed it on, which alone is believed about where it came from.
+    #: The front proxy that forwarded the request; its X-Forwarded-For is trusted, no other client's is.
     through: str = ""
     decision: Decision | None = None
-    #: More annotations, such as those of access reviews.
+    #: Further annotations, such as those of access reviews.
     annotations: Mapping[str, str] = {}
 
 
 def is_mutating(info: RequestInfo) -> bool:
-    """Whether a request may change something, and so must not go unrecorded."""
+    """Whether a request may change state; the events of such requests are never dropped."""
     return info.verb in _MUTATING
 
 
 def event_of(request: AuditedRequest, stage: str, code: int = 0, reason: str = "", message: str = "") -> Event:
-    """The event of one stage of a request; `code` 0 where there is no answer yet."""
+    """Return the event of one stage of a request; `code` is 0 before the reply."""
     sender = request.impersonator or request.user
     status = None
     if code:
@@ -152,7 +152,7 @@ def event_of(request: AuditedRequest, stage: str, code: int = 0, reason: str = "
 
 
 def _addresses(request: AuditedRequest) -> tuple[str, ...]:
-    """Where it came from, as in Kubernetes the first first; what a client says of that itself is not told."""
+    """Return the source addresses, the first hop first as in Kubernetes; the client's own claims are left out."""
     here = request.http.peer.address
     before = request.http.header("x-forwarded-for")[:_LONG] if request.through else ""
     return (*filter(None, (part.strip() for part in before.split(","))), here)
@@ -178,7 +178,7 @@ _NOTHING = _Metadata()
 
 
 def _object(info: RequestInfo, http: HttpRequest) -> ObjectRef | None:
-    """The object by the URL; what that leaves open is taken from the metadata sent, as in Kubernetes."""
+    """Return the object that the URL names; missing fields come from the body's metadata, as in Kubernetes."""
     if not info.is_resource:
         return None
     sent = _sent_metadata(http) if info.verb in _OBJECT_VERBS else _NOTHING
@@ -195,7 +195,7 @@ def _object(info: RequestInfo, http: HttpRequest) -> ObjectRef | None:
 
 
 def _sent_metadata(http: HttpRequest) -> _Metadata:
-    """The metadata of a JSON body; nothing where it is none, which the answer then tells."""
+    """Return the metadata of a JSON body; empty if it cannot be decoded."""
     try:
         return _sent.decode(http.body).metadata or _NOTHING
     except msgspec.DecodeError:
@@ -212,7 +212,7 @@ def _annotations(request: AuditedRequest) -> dict[str, str]:
     if request.decision is not None:
         found.update(request.decision.annotations())
     if request.cluster:
-        # kcp names the workspace by its logical cluster in both.
+        # kcp sets both annotations to the logical cluster.
         found[wellknown.CLUSTER] = found["tenancy.kcp.io/workspace"] = request.cluster
     if request.path:
         found[wellknown.PATH] = request.path
@@ -222,7 +222,7 @@ def _annotations(request: AuditedRequest) -> dict[str, str]:
 
 
 def line_of(event: Event) -> bytes:
-    """An event as it stands in the file. Bytes of a client that are no text are shown escaped, not fatal."""
+    """Encode an event as a line of the file. A client's bytes that are not UTF-8 are escaped."""
     try:
         return msgspec.json.encode(event) + b"\n"
     except UnicodeEncodeError:
@@ -230,10 +230,10 @@ def line_of(event: Event) -> bytes:
 
 
 class AuditLog:
-    """Writes events to a file, appending; `-` is standard output. One a process.
+    """Appends events to a file; `-` is standard output. One per process.
 
-    `record` and `room` belong to the event loop, writing to a thread of the log's own. Raises OSError if the
-    file cannot be opened. One that cannot be written later is tried again, and holds up what changes things.
+    `record` and `room` belong to the event loop; a thread writes. Raises OSError if the file cannot be opened. A
+    failed write is retried, and blocks mutating requests until it succeeds.
     """
 
     def __init__(self, path: str, max_events: int = MAX_EVENTS) -> None:
@@ -243,13 +243,13 @@ class AuditLog:
         self._changed = threading.Condition()
         self._closing = False
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
-        #: Events of reads that found the buffer full.
+        #: Number of events of reads dropped because the buffer was full.
         self.dropped = 0
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
         self._thread.start()
 
     async def room(self) -> None:
-        """Return when the buffer has room. Mutating requests await this before they do anything."""
+        """Return once the buffer has room. Mutating requests await this before they begin."""
         while True:
             with self._changed:
                 if len(self._events) < self._max_events or self._closing:
@@ -260,7 +260,7 @@ class AuditLog:
             await waiter
 
     def record(self, event: Event) -> None:
-        """Take an event. One of a read is dropped if the buffer is full; others never are."""
+        """Add an event. An event of a read is dropped if the buffer is full; others never are."""
         with self._changed:
             if len(self._events) >= self._max_events and event.verb not in _MUTATING:
                 self.dropped += 1
@@ -269,7 +269,7 @@ class AuditLog:
             self._changed.notify_all()
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until all that was recorded is in the file; False if that took longer."""
+        """Wait until every recorded event is in the file; return False on timeout."""
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while self._events:
@@ -279,7 +279,7 @@ class AuditLog:
         return True
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Write what is left and stop, when no more requests come. A second call does nothing."""
+        """Write the remaining events and stop; called after the last request. A second call does nothing."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -289,7 +289,7 @@ class AuditLog:
             os.close(self._file)
 
     def _run(self) -> None:
-        """Write batches until closed and empty. An event leaves the buffer only when it is in the file."""
+        """Write batches until closed and empty. An event leaves the buffer only once it is in the file."""
         while batch := self._next():
             if not self._write(b"".join(map(line_of, batch))):
                 return
@@ -309,7 +309,7 @@ class AuditLog:
             return list(itertools.islice(self._events, _BATCH))
 
     def _write(self, data: bytes) -> bool:
-        """Write all of it, however long that takes; False if the log was closed over a file that fails."""
+        """Write all of `data`, retrying on errors; return False if the log is closed while the file fails."""
         left = memoryview(data)
         while left:
             try:
@@ -331,5 +331,5 @@ def _open(path: str) -> int:
     if path == STANDARD_OUTPUT:
         return sys.stdout.fileno()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    os.fchmod(descriptor, 0o600)  # the file may have been there, and open to others
+    os.fchmod(descriptor, 0o600)  # an existing file may have wider permissions
     return descriptor

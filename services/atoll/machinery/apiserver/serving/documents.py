@@ -1,7 +1,6 @@
-"""The fixed documents of a server: discovery, OpenAPI, version, health, metrics.
+"""The non-resource paths of a server: discovery, OpenAPI, version, health, metrics.
 
-Routes here answer authorized non-resource requests. What is not listed is refused with 404: a new path must be
-written down to exist.
+`routes` sends authorized non-resource requests here. Invariant: a path that is not listed is a 404.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from atoll.machinery.meta.status import ApiError
 from atoll.machinery.storage.contract import Snapshot
 
 HEALTH = ("healthz", "livez", "readyz")
-#: Discovery documents that are kept, in bytes.
+#: Bound of the cache of discovery documents, in bytes.
 MAX_BYTES = 32 * 1024 * 1024
-#: What there is beside resources and health.
+#: Paths beside resources and health.
 _PATHS = (
     "/.well-known/openid-configuration",
     "/api",
@@ -43,13 +42,13 @@ _PATHS = (
     "/openid/v1/jwks",
     "/version",
 )
-#: Documents that tell of kinds.
+#: Paths of documents that describe kinds.
 _OF_KINDS = ("api", "apis", "openapi")
 _CACHED_FOR_AN_HOUR = (("cache-control", "public, max-age=3600"),)
 
 
 class StaticDocuments(msgspec.Struct, frozen=True):
-    """Documents that never change while a process runs."""
+    """Documents that stay constant while a process runs."""
 
     version: Object
     openid_configuration: Object
@@ -66,7 +65,7 @@ class VirtualVerbs(Protocol):
 
 
 class Documents:
-    """Answers everything that is not a resource. `checks` are run in order by the health endpoints."""
+    """Serves non-resource requests. The health endpoints run `checks` in order."""
 
     def __init__(
         self,
@@ -82,7 +81,7 @@ class Documents:
         self._virtual = virtual
 
     def serve(self, request: Request, snapshot: Snapshot) -> None:
-        """Answer by the first path segment. Raises NotFound for what is not listed."""
+        """Answer by the first path segment. Raises NotFound for an unlisted one."""
         if request.info.method not in {"GET", "HEAD"}:
             raise errors.method_not_allowed()
         segments = request.info.path.strip("/").split("/")
@@ -156,7 +155,7 @@ class Documents:
         return _legacy(request, made)
 
     def _once(self, mark: bytes, name: str, make: Callable[[], Document]) -> Document:
-        """A document made once for all clusters with the same kinds, while it is among those kept."""
+        """Return the cached document of all clusters with these kinds, or make it."""
         found = self._discovery.get((mark, name))
         if found is None:
             found = make()
@@ -208,7 +207,7 @@ def _legacy(request: Request, made: Document | None) -> Reply:
 
 
 def cached(request: Request, made: Document) -> Reply:
-    """A document with its ETag; 304 where the client has it."""
+    """Return a document with its ETag, or 304 if the client has it."""
     quoted = f'"{made.etag}"'
     headers = (("etag", quoted), ("vary", "Accept"), ("cache-control", "public"))
     if quoted in {tag.strip() for tag in request.http.header("if-none-match").split(",")}:

@@ -1,8 +1,8 @@
-"""The health endpoints: named checks, all together or one by one, as kube-apiserver answers for its own.
+"""The health endpoints: named checks, all together or one by one, in kube-apiserver's format.
 
-`documents` routes /healthz, /livez and /readyz here, with and without the name of a check behind them. What is wrong is
-never told to a client, as anonymous ones may ask; it stands in the log of the process. Names are kube-apiserver's where
-the part is the same (`ping`, `shutdown`); its `etcd` is here `store`, and its `informer-sync` is `controllers`.
+`documents` routes /healthz, /livez and /readyz here, with or without the name of a check. The cause of a failure goes
+to the log, never to a client, who may be anonymous. Checks have kube-apiserver's names where they are the same (`ping`,
+`shutdown`); `store` replaces `etcd`, and `controllers` replaces `informer-sync`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ TEXT = "text/plain; charset=utf-8"
 _NOSNIFF = ("x-content-type-options", "nosniff")
 _MAX_FIELDS = 1000
 
-#: A named health check: None if well, else what is wrong.
+#: A health check: returns None if healthy, else the reason.
 Check = Callable[[], str | None]
 
 
 def ping() -> str | None:
-    """The process answers, or nobody would ask this."""
+    """Succeed whenever the process answers."""
     return None
 
 
 def store_check(store: Store) -> Check:
-    """Whether the current state can be read."""
+    """Return a check that reads the current state."""
 
     def check() -> str | None:
         with store.snapshot() as snapshot:
@@ -42,24 +42,24 @@ def store_check(store: Store) -> Check:
 
 
 class Health:
-    """The checks of a process: `livez` and `healthz` run those it starts with, `readyz` also those added later."""
+    """The checks of a process: `livez` and `healthz` run the initial ones, `readyz` also those added later."""
 
     def __init__(self, store: Store) -> None:
         self._live: dict[str, Check] = {"ping": ping, "store": store_check(store)}
         self._ready = dict(self._live)
 
     def add(self, name: str, check: Check) -> None:
-        """Add a check of readiness, or replace the one of that name."""
+        """Add a readiness check, or replace the one of that name."""
         self._ready[name] = check
 
     @property
     def endpoints(self) -> Mapping[str, Mapping[str, Check]]:
-        """The checks of each endpoint, in order."""
+        """Return the checks of each endpoint, in order."""
         return {"healthz": self._live, "livez": self._live, "readyz": self._ready}
 
 
 def one(endpoint: str, checks: Mapping[str, Check], name: str) -> Reply:
-    """The answer of a single check. Raises NotFound for a name that is none."""
+    """Run a single check. Raises NotFound for an unknown name."""
     check = checks.get(name)
     if check is None:
         raise errors.not_served()
@@ -69,7 +69,7 @@ def one(endpoint: str, checks: Mapping[str, Check], name: str) -> Reply:
 
 
 def all_of(endpoint: str, checks: Mapping[str, Check], query: str) -> Reply:
-    """The answer of an endpoint; `exclude` (it may be repeated) skips checks, `verbose` lists them."""
+    """Run the checks of an endpoint; `exclude` (repeatable) skips checks, `verbose` lists them."""
     asked = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_FIELDS)
     excluded = {value for name, value in asked if name == "exclude"}
     lines, failed = [], False

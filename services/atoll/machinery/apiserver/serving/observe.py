@@ -1,7 +1,8 @@
-"""What is told of each request: one canonical line, Kubernetes' metrics, an audit event.
+"""Observation of requests: one log line each, Kubernetes' metrics, audit events.
 
-Labels are bounded: verb, group, version, resource of served kinds, scope, code; never a name of an object or a
-workspace. Children of metrics are kept by their label tuple, as finding them costs more than counting.
+The pipeline calls `RequestObserver`. Labels are bounded: verb, group, version and resource of served kinds, scope,
+code; never the name of an object or a workspace. Metric children are cached by label tuple, because finding one costs
+more than counting.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MAX_SERIES = 5000
 
 
 class RequestMetrics:
-    """apiserver_* metrics of a process."""
+    """The apiserver_* metrics of a process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counter("apiserver_request_total", "Requests answered.", _LABELS, registry=registry)
@@ -40,7 +41,7 @@ class RequestMetrics:
         self._children: dict[tuple[str, ...], tuple[Counter, Histogram]] = {}
 
     def count(self, labels: tuple[str, str, str, str, str], code: int, duration_s: float) -> None:
-        """Count one answered request. Past the bound of series, what is new counts under empty labels."""
+        """Count one answered request. Past the limit of series, new ones count under empty labels."""
         key = (*labels, str(code))
         children = self._children.get(key)
         if children is None:
@@ -55,8 +56,8 @@ class RequestMetrics:
 class RequestObserver:
     """The observer of a pipeline. `audit` None: no audit log.
 
-    `logged` is which requests are logged: `none`, `writes` or `all`. Slow and failed ones are logged in any case, the
-    others at debug level.
+    `logged` selects the requests to log: `none`, `writes` or `all`. Slow and failed ones are always logged, the others
+    at debug level.
     """
 
     def __init__(self, metrics: RequestMetrics, audit: AuditLog | None = None, logged: str = logging.WRITES) -> None:
@@ -64,19 +65,19 @@ class RequestObserver:
         self._writes, self._reads = logged != logging.NONE, logged == logging.ALL
 
     async def room(self) -> None:
-        """Return when the audit log has room for a mutating request."""
+        """Return once the audit log has room for a mutating request."""
         if self._audit is not None:
             await self._audit.room()
 
     def streaming(self, request: Request) -> None:
-        """A stream began."""
+        """Audit the start of a stream."""
         self._metrics.streams.inc()
         request.streams = True
         if self._audit is not None:
             self._audit.record(event_of(_audited(request), STARTED, request.code))
 
     def done(self, request: Request, duration_s: float) -> None:
-        """An answer went out."""
+        """Log, count and audit a completed request."""
         info = request.info
         if request.streams:
             self._metrics.streams.dec()
@@ -88,7 +89,7 @@ class RequestObserver:
         labels = (info.verb, info.group, info.version, info.resource, info.subresource)
         self._metrics.count(labels if known else (info.verb, "", "", "", ""), request.code, duration_s)
         wanted = self._reads if info.verb in _READS else self._writes
-        # A stream is as long as its client wants; it is not slow.
+        # The client decides how long a stream lasts, so a stream never counts as slow.
         slow = duration_s > SLOW_S and (self._writes or not request.streams)
         write = log.info if wanted or slow or request.code >= 500 else log.debug
         write(

@@ -1,6 +1,7 @@
-"""Routing after authorization: a resource request goes to the verbs, everything else to the fixed documents.
+"""Routing after authorization: resource requests to the verbs, all others to the fixed documents.
 
-Shards, cache servers and views of third parties share it. `NoWorkspaces` is the resolver of a server that has none.
+Shards, cache servers and third-party virtual workspace servers share it. `NoWorkspaces` is the resolver of a server
+without workspaces.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from atoll.machinery.storage.contract import Snapshot
 
 
 class NoWorkspaces:
-    """Resolves no workspace path: everything is behind the URL of a virtual workspace."""
+    """Resolves no workspace path, for servers of virtual workspaces alone."""
 
     def find(self, snapshot: Snapshot, workspace: str) -> Destination | None:
         """Return None."""
@@ -24,7 +25,7 @@ class NoWorkspaces:
 
 
 def routes(resources: Resources, documents: Documents) -> Callable[[RequestInfo], Route]:
-    """Return what answers a request. Raise NotFound below `/services/`, where no virtual workspace took it."""
+    """Return the router of requests. It raises NotFound below `/services/`, for an unknown virtual workspace."""
 
     def route(info: RequestInfo) -> Route:
         if info.service:

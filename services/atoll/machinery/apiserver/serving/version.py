@@ -1,4 +1,4 @@
-"""What `/version` says: the Kubernetes level that clients may count on."""
+"""The `/version` document: the Kubernetes version whose API clients may rely on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DISTRIBUTION = "atoll"
 
 
 def version() -> Object:
-    """The version document; gitVersion is semver, its build part names this product's version."""
+    """Return the version document; gitVersion is semver, with this product's version as the build part."""
     try:
         own = metadata.version(_DISTRIBUTION)
     except metadata.PackageNotFoundError:
