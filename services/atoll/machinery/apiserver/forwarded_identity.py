@@ -1,8 +1,8 @@
-"""Requests that go out on a client's behalf: which of its headers go along, and how we say for whom we ask.
+"""The headers of requests forwarded on a client's behalf: which are kept, and those that assert the user.
 
-A shard's mounts and virtual resources pass requests on to URLs that tenants named, a front proxy to shards and mounts.
-Invariant: identity headers that came in never go out, in whatever spelling, and the names we give out are those that
-mean the same person everywhere, without the power that they have here.
+A shard forwards requests of mounts and virtual resources to URLs of tenants; a front proxy forwards to shards and
+mounts. Invariant: incoming identity headers are never forwarded, in any spelling; the asserted names mean the same user
+everywhere, and carry no local privileges.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from atoll.machinery.egress.forward import hop_headers
 from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.meta.user import AUTHENTICATED, User
 
-#: Never passed on, however they are spelled: they would say who asks.
+#: Identity headers, never forwarded in any spelling.
 IDENTITY = (*DEFAULT_FAMILY, "x-forwarded-", "forwarded", "x-kcp-", "x-kubernetes-sharded-request")
 CREDENTIALS = ("authorization", "cookie", "impersonate-")
 
 
 def passed_on(headers: Mapping[str, list[str]], dropped: tuple[str, ...]) -> list[tuple[str, str]]:
-    """The headers of a client (by lower-case names) that go out with its request, without those `dropped` (prefixes,
-    canonical)."""
+    """Return the headers of a client (by lower-case names) to forward, without those `dropped` (canonical prefixes)."""
     hop = hop_headers(headers.get("connection", ()))
     found = []
     for name, values in headers.items():
@@ -36,22 +35,22 @@ def passed_on(headers: Mapping[str, list[str]], dropped: tuple[str, ...]) -> lis
 
 
 def bare(user: User) -> User:
-    """A user without warrants: what the view it came through lent it for one workspace opens no other view."""
+    """Return a user without warrants: those of one virtual workspace must not open another."""
     if WARRANT not in user.extra:
         return user
     return replace(user, extra={key: values for key, values in user.extra.items() if key != WARRANT})
 
 
 def spoken_for(user: User, keeps: Container[str] = ()) -> list[tuple[str, str]]:
-    """The headers that say for whom we ask. Power that a name has here is not taken along, but for the groups that are
-    to be kept: another shard of ours means the same by them. Raises Unauthorized."""
+    """Return the headers that assert the user. Privileged groups are dropped, except those that `keeps` names, which
+    another shard grants too. Raises Unauthorized."""
     if AUTHENTICATED not in user.groups or SCOPES in user.extra:
-        # Whoever is somebody in some clusters only would be somebody everywhere over there.
+        # A user valid in some clusters only would be valid everywhere at the receiver.
         raise Unauthorized
     name = global_name_of(user) if is_service_account(user.name) else user.name
     if name is None:
         raise Unauthorized
-    # The groups of service accounts mean those of each cluster; by its global name an account is in none of them.
+    # Groups of service accounts are per cluster; under its global name an account is in none of them.
     groups = [
         group
         for group in user.groups
@@ -62,6 +61,6 @@ def spoken_for(user: User, keeps: Container[str] = ()) -> list[tuple[str, str]]:
         if RESERVED_EXTRA not in key:
             found.extend((f"X-Remote-Extra-{quote(key, safe='')}", value) for value in values)
     if not all(value == value.strip() and value.isprintable() for _, value in found):
-        # Over there it would be read without its spaces, and be somebody else's name or a group of power.
+        # The receiver would strip its spaces, and read another user's name or a privileged group.
         raise Unauthorized
     return found

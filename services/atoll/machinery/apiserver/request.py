@@ -1,9 +1,8 @@
-"""One request on its way through the server, and how it is answered.
+"""One request in progress, and its replies.
 
-`pipeline` makes it and fills in what each step finds out; doors (the cluster's own resources, virtual workspaces,
-mounts, documents) read it, and answer through it or through `fail`. Invariant: every answer leaves here, so that the
-headers of every reply, its code for audit and the end of the request are the same whoever gives it, and errors become
-one Status in one place.
+`pipeline` makes it and fills in the result of each step; handlers (resources, virtual workspaces, mounts, documents)
+read it, and answer through it or through `fail`. Invariant: every reply is sent here, so that headers, the status code
+for audit and the end of the request are uniform, and errors become a Status in one place.
 """
 
 from __future__ import annotations
@@ -36,25 +35,25 @@ _NO = ("false", "0")
 
 
 class Observer(Protocol):
-    """Audit, metrics and the canonical line: told when a request starts to stream and when it is done."""
+    """Audit, metrics and the request log: called when a request starts to stream and when it is done."""
 
     def streaming(self, request: Request) -> None: ...
 
     def done(self, request: Request, duration_s: float) -> None: ...
 
     async def room(self) -> None:
-        """Return when what is to be told of a mutating request can be kept."""
+        """Return once a mutating request can be audited."""
 
 
-#: Decides over a verb on what the request asks for, in a view: once when it comes, again when a write is planned anew.
+#: Authorizes a verb on the target of the request, in a view: on arrival, and when a write is planned again.
 Judge = Callable[[View, str], Decision]
 
 
 class RemoteView(Protocol):
-    """The same view on the shard that has its rows."""
+    """The same virtual workspace on the shard that has its rows."""
 
     def serve(self, request: Request, snapshot: Snapshot) -> None:
-        """Have an authorized request answered by that shard. Raise ApiError."""
+        """Forward an authorized request to that shard. Raises ApiError."""
 
 
 def _refuse(view: View, verb: str) -> Decision:
@@ -62,23 +61,23 @@ def _refuse(view: View, verb: str) -> Decision:
 
 
 class RequestScope(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request may reach: the whole cluster by the authorizer's word, or what a virtual workspace makes of it."""
+    """The reach of a request: the whole cluster under the authorizer, or a virtual workspace's part of it."""
 
-    #: Authorizes the request, and again when a write is planned again or a watch is reviewed.
+    #: Authorizes the request; called again when a write is planned again or a watch is checked.
     judge: Judge = _refuse
-    #: Kinds in place of the cluster's own.
+    #: The catalogue that replaces the cluster's own.
     catalog: Catalog | None = None
     restrictions: Restrictions = UNRESTRICTED
-    #: The shard that answers, where it has the rows of the view.
+    #: The shard that serves the request, if another one has the rows.
     remote: RemoteView | None = None
-    #: A watch goes on after a right is withdrawn, as in Kubernetes; False: it ends with what allowed it.
+    #: A watch continues after its permission is withdrawn, as in Kubernetes; False: it ends.
     keeps_watches: bool = True
-    #: Clusters whose exports and RBAC such a watch depends on, beside its own cluster.
+    #: Clusters beside its own whose exports and RBAC such a watch depends on.
     depends_on: tuple[str, ...] = ()
-    #: Who the request acts as inside of the view, and for whom, where that differs from the caller.
+    #: The effective user and impersonator inside of the virtual workspace, if they differ from the caller's.
     user: User | None = None
     impersonator: User | None = None
-    #: The request inside of the view, where the view changes it.
+    #: The request inside of the virtual workspace, if rewritten.
     info: RequestInfo | None = None
 
 
@@ -86,7 +85,7 @@ _UNAUTHORIZED = RequestScope()
 
 
 class Request(msgspec.Struct):
-    """One request on its way through the pipeline; each step fills in what it found out."""
+    """One request in the pipeline; each step fills in its result."""
 
     exchange: Exchange
     audit_id: str
@@ -96,22 +95,22 @@ class Request(msgspec.Struct):
     cluster: str = ""
     user: User = ANONYMOUS_USER
     impersonator: User | None = None
-    #: The front proxy that passed it on, by the name in its certificate.
+    #: The name in the certificate of the forwarding front proxy.
     through: str = ""
     decision: Decision | None = None
     scope: RequestScope = _UNAUTHORIZED
     warnings: list[str] = []
     streams: bool = False
-    #: What is asked for, where that is not what the client sent: inside of a view, or by a virtual resource.
+    #: The rewritten target, inside of a virtual workspace or for a virtual resource.
     sent_on: bytes = b""
     hops: int = 0
-    #: Set once a reply went out, for the canonical line, metrics and audit.
+    #: Set once a reply is sent, for the request log, metrics and audit.
     code: int = 0
-    #: What the request failed with, for audit.
+    #: The error of the request, for audit.
     error: ApiError | None = None
 
     def enter(self, scope: RequestScope) -> None:
-        """Go on inside of a view."""
+        """Continue inside of a virtual workspace."""
         self.scope = scope
         self.user, self.impersonator = scope.user or self.user, scope.impersonator or self.impersonator
         self.info = scope.info or self.info
@@ -122,12 +121,12 @@ class Request(msgspec.Struct):
 
     @property
     def target(self) -> bytes:
-        """Path and query of what is asked for."""
+        """Path and query, as rewritten."""
         return self.sent_on or self.http.target
 
     @property
     def is_pretty(self) -> bool:
-        """Whether JSON is to be indented: asked for, or the client is one that people read."""
+        """Whether to indent JSON: on request, and for interactive clients."""
         asked = self.info.query.get("pretty")
         return self.http.header("user-agent").startswith(_READ_BY_PEOPLE) if asked is None else asked not in _NO
 
@@ -136,32 +135,32 @@ class Request(msgspec.Struct):
         return accepts_gzip(self.http.headers.get("accept-encoding", ()))
 
     def reply(self, answer: Reply) -> None:
-        """Send a whole answer."""
+        """Send a complete reply."""
         headers, body = self._headers_of(answer), self._body_of(answer)
         self.code = answer.status
         self.exchange.reply(answer.status, headers, body)
         self.done()
 
     def reply_read(self, answer: Reply) -> Coroutine[object, object, None] | None:
-        """Send the answer of a read; gives the work left to do where it is big and is to be compressed."""
+        """Send the reply of a read; return the remaining work if it is large and to be compressed."""
         if not answer.verbatim and _size(answer.body) > MIN_BYTES and self.wants_gzip:
             return self.reply_packed(answer)
         self.reply(answer)
         return None
 
     async def reply_packed(self, answer: Reply) -> None:
-        """Send a whole answer, compressed where it is big and the client asked for that."""
+        """Send a complete reply, compressed if it is large and the client accepts that."""
         packed = await gzip_if_asked(self.exchange, self._headers_of(answer), self._body_of(answer))
         self.code = answer.status
         self.exchange.reply(answer.status, *packed)
         self.done()
 
     async def reply_later(self, answer: Awaitable[Reply]) -> None:
-        """Send a whole answer once it is there."""
+        """Await a complete reply and send it."""
         await self.reply_packed(await answer)
 
     def start(self, content_type: str, more: Headers = ()) -> None:
-        """Send the head of a streamed answer; `done` is then the streamer's to call."""
+        """Send the head of a streamed reply; the caller then calls `done` at its end."""
         self.code = 200
         self.exchange.start(200, [*self._headers(content_type), *more])
         self.observer.streaming(self)
@@ -180,7 +179,7 @@ class Request(msgspec.Struct):
         return headers
 
     def done(self) -> None:
-        """The answer is complete (or cut): tell the observer."""
+        """Notify the observer of the end of the reply, complete or not."""
         self.observer.done(self, time.monotonic() - self.started)
 
     def _headers(self, content_type: str) -> list[tuple[str, str]]:
@@ -195,7 +194,7 @@ def _size(body: bytes | Sequence[bytes]) -> int:
 
 
 def warning_headers(texts: list[str]) -> list[str]:
-    """`Warning` header values: deduplicated, 4096 characters in all, long ones cut once over."""
+    """Return `Warning` header values: deduplicated, 4096 characters in all, long ones truncated beyond that."""
     found: list[str] = []
     total = 0
     for text in dict.fromkeys(texts):
@@ -209,7 +208,7 @@ def warning_headers(texts: list[str]) -> list[str]:
 
 
 def fail(request: Request, error: Exception) -> None:
-    """Answer with an error, or cut a stream that had begun."""
+    """Reply with an error, or close a stream that had begun."""
     if isinstance(error, StoreError) or not isinstance(error, ApiError):
         log.error("request failed", audit_id=request.audit_id, path=request.info.path, exc_info=error)
         error = InternalError(f"Internal error occurred: {type(error).__name__}")

@@ -23,7 +23,7 @@ _INT64 = 1 << 63
 _UINT64 = 1 << 64
 _LONGEST_INTEGER, _LONGEST_REVISION = 64, 20
 MAX_MANAGER = 128
-#: Maximum length of a field manager's name.
+#: Characters of a user agent that may hold the default field manager.
 _AGENT = 1024
 _FORBIDDEN = "FieldValueForbidden"
 

@@ -1,6 +1,6 @@
-"""Answers to writes, as values: what a client reads once its write is durable.
+"""Replies to writes, as values that are encoded once the write is durable.
 
-`rest.write`, `rest.delete` and `rest.scale` put one into each Plan; `writing.commit` asks it with the revisions that
+`rest.write`, `rest.delete` and `rest.scale` put one into each Plan; `writing.commit` calls it with the revisions that
 the store assigned, none for a dry run.
 """
 
@@ -49,7 +49,7 @@ class ObjectAnswer(msgspec.Struct, frozen=True):
 
 
 class RecordAnswer(msgspec.Struct, frozen=True):
-    """The object as it is stored: nothing changed, or it was just deleted."""
+    """The stored object: unchanged by the write, or just deleted."""
 
     call: Call
     record: Record
@@ -59,7 +59,7 @@ class RecordAnswer(msgspec.Struct, frozen=True):
 
 
 class DeletionStatusAnswer(msgspec.Struct, frozen=True):
-    """The Status of a deletion, done or begun. Status objects are never transformed; the media type stays."""
+    """The Status of a finished or begun deletion. A Status is never transformed; the media type stays."""
 
     call: Call
     obj: Object

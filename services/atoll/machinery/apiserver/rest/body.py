@@ -1,7 +1,7 @@
 """Request bodies to objects: JSON, YAML and Kubernetes protobuf, with field validation.
 
-Create, update and apply decode through here; what a client may not send is told in Kubernetes' words. Nothing
-here is kept: bodies are bounded by the HTTP server.
+Create, update and apply decode through here; errors have Kubernetes' texts. Nothing is cached; the HTTP server bounds
+bodies.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from atoll.machinery.schema.decoding.json_decoder import decode_json
 from atoll.machinery.schema.decoding.yaml_decoder import decode_yaml
 
 _ACCEPTED = (JSON, YAML, PROTOBUF)
-#: YAML takes the event loop half a second a MiB.
+#: Decoding YAML takes half a second per MiB on the event loop.
 MAX_YAML = 1 << 20
 
 
 def media_type(content_type: str) -> str:
-    """The media type of a Content-Type header, JSON where absent."""
+    """Return the media type of a Content-Type header, JSON if absent."""
     return content_type.partition(";")[0].strip().lower() or JSON
 
 
 def unsupported(accepted: tuple[str, ...]) -> UnsupportedMediaType:
-    """415 that lists what is accepted."""
+    """415 that lists the accepted media types."""
     known = ", ".join(accepted)
     return UnsupportedMediaType(
         f"the body of the request was in an unknown format - accepted media types include: {known}"
@@ -40,9 +40,9 @@ def unsupported(accepted: tuple[str, ...]) -> UnsupportedMediaType:
 
 
 def decode_body(call: Call, validation: str) -> Object:
-    """The object of a create or an update, of the call's kind and version, problems judged by `validation`.
+    """Decode the object of a create or an update, in the call's kind and version, with `validation` of its fields.
 
-    Raises BadRequest, UnsupportedMediaType. Gives a fresh tree that the caller may change.
+    Raises BadRequest, UnsupportedMediaType. Returns a fresh tree that the caller may change.
     """
     if call.obj is not None:
         return _in_version(call.kind, _copied(call.obj))
@@ -53,21 +53,21 @@ def decode_body(call: Call, validation: str) -> Object:
 
 
 def _copied(obj: Object) -> Object:
-    """A copy deep enough for handlers: they replace subtrees below spec and change metadata in place."""
+    """Return a copy deep enough for handlers: they replace subtrees below spec and change metadata in place."""
     from atoll.machinery.meta.objects import decode, encode_json
 
     return decode(encode_json(obj))
 
 
 def _in_version(kind: Kind, obj: Object) -> Object:
-    """An object as the system read it from the store, in the kind's version: it may have been stored in another."""
+    """Return an object of an in-process caller in the kind's version; it may be in the stored version."""
     if kind.convert is None or obj.get("apiVersion") in {None, kind.api_version}:
         return obj
     return kind.convert(obj, kind.api_version)
 
 
 def decode_document(data: bytes, content_type: str, kind: Kind, find_duplicates: bool) -> tuple[Object, list[str]]:
-    """Bytes to an object and its duplicate fields. Raises BadRequest, UnsupportedMediaType."""
+    """Decode an object, and list its duplicate fields. Raises BadRequest, UnsupportedMediaType."""
     media = media_type(content_type)
     try:
         if media == JSON:
@@ -88,7 +88,7 @@ def decode_document(data: bytes, content_type: str, kind: Kind, find_duplicates:
 
 
 def decode_text(data: bytes) -> Document:
-    """A YAML document; most are JSON, which costs a hundredth. Raises DecodeError, RequestEntityTooLarge."""
+    """Decode YAML; most is JSON, which costs a hundredth. Raises DecodeError, RequestEntityTooLarge."""
     if data.lstrip().startswith(b"{"):
         with contextlib.suppress(DecodeError):
             return decode_json(data, find_duplicates=True)
@@ -127,7 +127,7 @@ def check_kind(kind: Kind, obj: Object) -> None:
 
 
 def cannot_be_handled(kind: Kind) -> str:
-    """How an answer begins to a document whose types are not those of its kind."""
+    """Return the start of the error text for a document that does not fit the types of its kind."""
     return f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
 
 
@@ -141,7 +141,7 @@ class _Owner(msgspec.Struct):
 
 
 class _Metadata(msgspec.Struct):
-    """Types of metadata, on which everything behind relies; null stands for absence."""
+    """Types of metadata, which later steps rely on; null means absent."""
 
     name: str | None = None
     generateName: str | None = None
@@ -161,7 +161,7 @@ class _Metadata(msgspec.Struct):
 
 
 def judge(call: Call, obj: Object, duplicates: list[str], validation: str) -> None:
-    """Act on unknown and duplicate fields, in document order: refuse (Strict) or warn (Warn)."""
+    """Handle unknown and duplicate fields, in document order: reject (Strict) or warn (Warn)."""
     problems = field_problems(call.kind, obj, duplicates, validation)
     if not problems:
         return
@@ -175,7 +175,7 @@ def judge(call: Call, obj: Object, duplicates: list[str], validation: str) -> No
 
 
 def field_problems(kind: Kind, obj: Object, duplicates: list[str], validation: str) -> list[str]:
-    """`unknown field "x"` and `duplicate field "y"` texts in document order; none under Ignore."""
+    """Return `unknown field "x"` and `duplicate field "y"` texts in document order; none under Ignore."""
     if validation == "Ignore" or kind.schema is None:
         return []
     unknown = kind.schema.unknown_fields(obj)

@@ -1,4 +1,4 @@
-"""POST: a new object, from the client's body to a Plan."""
+"""POST: plan the creation of an object from the client's body."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ GENERATE_ATTEMPTS = 8
 
 
 def plan_create(context: WriteContext) -> PreparedWrite:
-    """Plan a create. Raises the client's errors; an existing object is told by AlreadyExists.
+    """Plan a create. Raises AlreadyExists and the client's errors.
 
-    A generated name that is taken is drawn anew, up to eight times.
+    A generated name that exists is generated again, up to eight times.
     """
     obj = decode_body(context.call, context.options.validation)
     return plan_new(context, obj)
 
 
 def plan_new(context: WriteContext, obj: Object, *, tracked: bool = False) -> PreparedWrite:
-    """Plan the creation of a decoded object; PUT and apply on a missing object come here too."""
+    """Plan the creation of a decoded object; PUT and apply use it for a missing object."""
     call = context.call
     metadata = obj["metadata"]
     if metadata.get("resourceVersion"):
@@ -47,7 +47,7 @@ def plan_new(context: WriteContext, obj: Object, *, tracked: bool = False) -> Pr
 
 
 def check_namespace(context: WriteContext, obj: Object) -> None:
-    """The body's namespace is the URL's, or empty; cluster-scoped kinds have none."""
+    """Check that the body's namespace is the URL's, or empty; cluster-scoped kinds have none."""
     call = context.call
     namespace = obj["metadata"].get("namespace") or ""
     if call.kind.namespaced and namespace and namespace != call.info.namespace:
@@ -55,7 +55,7 @@ def check_namespace(context: WriteContext, obj: Object) -> None:
 
 
 def _suffix() -> str:
-    """Five random characters of Kubernetes' alphabet, which has no vowels: no word comes of it."""
+    """Return five random characters of Kubernetes' alphabet, which has no vowels, to avoid words."""
     drawn, suffix = secrets.randbits(64), ""
     for _ in range(_SUFFIX_LENGTH):
         drawn, index = divmod(drawn, len(_SUFFIX_ALPHABET))
@@ -64,7 +64,7 @@ def _suffix() -> str:
 
 
 def _name(context: WriteContext, obj: Object) -> None:
-    """Take the given name or draw one for generateName."""
+    """Set the given name, or one generated from generateName."""
     metadata = obj["metadata"]
     if metadata.get("name"):
         return

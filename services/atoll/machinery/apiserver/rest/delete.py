@@ -1,4 +1,4 @@
-"""DELETE: remove an object now, or mark it until whoever holds it lets go."""
+"""DELETE: remove an object, or set its deletionTimestamp while finalizers hold it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
 
 def read_options(call: Call) -> DeleteOptions:
-    """Delete options from body or query. Raises BadRequest, Invalid."""
+    """Return delete options from body or query. Raises BadRequest, Invalid."""
     body: Object | None = None
     if call.body:
         body, _ = decode_document(call.body, call.content_type, _OPTIONS, False)
@@ -35,10 +35,10 @@ _OPTIONS = Kind(group="", version="v1", kind="DeleteOptions", plural="", singula
 
 
 def plan_delete(context: WriteContext, name: str, options: DeleteOptions) -> Plan | MarkedForDeletion:
-    """Plan the deletion of one object, or its start where something holds it. Raise NotFound, Conflict, Forbidden."""
+    """Plan the deletion of an object, or its start while finalizers hold it. Raises NotFound, Conflict, Forbidden."""
     converted = context.call.kind
     if converted.conversion is not None:
-        # Only metadata changes, which is alike in all versions: a webhook that is down must not keep objects alive.
+        # Only metadata changes, which is the same in all versions: a failing webhook must not prevent the deletion.
         context = replace(context, call=replace(context.call, kind=bare(converted)))
     call = context.call
     old = stored(call, context.view, name)
@@ -82,9 +82,9 @@ def _check_preconditions(call: Call, name: str, old: StoredObject, options: Dele
 
 
 def _mark_propagation(obj: Object, options: DeleteOptions) -> None:
-    """Add or take the finalizers that stand for foreground and orphan propagation.
+    """Add or remove the finalizers for foreground and orphan propagation.
 
-    A propagation finalizer already there is the default where the client names no policy.
+    Without a policy of the client, an existing propagation finalizer decides.
     """
     metadata = obj["metadata"]
     finalizers = [name for name in metadata.get("finalizers") or [] if name not in options.served_finalizers]
@@ -111,7 +111,7 @@ def _gone(
 
 
 def _mark(call: Call, obj: Object, old: StoredObject) -> None:
-    """Begin a deletion that something still holds; a second delete changes nothing."""
+    """Begin the deletion of an object with finalizers; a second delete changes nothing."""
     metadata = obj["metadata"]
     if not old.is_deleting:
         metadata["deletionTimestamp"] = call.now
@@ -122,7 +122,7 @@ def _mark(call: Call, obj: Object, old: StoredObject) -> None:
 
 
 class MarkedForDeletion(msgspec.Struct, frozen=True):
-    """The start of a deletion that something still holds, admitted; what is left is its stored form."""
+    """The admitted start of the deletion of an object with finalizers, before encoding in its stored version."""
 
     call: Call
     #: In its stored version where `needs_conversion`, else in the call's.

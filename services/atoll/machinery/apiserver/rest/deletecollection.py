@@ -1,7 +1,7 @@
-"""DELETE on a collection: the selected objects, deleted one by one as single deletes would be.
+"""DELETE on a collection: the selected objects, deleted one by one as by single deletes.
 
-`limit` and `continue` choose a page of the selection; the answer's metadata then leads on to the next. A selection
-longer than the list window is not cut short: it goes on from the latest state, as nobody was promised one moment.
+`limit` and `continue` choose a page of the selection; the reply's metadata holds the next token. A selection that takes
+longer than the list window continues from the latest state: the verb does not promise one revision.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from atoll.machinery.storage.contract import RevisionCompacted, Store
 
 
 class CollectionSelection:
-    """What a deletecollection selects, read a slice at a time while earlier ones are deleted."""
+    """The selection of a deletecollection, read a slice at a time while earlier slices are deleted."""
 
     def __init__(self, call: Call, store: Store, convert: listing.Convert | None) -> None:
         self._request = listing.checked(call, store.list_window_s)
@@ -24,16 +24,16 @@ class CollectionSelection:
 
     @classmethod
     async def open(cls, call: Call, store: Store, convert: listing.Convert | None = None) -> CollectionSelection:
-        """Begin to read. With `convert` a webhook converts, and the call's kind is the bare one.
+        """Begin to read. `convert` converts stored objects; the call's kind is then the bare one.
 
-        Raises BadRequest, Invalid, Expired for options that select nothing that can be read, ApiError.
+        Raises BadRequest, Invalid, Expired for the options, ApiError for a failed conversion.
         """
         selected = cls(call, store, convert)
         selected._first = await selected._slice(first=True)
         return selected
 
     async def __aiter__(self) -> AsyncIterator[tuple[str, str, bytes]]:
-        """(namespace, name, bytes) in key order: the stored ones, or converted."""
+        """Yield (namespace, name, bytes) in key order; the bytes are as stored, or converted."""
         values = self._first
         while True:
             for value in values:
@@ -44,7 +44,7 @@ class CollectionSelection:
             values = await self._slice()
 
     def metadata(self) -> Object:
-        """`metadata` of the answered list. Valid once all were given."""
+        """Return `metadata` of the reply's list. Valid after the last item."""
         return self._listing.metadata()
 
     async def _slice(self, *, first: bool = False) -> list[bytes]:

@@ -1,7 +1,7 @@
-"""Watch events as bytes, encoded once for each (change, form) and shared by every watcher of it.
+"""Watch events as bytes, encoded once for each change and form, and shared by all watchers.
 
-A watch asks for the frame of a change as its selectors see it; the cache is bounded and holds only frames of
-recent changes, so a thousand watchers of one write cost one encoding.
+`rest.watch` looks up the frame of a change for the transition that its selectors see. The cache is bounded and holds
+frames of recent changes, so that a thousand watchers of one write cost one encoding.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_CACHED_BYTES, MAX_FORMS = 16 << 20, 1024
 
 
 class FrameForm(msgspec.Struct, frozen=True):
-    """How events of one watch look. Equal forms share frames."""
+    """The encoding of a watch's events. Equal forms share frames."""
 
     api_version: str
     plural: str
@@ -35,12 +35,12 @@ class FrameForm(msgspec.Struct, frozen=True):
 
 
 def line(type: str, body: bytes) -> bytes:
-    """One event as a line."""
+    """Return one event as a line."""
     return b'{"type":"%b","object":%b}\n' % (type.encode(), body)
 
 
 def object_encoder(kind: Kind, form: FrameForm) -> Callable[[bytes], bytes]:
-    """Stored record to the JSON of an event's object. Tables here carry no column definitions."""
+    """Return the encoder of stored records to an event's object as JSON. Tables have no column definitions."""
     shape = form.form
     if shape.transform == "Table":
 
@@ -64,13 +64,13 @@ def _table(kind: Kind, obj: Object, form: FrameForm) -> Object:
 
 
 def with_columns(kind: Kind, frame: bytes) -> bytes:
-    """The first event of a Table watch says what the columns are."""
+    """Add the column definitions to the first event of a Table watch."""
     definitions = encode_json(tables.column_definitions(kind))
     return frame.replace(b'"columnDefinitions":[]', b'"columnDefinitions":' + definitions, 1)
 
 
 def bookmark(kind: Kind, form: FrameForm, revision: int, *, initial_end: bool = False) -> bytes:
-    """A BOOKMARK event of the watched type; `initial_end` marks the end of the initial events."""
+    """Return a BOOKMARK event of the watched type; `initial_end` marks the end of the initial events."""
     metadata: Object = {"creationTimestamp": None, "resourceVersion": str(revision)}
     if initial_end:
         metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
@@ -93,7 +93,7 @@ def bookmark(kind: Kind, form: FrameForm, revision: int, *, initial_end: bool = 
 
 
 class FrameCache:
-    """Frames of recent changes, oldest dropped first once their bytes exceed the bound."""
+    """Frames of recent changes; past the bound in bytes the oldest are dropped."""
 
     def __init__(self, max_bytes: int = MAX_CACHED_BYTES) -> None:
         self._max_bytes, self._bytes = max_bytes, 0
@@ -102,17 +102,17 @@ class FrameCache:
         self._numbers = count()
 
     def number(self, form: FrameForm) -> int:
-        """A number that equal forms share; a watch asks once, as comparing forms for each event is dear."""
+        """Return a number that equal forms share; a watch calls it once, to avoid comparing forms for each event."""
         if len(self._forms) >= MAX_FORMS:
             self._forms.clear()
         return self._forms.setdefault(form, next(self._numbers))
 
     def find(self, revision: int, type: str, number: int) -> bytes | None:
-        """The frame of a change in a form, None if nobody encoded it yet."""
+        """Return the frame of a change in a form, None if it is not cached."""
         return self._frames.get((revision, type, number))
 
     def add(self, revision: int, type: str, number: int, body: bytes) -> bytes:
-        """Keep the frame of a change in a form, and give it."""
+        """Cache the frame of a change in a form, and return it."""
         found = self._frames[revision, type, number] = line(type, body)
         self._bytes += len(found)
         while self._bytes > self._max_bytes and len(self._frames) > 1:
@@ -122,12 +122,12 @@ class FrameCache:
 
 
 class PrivateFrames(FrameCache):
-    """For watches whose changes are their own, many at one revision: finds none, keeps none."""
+    """An empty cache, for watches through a virtual workspace, where many changes may share a revision."""
 
     def find(self, revision: int, type: str, number: int) -> bytes | None:
-        """Nothing."""
+        """Return None."""
         return None
 
     def add(self, revision: int, type: str, number: int, body: bytes) -> bytes:
-        """The frame."""
+        """Return the frame."""
         return line(type, body)

@@ -1,4 +1,4 @@
-"""GET of one object: its stored bytes, spliced and sent."""
+"""GET of one object, from its stored bytes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from atoll.machinery.storage.contract import Snapshot
 
 
 def get(call: Call, snapshot: Snapshot) -> Reply:
-    """Answer with the object as it stands. Raises NotFound.
+    """Return the object at the snapshot's revision. Raises NotFound.
 
-    A resourceVersion asks for a state at least that new; the caller waited for it already.
+    A resourceVersion is a minimum; the caller has already waited for it.
     """
     record = look_up(call, snapshot, call.info.name)
     if record is None:
@@ -21,5 +21,5 @@ def get(call: Call, snapshot: Snapshot) -> Reply:
 
 
 def wanted_revision(call: Call) -> int:
-    """The revision a read must not be older than; 0 where any will do."""
+    """Return the minimum revision of a read; 0 for any."""
     return max(resource_version(call.info.query), 0) if call.info.query else 0

@@ -1,9 +1,9 @@
 """LIST: slices of stored bytes, all at one revision, joined and streamed.
 
-The plain form decodes nothing. Selectors, Tables, metadata and other versions decode each item. A list longer
-than one slice is streamed slice by slice, each read in a transaction of its own; the client's pace bounds
-memory. If the state a list reads from passes the list window on the way, the connection is cut without the last
-chunk, so that half a list is never taken for a whole one.
+The plain form decodes nothing. Selectors, Tables, metadata and other versions decode each item. A list longer than one
+slice is streamed, each slice read in its own transaction at the client's pace, which bounds memory. If the revision
+leaves the list window meanwhile, the connection is closed without the last chunk, so that a partial list is never taken
+for a whole one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SLICE_BYTES = 1 << 20
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One list request, checked."""
+    """A validated list request."""
 
     scope: Scope
     options: ListOptions
@@ -41,16 +41,16 @@ class Request(msgspec.Struct, frozen=True):
     moment: int
     after: Position | None
     mark: bytes
-    #: What the token says to lie behind `after`; -1 where nobody counted.
+    #: The token's count of items after `after`; -1 if unknown.
     remaining: int = -1
 
 
-#: Stored objects to those of the request's version, where a webhook makes them. Raises ApiError.
+#: Converts stored objects to the request's version. Raises ApiError.
 Convert = Callable[[Sequence[bytes]], Awaitable[list[bytes]]]
 
 
 class Listing:
-    """A list under way: gives slices of encoded items, then knows its metadata."""
+    """A list in progress: returns slices of encoded items, and its metadata after the last."""
 
     def __init__(
         self, store: Rows, request: Request, item: Callable[[bytes], bytes], convert: Convert | None = None
@@ -62,11 +62,11 @@ class Listing:
         self._last_sent = Position("", "", "")
 
     def slice(self) -> list[bytes]:
-        """The next items, encoded; sets `done` with the last. Raises RevisionCompacted."""
+        """Return the next items, encoded; the last slice sets `done`. Raises RevisionCompacted."""
         return self._taken(self._read())
 
     async def next_slice(self) -> list[bytes]:
-        """Like `slice`, converted where a webhook does that. Raises RevisionCompacted, ApiError."""
+        """Return the next items like `slice`, converted if needed. Raises RevisionCompacted, ApiError."""
         page = self._read()
         if self._convert is not None:
             page = msgspec.structs.replace(page, values=await self._convert(page.values))
@@ -83,7 +83,7 @@ class Listing:
         values = page.values if self._request.chosen.is_everything else self._selected(page)
         if self._request.chosen.is_everything:
             self._after = page.after
-            # A past moment cannot be counted any more, but its first page was.
+            # A past revision cannot be counted, but the first page was.
             self._expected -= len(values) if self._expected >= 0 else 0
             self._remaining = self._expected = page.remaining if page.remaining >= 0 else self._expected
             self._left -= len(values) if self._left else 0
@@ -96,7 +96,7 @@ class Listing:
         self._after = page.after
         for value in page.values:
             if self._request.options.limit and self._left <= 0:
-                # One more selected item exists behind the limit: the token goes on after the last one sent.
+                # There is another selected item past the limit: the token continues after the last one sent.
                 if chosen.matches(value):
                     self._after = self._last_sent
                     return values
@@ -109,7 +109,7 @@ class Listing:
         return values
 
     def metadata(self) -> Object:
-        """`metadata` of the list: resourceVersion, continue, remainingItemCount. Valid once `done`."""
+        """Return `metadata` of the list: resourceVersion, continue, remainingItemCount. Valid once `done`."""
         found: Object = {"resourceVersion": str(self.revision)}
         if self._after is not None:
             moment = self._request.moment or int(time.time())
@@ -140,7 +140,7 @@ def _position(value: bytes) -> Position:
 
 
 def checked(call: Call, window_s: int) -> Request:
-    """Read and check a list's options; continue tokens live for `window_s`. Raises BadRequest, Invalid, Expired."""
+    """Validate a list's options; continue tokens expire after `window_s`. Raises BadRequest, Invalid, Expired."""
     options = list_options(call.info.query, watch=False)
     chosen = selection(call.kind, options, call.restrictions.labels)
     mark = continuation.fingerprint(call.scope, chosen.canonical)
@@ -154,7 +154,7 @@ def checked(call: Call, window_s: int) -> Request:
 
 
 def item_encoder(call: Call) -> Callable[[bytes], bytes]:
-    """How one stored record becomes one item of the list."""
+    """Return the encoder of a stored record to an item of the list."""
     kind, form = call.kind, call.form
     if form.transform == "Table":
         include = tables.include_object(call.info.query.get("includeObject", ""))
@@ -170,7 +170,7 @@ def item_encoder(call: Call) -> Callable[[bytes], bytes]:
 
 
 def head(call: Call) -> bytes:
-    """Everything before the items; keys are sorted, so the metadata comes behind them."""
+    """Return the bytes before the items; keys are sorted, so the metadata follows the items."""
     form = call.form
     if form.transform == "Table":
         lead = {"apiVersion": f"meta.k8s.io/{form.version}", "columnDefinitions": tables.column_definitions(call.kind)}
@@ -181,7 +181,7 @@ def head(call: Call) -> bytes:
 
 
 def foot(call: Call, metadata: Object) -> bytes:
-    """Everything behind the items."""
+    """Return the bytes after the items."""
     form = call.form
     if form.transform == "Table":
         return b'],"metadata":' + encode_json(metadata) + b"}\n"
@@ -190,7 +190,7 @@ def foot(call: Call, metadata: Object) -> bytes:
 
 
 def start(call: Call, store: Rows) -> tuple[Listing, bytes]:
-    """Read the first slice. Gives the listing and the bytes so far. Raises Expired for a state that is gone."""
+    """Read the first slice; return the listing and the bytes so far. Raises Expired for a compacted revision."""
     request = checked(call, store.list_window_s)
     listing = Listing(store, request, item_encoder(call))
     try:
@@ -201,7 +201,7 @@ def start(call: Call, store: Rows) -> tuple[Listing, bytes]:
 
 
 async def start_converted(call: Call, store: Rows, convert: Convert) -> tuple[Listing, bytes]:
-    """`start` for a kind that a webhook converts; the call's kind is the bare one. Raises Expired, ApiError."""
+    """`start` for a kind with conversion; the call's kind is the bare one. Raises Expired, ApiError."""
     request = checked(call, store.list_window_s)
     listing = Listing(store, request, item_encoder(call), convert)
     try:
@@ -212,7 +212,7 @@ async def start_converted(call: Call, store: Rows, convert: Convert) -> tuple[Li
 
 
 def expired(request: Request) -> Expired:
-    """410 for a state that is gone; where a token led there, with the token that goes on without it."""
+    """Return the 410 for a compacted revision; after a continue token, with the token for an inconsistent list."""
     if request.options.continue_token:
         return continuation.expired(
             continuation.Continuation("", 0, 0, request.mark, request.after or Position("", "", ""))
@@ -221,12 +221,12 @@ def expired(request: Request) -> Expired:
 
 
 def whole(call: Call, listing: Listing, first: bytes) -> Reply:
-    """The reply of a list that fitted one slice."""
+    """Return the reply of a list of one slice."""
     return in_media_type(call, first + foot(call, listing.metadata()))
 
 
 def in_media_type(call: Call, body: bytes) -> Reply:
-    """A JSON list as the media type asked for."""
+    """Return a JSON list in the requested media type."""
     if call.form.media_type == JSON:
         return Reply(200, body)
     text = yaml.dump(msgspec.json.decode(body), Dumper=yaml.CSafeDumper, allow_unicode=True)
@@ -234,7 +234,7 @@ def in_media_type(call: Call, body: bytes) -> Reply:
 
 
 async def rest_of(call: Call, listing: Listing, first: bytes) -> AsyncIterator[bytes]:
-    """The bytes behind the first slice, one slice at a time. Raises RevisionCompacted and ApiError between slices."""
+    """Yield the bytes after the first slice, slice by slice. Raises RevisionCompacted and ApiError between slices."""
     empty = first.endswith(b"[")
     while not listing.done:
         items = await listing.next_slice()
@@ -245,7 +245,7 @@ async def rest_of(call: Call, listing: Listing, first: bytes) -> AsyncIterator[b
 
 
 async def collected(call: Call, listing: Listing, first: bytes) -> Reply:
-    """A whole list in one reply, for media types that cannot be streamed. Yields to the loop between slices."""
+    """Return a list as one reply, for media types that cannot be streamed. Yields to the loop between slices."""
     parts = [first]
     async for part in rest_of(call, listing, first):
         parts.append(part)

@@ -1,7 +1,7 @@
-"""What the server itself writes into metadata, and takes out of what a client sent.
+"""System fields of metadata: set by the server, removed from bodies.
 
-`write` and the verbs call these on the object they prepare, which is theirs to change. Invariant: what only the server
-sets (uid, creation time, generation, cluster, labels of claims) never comes from a body.
+`write` and the verbs call these on the object they prepare, and change it in place. Invariant: the system's fields
+(uid, creation time, generation, cluster, labels of permission claims) never come from a body.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from atoll.machinery.meta.uids import new_uid
 
 _KEPT_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 _SYSTEM_FIELDS = (*_KEPT_FIELDS, "selfLink")
-#: Not managedFields: an empty list of them is a client's wish to forget all owners.
+#: Without managedFields: an empty list resets field ownership.
 _OMITTED_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences", "generateName")
 
 
 def strip_cluster(obj: Object) -> None:
-    """Remove the cluster annotation, which storage adds to every object and no client owns."""
+    """Remove the cluster annotation, which storage adds to every object and no field manager owns."""
     annotations = obj["metadata"].get("annotations")
     if isinstance(annotations, dict) and wellknown.CLUSTER in annotations:
         rest = {name: value for name, value in annotations.items() if name != wellknown.CLUSTER}
@@ -31,7 +31,7 @@ def strip_cluster(obj: Object) -> None:
 
 
 def strip_claims(obj: Object) -> None:
-    """Remove the labels of permission claims, which admission puts there and no client owns."""
+    """Remove the labels of permission claims, which admission adds and no field manager owns."""
     labels = obj["metadata"].get("labels")
     if not isinstance(labels, dict) or not any(key.startswith(CLAIM_LABEL_PREFIX) for key in labels):
         return
@@ -43,26 +43,26 @@ def strip_claims(obj: Object) -> None:
 
 
 def stamp_cluster(obj: Object, cluster: str) -> None:
-    """Add the annotation that tells objects of different clusters apart."""
+    """Add the annotation of the logical cluster."""
     annotations = obj["metadata"].get("annotations") or {}
     obj["metadata"]["annotations"] = {**annotations, wellknown.CLUSTER: cluster}
 
 
 def tidy_metadata(obj: Object) -> None:
-    """Leave out what is empty, as Kubernetes' own encoding of metadata does, so that empty and absent are one."""
+    """Remove empty fields, as Kubernetes' encoding of metadata does, so that empty and absent are the same."""
     metadata = obj["metadata"]
     for name in [name for name in _OMITTED_EMPTY if name in metadata and not metadata[name]]:
         del metadata[name]
 
 
 def wipe_system_fields(obj: Object) -> None:
-    """Remove what only the server sets."""
+    """Remove the system's fields."""
     for name in _SYSTEM_FIELDS:
         obj["metadata"].pop(name, None)
 
 
 def stamp_new(call: Call, obj: Object) -> None:
-    """Give a new object its uid, creation time, namespace and first generation."""
+    """Set uid, creation time, namespace and first generation of a new object."""
     metadata = obj["metadata"]
     if "uid" not in metadata:
         metadata["uid"] = new_uid()
@@ -78,7 +78,7 @@ def stamp_new(call: Call, obj: Object) -> None:
 
 
 def keep_system_fields(obj: Object, old: Object) -> None:
-    """Carry over from the stored object what an update cannot change."""
+    """Copy the immutable system fields from the stored object."""
     metadata, before = obj["metadata"], old["metadata"]
     for name in _KEPT_FIELDS:
         if name in before:
@@ -93,7 +93,7 @@ def keep_system_fields(obj: Object, old: Object) -> None:
 
 
 def bump_generation(kind: Kind, obj: Object, old: Object) -> None:
-    """Raise metadata.generation when anything outside metadata (and status) changed."""
+    """Increment metadata.generation if anything outside metadata (and status) changed."""
     if not kind.generation:
         return
     if _content(kind, obj) != _content(kind, old):

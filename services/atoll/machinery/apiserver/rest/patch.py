@@ -1,7 +1,7 @@
 """PATCH: JSON patch, merge patch, strategic merge patch and server-side apply.
 
-A patch is applied to the latest object in the request's version and then goes the way of an update; an apply
-that finds nothing goes the way of a create.
+A patch is applied to the latest object in the request's version and then planned as an update; an apply to a missing
+object is planned as a create.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OPTIONS_KIND = "PatchOptions.meta.k8s.io"
 
 
 def accepted(context: WriteContext) -> tuple[str, ...]:
-    """Patch types a kind takes; strategic merge needs a built-in kind's merge keys."""
+    """Return the patch types of a kind; strategic merge needs a built-in kind's merge keys."""
     types = (JSON_PATCH, MERGE, APPLY)
     return (JSON_PATCH, MERGE, STRATEGIC, APPLY) if context.call.kind.builtin else types
 
@@ -66,10 +66,10 @@ def plan_patch(context: WriteContext) -> PreparedWrite:
 
 
 def _drop_own_version(obj: Object, old: StoredObject) -> None:
-    """Forget the revision that a patch was applied to: it is no condition of the client's.
+    """Remove the revision that a patch was applied to: it is not a precondition of the client.
 
-    When another writer comes first the patch is applied anew, to the newer object; a revision that the patch itself
-    names is then found to differ.
+    After a conflict the patch is applied again to the newer object; a revision named by the patch itself then
+    differs.
     """
     if obj["metadata"].get("resourceVersion") == str(old.record.revision):
         del obj["metadata"]["resourceVersion"]
@@ -90,7 +90,7 @@ def _patched(context: WriteContext, media: str, base: Object) -> Object:
         _judge_operations(context, operations)
         return apply_json_patch(base, operations)
     patch = _patch_document(context)
-    # A resourceVersion in the patch is a precondition; base carries the stored one.
+    # A resourceVersion in the patch is a precondition; base has the stored one.
     if media == MERGE:
         return merge_patch(base, patch)
     definitions = kind.schema.definitions if kind.schema is not None else {}
@@ -136,7 +136,7 @@ def _strict(context: WriteContext, obj: Object, problems: list[str]) -> Exceptio
 
 
 def plan_apply(context: WriteContext) -> PreparedWrite:
-    """Plan a server-side apply; creates what is missing, given permission."""
+    """Plan a server-side apply; a missing object is created, given permission."""
     call, kind = context.call, context.call.kind
     patch = applied_document(context)
     strip_claims(patch)
@@ -164,7 +164,7 @@ def plan_apply(context: WriteContext) -> PreparedWrite:
 
 
 def applied(context: WriteContext, live: Object | None, patch: Object) -> Object:
-    """The live object with an applied document merged in, its managed fields kept."""
+    """Return the live object merged with an applied document and its managed fields."""
     call, kind = context.call, context.call.kind
     who = Manager(context.options.manager, "Apply", kind.api_version, call.info.subresource)
     options = ApplyOptions(
@@ -186,7 +186,7 @@ def _live(old: StoredObject | None) -> Object | None:
 
 
 def applied_document(context: WriteContext) -> Object:
-    """The body of an apply, of the kind and name that the URL says. Raises BadRequest, Invalid."""
+    """Return the body of an apply, checked against the URL's kind and name. Raises BadRequest, Invalid."""
     call = context.call
     if not call.info.query.get("fieldManager"):
         raise _options_error("fieldManager", "FieldValueRequired", "Required value: is required for apply patch")
@@ -212,7 +212,7 @@ def applied_document(context: WriteContext) -> Object:
 
 
 def _judge_applied(context: WriteContext, duplicates: list[str]) -> None:
-    """Act on duplicate fields. Unknown ones are refused by apply itself, whatever the validation."""
+    """Handle duplicate fields. Apply itself rejects unknown ones, under any validation."""
     texts = [path if path.startswith("line ") else f'duplicate field "{path}"' for path in duplicates]
     if texts and context.options.validation == "Strict":
         raise BadRequest(f"error strict decoding YAML: {', '.join(texts)}")

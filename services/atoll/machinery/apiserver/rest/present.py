@@ -1,4 +1,4 @@
-"""Stored bytes to the form a client asked for; the bytes themselves where nothing has to change."""
+"""Convert stored bytes to the negotiated form; unchanged bytes are passed through."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from atoll.machinery.meta.status import NotAcceptable
 
 
 def in_version(kind: Kind, value: bytes) -> bytes:
-    """Stored bytes in the kind's version; the same bytes where that is the stored one."""
+    """Return stored bytes in the kind's version; the same bytes if it is the stored one."""
     if kind.from_stored is None:
         return value
     return encode_json(kind.from_stored(decode(value)))
 
 
 def as_object(kind: Kind, value: bytes) -> Object:
-    """Stored bytes decoded, in the kind's version."""
+    """Decode stored bytes into the kind's version."""
     obj = decode(value)
     return kind.from_stored(obj) if kind.from_stored is not None else obj
 
 
 def single(call: Call, value: bytes, status: int = 200) -> Reply:
-    """A reply with one object."""
+    """Return a reply with one object."""
     form = call.form
     if form.is_plain:
         return Reply(status, (in_version(call.kind, value), b"\n"))
@@ -48,7 +48,7 @@ def _transform(call: Call, obj: Object) -> Object:
 
 
 def document(form: Form, value: Object, status: int = 200) -> Reply:
-    """A reply with any JSON document, as YAML where that was asked for."""
+    """Return a reply with a JSON document, or as YAML if negotiated."""
     if form.media_type == JSON:
         return Reply(status, (encode_json(value), b"\n"))
     text = yaml.dump(value, Dumper=yaml.CSafeDumper, default_flow_style=False, allow_unicode=True)

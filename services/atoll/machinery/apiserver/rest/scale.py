@@ -54,7 +54,7 @@ def _read(obj: Object, path: str) -> object:
 
 
 def scale_of(kind: Kind, obj: Object) -> Object:
-    """The Scale of an object. Raises InternalError where it has no replicas field."""
+    """Return the Scale of an object. Raises InternalError without a replicas field."""
     scale = _lenient(kind, obj)
     if "replicas" not in scale["spec"]:
         path = _paths(kind).spec_replicas
@@ -63,7 +63,7 @@ def scale_of(kind: Kind, obj: Object) -> Object:
 
 
 def _lenient(kind: Kind, obj: Object) -> Object:
-    """The Scale of an object, without replicas where it has none; a write may be what gives it some."""
+    """Return the Scale of an object; without a replicas field it has no replicas, which a write may add."""
     paths = _paths(kind)
     replicas = _read(obj, paths.spec_replicas)
     status: Object = {"replicas": _read(obj, paths.status_replicas) or 0}
@@ -75,7 +75,7 @@ def _lenient(kind: Kind, obj: Object) -> Object:
 
 
 def get_scale(call: Call, snapshot: Snapshot) -> Reply:
-    """GET of the scale."""
+    """Reply to a GET of the scale."""
     record = look_up(call, snapshot, call.info.name)
     if record is None:
         raise errors.not_found(call.kind, call.info.name)
@@ -83,13 +83,13 @@ def get_scale(call: Call, snapshot: Snapshot) -> Reply:
 
 
 def reply(call: Call, value: bytes) -> Reply:
-    """The scale of a stored object."""
+    """Return the reply with the scale of a stored object."""
     scale = scale_of(call.kind, present.as_object(call.kind, value))
     return present.document(Form(call.form.media_type), scale)
 
 
 def plan_scale(context: WriteContext) -> PreparedWrite:
-    """PUT or PATCH of the scale: a write of the object's replicas field alone, owned as such."""
+    """Plan a PUT or PATCH of the scale: a write and ownership of the replicas field alone."""
     call = context.call
     old = stored(call, context.view, call.info.name)
     if old is None:
@@ -115,7 +115,7 @@ def _on_scale(kind: Kind) -> Kind:
 
 
 def _replicas(call: Call, desired: Object) -> int:
-    """The number that is wanted. Raises BadRequest and Invalid for what is none."""
+    """Return the desired replicas. Raises BadRequest and Invalid for an invalid number."""
     spec = desired.get("spec") or {}
     replicas = spec.get("replicas") if isinstance(spec, dict) else spec
     if replicas is None:
@@ -132,7 +132,7 @@ def _replicas(call: Call, desired: Object) -> int:
 
 
 def _desired(context: WriteContext, current: Object) -> Object:
-    """The Scale that is asked for; `writing` is on the scale."""
+    """Return the Scale of the body, or the patched current one."""
     call = context.call
     media = media_type(call.content_type)
     if call.info.verb == "update":
@@ -175,7 +175,7 @@ def _written(
 
 
 class ScaleAnswer(msgspec.Struct, frozen=True):
-    """The Scale of the written object; at `revision` where nothing was written."""
+    """The Scale of the written object; at `revision` if unchanged."""
 
     call: Call
     obj: Object

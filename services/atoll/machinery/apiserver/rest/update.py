@@ -1,4 +1,4 @@
-"""PUT: a whole object, or its status, replaces the stored one."""
+"""PUT: replace the stored object, or a subresource of it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def plan_update(context: WriteContext) -> PreparedWrite:
 
 
 def check_name(obj: Object, name: str) -> None:
-    """The body's name is the URL's."""
+    """Check that the body's name is the URL's."""
     given = obj["metadata"].setdefault("name", name)
     if given != name:
         raise BadRequest(f"the name of the object ({given}) does not match the name on the URL ({name})")
 
 
 def check_preconditions(context: WriteContext, obj: Object, old: StoredObject) -> bool:
-    """Check uid and resourceVersion of a body against the stored object; whether a version was named."""
+    """Check uid and resourceVersion of a body against the stored object; return whether it has a resourceVersion."""
     call, metadata, before = context.call, obj["metadata"], old.obj["metadata"]
     uid, version = metadata.get("uid"), metadata.get("resourceVersion") or ""
     if uid and uid != before["uid"]:
@@ -48,7 +48,7 @@ def check_preconditions(context: WriteContext, obj: Object, old: StoredObject) -
 
 
 def plan_replace(context: WriteContext, obj: Object, old: StoredObject, *, tracked: bool = False) -> PreparedWrite:
-    """Plan that `obj` replaces the stored object, or what the subresource may change of it."""
+    """Plan the replacement of the stored object, or of the fields of the subresource, by `obj`."""
     call = context.call
     versioned = check_preconditions(context, obj, old)
     obj = merged_for_subresource(context, obj, old)
@@ -59,9 +59,9 @@ def plan_replace(context: WriteContext, obj: Object, old: StoredObject, *, track
 
 
 def merged_for_subresource(context: WriteContext, obj: Object, old: StoredObject) -> Object:
-    """What a write through this door may change: status alone, spec.finalizers alone, or all but status.
+    """Return the stored object with the fields of the subresource: status, spec.finalizers, or all but status.
 
-    Metadata goes with it where the kind says so: built-in kinds take labels through /status, custom ones do not.
+    The kind decides about metadata: built-in kinds take labels through /status, custom ones do not.
     """
     kind, subresource = context.call.kind, context.call.info.subresource
     if subresource in {"", "scale"}:
@@ -93,7 +93,7 @@ def _copy_field(target: Object, source: Object, name: str) -> None:
 
 
 def _missing(context: WriteContext, obj: Object) -> PreparedWrite:
-    """PUT on a name that is not there: some kinds create it, given permission; the others say so."""
+    """Plan a PUT of a missing object: some kinds create it, given permission. Raises NotFound for the others."""
     call = context.call
     missing: NotFound = errors.not_found(call.kind, call.info.name)
     if not call.kind.update_creates or call.info.subresource:

@@ -1,8 +1,8 @@
 """WATCH: a cursor over the log, written to one client at its own pace.
 
-Order of a stream: the current state as ADDED events where asked for, one annotated bookmark, then every change
-above that state, none twice. A bookmark carries the position up to which the cursor found nothing more, and is
-written by the same path as events, so it can never overtake one. A slow client costs a number, not a queue.
+Order of a stream: the current state as ADDED events if requested, one annotated bookmark, then every later change
+exactly once. A bookmark carries the position that the cursor has read to, and is written like an event, so that it
+never overtakes one. A slow client costs a position, not a queue.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from atoll.machinery.wire.exchange import Exchange, Headers
 BOOKMARK_INTERVAL_S = 60.0
 BOOKMARK_LEAD_S = 2.0
 MIN_TIMEOUT_S, MAX_TIMEOUT_S = 1800, 3600
-#: However long a client asks for: ending early is legal, and no watch should outlive its certificate by years.
+#: Upper bound of timeoutSeconds: ending early is legal, and a watch must not outlive its certificate by years.
 LONGEST_S = 7 * 24 * 3600
 READ_LIMIT = 500
-#: Written at most before the client must have taken some of it.
+#: Bytes written at most before waiting for the client.
 _DRAIN_BYTES = 1 << 20
 
 
 class WatchRequest(msgspec.Struct, frozen=True):
-    """One watch, checked. `initial`: send the current state first; `mark`: and say when it ended."""
+    """A validated watch. `initial`: send the current state first; `mark`: and a bookmark at its end."""
 
     scope: Scope
     options: ListOptions
@@ -52,7 +52,7 @@ class WatchRequest(msgspec.Struct, frozen=True):
 
 
 def checked(call: Call) -> WatchRequest:
-    """Read and check a watch's options. Raises BadRequest, Invalid, NotAcceptable."""
+    """Validate a watch's options. Raises BadRequest, Invalid, NotAcceptable."""
     options = list_options(call.info.query, watch=True)
     if call.info.name and not options.field_selector:
         options = msgspec.structs.replace(options, field_selector=f"metadata.name={call.info.name}")
@@ -70,12 +70,12 @@ def checked(call: Call) -> WatchRequest:
 
 
 class Watch:
-    """One watch being served. `run` ends when the client goes, the time is up, or the history is lost."""
+    """One watch being served. `run` ends when the client leaves, at the timeout, or when the history is compacted."""
 
     def __init__(
         self, call: Call, store: Rows, request: WatchRequest, cache: frames.FrameCache, convert: Convert | None = None
     ) -> None:
-        """`convert`: brings stored objects into the call's version where a webhook does that; the kind is then bare."""
+        """`convert` converts stored objects to the call's version; the kind is then the bare one."""
         self._convert = convert
         self._call, self._store, self._request, self._cache = call, store, request, cache
         include = ""
@@ -90,7 +90,7 @@ class Watch:
         self._cursor: Cursor | None = None
 
     async def run(self, exchange: Exchange) -> None:
-        """Serve until done; finishes the exchange."""
+        """Serve to the end, and finish the exchange."""
         deadline = asyncio.get_running_loop().time() + self._request.timeout_s
         try:
             revision = await self._initial(exchange)
@@ -111,12 +111,12 @@ class Watch:
         exchange.finish()
 
     def _interest(self) -> Interest:
-        """What wakes this watch. Stored labels say nothing of those that a webhook gives an object."""
+        """Return what wakes this watch. A conversion may change labels, so stored ones do not count then."""
         chosen = self._request.chosen
         return chosen.interest if self._convert is None else Interest(name=chosen.name)
 
     async def _initial(self, exchange: Exchange) -> int:
-        """Send the current state if asked for; the revision that events go on from."""
+        """Send the current state if requested; return the revision that events continue from."""
         request = self._request
         if not request.initial:
             if request.options.resource_version > 0:
@@ -147,7 +147,7 @@ class Watch:
         exchange.write(frame)
 
     async def _follow(self, exchange: Exchange, cursor: Cursor, deadline: float) -> None:
-        """Send what comes until the end. One timer for bookmarks and end nudges the cursor; nothing else waits."""
+        """Send events until the end. One timer, for bookmarks and the end, nudges the cursor; nothing else waits."""
         loop = asyncio.get_running_loop()
         self._cursor = cursor
         bookmarks = self._request.options.bookmarks
@@ -155,7 +155,7 @@ class Watch:
         timer = loop.call_at(due, cursor.nudge)
         try:
             while not exchange.closed:
-                # Asked before the read: what happened until the end was told is sent, the last deletions too.
+                # Checked before the read, so that changes before the end are sent, the last deletions included.
                 ending = self._ended
                 changes = cursor.read(READ_LIMIT)
                 await self._send_changes(exchange, changes if self._convert is None else await self._converted(changes))
@@ -164,7 +164,7 @@ class Watch:
                 if ending:
                     return
                 if self._ended:
-                    # Told while this was writing, when there was no wait to nudge.
+                    # Ended during a write, when there was no wait to nudge.
                     continue
                 if loop.time() >= due:
                     if loop.time() >= deadline:
@@ -177,7 +177,7 @@ class Watch:
             timer.cancel()
 
     def end(self) -> None:
-        """End the stream cleanly from outside (drain, the kind is gone)."""
+        """End the stream cleanly from outside (drain, a removed kind)."""
         self._ended = True
         if self._cursor is not None:
             self._cursor.nudge()
@@ -196,15 +196,15 @@ class Watch:
         await exchange.drain()
 
     def _encoded(self, change: Change, kind: str) -> bytes:
-        """The frame of a change, made by the first watcher that needs it."""
+        """Return the frame of a change, encoded by the first watcher."""
         value = change.after
         if kind == frames.DELETED and change.operation is not Operation.DELETED:
-            # It left the selectors: as Kubernetes does, what was selected is sent, at the revision at which it left.
+            # The object left the selection: as in Kubernetes, send the selected image at the revision of the change.
             value = _at(change.before or change.after, change.revision)
         return self._cache.add(change.revision, kind, self._form_number, self._encode(value))
 
     async def _converted(self, changes: list[Change]) -> list[Change]:
-        """Changes with their images in the request's version; images before are looked at by selectors alone."""
+        """Convert the images of changes to the request's version; only selectors read the earlier images."""
         assert self._convert is not None
         wanted = [] if self._request.chosen.is_everything else [each.before for each in changes if each.before]
         values = list(dict.fromkeys([*(each.after for each in changes), *wanted]))
@@ -215,7 +215,7 @@ class Watch:
         ]
 
     def _transition(self, change: Change) -> str:
-        """What a change is to this watch's selectors: judged on the image before and after."""
+        """Return the event type of a change under this watch's selectors, from the images before and after."""
         chosen = self._request.chosen
         before = change.before is not None and chosen.matches(change.before)
         after = change.operation is not Operation.DELETED and chosen.matches(change.after)
@@ -225,7 +225,7 @@ class Watch:
 
 
 def next_due(now: float, deadline: float, *, bookmarks: bool) -> float:
-    """When to look up from waiting: for a bookmark each minute and shortly before the end, or for the end."""
+    """Return the next time to wake: for a bookmark each minute and shortly before the end, or for the end."""
     lead = deadline - BOOKMARK_LEAD_S
     if not bookmarks or now >= lead:
         return deadline
@@ -233,7 +233,7 @@ def next_due(now: float, deadline: float, *, bookmarks: bool) -> float:
 
 
 def _at(value: bytes, revision: int) -> bytes:
-    """A stored record with another revision in it."""
+    """Return a stored record with another revision."""
     obj = decode(value)
     return encode_json({**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}})
 
@@ -247,5 +247,5 @@ _OPERATIONS = {
 
 
 def headers() -> Headers:
-    """Reply headers of a stream."""
+    """Return the reply headers of a stream."""
     return (("content-type", JSON),)

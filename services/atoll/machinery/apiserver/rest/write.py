@@ -1,12 +1,12 @@
 """Create and update in stages, each a value: prepare → validate → admit → encode. `writing.commit` runs them.
 
-    prepare   the object as it is to be: system metadata, pruning, defaults, field ownership, mutating admission
-    validate  errors of metadata, schema and kind, and of the rules that may take long
-    admit     refusal by those errors, validating admission, guards
+    prepare   the new object: system metadata, pruning, defaults, field ownership, mutating admission
+    validate  errors of metadata, schema and kind, and of rules, which may take long
+    admit     rejection by those errors, validating admission, guards
     encode    mutation and answer, from the object in its stored version
 
-Every create, update, patch and apply takes this way, whoever asks for it; `rest.delete` has its own. Admission's
-changes belong to no field manager, as in Kubernetes. A write that changes nothing becomes a precondition.
+Every create, update, patch and apply runs these stages, from any caller; `rest.delete` has its own. Admission's
+changes belong to no field manager, as in Kubernetes. A write that changes nothing becomes a guard.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from atoll.machinery.storage.contract import Check, Delete, GateUnchanged, Guard
 
 
 class StoredObject(msgspec.Struct, frozen=True):
-    """The object a write starts from: its record, and decoded in the call's version."""
+    """The object before a write: its record, and decoded in the call's version."""
 
     record: Record
     obj: Object
@@ -56,7 +56,7 @@ class StoredObject(msgspec.Struct, frozen=True):
 
 
 class WriteContext(msgspec.Struct, frozen=True):
-    """One write: the call, what may be read, the admission chain, and the client's options."""
+    """One write: the call, its view, the admission chain, and the client's options."""
 
     call: Call
     view: View
@@ -65,9 +65,9 @@ class WriteContext(msgspec.Struct, frozen=True):
 
 
 class PreparedWrite(msgspec.Struct, frozen=True):
-    """After mutating admission, before validation. `old` is None for a create. `answer` replaces the ordinary one.
+    """A write after mutating admission. `old` is None for a create. `answer` replaces the ordinary one.
 
-    `blind`: the client named no resourceVersion, so that a conflict is planned again.
+    `blind`: the client gave no resourceVersion, so that the write is planned again after a conflict.
     """
 
     context: WriteContext
@@ -139,7 +139,7 @@ def prepare_update(
 
 
 def _normalize(kind: Kind, obj: Object) -> None:
-    """Drop what clients may not set, prune unknown fields, fill in defaults."""
+    """Remove fields that clients may not set, prune unknown fields, apply defaults."""
     strip_cluster(obj)
     strip_claims(obj)
     tidy_metadata(obj)
@@ -168,7 +168,7 @@ def _schema_errors(kind: Kind, obj: Object, old: Object | None) -> list[FieldErr
 
 
 def validate(prepared: PreparedWrite, pause: Callable[[], None]) -> Verdict:
-    """Return all errors and warnings. Rules may take long: they call `pause`, and all of it may be run again."""
+    """Return all errors and warnings. Slow rules call `pause`; validation may be run again."""
     review, own = prepared.review, prepared.review.call.kind.judge
     judges = [*([own] if own is not None else ()), *review.judges]
     if not judges:
@@ -185,11 +185,11 @@ def validate(prepared: PreparedWrite, pause: Callable[[], None]) -> Verdict:
 
 
 class AdmittedWrite(msgspec.Struct, frozen=True):
-    """After validation and admission: what is left is the stored form. `guards` must hold when it is submitted."""
+    """A write after admission, before encoding in the stored version. `guards` must hold when it is submitted."""
 
     prepared: PreparedWrite
     guards: tuple[Guard, ...]
-    #: A failed conversion for the answer fails the write: it was not submitted yet.
+    #: A failed conversion for the answer fails the write, which is not submitted yet.
     may_hide: bool = False
 
     @property
@@ -213,7 +213,7 @@ class AdmittedWrite(msgspec.Struct, frozen=True):
             key = call.key(self.obj["metadata"]["name"])
             return self._plan(Put(key, encoded.value, encoded.hole, 0), ObjectAnswer(call, encoded, 201))
         record = old.record
-        # A dry run answers with the revision that is there.
+        # A dry run answers with the current revision.
         answer = ObjectAnswer(call, encoded, 200, record.revision if prepared.context.options.dry_run else 0)
         if is_released(call.kind, self.obj):
             return self._plan(Delete(record.key, record.revision), answer)
@@ -229,7 +229,7 @@ class AdmittedWrite(msgspec.Struct, frozen=True):
 
 
 def admit(prepared: PreparedWrite, verdict: Verdict, view: View) -> AdmittedWrite:
-    """Run validating admission on a valid object. `view` is the latest state. Raise Invalid, BadRequest, Forbidden."""
+    """Run validating admission on a valid object in the latest `view`. Raises Invalid, BadRequest, Forbidden."""
     context, review = prepared.context, prepared.review
     call, obj = context.call, review.obj
     assert obj is not None
@@ -259,12 +259,12 @@ def _refuse_invalid(call: Call, obj: Object, errors: Sequence[FieldError]) -> No
         if wrong is not None:
             raise BadRequest(f"{cannot_be_handled(kind)}: json: {wrong}")
     if errors:
-        # Types of metadata are checked with every kind's metadata and by the schema: report each once.
+        # The checks of metadata and the schema both find type errors of metadata: report each once.
         raise invalid(kind.group_kind, obj["metadata"].get("name", ""), list(dict.fromkeys(errors)))
 
 
 def _guards(call: Call, view: View, *, creates: bool) -> tuple[Guard, ...]:
-    """Return what must hold in the write's transaction: the gate that admission saw, an active namespace."""
+    """Return the guards of the write's transaction: the gate that admission saw, an active namespace."""
     guards: list[Guard] = []
     if not call.user.is_master:
         guards.append(GateUnchanged(call.cluster, view.gate(call.cluster).generation))

@@ -1,9 +1,9 @@
-"""The watches that are open in this process, and their end when what they watch is served differently or no more.
+"""The open watches of this process, which end when their kind changes or their permission is withdrawn.
 
-Kubernetes closes the watches of a custom resource when its definition changes, so that clients list again under the new
-one. Those that a virtual workspace let in are judged again besides, whenever something changed that they were let in
-by: their own cluster's bindings and its LogicalCluster, and exports and RBAC of the clusters that they rely on, on
-whatever shard those are. One task follows these types; a watch costs an entry here for each of its clusters.
+`watches` adds and drops them. As in Kubernetes, the watches of a custom resource end when its definition changes, so
+that clients list again. Watches through a virtual workspace are also authorized again after a change of what granted
+them: bindings and the LogicalCluster of their own cluster, exports and RBAC of the clusters they depend on, on any
+shard. One task follows these types; a watch costs one entry for each of its clusters.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from atoll.machinery.meta.types import (
 from atoll.machinery.storage.contract import Cursor, GateState, Scope, Store
 
 READ_LIMIT = 500
-#: What decides how a cluster's kinds are served, and whether the cluster is open.
+#: Types that decide how a cluster's kinds are served, and whether the cluster is served.
 _SERVING = (CRDS, API_BINDINGS, LOGICAL_CLUSTERS)
-#: What decides, in the clusters that a watch relies on, whether somebody is let in.
+#: Types that decide, in the clusters that a watch depends on, whether it is allowed.
 _GRANTING = (
     API_EXPORTS,
     API_RESOURCE_SCHEMAS,
@@ -56,18 +56,18 @@ V = TypeVar("V")
 
 
 class Watch(Protocol):
-    """A watch that is served, here or by another shard."""
+    """A watch served by this shard, or relayed from another."""
 
     def end(self) -> None:
-        """End it cleanly."""
+        """End the stream cleanly."""
 
 
 class StillAllowed(msgspec.Struct, frozen=True):
-    """What a watch needs to go on: `holds` is asked whenever its own cluster changes, or one that it relies on."""
+    """The condition of an open watch: `holds` is checked when its cluster, or one it depends on, changes."""
 
     holds: Callable[[View], bool]
     relies_on: tuple[str, ...] = ()
-    #: The kind is not one of the watch's own cluster; `holds` says whether it is still the same.
+    #: The kind is not of the watch's own cluster; `holds` also checks that it is unchanged.
     foreign: bool = False
 
 
@@ -84,7 +84,7 @@ class OpenWatches:
         return sum(map(len, self._open.values()))
 
     def add(self, cluster: str, kind: Kind, watch: Watch, still: StillAllowed | None = None) -> None:
-        """Remember an open watch until `drop`."""
+        """Track an open watch until `drop`."""
         self._open.setdefault(cluster, {})[watch] = kind, still
         if still is not None:
             for other in still.relies_on:
@@ -92,7 +92,7 @@ class OpenWatches:
                 self._relied_on.set()
 
     def drop(self, cluster: str, watch: Watch) -> None:
-        """Forget a watch that ended."""
+        """Stop tracking a watch that ended."""
         _, still = _take(self._open, cluster, watch) or (None, None)
         for other in still.relies_on if still is not None else ():
             _take(self._relying, other, watch)
@@ -100,12 +100,12 @@ class OpenWatches:
             self._relied_on.clear()
 
     def conditional(self) -> list[tuple[Watch, StillAllowed]]:
-        """The open watches that need something to go on."""
+        """Return the open watches that have a condition."""
         every = (entry for watches in self._open.values() for entry in watches.items())
         return [(watch, still) for watch, (_, still) in every if still is not None]
 
     async def follow(self) -> None:
-        """End watches whose kind changed, or that are let in no more, for ever. Run it once a process."""
+        """End watches whose kind changed or that are no longer allowed. Runs forever, once per process."""
         await asyncio.gather(
             *(self._follow(type, self._judge) for type in _SERVING),
             self._follow(API_CONVERSIONS, self._judge_converted),
@@ -120,7 +120,7 @@ class OpenWatches:
                 await cursor.wait()
 
     async def _follow_granting(self, type: ResourceType) -> None:
-        """Only while a watch relies on it: where nobody looks through a view, nobody pays for it."""
+        """Follow a type of the clusters that watches depend on, only while there are such watches."""
         while True:
             await self._relied_on.wait()
             with contextlib.closing(self._from_now_on(type)) as cursor:
@@ -131,7 +131,7 @@ class OpenWatches:
                     await cursor.wait()
 
     async def _follow_there(self) -> None:
-        """Judge again what relies on clusters of other shards, when something of theirs arrived or ceased to count."""
+        """Check watches that depend on remote clusters when replicas of these change."""
         seen: dict[str, tuple[int, ...]] = {}
         seen_of_all: tuple[int, ...] = ()
         while True:
@@ -141,7 +141,7 @@ class OpenWatches:
                 new = of_all != seen_of_all or not seen.keys() >= self._relying.keys()
                 stamps = {cluster: _stamps(snapshot, cluster) for cluster in self._relying} if new else seen
             for cluster, stamp in stamps.items():
-                # What is not known from before may have changed since its watches were let in.
+                # A cluster without an earlier stamp may have changed since its watches were allowed.
                 if seen.get(cluster) != stamp:
                     self._judge_relying(cluster)
             seen, seen_of_all = stamps, of_all
@@ -156,7 +156,7 @@ class OpenWatches:
             judge(cluster)
 
     def _judge(self, cluster: str) -> None:
-        """End the watches of a cluster whose kind is served differently now, or whose gate closed."""
+        """End the watches of a cluster whose kind changed, or all of them if its gate closed."""
         self._judge_relying(cluster)
         with self._store.snapshot() as snapshot:
             gate = snapshot.gate(cluster)
@@ -164,7 +164,7 @@ class OpenWatches:
             watches = self._open.get(cluster, {}).items()
             self._end(snapshot, ((watch, still) for watch, (_, still) in watches if still is not None))
         if gate.state in {GateState.INACTIVE, GateState.MOVING}:
-            # kcp cuts every connection through which the cluster could be seen, wildcard ones too.
+            # kcp closes every connection that can see the cluster, wildcard ones included.
             for watch in (*self._open.get(cluster, ()), *self._open.get("", ())):
                 watch.end()
         elif catalog is not None:
@@ -175,13 +175,13 @@ class OpenWatches:
                     watch.end()
 
     def _judge_converted(self, _: str) -> None:
-        """End the watches of what is converted by other rules now. Whoever binds it may be in any cluster."""
+        """End the watches of kinds whose conversion rules changed; they may be bound in any cluster."""
         for cluster, watches in tuple(self._open.items()):
             if any(len(kind.versions) > 1 and kind.identity not in {CORE, LOCAL} for kind, _ in watches.values()):
                 self._judge(cluster)
 
     def _judge_relying(self, cluster: str) -> None:
-        """End the watches that were let in by something in a cluster that lets them in no more."""
+        """End the watches that depend on a cluster and are no longer allowed."""
         if (watches := self._relying.get(cluster)) is None:
             return
         with self._store.snapshot() as snapshot:
@@ -193,7 +193,7 @@ class OpenWatches:
 
 
 def _stamps(snapshot: View, cluster: str) -> tuple[int, ...]:
-    """When what decides in a cluster of another shard ("" for all) was last changed; empty for one that is here."""
+    """Return the last changes of the deciding types of a remote cluster ("": of all); empty for a local cluster."""
     replicas = snapshot.replicas
     if cluster and not replicas.shard_of(cluster):
         return ()
@@ -201,7 +201,7 @@ def _stamps(snapshot: View, cluster: str) -> tuple[int, ...]:
 
 
 def _take(watches: dict[str, dict[Watch, V]], cluster: str, watch: Watch) -> V | None:
-    """Remove a watch from those of a cluster; gives what was kept with it."""
+    """Remove a watch of a cluster; return the value stored with it."""
     of_cluster = watches.get(cluster)
     if of_cluster is None:
         return None
@@ -212,7 +212,7 @@ def _take(watches: dict[str, dict[Watch, V]], cluster: str, watch: Watch) -> V |
 
 
 def _same(now: Kind | None, then: Kind) -> bool:
-    """Whether events of a kind still look as they did; the start of its deletion changes nothing about them."""
+    """Whether events of a kind are unchanged; the start of its deletion does not change them."""
     if now is None or now.type != then.type:
         return False
     return now.mark == then.mark if then.mark else (now.schema, now.columns) == (then.schema, then.columns)

@@ -1,13 +1,13 @@
-"""The request pipeline, top to bottom: the one way into the server.
+"""The request pipeline, which every request passes.
 
     parse → snapshot → resolve cluster → authenticate → authorize → dispatch → reply
 
-A virtual workspace takes the place of authorization for the paths below its own: it judges, and says what the request
-is inside of it; from there on it is a request like any other.
+For paths below `/services/` a virtual workspace replaces the authorizer and rewrites the request to the one inside of
+it, which is then served like any other.
 
-`wire.server` calls it with an Exchange; reads are answered synchronously from the request's own snapshot, writes
-and streams go on as tasks. An error of any step ends in `request.fail`, and nowhere else. A path that no step knows
-is refused: nothing answers before authentication and authorization but what the authorizer lets everyone see.
+`wire.server` calls it with an Exchange. Reads are answered synchronously from the request's snapshot; writes and
+streams continue as tasks. Invariants: an error of any step ends in `request.fail`; an unknown path is rejected;
+nothing is answered before authentication and authorization, except a cluster of another shard or an unavailable one.
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ from atoll.machinery.wire.exchange import Exchange, HttpRequest
 
 
 class Destination(Protocol):
-    """Where a path leads."""
+    """The target of a workspace path."""
 
     @property
     def cluster(self) -> str: ...
 
     @property
     def elsewhere(self) -> bool:
-        """The cluster is another shard's."""
+        """Whether the cluster is on another shard."""
 
     @property
     def unavailable(self) -> bool:
-        """Its Workspace says that it cannot be used at present."""
+        """Whether its Workspace is marked unavailable."""
 
 
 class Resolver(Protocol):
-    """Workspace text of a URL to a logical cluster."""
+    """Resolves the workspace of a URL to a logical cluster."""
 
     def find(self, snapshot: Snapshot, workspace: str) -> Destination | None:
-        """Where it leads, or None if that is nowhere. A single name leads to itself."""
+        """Return the target, or None for an unknown path. A single name is a cluster's own."""
 
 
 class AuthenticatedCaller(Protocol):
-    """Who a request counts as, who sent it where that is somebody else, and the proxy that passed it on ("": none)."""
+    """The effective user, the authenticated one if they differ, and the forwarding front proxy ("": none)."""
 
     @property
     def user(self) -> User: ...
@@ -78,44 +78,46 @@ class AuthenticatedCaller(Protocol):
 
 
 class Authentication(Protocol):
-    """Who asks. Raises Unauthorized, Forbidden (impersonation), BadRequest."""
+    """Authenticates requests. Raises Unauthorized, Forbidden (impersonation), BadRequest."""
 
     def identify(self, request: HttpRequest, cluster: str, snapshot: Snapshot) -> AuthenticatedCaller: ...
 
 
 class Authorization(Protocol):
-    """May they."""
+    """Authorizes requests."""
 
     def authorize(self, snapshot: View, attributes: Attributes) -> Decision: ...
 
 
 class Route(Protocol):
-    """What answers an authorized request: the API of a cluster, or a fixed document."""
+    """Serves authorized requests: the API of a cluster, or the fixed documents."""
 
     def serve(self, request: Request, snapshot: Snapshot) -> None:
-        """Answer, at once or by spawning on the exchange. The snapshot ends when this returns."""
+        """Answer at once, or spawn a task on the exchange. The snapshot ends when this returns."""
 
 
 class VirtualWorkspaceHandler(Protocol):
-    """A virtual workspace: what stands behind `/services/<its name>/`."""
+    """A virtual workspace: serves `/services/<its name>/`."""
 
     def enter(self, request: Request, snapshot: Snapshot) -> None:
-        """Turn the request into the one inside of the view: `info`, `cluster` and `scope`. Raise ApiError for a caller
-        that may not open the view, and for what does not exist."""
+        """Rewrite the request to the one inside of the virtual workspace: `info`, `cluster` and `scope`.
+
+        Raises ApiError for a caller without access, and for an unknown path.
+        """
 
 
 class Mounts(Protocol):
-    """What stands behind paths that end in a mounted workspace."""
+    """Serves paths below mounted workspaces."""
 
     def has(self, snapshot: Snapshot, workspace: str) -> bool:
         """Whether a workspace is mounted."""
 
     def take(self, request: Request, snapshot: Snapshot, identify: Callable[[], User]) -> bool:
-        """Answer the request if its path ends so. `identify` authenticates. Raises Unauthorized."""
+        """Answer the request if its workspace is mounted. `identify` authenticates. Raises Unauthorized."""
 
 
 class Handlers(msgspec.Struct, frozen=True):
-    """What answers: the routes of the shard's own clusters, virtual workspaces by name, and mounts."""
+    """The handlers of requests: routes of the shard's clusters, virtual workspaces by name, and mounts."""
 
     route: Callable[[RequestInfo], Route]
     services: Mapping[str, VirtualWorkspaceHandler] = {}
@@ -123,7 +125,7 @@ class Handlers(msgspec.Struct, frozen=True):
 
 
 class RequestPipeline:
-    """The list of steps. Collaborators arrive here; none of them knows the others."""
+    """Runs the steps. Its collaborators are independent of each other."""
 
     def __init__(
         self,
@@ -143,11 +145,11 @@ class RequestPipeline:
 
     # BodyPolicy
 
-    #: Smaller bodies are read whole: almost all are of objects.
+    #: Smaller bodies are read whole: almost all hold objects.
     min_bytes = 64 * 1024
 
     def streams(self, request: HttpRequest) -> bool:
-        """Whether the body is relayed as it arrives: the path ends in a mounted workspace."""
+        """Whether the body is relayed as it arrives, because the workspace is mounted."""
         mounts = self._doors.mounts
         try:
             workspace = parse(request.method, request.target).workspace if mounts is not None else ""
@@ -159,7 +161,7 @@ class RequestPipeline:
             return self._resolver.find(snapshot, workspace) is None and mounts.has(snapshot, workspace)
 
     def unlimited(self, request: HttpRequest) -> bool:
-        """Whether the body may exceed the limit of objects: every one that is relayed may."""
+        """Whether the body may exceed the limit of objects: relayed ones may."""
         return True
 
     def _serve(self, exchange: Exchange, fetches: int) -> None:
@@ -189,18 +191,18 @@ class RequestPipeline:
             if request.decision is None:
                 fail(request, Unauthorized())
             else:
-                # The caller is known: it asked about somebody else's token.
+                # The caller is authenticated already: the token is that of a TokenReview.
                 fail(request, ServiceUnavailable(str(error)))
         except Exception as error:
             fail(request, error)
 
     def _resolve(self, request: Request, snapshot: Snapshot) -> Reply | None:
-        """Find the cluster; gives the answer to a path that leads to another shard, or to what cannot be used."""
+        """Find the cluster; return the reply for a cluster of another shard, or an unavailable one."""
         workspace = request.info.workspace
         if request.info.is_wildcard or request.info.service:
             return None
         if not workspace:
-            # A service account's token says by itself which cluster it speaks to, as in kcp.
+            # As in kcp, a service account's token names its cluster.
             request.cluster = token_cluster(request.http)
             return None
         way = self._resolver.find(snapshot, workspace)
@@ -217,7 +219,7 @@ class RequestPipeline:
         return mounts is not None and mounts.take(request, snapshot, identify)
 
     def _enter(self, request: Request, snapshot: Snapshot) -> None:
-        """Say who judges the request: the authorizer, or the virtual workspace that it goes through."""
+        """Set the scope of the request: the authorizer's, or that of its virtual workspace."""
         service = self._doors.services.get(request.info.service)
         if service is not None and not request.info.workspace:
             service.enter(request, snapshot)
@@ -230,10 +232,10 @@ class RequestPipeline:
         request.scope = RequestScope(judge=judge)
 
     def authorize(self, request: Request, snapshot: Snapshot) -> None:
-        """Decide, and remember the decision for audit. Raises Forbidden."""
+        """Authorize, and record the decision for audit. Raises Forbidden."""
         self.check_identity(request)
         if request.cluster == UNKNOWN and request.info.path not in ALWAYS_ALLOWED_PATHS:
-            # Where the path leads nowhere nobody may do anything, and hears what the unwelcome hear.
+            # An unknown path is forbidden to everyone, with the reply for a caller without access.
             raise self._forbidden(request, WORKSPACE_ACCESS_NOT_PERMITTED)
         decision = request.scope.judge(snapshot, request.info.verb)
         request.decision = decision
@@ -241,10 +243,10 @@ class RequestPipeline:
             raise self._forbidden(request, decision.reason)
 
     def check_identity(self, request: Request) -> None:
-        """Let nobody but masters say `<resource>:<identity>`, wherever and however it is spelled. Raises Forbidden.
+        """Reject `<resource>:<identity>` in any spelling from all but system:masters. Raises Forbidden.
 
-        A hash is shown to every consumer, so that knowing it must open nothing; a virtual workspace takes it from the
-        export instead. Asked before anything else, so that the refusal does not depend on what is there.
+        Every consumer can read the hash, so it must grant nothing; a virtual workspace takes it from the export
+        instead. Checked first, so that the error does not depend on stored state.
         """
         if request.info.identity is None or request.user.is_master:
             return
@@ -255,7 +257,7 @@ class RequestPipeline:
         return forbidden(attributes_of(request.info, request.user, request.cluster), reason)
 
 
-#: Stands for a path that leads nowhere; no cluster can have this name.
+#: The cluster of an unknown path; no cluster can have this name.
 UNKNOWN = "?"
 _NAMES_IDENTITY = Decision(
     False, True, ACCESS_DENIED, (Step("00-identity", Outcome.DENY, "only system:masters name an identity"),)
@@ -263,6 +265,6 @@ _NAMES_IDENTITY = Decision(
 _UNPARSED = parse("GET", b"/")
 _TRY_AGAIN = Details(retry_after_s=1)
 _TEXT = "text/plain; charset=utf-8"
-#: kcp's answers, before anybody is asked who he is: whoever knows a path asks a front proxy, which knows all of them.
+#: kcp's replies, sent before authentication: clients reach clusters of other shards through a front proxy.
 _ELSEWHERE = Reply(429, b"Not found on this shard\n", _TEXT, (("retry-after", "1"),))
 _UNAVAILABLE = Reply(503, b"Not available.\n", _TEXT)

@@ -1,8 +1,8 @@
-"""Reads as they are answered: at once from the request's snapshot, or later where something has to be waited for.
+"""Serving of reads: at once from the request's snapshot, or later in the exchange's task.
 
-`resources` gives each get, list and watch here. What is small is a reply; what is long is streamed; what a webhook
-converts, or a revision that is still to come, is awaited by the one task of the exchange. Invariant: half a list is
-never taken for a whole one: where it fails after its head was sent, the connection is cut.
+`resources` passes each get, list and watch here. A small result is a reply, a long one is streamed; a conversion, or a
+revision in the future, is awaited by the one task of the exchange. Invariant: a list that fails after its head was sent
+closes the connection, so that a partial list is never taken for a whole one.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from atoll.machinery.wire.compress import PACKED, Packer
 
 log = structlog.get_logger()
 
-#: A list that a webhook converts is held back up to so many bytes, to fail whole if it fails.
+#: Bytes of a converted list that are buffered before its head is sent, so that a failure is a Status.
 HELD_BYTES = 16 << 20
 
-#: What is left to do for an answer, awaited by the one task of its exchange.
+#: The rest of the work for a reply, awaited by the one task of its exchange.
 Work: TypeAlias = Coroutine[object, object, None]
 
 
 class Reads:
-    """Answers gets, lists and watches of every kind."""
+    """Serves gets, lists and watches of every kind."""
 
     def __init__(self, core: WriteService, watches: Watches) -> None:
         self._core, self._watches = core, watches
 
     def read(self, request: Request, call: Call, snapshot: Snapshot) -> Work | None:
-        """Answer a read, or give what has to be awaited for it: there is one task an exchange."""
+        """Answer a read, or return the work to await: an exchange has one task."""
         if call.info.verb == "watch":
             self._watches.serve(request, call, snapshot)
             return None
@@ -61,7 +61,7 @@ class Reads:
         return request.reply_read(get(call, snapshot))
 
     def _read_converted(self, request: Request, call: Call, snapshot: Snapshot) -> Work:
-        """A read of a kind that a webhook converts, in the version asked for."""
+        """Read a kind with conversion, in the requested version."""
         if call.info.verb == "list":
             return self._list_converted(request, call)
         record = look_up(call, snapshot, call.info.name)
@@ -76,7 +76,7 @@ class Reads:
         await request.reply_packed(reply)
 
     async def _read_later(self, request: Request, call: Call) -> None:
-        """A read of a state that is not there yet: wait a little for it. Raises Timeout."""
+        """Wait for the requested revision, then read. Raises Timeout."""
         await reach(self._core.store, wanted_revision(call))
         with self._core.store.snapshot() as snapshot:
             work = self.read(request, call, snapshot)
@@ -94,7 +94,7 @@ class Reads:
         return _stream(request, first, listing.rest_of(call, found, first))
 
     async def _list_converted(self, request: Request, call: Call) -> None:
-        """A list whose first megabytes are all converted before the head is sent, so that it fails whole."""
+        """Send a list whose first megabytes are converted before the head, so that a failure is a Status."""
         convert = partial(self._core.conversions.served, call.kind)
         call = replace(call, kind=bare(call.kind))
         found, first = await listing.start_converted(call, rows_of(call, self._core.store), convert)
@@ -121,7 +121,7 @@ async def _stream(request: Request, first: bytes, rest: AsyncIterator[bytes]) ->
         if packer is not None:
             exchange.write(packer.finish())
     except (RevisionCompacted, ApiError):
-        # Half a list must not be taken for a whole one.
+        # A partial list must not be taken for a whole one.
         exchange.abort()
     except ConnectionResetError:
         log.debug("client left during a list", audit_id=request.audit_id)

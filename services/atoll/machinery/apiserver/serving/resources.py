@@ -1,8 +1,8 @@
-"""The API of a cluster: from an authorized resource request to its verb.
+"""Resource requests: dispatch of an authorized request to its verb.
 
-The pipeline calls `serve`, which finds the kind and makes the Call. Reads go on in `reads`, watches in `watches`;
-writes are planned and committed by `core`, as a task of the exchange. Invariant: what serves no such kind, verb or
-subresource answers so before anything is read or written.
+The pipeline calls `serve`, which finds the kind and makes the Call. `reads` serves reads, `watches` serves watches;
+`core` plans and commits writes, as a task of the exchange. Invariant: an unknown kind, verb or subresource is an error
+before any object is read or written.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import ApiError, Details, MethodNotAllowed, NotFound, TooManyRequests
 from atoll.machinery.storage.contract import Snapshot
 
-#: Requests that change something, under way at a time; beyond it 429 with Retry-After.
+#: Mutating requests in flight; beyond it 429 with Retry-After.
 MAX_MUTATING = 400
-#: Single deletes of one deletecollection under way; they share commits.
+#: Concurrent deletes of one deletecollection; they share commits.
 DELETES_AT_A_TIME = 32
 _MUTATING = frozenset({"create", "update", "patch", "delete"})
 _READS = frozenset({"get", "list", "watch"})
-#: Names that no object can have, and that stand for one that depends on who asks.
+#: Object names resolved per caller (`~` is the caller's home); no object can have such a name.
 _MADE_UP = frozenset({"~"})
 _ON_ONE = frozenset({"update", "patch"})
 
 V = TypeVar("V")
 
-#: Answers a create that is more or less than one object (reviews, token requests, whole logical clusters), or the get
-#: of a name that no object has. None: it goes the ordinary way.
+#: Serves a create that does not store exactly one object (reviews, token requests, logical clusters), or the get of a
+#: name resolved per caller. Returns None to continue with the ordinary verb.
 Special = Callable[[Call, Snapshot], Reply | Awaitable[Reply] | None]
 
 
 class VirtualResourceHandler(Protocol):
-    """Virtual resources: kinds that an endpoint of their export serves."""
+    """Serves virtual resources: kinds that an endpoint of their export serves."""
 
     def serve_kind(self, request: Request, kind: Kind, snapshot: Snapshot) -> None:
-        """Answer an authorized request for such a kind, or have it answered. Raises ApiError."""
+        """Answer an authorized request for such a kind. Raises ApiError."""
 
 
 class Resources:
@@ -137,7 +137,7 @@ class Resources:
             kind = catalogs.by_identity(snapshot, wanted, info.identity)
         elif kind is None and choose(request.http.header("accept")).transform.startswith("PartialObjectMetadata"):
             kind = catalogs.defined_anywhere(snapshot, wanted)
-            # Metadata is alike in all versions, and one cluster's webhook must not see the objects of others.
+            # Metadata is the same in all versions, and one cluster's webhook must not see the objects of others.
             kind = bare(kind) if kind is not None else None
         if kind is None:
             raise errors.not_served()
@@ -168,7 +168,7 @@ class Resources:
         )
 
     def _check_place(self, request: Request, kind: Kind) -> None:
-        """Namespaced kinds are written inside a namespace, cluster-scoped ones outside of any."""
+        """Check that a namespaced kind is written in a namespace, and a cluster-scoped one without."""
         info = request.info
         namespaces = not kind.group and kind.plural == "namespaces"
         if not kind.namespaced and info.namespace and not namespaces:
@@ -198,7 +198,7 @@ class Resources:
     # --- answers ---
 
     def _special(self, request: Request, call: Call, special: Special, snapshot: Snapshot) -> bool:
-        """Answer out of the ordinary; whether that is done."""
+        """Serve a special create or get; return whether it was one."""
         answer = special(call, snapshot)
         if isinstance(answer, Reply):
             request.reply(answer)
@@ -247,7 +247,7 @@ class Resources:
         request.reply(Reply(200, body))
 
     async def _delete_one(self, call: Call, item: tuple[str, str, bytes], options: DeleteOptions) -> bytes | None:
-        """Delete one object of a collection; None if somebody else did."""
+        """Delete one object of a collection; None if it was gone already."""
         namespace, name, value = item
         one = _single(call, namespace, name)
         try:
@@ -260,7 +260,7 @@ class Resources:
 
 
 async def _take(items: AsyncIterator[V], count: int) -> list[V]:
-    """The next items, at most `count`; none at the end."""
+    """Return the next items, at most `count`; none at the end."""
     taken: list[V] = []
     async for item in items:
         taken.append(item)
@@ -270,6 +270,6 @@ async def _take(items: AsyncIterator[V], count: int) -> list[V]:
 
 
 def _single(call: Call, namespace: str, name: str) -> Call:
-    """The delete of one item of a collection."""
+    """Return the delete call of one item of a collection."""
     info = replace(call.info, verb="delete", namespace=namespace, name=name)
     return replace(call, info=info)

@@ -1,8 +1,8 @@
-"""Access and token reviews: questions that are created, answered in the reply, and stored nowhere.
+"""SubjectAccessReviews, TokenReviews and SelfSubjectReviews: created, answered in the reply, never stored.
 
-The resource route hands a review here after the caller was allowed to create it; the authorizer and the token
-sources answer. Fields are judged by the kind (`kinds.reviews`), what a question may be about is judged here.
-Scopes and warrants count in every answer, because the authorizer is asked as for a request.
+`resources` passes a review here after its create is authorized; the authorizer and the token sources answer it. The
+kind validates its fields (`kinds.reviews`). Invariant: scopes and warrants count in every answer, because the
+authorizer is called as for a request.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from atoll.machinery.meta.status import BadRequest, Unauthorized, invalid
 from atoll.machinery.meta.user import User
 from atoll.machinery.wire.exchange import HttpRequest
 
-#: kcp: a review by system:masters with this header is answered by RBAC alone, workspace doors left aside.
+#: As in kcp, a review by system:masters with this header skips the check for access to the workspace.
 DEEP_HEADER = "x-kcp-internal-deep-subjectaccessreview"
-#: Each is looked at for itself.
+#: Each is checked separately.
 MAX_AUDIENCES = 100
 
 
 def is_deep(request: HttpRequest, user: User) -> bool:
-    """Whether a SubjectAccessReview asks past the door of the workspace. Only system:masters can."""
+    """Whether a SubjectAccessReview skips the check for access to the workspace. Only system:masters can."""
     return user.is_master and request.header(DEEP_HEADER) == "true"
 
 
@@ -75,7 +75,7 @@ class _TokenSpec(msgspec.Struct, frozen=True):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A review and what it is asked of."""
+    """A review, its call and the state it is answered from."""
 
     call: Call
     obj: Object
@@ -98,10 +98,10 @@ class Reviews:
         }
 
     def review(self, call: Call, obj: Object, snapshot: View, *, deep: bool = False) -> Object:
-        """The review with its status.
+        """Return the review with its status.
 
-        `deep` must come from `is_deep`. Raises Invalid and BadRequest for questions that are none; a question
-        whose answer is no is answered like any other.
+        `deep` must come from `is_deep`. Raises Invalid and BadRequest for a malformed review; a denial is an
+        ordinary answer.
         """
         kind = call.kind
         _check_metadata(call, obj)
@@ -112,7 +112,7 @@ class Reviews:
         answered = {**obj, "kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
         return {**answered, "status": status}
 
-    # --- who ---
+    # --- authentication ---
 
     def _token(self, question: Question) -> Object:
         spec = _spec(question.obj, _TokenSpec)
@@ -124,7 +124,7 @@ class Reviews:
         user = self._user_of(question, spec.token, wanted)
         if user is None:
             return {"user": {}, "error": "invalid bearer token"}
-        # Of those asked for only what the token is meant for: who asks looks for itself among them.
+        # The requested audiences that the token is valid for; the client checks that its own is among them.
         good = [audience for audience in wanted if self._user_of(question, spec.token, (audience,)) is not None]
         return {"authenticated": True, "user": user_info(user), "audiences": good}
 
@@ -135,13 +135,13 @@ class Reviews:
             return None
 
     def _self(self, question: Question) -> Object:
-        """Who the caller counts as here: out of its scope that is not who it is."""
+        """Answer with the caller's effective user, which differs from its own out of its scope."""
         user = question.call.user
         who = effective_users(user, question.call.cluster)
         shown = user if who.in_scope else User(who.own.name, who.own.groups)
         return {"userInfo": user_info(shown)}
 
-    # --- may ---
+    # --- authorization ---
 
     def _access(self, question: Question) -> Object:
         spec = _spec(question.obj, _AccessSpec)
@@ -196,7 +196,7 @@ def _spec(obj: Object, shape: type[Spec]) -> Spec:
 
 
 def _attributes(spec: _AccessSpec, user: User, cluster: str) -> Attributes:
-    """The question of an access review, which the kind has found to be about exactly one thing."""
+    """Return the attributes of an access review, which the kind has validated."""
     if (path := spec.non_resource_attributes) is not None:
         return Attributes(user=user, verb=path.verb, cluster=cluster, path=path.path or "/")
     asked = spec.resource_attributes or _Resource()
@@ -216,7 +216,7 @@ def _attributes(spec: _AccessSpec, user: User, cluster: str) -> Attributes:
 
 
 def _check_metadata(call: Call, obj: Object) -> None:
-    """A review is of the namespace of its URL."""
+    """Check that the review's namespace is that of the URL."""
     metadata = obj.setdefault("metadata", {})
     if call.kind.namespaced and isinstance(metadata, dict):
         metadata.setdefault("namespace", call.info.namespace)
@@ -230,7 +230,7 @@ def _resource_rule(rule: Rule) -> Object:
 
 
 def user_info(user: User) -> Object:
-    """A user as authentication.k8s.io UserInfo."""
+    """Return a user as authentication.k8s.io UserInfo."""
     info: Object = {"username": user.name}
     if user.uid:
         info["uid"] = user.uid

@@ -1,7 +1,7 @@
-"""Watches as they are served: begun in the request's snapshot, run as the exchange's task, and told of when they end.
+"""Serving of watches: begun in the request's snapshot, run as the exchange's task, counted and logged.
 
-`reads` gives each watch here; `rest.watch` says what is sent, `openwatches` ends those that may not go on. Invariant:
-a watch is among the open ones from its head to its end, so that nothing that is sent can outlive what allowed it.
+`reads` passes each watch here; `rest.watch` sends the events, `open_watches` ends those no longer allowed. Invariant: a
+watch is tracked as open from its head to its end, so that no event is sent after its permission is withdrawn.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from atoll.machinery.storage.contract import Snapshot, Store
 
 log = structlog.get_logger()
 
-#: How long a read waits for a revision that is still to come.
+#: How long a read waits for a revision in the future.
 REVISION_WAIT_S = 3.0
 
 
 class Watches:
-    """Serves watches of every kind. `open` are those that are being served."""
+    """Serves watches of every kind. `open` tracks those being served."""
 
     def __init__(self, core: WriteService) -> None:
         self._core = core
@@ -41,7 +41,7 @@ class Watches:
         self.open = OpenWatches(core.store, core.catalogs)
 
     def serve(self, request: Request, call: Call, snapshot: Snapshot) -> None:
-        """Send the head of a watch and spawn the rest. Raises ApiError for what is asked wrongly."""
+        """Send the head of a watch and spawn its task. Raises ApiError for invalid options."""
         watched, convert = call.kind, None
         if watched.conversion is not None:
             convert = partial(self._core.conversions.served, watched)
@@ -69,7 +69,7 @@ class Watches:
             exchange.write(frames.line(frames.ERROR, encode_json(error.status())))
             exchange.finish()
         except ConnectionResetError:
-            log.debug("watch left", audit_id=request.audit_id)
+            log.debug("client left during a watch", audit_id=request.audit_id)
         except Exception as error:
             log.error("watch failed", audit_id=request.audit_id, exc_info=error)
             exchange.abort()
@@ -79,12 +79,12 @@ class Watches:
 
 
 def rows_of(call: Call, store: Store) -> Rows:
-    """What a call reads: the store's rows, or those that a virtual workspace shows in their place."""
+    """Return the rows that a call reads: the store's, or those of its virtual workspace."""
     return store if call.restrictions.rows is None else call.restrictions.rows
 
 
 async def reach(store: Store, revision: int) -> None:
-    """Wait a little for a state that is not there yet. Raises Timeout."""
+    """Wait for a revision. Raises Timeout."""
     try:
         async with asyncio.timeout(REVISION_WAIT_S):
             await store.committed(revision - 1)
@@ -94,7 +94,7 @@ async def reach(store: Store, revision: int) -> None:
 
 
 def _still(request: Request) -> Callable[[View], bool]:
-    """Whether a watch that is open would still be allowed."""
+    """Return the check whether an open watch is still allowed."""
 
     def still(view: View) -> bool:
         try:
