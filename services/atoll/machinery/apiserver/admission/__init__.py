@@ -1,4 +1,4 @@
-"""Admission: what may change or refuse a write after authorization and before it is stored.
+"""Admission: the chain and the plug-ins of every Kubernetes API server.
 
 Belongs here: the chain and the plug-ins every Kubernetes API server has (namespace lifecycle, RBAC escalation).
 Workspace plug-ins live in `atoll.shard.admission`. A plug-in sees one `Review`, changes its object or raises; it

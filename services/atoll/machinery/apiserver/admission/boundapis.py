@@ -1,8 +1,8 @@
-"""Objects of bound APIs that go: nothing is created any more once the binding is being deleted, or is gone.
+"""Lifecycle of bound APIs: reject creations once the APIBinding is being deleted, or is gone.
 
-The request found its kind earlier, and rules may have run since: the catalogue is asked again in the state that the
-write is planned against. The end of a binding releases its locks in the LogicalCluster, whose revision is the guard, so
-that no object slips in behind the emptying and is left where nobody is served it.
+The kind of the request may be outdated after slow rules, so the catalogue is read again in the view of the write. The
+deletion of a binding releases its locks in the LogicalCluster, whose revision is the guard, so that no object is
+created after the resource is emptied.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from atoll.machinery.storage.contract import RevisionUnchanged
 
 
 class BoundLifecycle(Validator):
-    """Refuses creations of bound kinds that the cluster does not serve, or not for this."""
+    """Rejects creations of bound kinds that the cluster does not serve, or not with create."""
 
     def __init__(self, catalogs: Catalogs) -> None:
         self._catalogs = catalogs

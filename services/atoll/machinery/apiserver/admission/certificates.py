@@ -1,7 +1,7 @@
-"""Certificate signing requests: who asked, who may approve and sign, and what nobody may ask for.
+"""Admission of CertificateSigningRequests: permission to approve and to sign, and restricted subjects.
 
-Stands for Kubernetes' plug-ins CertificateApproval, CertificateSigning and CertificateSubjectRestriction, and for the
-stamping of the requestor, which no client may write.
+Implements Kubernetes' plug-ins CertificateApproval, CertificateSigning and CertificateSubjectRestriction, and sets the
+requestor, which no client may write.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ May = Callable[[View, Attributes], bool]
 
 
 class Certificates:
-    """Guards CertificateSigningRequests."""
+    """Admits CertificateSigningRequests."""
 
     def __init__(self, may: May) -> None:
         self._may = may
@@ -62,7 +62,7 @@ class Certificates:
         try:
             organizations = requested_organizations(base64.b64decode(spec.get("request") or ""))
         except (ValueError, binascii.Error):
-            # Its form is judged by the kind, with a message of its own.
+            # The kind validates the form, with its own message.
             return
         if MASTERS in organizations:
             text = f"use of {_CLIENT_SIGNER} signer with {MASTERS} group is not allowed"
@@ -87,13 +87,13 @@ class Certificates:
 
 
 def _conditions(obj: Object) -> list[Object]:
-    """The conditions that are objects; what else stands there is refused by the kind."""
+    """Return the conditions that are objects; the kind rejects others."""
     found = (obj.get("status") or {}).get("conditions")
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
 def _stamp_conditions(obj: Object, old: Object, now: str) -> None:
-    """Say when, where the writer did not: a condition that only is written again keeps its transition."""
+    """Set missing times of conditions; an unchanged condition keeps its transition time."""
     since = {
         (each.get("type"), each.get("status")): each["lastTransitionTime"]
         for each in _conditions(old)

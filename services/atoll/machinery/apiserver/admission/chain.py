@@ -1,7 +1,7 @@
 """The admission chain: an ordered list of plug-ins, mutating ones first.
 
-`rest.write` calls it for every create and update, `rest.delete` for deletions, whichever door the request came
-through; there is no write without it.
+`rest.write` calls it for every create and update, `rest.delete` for deletions. Invariant: no write of any caller
+bypasses it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Review(msgspec.Struct, kw_only=True):
     dry_run: bool = False
     guards: list[Guard] = []
     judges: list[Judge] = []
-    #: Every plug-in asks for it.
+    #: Every plug-in reads it.
     group_resource: tuple[str, str] = ("", "")
 
     def __post_init__(self) -> None:
@@ -41,7 +41,7 @@ class Review(msgspec.Struct, kw_only=True):
 
 
 class Plugin(Protocol):
-    """One admission plug-in. Methods raise ApiError to refuse."""
+    """One admission plug-in. Methods raise ApiError to reject."""
 
     def mutate(self, review: Review) -> None: ...
 
@@ -49,7 +49,7 @@ class Plugin(Protocol):
 
 
 class Admission:
-    """The chain. Order is meaning: earlier plug-ins see less of what later ones add."""
+    """The chain. Order matters: earlier plug-ins do not see the changes of later ones."""
 
     def __init__(self, plugins: Sequence[Plugin]) -> None:
         self._plugins = tuple(plugins)
@@ -69,4 +69,4 @@ class Validator:
     """Base of plug-ins that only validate."""
 
     def mutate(self, review: Review) -> None:
-        """Nothing to change."""
+        """Do nothing."""

@@ -1,7 +1,7 @@
-"""Objects of definitions that go: nothing is created any more once a CustomResourceDefinition is being deleted.
+"""Lifecycle of definitions: reject creations once a CustomResourceDefinition is being deleted.
 
-The check gives the message; the guard holds in the write's own transaction, so that no object slips in between the
-emptying of a definition and its end.
+The check has the error message; the guard is checked in the write's transaction, so that no object is created between
+the emptying of a definition and its removal.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from atoll.machinery.storage.contract import Flag, RevisionUnchanged
 
 
 class DefinitionLifecycle(Validator):
-    """Refuses creations of a cluster's own custom kinds while their definition terminates."""
+    """Rejects creations of a cluster's own custom kinds while their definition terminates."""
 
     def validate(self, review: Review) -> None:
         kind = review.call.kind

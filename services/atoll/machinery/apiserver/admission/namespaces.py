@@ -1,6 +1,6 @@
-"""Namespace lifecycle: nothing is created in a namespace that is missing or going, and some never go.
+"""Namespace lifecycle: reject creations in missing or terminating namespaces, and deletion of protected ones.
 
-The check before the write gives the right message; the guard in the write's transaction gives the truth.
+The check during planning has the error message; the guard in the write's transaction is authoritative.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PROTECTED = ("default", "kube-system", "kube-public")
 
 
 class NamespaceLifecycle(Validator):
-    """Refuses creations in missing or terminating namespaces and deletion of the protected ones."""
+    """Rejects creations in missing or terminating namespaces and deletion of protected ones."""
 
     def validate(self, review: Review) -> None:
         if review.operation == "create" and review.call.kind.namespaced:

@@ -1,4 +1,4 @@
-"""RBAC escalation: nobody grants what they do not hold, unless they may `escalate` or `bind`."""
+"""RBAC escalation: a user grants only permissions that it holds, unless it may `escalate` or `bind`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BINDINGS = ("rolebindings", "clusterrolebindings")
 
 
 class EscalationCheck(Protocol):
-    """What judges a role or a binding write; raises Forbidden."""
+    """Checks writes of roles and bindings. Raises Forbidden."""
 
     def check_role(self, review: Review) -> None: ...
 

@@ -1,6 +1,6 @@
-"""Kinds of a logical cluster: which are served, in what order, and the documents and tables made of them.
+"""The catalogue of a logical cluster: its served kinds in order of precedence, their discovery and tables.
 
 Built-in kinds, bound APIs and a cluster's own CustomResourceDefinitions become one catalogue, cached by the revisions
-of the rows that it derives from. Discovery, selectors, tables and printer columns of those kinds belong here. OpenAPI
-does not (`apiserver.openapi`), nor the kinds themselves (`machinery.kinds`).
+of the rows it derives from. Discovery, selectors, tables and printer columns belong here. OpenAPI does not
+(`apiserver.openapi`), nor the kinds themselves (`machinery.kinds`).
 """

@@ -1,8 +1,8 @@
-"""Which kinds a logical cluster serves, and in what order of precedence.
+"""The kinds that a logical cluster serves, in order of precedence.
 
-Built-in kinds and system CRDs come first and cannot be overridden; then what the cluster's APIBindings bind; then
-its own CRDs. A lower duplicate is hidden, not merged. A catalogue is a value made from content; `catalogs` finds
-the one of a cluster.
+Built-in kinds and system CRDs come first and cannot be overridden; then the bound resources of APIBindings; then the
+cluster's own CRDs. A lower duplicate is hidden, not merged. A catalogue is an immutable value; `catalogs` finds the one
+of a cluster.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from atoll.machinery.meta.names import ResourceType
 class Catalog:
     """The kinds of one set of APIs.
 
-    Of the `terminating` ones (group, plural) nothing new may be written; those that are `unavailable` are bound, and
-    their definition is not there.
+    Resources (group, plural) that are `terminating` take no creations; those that are `unavailable` are bound, and
+    their bound CRD is missing.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Catalog:
         return self.kinds.get((group, version, plural))
 
     def of_type(self, type: ResourceType) -> Kind | None:
-        """The kind whose objects are stored under a type, in its stored version where that is served."""
+        """Return the kind stored under a type, in its stored version if that is served."""
         return self._by_type.get(type)
 
     @cached_property
@@ -56,7 +56,7 @@ class Catalog:
 
     @cached_property
     def virtual(self) -> tuple[Kind, ...]:
-        """The kinds that others serve."""
+        """The kinds of virtual resources."""
         return tuple(kind for kind in self.kinds.values() if kind.virtual is not None)
 
     @cached_property
@@ -69,12 +69,12 @@ class Catalog:
 
     @cached_property
     def version_marks(self) -> Mapping[tuple[str, str], bytes]:
-        """Of each group and version, what is equal where its kinds are; documents are found by it."""
+        """A hash of the kinds of each group and version, the cache key of documents."""
         return {version: self._mark(kinds) for version, kinds in self.by_version.items()}
 
     @cached_property
     def mark(self) -> bytes:
-        """Equal for catalogues of equal kinds in equal order."""
+        """A hash of the kinds and their order."""
         return self._mark(self.kinds.values())
 
     def _mark(self, kinds: Iterable[Kind]) -> bytes:
@@ -82,15 +82,15 @@ class Catalog:
         return hashlib.sha256(repr(marks).encode()).digest()
 
 
-#: What a kind is by content, as far as discovery and OpenAPI go.
+#: The content of a kind that discovery and OpenAPI show.
 KindMark = tuple[object, ...]
 
 
 def kind_mark(kind: Kind) -> KindMark:
-    """Equal for kinds that are described equally.
+    """Return a key that is equal for kinds with equal documents.
 
-    The content of a definition does not say all: a binding that goes away takes verbs out of a kind, and a virtual
-    workspace shows what it lets through.
+    The definition alone does not decide: a binding under deletion removes verbs of a kind, and so does a virtual
+    workspace.
     """
     subresources = tuple((sub.name, sub.verbs) for sub in kind.subresources)
     names = kind.group, kind.version, kind.plural, kind.kind, kind.namespaced, kind.short_names, kind.categories

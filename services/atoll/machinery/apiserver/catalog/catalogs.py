@@ -1,8 +1,8 @@
-"""Finds the catalogue of a logical cluster, and the kind behind an identity, by what stands in the store.
+"""Look up the catalogue of a logical cluster, and the kind of an identity, in the stored definitions.
 
-The pipeline's doors ask with each request, batches and controllers with what they are about to write. Clusters that
-serve the same share one catalogue, and the caches that find it are bounded and keyed by the revisions of what they
-derive from, read in the request's own snapshot, so nothing has to be told of a change.
+Handlers call it for each request, batches and controllers for their writes. Clusters with equal kinds share one
+catalogue. Caches are bounded and keyed by the revisions of the rows they derive from, read in the request's snapshot,
+so that no invalidation is needed.
 """
 
 from __future__ import annotations
@@ -27,43 +27,43 @@ from atoll.machinery.storage.contract import Scope
 from atoll.machinery.storage.pages import each_revision
 
 MAX_CLUSTERS, MAX_CATALOGS = 4096, 512
-#: JSON of the schemas that kept catalogues and kept definitions hold, in bytes each; what both hold is there once.
+#: Bounds of cached catalogues and of cached definitions, each in bytes of schemas as JSON; shared ones exist once.
 MAX_BYTES = 128 * 1024 * 1024
-#: What a catalogue weighs beside its schemas, so that there are at most MAX_CATALOGS.
+#: Weight of a catalogue beside its schemas, so that there are at most MAX_CATALOGS.
 MIN_WEIGHT = MAX_BYTES // MAX_CATALOGS
 
 V = TypeVar("V")
-#: Rows with the revisions they stood at.
+#: Rows with the revisions they were read at.
 _Rows: TypeAlias = tuple[tuple[ObjectKey, int], ...]
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """What one definition gives: its kinds, none if it is not served, and whether its objects are on their way out."""
+    """The kinds of one definition, none if it is not served, and whether it terminates."""
 
     kinds: tuple[Kind, ...]
     terminating: bool = False
-    #: Where the APIConversion of a bound one with several versions stands, and its revision, 0 where there is none.
+    #: Key and revision of the APIConversion of a bound CRD with several versions; revision 0 if there is none.
     conversion: ObjectKey | None = None
     conversion_revision: int = 0
 
     def is_current(self, view: View) -> bool:
-        """Whether its versions are still converted as they were when it was made."""
+        """Whether its APIConversion is unchanged."""
         return self.conversion is None or federated(view).revision_of(self.conversion) == self.conversion_revision
 
     @property
     def followed(self) -> tuple[ObjectKey, ...]:
-        """The rows beside its own that decide how its objects are converted."""
+        """Return the rows beside its own that decide its conversion."""
         return () if self.conversion is None else (self.conversion,)
 
     @property
     def size_bytes(self) -> int:
-        """What it keeps in memory, about."""
+        """Return its approximate size in memory."""
         return 1024 + sum(kind.schema.size_bytes for kind in self.kinds if kind.schema is not None)
 
 
 class _CachedCatalog(msgspec.Struct, frozen=True):
-    """Under which revisions a cluster's catalogue has which content. `conversions` is the last revision of any
-    APIConversion, None where nothing is bound in several versions and none matters."""
+    """The revisions and the content of a cluster's catalogue. `conversions` is the last revision of any
+    APIConversion; None if no resource is bound in several versions."""
 
     stamp: tuple[int, int]
     content: tuple[object, ...]
@@ -76,10 +76,10 @@ class _CachedCatalog(msgspec.Struct, frozen=True):
 
 
 class Catalogs:
-    """Finds catalogues. `system` are the built-in kinds and system CRDs, the same everywhere.
+    """Looks up catalogues. `system` are the built-in kinds and system CRDs, the same in all clusters.
 
-    A cluster's definitions are found by the revisions of their records, a catalogue by its kinds: one more definition
-    among five hundred is one to decode, and a cluster with equal ones costs no second catalogue.
+    Definitions are cached by the revisions of their records, catalogues by their kinds: one definition more among five
+    hundred is one to decode, and a cluster with equal kinds needs no second catalogue.
     """
 
     def __init__(self, system: Sequence[Kind]) -> None:
@@ -95,13 +95,13 @@ class Catalogs:
         self._offers = ExportIndex()
 
     def builtin(self, type: ResourceType) -> Kind:
-        """The kind that every cluster serves under a type; that there is one is the caller's to know."""
+        """Return the kind that every cluster serves under a type, which must exist."""
         found = self.base.of_type(type)
         assert found is not None, type
         return found
 
     def of(self, view: View, cluster: str) -> Catalog:
-        """The catalogue of a cluster at the view's revision."""
+        """Return the catalogue of a cluster at the view's revision."""
         stamp = view.last(API_BINDINGS, cluster), view.last(CRDS, cluster)
         if not any(stamp):
             return self.base
@@ -112,13 +112,13 @@ class Catalogs:
                 return catalog
         content, catalog, follows = self._load(view, cluster)
         if not catalog.unavailable:
-            # What lacks is looked for each time: nothing in the cluster says when it is there again.
+            # A missing bound CRD is looked up each time: no row of the cluster changes when it appears.
             conversions = federated(view).last(API_CONVERSIONS, "") if follows else None
             self._by_cluster.put(cluster, _CachedCatalog(stamp, content, conversions))
         return catalog
 
     def _load(self, view: View, cluster: str) -> tuple[tuple[object, ...], Catalog, bool]:
-        """Content and catalogue of a cluster, and whether APIConversions have a say in it."""
+        """Return content and catalogue of a cluster, and whether it depends on APIConversions."""
         kinds, unavailable, follows = [*self._system], set(), False
         for item in bound_resources(view, cluster):
             found = self._bound(view, item)
@@ -132,7 +132,7 @@ class Catalogs:
             kinds.extend(definition.kinds)
             if definition.terminating:
                 terminating.update((kind.group, kind.plural) for kind in definition.kinds)
-        # Kinds are shared values, and those of a kept catalogue live: the same ones mean the same content.
+        # Kinds are shared values, and a cached catalogue keeps its kinds alive: the same ones mean the same content.
         content: tuple[object, ...] = (*map(id, kinds[len(self._system) :]), *sorted(terminating), *sorted(unavailable))
         catalog = self._by_content.get(content)
         if catalog is None:
@@ -145,7 +145,7 @@ class Catalogs:
         return MIN_WEIGHT + sum(schema.size_bytes for schema in mine if schema is not None)
 
     def _defined(self, view: View, scope: Scope) -> Iterator[Definition]:
-        """What CustomResourceDefinitions give, in order; only what was written since is read and decoded."""
+        """Yield the definitions of a scope, in order; only changed ones are read and decoded."""
         for key, revision in each_revision(view, scope):
             found = self._definitions.get((key, LOCAL))
             if not revision or found is None or found[0] != revision:
@@ -156,13 +156,13 @@ class Catalogs:
             yield found[1]
 
     def _bound(self, view: View, item: BoundResource) -> Definition | None:
-        """The kinds of a bound resource; None where its bound CRD is not there."""
+        """Return the kinds of a bound resource; None if its bound CRD is missing."""
         key, variant = bound_crds.key_of(item.uid), item.variant
         revision = view.revision_of(key)
         found = self._definitions.get((key, variant))
         if revision and found is not None and found[0] == revision and found[1].is_current(view):
             return found[1]
-        # A batch gives no revision to what it has not submitted.
+        # Writes of a batch have no revision yet.
         record = view.get(key)
         if record is None:
             return None
@@ -175,10 +175,10 @@ class Catalogs:
         return definition
 
     def by_identity(self, view: View, wanted: tuple[str, str, str], identity: str) -> Kind | None:
-        """The kind behind `<resource>:<identity>` in wildcard requests; `wanted` is group, version, plural.
+        """Return the kind of `<resource>:<identity>` in wildcard requests; `wanted` is group, version, plural.
 
-        The first binding found that has bound it says which, else the first export that offers it: found once, it is
-        looked up by these rows' revisions.
+        The first binding found that binds it decides, else the first export that offers it. The result is cached by
+        the revisions of these rows.
         """
         if identity == CORE:
             return self.base.find(*wanted)
@@ -196,7 +196,7 @@ class Catalogs:
     def _by(
         self, view: View, resource: tuple[str, str], identity: str
     ) -> Iterator[tuple[tuple[ObjectKey, ...], Sequence[Kind]]]:
-        """Kinds of a resource under an identity, with the rows that say so; those that somebody has bound first."""
+        """Yield the kinds of a resource under an identity, with the rows they derive from; bound ones first."""
         for row, item in self._offers.bound(view, resource, identity):
             definition = self._bound(view, item)
             if definition is not None:
@@ -207,8 +207,8 @@ class Catalogs:
             yield (export, row, followed), self.offered(view, export.cluster, schema, identity)
 
     def offered(self, view: View, cluster: str, schema: str, identity: str) -> Sequence[Kind]:
-        """The kinds of a cluster's APIResourceSchema under an identity, as whoever binds it now is served; none where
-        there is no such schema."""
+        """Return the kinds of a cluster's APIResourceSchema under an identity, as a new binding would get them; none if
+        the schema is missing."""
         key, view = ObjectKey(API_RESOURCE_SCHEMAS, cluster, "", schema), federated(view)
         revision = view.revision_of(key)
         found = self._definitions.get((key, identity))
@@ -224,9 +224,9 @@ class Catalogs:
         return found[1].kinds
 
     def defined_anywhere(self, view: View, wanted: tuple[str, str, str]) -> Kind | None:
-        """The kind of some cluster's own definition; objects of all of them are stored under one type.
+        """Return the kind of any cluster's own definition; objects of all of them are stored under one type.
 
-        Metadata is alike whatever the definitions say, which is why kcp lets wildcard requests for it use any.
+        Metadata is the same under all definitions, so that, as in kcp, wildcard requests for it use any of them.
         """
         stamp = view.last(CRDS, "")
         found = self._anywhere.get(wanted)
@@ -244,7 +244,7 @@ class Catalogs:
 
 
 class _Conversion(msgspec.Struct, frozen=True):
-    """Which APIConversion a definition follows, if it has versions to convert between, and what that says."""
+    """The APIConversion of a definition with several versions, and its rules."""
 
     key: ObjectKey | None = None
     revision: int = 0
@@ -252,7 +252,7 @@ class _Conversion(msgspec.Struct, frozen=True):
 
 
 def _conversion(view: View, definition: Object, cluster: str, schema: str) -> _Conversion:
-    """The APIConversion of a schema of a cluster: it has the schema's name."""
+    """Return the APIConversion of a schema of a cluster: it has the schema's name."""
     if not has_versions(definition) or not cluster:
         return _Conversion()
     key, view = ObjectKey(API_CONVERSIONS, cluster, "", schema), federated(view)

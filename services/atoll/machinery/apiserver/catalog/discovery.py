@@ -1,7 +1,7 @@
-"""Discovery documents of one catalogue: legacy lists and the aggregated form.
+"""Discovery documents of one catalogue, legacy and aggregated.
 
-Made once from a catalogue and shared by every cluster that serves the same kinds; a catalogue is never changed,
-so the documents need no invalidation.
+`serving.documents` makes each once and shares it among the clusters with the same kinds; a catalogue is immutable, so
+the documents need no invalidation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STABILITY = {None: 2, "beta": 1, "alpha": 0}
 
 
 class Document(msgspec.Struct, frozen=True):
-    """An encoded document with what HTTP caching needs."""
+    """An encoded document and its ETag."""
 
     body: bytes
     etag: str
@@ -35,7 +35,7 @@ class Document(msgspec.Struct, frozen=True):
 
 
 def version_priority(version: str) -> tuple[int, int, int, str]:
-    """Sort key that puts the preferred version first: GA before beta before alpha, larger numbers first."""
+    """Return the sort key that puts the preferred version first: GA before beta before alpha, larger numbers first."""
     found = _VERSION.match(version)
     if found is None:
         return (1, 0, 0, version)
@@ -44,10 +44,10 @@ def version_priority(version: str) -> tuple[int, int, int, str]:
 
 
 def groups(catalog: Catalog) -> dict[str, list[str]]:
-    """Named groups in order of precedence, each with its versions by priority; the core group is left out.
+    """Return named groups in order of precedence, each with its versions by priority, without the core group.
 
-    The system's groups come first, in their own order; what tenants define and bind has no order but the alphabet's,
-    as groups of CustomResourceDefinitions have in Kubernetes. Clients take the first group that has a resource.
+    The system's groups come first, in their own order; tenants' groups follow in alphabetical order, as groups of
+    CustomResourceDefinitions do in Kubernetes. Clients take the first group that has a resource.
     """
     found: dict[str, set[str]] = defaultdict(set)
     system: dict[str, None] = {}
@@ -61,7 +61,7 @@ def groups(catalog: Catalog) -> dict[str, list[str]]:
 
 
 def _kinds(catalog: Catalog, group: str, version: str) -> list[Kind]:
-    """The kinds of a version, by name; none where it is not served."""
+    """Return the kinds of a version, by name; none if it is not served."""
     return sorted(catalog.by_version.get((group, version), ()), key=lambda kind: kind.plural)
 
 
@@ -101,7 +101,7 @@ def _group(name: str, versions: list[str]) -> Object:
 
 
 def resource_list(catalog: Catalog, group_name: str, version: str) -> Document:
-    """`/api/v1` and `/apis/<group>/<version>`, of a version that is served."""
+    """`/api/v1` and `/apis/<group>/<version>`, of a served version."""
     kinds = _kinds(catalog, group_name, version)
     resources = [entry for kind in kinds for entry in _resources(kind, _verbs(catalog, kind))]
     group_version = f"{group_name}/{version}" if group_name else version
@@ -111,7 +111,7 @@ def resource_list(catalog: Catalog, group_name: str, version: str) -> Document:
 
 
 def _verbs(catalog: Catalog, kind: Kind) -> list[str]:
-    """What may be done; while a definition is deleted, its objects may only go."""
+    """Return the verbs of a kind; while its definition terminates, only reads and deletes."""
     if (kind.group, kind.plural) in catalog.terminating:
         return [verb for verb in kind.verbs if verb not in {"create", "patch", "update"}]
     return list(kind.verbs)
@@ -159,9 +159,9 @@ def _subresource(kind: Kind, name: str) -> Object:
 
 
 def aggregated_version(accept: str) -> str | None:
-    """`v2` or `v2beta1` if the first clause that we serve asks for aggregated discovery, None for legacy.
+    """Return `v2` or `v2beta1` if the first served clause is aggregated discovery, None for legacy.
 
-    Raises NotAcceptable if no clause can be met.
+    Raises NotAcceptable if no clause is served.
     """
     for clause in clauses(accept):
         if clause.quality <= 0 or clause.media_type not in {JSON, YAML, "*/*", "application/*"}:
@@ -170,7 +170,7 @@ def aggregated_version(accept: str) -> str | None:
             return None
         version = clause.parameters.get("v", "")
         ours = clause.parameters.get("g") == GROUP and clause.parameters["as"] == _LIST
-        # The reply says its type with these parameters, so it is JSON; nobody asks for it as YAML.
+        # The reply's media type has these parameters, so it is JSON; clients do not request it as YAML.
         if ours and version in {"v2", "v2beta1"} and clause.media_type != YAML:
             return version
     if not accept.strip():

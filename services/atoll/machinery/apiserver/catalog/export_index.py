@@ -1,6 +1,6 @@
-"""What rows say of bound and offered APIs: bindings of a cluster, and who has a resource under an identity.
+"""Index of bound and exported resources: those of a cluster's bindings, and those under an identity.
 
-`catalogs` makes kinds of what is found here. Reads only rows that were written since, and gives no kinds itself.
+`catalogs` makes kinds of the results. Invariant: a row is decoded once per revision.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, CRDS
 from atoll.machinery.storage.contract import Scope
 from atoll.machinery.storage.pages import each_record, each_revision
 
-#: Exports and bound CRDs of which is remembered what they offer, for wildcard requests.
+#: Bound of the caches of exports and of bound CRDs, for wildcard requests.
 MAX_KNOWN = 8192
-#: Bindings of one export that are looked at for one that has bound a resource; nearly always the first has.
+#: Bindings of one export that are searched for a bound resource; nearly always the first one has it.
 MAX_LOOKED = 500
 
 
 class BoundResource(msgspec.Struct, frozen=True):
-    """One resource that a binding binds, as its status says. `uid` is that of the schema it was bound to."""
+    """One bound resource in the status of a binding. `uid` is that of its schema."""
 
     group: str
     resource: str
     uid: str
     identity: str
-    #: The binding's export: its cluster and name.
+    #: Cluster and name of the binding's export.
     cluster: str
     export: str
     deleting: bool = False
@@ -42,12 +42,12 @@ class BoundResource(msgspec.Struct, frozen=True):
 
     @property
     def variant(self) -> str:
-        """What of it, beside the definition, decides how its kinds look."""
+        """The cache key of its kinds beside the definition."""
         served = f" {self.cluster}/{self.export}" if self.virtual else ""
         return f"{self.identity}{served}{' deleting' if self.deleting else ''}"
 
     def seen(self, kind: Kind) -> Kind:
-        """A kind as the binding shows it: one that goes away leaves objects readable and takes creation away."""
+        """Return a kind as bound: under a binding that is being deleted, objects cannot be created."""
         if self.virtual:
             kind = replace(kind, virtual=Virtual(self.cluster, self.export))
         if self.deleting:
@@ -56,7 +56,7 @@ class BoundResource(msgspec.Struct, frozen=True):
 
 
 def bound_resources(view: View, cluster: str) -> Iterator[BoundResource]:
-    """What the cluster's bindings have bound, in name order."""
+    """Yield the bound resources of the cluster's bindings, in name order."""
     for record in each_record(view, Scope(API_BINDINGS, cluster)):
         yield from _bound(decode(record.value))
 
@@ -78,7 +78,7 @@ def _bound(binding: Object) -> Iterator[BoundResource]:
 
 
 class _BoundCrd(msgspec.Struct, frozen=True):
-    """What is remembered of a bound CRD: its group and plural, and the exports of its cluster that offered it."""
+    """The cached part of a bound CRD: its group and plural, and the exports of its cluster that offered it."""
 
     resource: tuple[str, str]
     cluster: str
@@ -86,21 +86,21 @@ class _BoundCrd(msgspec.Struct, frozen=True):
 
 
 class _ExportedResource(msgspec.Struct, frozen=True):
-    """What is remembered of an export: its identity, and schema names by group and plural."""
+    """The cached part of an export: its identity, and schema names by group and plural."""
 
     identity: str
     schemas: Mapping[tuple[str, str], str]
 
 
 class ExportIndex:
-    """Finds who has a resource under an identity, for wildcard requests."""
+    """Finds the bindings and exports of a resource under an identity, for wildcard requests."""
 
     def __init__(self) -> None:
         self._crds = RevisionCache(_read_bound_crd, MAX_KNOWN)
         self._exports = RevisionCache(_read_offer, MAX_KNOWN)
 
     def bound(self, view: View, resource: tuple[str, str], identity: str) -> Iterator[tuple[ObjectKey, BoundResource]]:
-        """Bindings that have bound a group and plural under an identity, also where their export is gone."""
+        """Yield bindings of a group and plural under an identity, even if their export is gone."""
         for crd in self._bound_crds(view, resource):
             for export in crd.exports:
                 label = hashes.EXPORT_LABEL, hashes.export_hash(crd.cluster, export)
@@ -111,7 +111,7 @@ class ExportIndex:
                             yield key, item
 
     def exported(self, view: View, resource: tuple[str, str], identity: str) -> Iterator[tuple[ObjectKey, str]]:
-        """Exports that offer a group and plural under an identity, with the schema's name."""
+        """Yield exports of a group and plural under an identity, with the schema's name."""
         for key, revision in each_revision(view, Scope(API_EXPORTS)):
             found = self._exports.of(view, key, revision)
             schema = found.schemas.get(resource) if found.identity == identity else None

@@ -14,7 +14,7 @@ _OPEN: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 class _ByIdentity:
-    """A schema as a cache key: schemas are shared values, so the same object means the same content."""
+    """A schema as a cache key, by object identity: schemas are shared values."""
 
     __slots__ = ("schema",)
 
@@ -39,18 +39,18 @@ def _open() -> TypeSchema:
 
 
 def type_schema_of(kind: Kind) -> TypeSchema:
-    """The merge type of a kind's version."""
+    """Return the merge type of a kind's version."""
     return _compiled(_ByIdentity(kind.schema)) if kind.schema is not None else _open()
 
 
 def reset_of(kind: Kind, subresource: str) -> ResetFields:
-    """What nobody comes to own by a write through a subresource, "" for the object itself."""
+    """Return the fields that a write through a subresource ("": the object) cannot own."""
     paths = kind.resets.get(subresource)
     return reset_fields(subresource, kind.has_status) if paths is None else reset_paths(*paths)
 
 
 def schemas_of(kind: Kind) -> SchemaLookup | None:
-    """The merge types of a definition's versions by apiVersion, None for one that is gone; None for built-in kinds."""
+    """Return the look-up of merge types by apiVersion, None for a removed version; None for built-in kinds."""
     if not kind.versions:
         return None
 

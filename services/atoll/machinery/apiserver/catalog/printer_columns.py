@@ -1,7 +1,7 @@
 """Cells of custom kinds' tables: the value at a column's path, in the column's type.
 
-`tables` asks for kinds without cells of their own. A value that is not of its column's type, or not there, is an
-empty cell; a string column prints whatever it finds. All as Kubernetes' converter for custom resources does it.
+`tables` calls `cell` for kinds without cells of their own. As in Kubernetes' converter for custom resources, a missing
+value or one of another type is an empty cell, and a string column prints any value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ESCAPED = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}
 
 
 def cell(column: Column, obj: Object, now_s: float) -> object:
-    """One cell; None where it is empty."""
+    """Return one cell; None if it is empty."""
     value = first(column.json_path, obj)
     if value is None:
         return None

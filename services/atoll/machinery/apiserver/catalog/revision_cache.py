@@ -1,8 +1,8 @@
-"""What was made of objects, kept by the revisions they were read at.
+"""A bounded cache of values derived from objects, by their revisions.
 
-Catalogues and controllers that look at many rows, of which few change, keep in it what they need of each. Invariant: a
-look-up gives what the row says in the view asked with, never what it said before: its revision is compared, and what a
-batch has not submitted yet has none and is read each time. Bounded; not thread-safe, each event loop owns its own.
+Catalogues and controllers use it for sets of rows of which few change. Invariant: a look-up returns the value of the
+row in the given view: revisions are compared, and a batch's own writes, which have none, are read each time. Not
+thread-safe; each event loop owns its own.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ T = TypeVar("T")
 
 
 class RevisionCache(Generic[T]):
-    """What `read` makes of objects, for the `limit` asked for last."""
+    """Values that `read` makes of objects; at most `limit`, the least recently used are dropped."""
 
     def __init__(self, read: Callable[[Object], T], limit: int) -> None:
         self._read = read
         self._known: LruCache[ObjectKey, tuple[int, T]] = LruCache(limit)
 
     def of(self, view: View, key: ObjectKey, revision: int) -> T:
-        """Of an object that is there, at the revision that the view gives for it."""
+        """Return the value of an existing object at its revision in the view."""
         known = self._known.get(key)
         if revision and known is not None and known[0] == revision:
             return known[1]

@@ -1,7 +1,7 @@
-"""Selectors of one request, compiled: which stored records a list, a watch or a deletecollection takes.
+"""Compiled label and field selectors of a list, a watch or a deletecollection.
 
-Decodes only what the selectors look at: labels alone through a typed partial decode, whole objects where a
-field beyond name and namespace is asked for.
+Verb handlers match stored records with them. Only the selected fields are decoded: labels through a typed partial
+decode, whole objects for a field beyond name and namespace.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class Selection:
 
     @property
     def name(self) -> str:
-        """The one name that `metadata.name=` pins, or empty."""
+        """The name that `metadata.name=` selects, or empty."""
         return self._fields.pinned_name() if self._fields is not None else ""
 
     @property
     def interest(self) -> Interest:
-        """What every change to or from a selected object has: the pinned name, else one of the labels asked for."""
+        """Return a condition on every change of a selected object: the selected name, else one of the labels."""
         if self.name:
             return Interest(name=self.name)
         if self._labels is None or self._kind.conversion is not None:
-            # A webhook may give an object other labels than those it is stored with.
+            # A conversion may return other labels than the stored ones.
             return EVERYTHING
         exact = self._labels.exact()
         return Interest(label=min(exact.items())) if exact else EVERYTHING
@@ -93,8 +93,10 @@ class Selection:
 
 
 def selection(kind: Kind, options: ListOptions, shown: LabelSelector | None = None) -> Selection:
-    """Compile a request's selectors, and what is shown to it at all. Raises BadRequest for bad syntax or an unknown
-    field label."""
+    """Compile a request's selectors, and the selector `shown` of its virtual workspace.
+
+    Raises BadRequest for bad syntax or an unknown field label.
+    """
     labels = parse_label_selector(options.label_selector) if options.label_selector else None
     if shown is not None:
         labels = LabelSelector((*shown.requirements, *labels.requirements)) if labels is not None else shown

@@ -1,7 +1,6 @@
-"""Objects as Tables and as PartialObjectMetadata: what kubectl get and metadata informers read.
+"""Objects as Tables and PartialObjectMetadata of meta.k8s.io, for `kubectl get` and metadata informers.
 
-Verb handlers hand over decoded objects; nothing else in the server decodes on reads. Formats follow
-meta.k8s.io: cells in column order, `object` by the includeObject option.
+Verb handlers pass decoded objects. Cells are in column order; `object` follows the includeObject option.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ _INCLUDE = ("None", "Metadata", "Object")
 
 
 def include_object(value: str) -> str:
-    """The includeObject option; empty means Metadata."""
+    """Return the includeObject option; empty means Metadata."""
     if value and value not in _INCLUDE:
         raise BadRequest(f'Unable to convert to Table as requested: unrecognized includeObject value: "{value}"')
     return value or "Metadata"
 
 
 def columns(kind: Kind) -> tuple[Column, ...]:
-    """A kind's columns: Name first; kinds that declare none get Age. Kinds with cells of their own name all of them."""
+    """Return a kind's columns: Name first; Age if it declares none. Kinds with their own cells declare all columns."""
     own = kind.columns or (_AGE,)
     if kind.cells is not None:
         return own

@@ -1,9 +1,9 @@
-"""Objects in the version a request asks for, by webhook or by rules where it takes one.
+"""Conversion of objects to the requested version, by webhook or by rules.
 
-Reads hand over stored bytes and get bytes in their version; writes hand over what they planned. Answers are kept by
-content (which holds uid and revision), version and definition, for a minute and within a bound of bytes, and a
-conversion under way is waited for, not asked again: a thousand watchers of one change cost one question. Invariant:
-what leaves here is pruned, defaulted and in the version asked for, or an error was raised.
+Reads pass stored bytes and get bytes in their version; writes pass planned objects. Results are cached by content
+(which includes uid and revision), version and definition, for a minute and within a bound of bytes. Concurrent
+conversions of the same object are shared: a thousand watchers of one change cost one call. Invariant: a returned object
+is pruned, defaulted and in the requested version.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from atoll.machinery.meta.objects import Object, decode, encode_json
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.meta.uids import new_uid
 
-#: As long as Kubernetes waits.
+#: Kubernetes' timeout.
 TIMEOUT_S = 30.0
 CACHE_BYTES, KEEP_S = 32 << 20, 60.0
-#: One question holds at most so much, but always one object.
+#: Bounds of one call; it holds at least one object.
 CHUNK_BYTES, CHUNK_OBJECTS = 1 << 20, 1000
-#: How long answers are judged between two turns of the loop.
+#: How long results are processed between two turns of the loop.
 _TURN_S = 0.004
 
 _Key = tuple[str, str, bytes]
@@ -47,12 +47,12 @@ class _CachedConversion(msgspec.Struct, frozen=True):
 
 
 def bare(kind: Kind) -> Kind:
-    """A kind for objects that are in its version already, as they leave here."""
+    """Return the kind for objects that are already in its version, as returned by `Conversions`."""
     return replace(kind, from_stored=None, to_stored=None, conversion=None)
 
 
 class Conversions:
-    """All conversions of one process that take time: by webhooks, and by the rules of APIConversions."""
+    """The conversions of one process by webhooks and by the rules of APIConversions."""
 
     def __init__(
         self, egress: Egress, registry: CollectorRegistry | None = None, rules_timeout_s: float = OBJECT_TIMEOUT_S
@@ -71,14 +71,14 @@ class Conversions:
         self._ruled = RuleConversion(rules_timeout_s, registry)
 
     async def served(self, kind: Kind, values: Sequence[bytes]) -> list[bytes]:
-        """Stored objects in the kind's version, in order, ready to be sent with `bare(kind)`.
+        """Return stored objects in the kind's version, in order, to be sent with `bare(kind)`.
 
-        Raises ApiError (500) if the conversion of any of them fails.
+        Raises ApiError (500) if any conversion fails.
         """
         return await self.convert(kind, values, kind.api_version)
 
     async def convert(self, kind: Kind, values: Sequence[bytes], api_version: str) -> list[bytes]:
-        """Objects of any version of the kind in another one, in order. Raises ApiError (500)."""
+        """Return objects of any version of the kind in another one, in order. Raises ApiError (500)."""
         conversion = kind.conversion
         assert conversion is not None
         own = b'{"apiVersion":%b,' % encode_json(api_version)
@@ -98,12 +98,12 @@ class Conversions:
             future = self._running.get(key)
             if future is None:
                 future = self._running[key] = asyncio.get_running_loop().create_future()
-                # Whoever waits for it may be gone by then.
+                # Every waiter may be cancelled by then.
                 future.add_done_callback(lambda done: done.cancelled() or done.exception())
                 asked[key] = value
             waiting[index] = future
         if asked:
-            # A task of its own: who asked may leave, and others wait for the same answer.
+            # A task of its own: the caller may be cancelled while others wait for the same result.
             task = asyncio.create_task(self._ask_all(kind, conversion, asked, api_version))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -113,11 +113,11 @@ class Conversions:
         return [found[index] for index in range(len(values))]
 
     def _finished(self, conversion: Conversion, value: bytes, api_version: str) -> bytes:
-        """An object that is in its version already: an earlier schema may have stored it."""
+        """Return an object already in its version, pruned and defaulted if an earlier schema may have stored it."""
         return encode_json(conversion.finish[api_version](decode(value))) if conversion.revised else value
 
     async def _ask_all(self, kind: Kind, conversion: Conversion, asked: dict[_Key, bytes], api_version: str) -> None:
-        """Ask for everything, chunk by chunk, and settle every future whatever happens."""
+        """Convert in chunks, and resolve every future, also on errors."""
         try:
             for chunk in _chunks(asked):
                 values = [asked[key] for key in chunk]
@@ -141,7 +141,7 @@ class Conversions:
     async def _compute(
         self, kind: Kind, conversion: Conversion, converter: Converter, values: Sequence[bytes], api_version: str
     ) -> list[bytes]:
-        """Conversion by rules. Raises ApiError."""
+        """Convert by rules. Raises ApiError."""
         lead = f"conversion for {kind.api_version}, Kind={kind.kind} failed:"
         try:
             return await self._ruled.convert(converter, conversion, values, api_version, TIMEOUT_S)
@@ -151,7 +151,7 @@ class Conversions:
             raise ApiError(f"{lead} it took longer than {TIMEOUT_S:.0f}s", code=500, reason="") from error
 
     async def _ask(self, kind: Kind, conversion: Conversion, values: Sequence[bytes], api_version: str) -> list[bytes]:
-        """One question to the webhook. Raises ApiError."""
+        """Call the webhook once. Raises ApiError."""
         began, result, failure = time.monotonic(), "failure", CALL
         try:
             converted = await self._answer(conversion, values, api_version)
@@ -196,9 +196,9 @@ class Conversions:
         return converted
 
     async def for_write(self, kind: Kind, obj: Object, *, may_hide: bool) -> ConvertedWrite:
-        """Convert an object that is about to be written, to store it and to answer with it.
+        """Convert a planned object to its stored version and to the client's.
 
-        `may_hide`: the answer may do without the object if that conversion fails. Raise ApiError (500).
+        `may_hide`: the reply may omit the object if that conversion fails. Raises ApiError (500).
         """
         conversion = kind.conversion
         assert conversion is not None
@@ -216,7 +216,7 @@ class Conversions:
 
 
 class ConvertedWrite(NamedTuple):
-    """An object in its stored version, and in the client's; None where that conversion failed and may."""
+    """An object in its stored version, and in the client's; None if that conversion failed and may fail."""
 
     stored_form: Object
     shown: Object | None
@@ -236,5 +236,5 @@ def _chunks(asked: dict[_Key, bytes]) -> Iterator[list[_Key]]:
 
 
 def _failed(kind: Kind, text: str) -> ApiError:
-    """500 in Kubernetes' words; like there without a reason."""
+    """Return the 500 with Kubernetes' text, which has no reason."""
     return ApiError(f"conversion webhook for {kind.api_version}, Kind={kind.kind} {text}", code=500, reason="")

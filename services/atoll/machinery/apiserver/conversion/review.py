@@ -1,8 +1,7 @@
-"""ConversionReview, v1 and v1beta1: the request as bytes, the answer judged and made ours.
+"""ConversionReview, v1 and v1beta1: encoding of the request, validation of the response.
 
-`conversions` calls both sides around one webhook call. Invariant: of what comes back only the content, the labels and
-the annotations count; all other metadata stays as it was, and an answer that renames, reorders or loses an object is an
-error.
+`conversions` calls both sides around one webhook call. Invariant: only content, labels and annotations of the response
+are used; other metadata is kept, and a response that renames, reorders or loses an object is an error.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ CALL, MALFORMED, PARTIAL, INVALID = (
 
 
 class ReviewError(Exception):
-    """An answer that cannot be used. `failure` is the metric's word for it; the text goes behind the kind."""
+    """An invalid response. `failure` is the label of the metric; the text follows the kind in the error."""
 
     def __init__(self, failure: str, text: str) -> None:
         super().__init__(text)
@@ -39,12 +38,12 @@ class ReviewError(Exception):
 
 
 def version_of(reviews: Sequence[str]) -> str:
-    """The first version listed that is known here, as Kubernetes chooses; v1 where none is."""
+    """Return the first supported version listed, as in Kubernetes; v1 if there is none."""
     return next((version for version in reviews if version in KNOWN), KNOWN[0])
 
 
 def request(version: str, uid: str, api_version: str, values: Sequence[bytes]) -> bytes:
-    """A ConversionReview that asks for objects, given as JSON, in another version."""
+    """Encode a ConversionReview request for JSON objects in another version."""
     head = b'{"kind":"ConversionReview","apiVersion":"%b/%b","request":{"uid":"%b","desiredAPIVersion":%b,"objects":['
     lead = head % (_GROUP.encode(), version.encode(), uid.encode(), encode_json(api_version))
     return lead + b",".join(values) + b"]}}"
@@ -71,13 +70,13 @@ _decoder = msgspec.json.Decoder(_Review)
 
 
 def objects(version: str, uid: str, body: bytes, count: int) -> list[msgspec.Raw]:
-    """The converted objects of an answer, as many as were sent, each still undecoded. Raises ReviewError."""
+    """Return the converted objects of a response, as many as sent, undecoded. Raises ReviewError."""
     try:
         answer = _decoder.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ReviewError(MALFORMED, f"failed: the response is no ConversionReview: {error}") from error
     response, expected = answer.response, f"{_GROUP}/{version}"
-    # Kubernetes never verified either in v1beta1.
+    # Kubernetes verifies neither in v1beta1.
     if version == "v1" and (answer.apiVersion, answer.kind) != (expected, "ConversionReview"):
         text = f"expected webhook response of {expected}, Kind=ConversionReview"
         raise ReviewError(MALFORMED, f"failed: {text}, got {_short(answer.apiVersion)}, Kind={_short(answer.kind)}")
@@ -96,12 +95,12 @@ def objects(version: str, uid: str, body: bytes, count: int) -> list[msgspec.Raw
 
 
 def _short(value: Any) -> str:
-    """What a webhook said, as far as an error repeats it."""
+    """Return a webhook's text, truncated for an error."""
     return str(value)[:MAX_TOLD] if value else ""
 
 
 def adopted(conversion: Conversion, original: bytes, converted: msgspec.Raw, api_version: str, index: int) -> bytes:
-    """A converted object with the original's metadata, pruned and defaulted, as JSON. Raises ReviewError."""
+    """Return a converted object with the original's metadata, pruned and defaulted, as JSON. Raises ReviewError."""
     where = f"returned invalid converted object at index {index}:"
     try:
         obj = _adopt(conversion, decode(original), decode(bytes(converted)), api_version, index)
@@ -135,7 +134,7 @@ def _adopt(conversion: Conversion, original: Object, converted: Any, api_version
 
 
 def _restored(metadata: Object, before: Object, index: int) -> Object:
-    """The original's metadata with the labels and annotations of the answer."""
+    """Return the original's metadata with the labels and annotations of the response."""
     restored = {name: value for name, value in before.items() if name not in {"labels", "annotations"}}
     for name, check in (("labels", _label_errors), ("annotations", _annotation_errors)):
         given = metadata.get(name)
@@ -147,7 +146,7 @@ def _restored(metadata: Object, before: Object, index: int) -> Object:
             raise ReviewError(INVALID, f"{where} metadata.{name}{problem}")
         if given:
             restored[name] = given
-    # Storage tells objects of different clusters apart by it: it is nobody's to change.
+    # The cluster annotation identifies the object's cluster in storage: a webhook cannot change it.
     cluster = (before.get("annotations") or {}).get(wellknown.CLUSTER)
     kept = {key: value for key, value in (restored.get("annotations") or {}).items() if key != wellknown.CLUSTER}
     if cluster is not None:

@@ -1,8 +1,8 @@
-"""Conversion by the rules of APIConversions, where time is bounded: beside the event loop, a slice at a time.
+"""Conversion by the rules of APIConversions, in slices beside the event loop, with time limits.
 
-`conversions` comes here with what it has not kept. Whoever writes an APIConversion decides what its transformations
-cost, and everybody who reads objects pays: so each object has a time, and a question a deadline. Invariant: what leaves
-here is pruned, defaulted and in the version asked for, or an error was raised.
+`conversions` calls it for objects that are not cached. The author of an APIConversion decides its cost, which every
+reader pays: so each object has a time limit, and a call has a deadline. Invariant: a returned object is pruned,
+defaulted and in the requested version.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from atoll.machinery.kinds.conversion import Conversion
 from atoll.machinery.meta.objects import decode, encode_json
 from atoll.machinery.process.time_slicing import run_sliced
 
-#: What the transformations of one object may take, as in kcp.
+#: Time limit of the transformations of one object, as in kcp.
 OBJECT_TIMEOUT_S = 1.0
 _BUCKETS = tuple(0.001 * 2**power for power in range(15))
 
@@ -26,7 +26,7 @@ Pause = Callable[[], None]
 
 
 class RuleConversion:
-    """All conversions by rules of one process. `timeout_s` bounds the time of computation for one object."""
+    """The conversions by rules of one process. `timeout_s` bounds the computation for one object."""
 
     def __init__(self, timeout_s: float, registry: CollectorRegistry) -> None:
         self._timeout_s = timeout_s
@@ -40,7 +40,7 @@ class RuleConversion:
     async def convert(
         self, converter: Converter, conversion: Conversion, values: Sequence[bytes], api_version: str, deadline_s: float
     ) -> list[bytes]:
-        """Objects in another version, in order. Raises ConversionError, or TimeoutError past the deadline."""
+        """Return objects in another version, in order. Raises ConversionError, or TimeoutError past the deadline."""
         found = await run_sliced(
             lambda pause: [self._one(converter, conversion, value, api_version, pause) for value in values], deadline_s
         )
@@ -51,7 +51,7 @@ class RuleConversion:
     def _one(
         self, converter: Converter, conversion: Conversion, value: bytes, api_version: str, pause: Pause
     ) -> tuple[bytes, float]:
-        """One object, and the seconds of computation that its rules took."""
+        """Convert one object; return it and the seconds of computation."""
         pause()
         obj = decode(value)
         converter.prepare(obj["apiVersion"], api_version, pause)

@@ -1,9 +1,8 @@
-"""A view that reaches over the shard's edge: clusters that lie elsewhere answer from what their shards published.
+"""A view over local rows and replicas: remote clusters answer from the rows that their shards published.
 
-Whoever asks about other clusters than the request's own reads through it: facts of workspaces, paths, states that the
-authorizer walks, exports that are bound, virtual workspaces. Handlers of the ordinary API never do: what lies elsewhere
-is not here. Invariant: a cluster answers from one side alone, its own rows if it is local; it is local if it has a gate
-or a LogicalCluster here, is the system's own, or lies nowhere else.
+Code that reads clusters beside the request's own uses it: workspace facts and paths, authorizers, bound exports,
+virtual workspaces. Handlers of the ordinary API never do. Invariant: a cluster answers either from local rows or from
+replicas, never both; it is local if it has a gate or a LogicalCluster here, is a system cluster, or has no replicas.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ _SYSTEM = "system:"
 
 
 def federated(view: View) -> View:
-    """The view with what lies elsewhere; itself where nothing does, or where it is one already."""
+    """Return the view with replicas; the view itself if there are none, or if it is federated already."""
     return view if isinstance(view, FederatedView) or view.replicas.empty else FederatedView(view)
 
 
 class FederatedView:
-    """A view and what other shards published, as one. As short-lived as the view."""
+    """A view and the replicas in it. As short-lived as the view."""
 
     def __init__(self, view: View) -> None:
         self._view, self._replicas = view, view.replicas
@@ -43,7 +42,7 @@ class FederatedView:
         return self._replicas
 
     def is_local(self, cluster: str) -> bool:
-        """Whether a cluster answers from this shard's own rows."""
+        """Whether a cluster answers from local rows."""
         found = self._local.get(cluster)
         if found is None:
             found = self._local[cluster] = self._is_local(cluster)
@@ -54,7 +53,7 @@ class FederatedView:
             return True
         if not self._replicas.shard_of(cluster):
             return True
-        # A batch that makes a cluster has no gate for it yet.
+        # A batch that creates a cluster has no gate for it yet.
         return self._view.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", "cluster")) is not None
 
     def get(self, key: ObjectKey) -> Record | None:
@@ -64,17 +63,17 @@ class FederatedView:
         return (self._view if self.is_local(key.cluster) else self._replicas).revision_of(key)
 
     def last(self, type: ResourceType, cluster: str) -> int:
-        """What changes whenever the type does in the cluster, and whenever the cluster comes to lie elsewhere.
+        """Return a stamp that changes with the type in the cluster, and when the cluster becomes remote.
 
-        A stamp, not a revision: of a cluster elsewhere it is the apply count; of all clusters the sum of both, which
-        rises with either.
+        Not a revision: for a remote cluster it is the apply count; for all clusters the sum of both, which rises with
+        either.
         """
         if not cluster:
             return self._view.last(type, "") + self._replicas.last(type, "")
         return (self._view if self.is_local(cluster) else self._replicas).last(type, cluster)
 
     def gate(self, cluster: str) -> Gate:
-        """The local gate: a cluster elsewhere is closed here, whatever its shard lets in, as nobody writes to it."""
+        """Return the local gate: a remote cluster is closed here, because this shard never writes to it."""
         return self._view.gate(cluster)
 
     def scan(self, scope: Scope, after: Position | None = None, limit: int = PAGE) -> list[Record]:
@@ -84,7 +83,7 @@ class FederatedView:
         return sorted(found, key=lambda record: _order(record.key))[:limit]
 
     def _foreign_records(self, scope: Scope, after: Position | None, limit: int) -> list[Record]:
-        """The first records of clusters that lie elsewhere."""
+        """Return the first records of remote clusters."""
         found: list[Record] = []
         while len(found) < limit:
             page = self._replicas.scan(scope, after, PAGE)
@@ -95,7 +94,7 @@ class FederatedView:
         return found[:limit]
 
     def revisions(self, scope: Scope, after: Position | None = None, limit: int = PAGE) -> list[tuple[ObjectKey, int]]:
-        """Revisions on the shards that hold the objects; two shards may give the same."""
+        """Return revisions of the shards that hold the objects; those of two shards may be equal."""
         if scope.cluster:
             return (self._view if self.is_local(scope.cluster) else self._replicas).revisions(scope, after, limit)
         foreign = [(record.key, record.revision) for record in self._foreign_records(scope, after, limit)]
@@ -105,7 +104,7 @@ class FederatedView:
     def labelled(
         self, label: str, value: str, type: ResourceType | None = None, limit: int = 0, after: ObjectKey | None = None
     ) -> list[ObjectKey]:
-        """Local objects first, those elsewhere behind them."""
+        """Return local objects first, then remote ones."""
         found: list[ObjectKey] = []
         if after is None or self.is_local(after.cluster):
             found, after = self._view.labelled(label, value, type, limit, after), None
@@ -129,9 +128,9 @@ def _order(key: ObjectKey) -> bytes:
 
 
 class Latest:
-    """What other shards published, each answer in a transaction of its own: for batches, which hold none.
+    """Replicas, each look-up in its own transaction: for batches, which hold none.
 
-    Lives for one loop turn, in which nothing arrives: whether there is anything at all is asked once.
+    Lives for one loop turn, in which no replica arrives: whether there are any is read once.
     """
 
     def __init__(self, store: Store) -> None:

@@ -1,10 +1,10 @@
-"""Workspace paths to logical clusters, from the shard's own rows and from what other shards published.
+"""Resolve workspace paths to logical clusters, from local rows and replicas.
 
-The pipeline, `controllers.facts` and the front proxy ask. A path starts at a cluster name (`root` or an id), at a
-user's home, or at the path of a logical cluster that no Workspace owns, and follows Workspace names downward, whichever
-shards hold them. What was found is kept in a bounded cache together with the revisions of the Workspaces it went
-through, and these are checked in the request's own snapshot: a renamed, moved or deleted workspace is never found by
-memory. A path that stays on this shard never looks further.
+The pipeline, `controllers.facts` and the front proxy call it. A path starts at a cluster name (`root` or an id), at a
+user's home, or at the path of a logical cluster without an owning Workspace, and follows Workspace names downward on
+any shard. Results are cached (bounded) with the revisions of their Workspaces. Invariant: these are checked in the
+request's snapshot, so that a renamed, moved or deleted workspace is never resolved from the cache. A path within this
+shard reads no replicas.
 """
 
 from __future__ import annotations
@@ -44,19 +44,18 @@ _decoder = msgspec.json.Decoder(_Workspace)
 
 
 class Mounted(msgspec.Struct, frozen=True):
-    """What a path ends in that no logical cluster stands behind."""
+    """The mount at the end of a path, which has no logical cluster."""
 
     url: str
     ready: bool
 
 
 class Unavailable(msgspec.Struct, frozen=True):
-    """What a path ends in that cannot be used at present."""
+    """The unavailable Workspace at the end of a path."""
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One Workspace on a path: where it stands, at which revision it was read, where it leads, and whether it says that
-    what it leads to cannot be used at present."""
+    """One Workspace on a path: its key, the revision it was read at, its target, and whether it is unavailable."""
 
     key: ObjectKey
     revision: int
@@ -82,7 +81,7 @@ class _CachedPath(msgspec.Struct, frozen=True):
 
 
 def _root(names: list[str]) -> tuple[str, list[str]]:
-    """The cluster a path begins at, and the names below it. `user:<name>` is that user's home."""
+    """Return the first cluster of a path, and the names below it. `user:<name>` is that user's home."""
     if names[0] == HOME and len(names) > 1:
         return home_cluster_name(names[1]), names[2:]
     return names[0], names[1:]
@@ -96,14 +95,14 @@ class PathIndex:
         self._found: LruCache[str, _CachedPath] = LruCache(MAX_PATHS)
 
     def resolve(self, snapshot: View, workspace: str) -> str | None:
-        """The cluster of a path; a single name or `system:...` is itself. None if the path leads nowhere."""
+        """Return the cluster of a path; a single name or `system:...` is itself. None for an unknown path."""
         way = self.find(snapshot, workspace)
         return way.cluster if way is not None else None
 
     def find(self, snapshot: View, workspace: str) -> ResolvedPath | None:
-        """As `resolve`, with what else a path says; a name is never looked up, and says nothing more."""
+        """Return the cluster as `resolve` does, with the state of its Workspace; a single name is not looked up."""
         if ":" not in workspace or workspace.startswith("system:"):
-            # Nothing else ever stands in a key: not even masters write where no cluster can be.
+            # Only valid names may be part of a key, for system:masters too.
             return ResolvedPath(workspace) if is_cluster_name(workspace) else None
         known = self._found.get(workspace)
         if known is not None and _holds(snapshot, known):
@@ -121,8 +120,10 @@ class PathIndex:
         return way
 
     def awaited(self, snapshot: View, workspace: str) -> tuple[str, str] | None:
-        """Cluster and name of the Workspace by which a path leads somewhere else when it changes: the first that leads
-        nowhere, or the last. None for what is no path of Workspaces."""
+        """Return cluster and name of the Workspace whose change would change the target of a path.
+
+        It is the first missing one, or the last. None for a path without Workspaces.
+        """
         if ":" not in workspace or workspace.startswith("system:"):
             return None
         view, names = federated(snapshot), _root(workspace.split(":")[:MAX_DEPTH])[1]
@@ -133,16 +134,15 @@ class PathIndex:
         return (where, last) if where else None
 
     def mounted(self, snapshot: View, workspace: str) -> Mounted | None:
-        """The mount that a path ends in, in what the view shows. What is below a mount is nothing of ours, and not
-        found."""
+        """Return the mount at the end of a path in the view. Paths below a mount are not found."""
         found = self._last(snapshot, workspace)
         if found is None or not found.spec.mount or found.spec.cluster:
             return None
         return Mounted(found.spec.url, bool(found.spec.url) and found.status.phase == "Ready")
 
     def followed(self, snapshot: View, workspace: str) -> Iterator[tuple[str, str]]:
-        """The clusters on a path as far as Workspaces lead, each with the names behind it (joined); the first may be
-        none."""
+        """Yield the clusters on a path as far as Workspaces exist, each with the remaining names (joined); the first
+        cluster may be missing."""
         cluster, names = _root(workspace.split(":")[:MAX_DEPTH])
         yield cluster, ":".join(names)
         for place, name in enumerate(names, start=1):
@@ -153,7 +153,7 @@ class PathIndex:
             yield cluster, ":".join(names[place:])
 
     def _last(self, snapshot: View, workspace: str) -> _Workspace | None:
-        """The Workspace of the last name of a path."""
+        """Return the Workspace of the last name of a path."""
         above, _, name = workspace.rpartition(":")
         cluster = self.resolve(snapshot, above) if above and not workspace.startswith("system:") else None
         record = snapshot.get(ObjectKey(self._workspaces, cluster, "", name)) if cluster else None
@@ -166,7 +166,7 @@ class PathIndex:
         return self._below_annotated(snapshot, names) if found is None else found
 
     def _below_annotated(self, snapshot: View, names: list[str]) -> tuple[Step, ...] | None:
-        """By the path that a logical cluster without an owner says it has."""
+        """Resolve through the path annotation of a logical cluster without an owner."""
         for count in range(2, len(names) + 1):
             path = ":".join(names[:count])
             for key in snapshot.labelled(*root_path_label(path)):
@@ -185,19 +185,19 @@ class PathIndex:
                 return None
             found = _decoder.decode(record.value)
             cluster = found.spec.cluster
-            # As in kcp: one that is being placed may yet come to lie elsewhere.
+            # As in kcp: a workspace in scheduling may still be placed on another shard.
             if not cluster or found.status.phase == "Scheduling":
                 return None
             steps.append(Step(key, record.revision, cluster, found.status.phase == "Unavailable"))
         return tuple(steps)
 
 
-#: Stands for the Workspace of a cluster that has none.
+#: The Workspace of a cluster without one.
 _NOWHERE = ObjectKey(LOGICAL_CLUSTERS, "", "", "")
 
 
 def _holds(snapshot: View, known: _CachedPath) -> bool:
-    """Whether every Workspace on a way is what it was, on whichever side it counts now."""
+    """Whether every Workspace on a cached path is unchanged, local or replicated."""
     view = snapshot if known.is_local else federated(snapshot)
     return all(view.revision_of(step.key) == step.revision for step in known.steps)
 

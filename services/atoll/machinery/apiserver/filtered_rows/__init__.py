@@ -1,9 +1,10 @@
-"""Rows of a store as a view shows them: some of one type's, chosen by what other rows say.
+"""Rows of one type, filtered by a condition that other rows decide.
 
-Here belong: the choice (`choice`), reading through it (`lens`), following it (`cursor`). A virtual workspace leaves a
-FilteredRows with its request where labels cannot select for it, and `reads` reads through that in place of the store.
+Belongs here: the filter (`row_filter`), reads through it (`row_source`), watches through it (`cursor`). A virtual
+workspace sets a FilteredRows on its request if labels cannot select its rows, and `reads` reads that instead of the
+store.
 
-Not here: who may look (the view), and what is done with rows (`rest`).
+Not here: authorization (the virtual workspace), and verbs (`rest`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A watch through a lens: changes of the rows, and of what is chosen of them, in the order of the log.
+"""A cursor over filtered rows: changes of rows and of the filter, in the order of the log.
 
-`rest.watch` follows it like any cursor. Changes of rows come from a cursor on each chosen cluster, changes of the
-choice from one on each source; they are merged by revision (each has one of its own), and none is given before every
-cursor looked that far. Invariant: what was given leads to the rows shown at `position`. A row that a new choice hides
-is DELETED at the revision of that choice, one that it shows is ADDED as it stands then, under its own revision.
+`rest.watch` follows it like any cursor. Changes of rows come from a cursor on each selected cluster, changes of the
+filter from one on each source; they are merged by revision (each has its own), and none is returned before every cursor
+has read that far. Invariant: the returned changes lead to the rows shown at `position`. A row that a new filter hides
+is DELETED at the filter's revision; a row that it shows is ADDED with its current value, under its own revision.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ROWS = -1
 
 
 class _Feed:
-    """One cursor, and what was read of it and not given yet. `source` is its number, _ROWS for a chosen cluster."""
+    """One cursor and its changes not yet returned. `source` is its number, _ROWS for a selected cluster."""
 
     def __init__(self, cursor: Cursor, cluster: str, source: int = _ROWS) -> None:
         self.cursor, self.cluster, self.source = cursor, cluster, source
@@ -34,7 +34,7 @@ class _Feed:
             self.read.extend(self.cursor.read(READ_LIMIT))
 
     def catch_up(self) -> None:
-        """Read all there is. A cursor that looks at much that is not its own gives nothing and moves on meanwhile."""
+        """Read to the end. A cursor may advance past changes of others without returning any."""
         before = -1
         while self.cursor.position > before:
             before = self.cursor.position
@@ -58,7 +58,7 @@ class FilteredCursor:
             raise
 
     def _opened(self, number: int, source: Scope) -> dict[ObjectKey, bytes]:
-        """The rows of a source as they stood at the position: later ones, with every change between undone."""
+        """Return the rows of a source at the position: the current ones with every later change undone."""
         feed = _Feed(self._store.cursor(source, self.position), source.cluster, number)
         self._feeds.append(feed)
         feed.catch_up()
@@ -82,7 +82,7 @@ class FilteredCursor:
     # --- reading
 
     def read(self, limit: int = READ_LIMIT) -> list[Change]:
-        """The next changes; what one new choice shows and hides comes at once, beyond `limit` if need be."""
+        """Return the next changes; all changes of one new filter come together, even beyond `limit`."""
         found: list[Change] = []
         while len(found) < limit:
             for feed in self._feeds:
@@ -94,7 +94,7 @@ class FilteredCursor:
         return found
 
     def _take(self, bound: int, limit: int, found: list[Change]) -> bool:
-        """Add what was read up to a revision, until a new choice asks for other cursors; False if that is nothing."""
+        """Add changes up to a revision, or until a new filter needs other cursors; return False if there are none."""
         taken, feeds = 0, self._feeds
         while len(found) < limit and feeds is self._feeds:
             due = [feed for feed in feeds if feed.read and feed.read[0].revision <= bound]
@@ -117,7 +117,7 @@ class FilteredCursor:
             yield replace(change, operation=Operation.DELETED, before=before, after=after)
 
     def _rechosen(self, source: int, change: Change) -> Iterator[Change]:
-        """What a change of a source hides and shows."""
+        """Yield the rows that a change of a source hides and shows."""
         rows = self._known[source]
         if change.operation is Operation.DELETED:
             rows.pop(change.key, None)
@@ -142,7 +142,7 @@ class FilteredCursor:
                     yield Change(revision, Operation.ADDED, key_of(scope, value), None, value)
 
     def _refollow(self, clusters: Iterable[str]) -> None:
-        """Follow the clusters that are chosen now, from here on, and no others."""
+        """Follow the currently selected clusters, from the position on, and no others."""
         kept: list[_Feed] = []
         for feed in self._feeds:
             if feed.source == _ROWS and feed.cluster not in clusters:
@@ -156,7 +156,7 @@ class FilteredCursor:
     # --- waiting
 
     async def wait(self) -> None:
-        """Return once any of the cursors may have something, or on `nudge`."""
+        """Return once any of the cursors may have a change, or on `nudge`."""
         self._waiter = asyncio.get_running_loop().create_future()
         waits = [asyncio.ensure_future(feed.cursor.wait()) for feed in self._feeds]
         try:
@@ -168,17 +168,17 @@ class FilteredCursor:
             await asyncio.gather(*waits, return_exceptions=True)
 
     def nudge(self) -> None:
-        """Make a `wait` that is under way return."""
+        """Make a pending `wait` return."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def close(self) -> None:
-        """Close every cursor. Harmless twice."""
+        """Close every cursor. Idempotent."""
         for feed in self._feeds:
             feed.cursor.close()
 
 
 def _at(value: bytes, revision: int) -> bytes:
-    """A row with another revision in it."""
+    """Return a row with another revision."""
     obj = decode(value)
     return encode_json({**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}})

@@ -1,7 +1,7 @@
-"""What a lens is made of: rows to read, and the choice among them.
+"""The interfaces of rows, and the filter on them.
 
-Views make a RowFilter from the rows of its sources; `lens` and `cursor` ask it about each row. Pure but for reading
-pages.
+Virtual workspaces make a RowFilter from the rows of its sources; `row_source` and `cursor` call it for each row. Pure,
+except for reading pages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from atoll.machinery.storage.contract import EVERYTHING, Cursor, Interest, Page,
 
 
 class Rows(Protocol):
-    """What lists and watches read: a whole store, or what a view shows of it. Each as in `storage.contract.Store`."""
+    """The source of lists and watches: a store, or a virtual workspace's part of it. As in `storage.contract.Store`."""
 
     @property
     def list_window_s(self) -> int: ...
@@ -32,7 +32,7 @@ class Rows(Protocol):
 
 
 class Reader(Protocol):
-    """What one look-up reads: a snapshot."""
+    """The source of one look-up: a snapshot."""
 
     def get(self, key: ObjectKey) -> Record | None: ...
 
@@ -40,15 +40,15 @@ class Reader(Protocol):
 
 
 class RowSource(Rows, Protocol):
-    """Rows of a view, of which one can be asked for by its name."""
+    """Rows of a virtual workspace, with look-up by name."""
 
     def get(self, view: Reader, key: ObjectKey) -> Record | None: ...
 
 
 class RowFilter(msgspec.Struct, frozen=True):
-    """Which rows are shown: those of `clusters` (sorted, none twice) that match.
+    """Shows the rows of `clusters` (sorted, without duplicates) that match.
 
-    `matches` takes the cluster and the value of a row. Choices with equal `mark` show the same.
+    `matches` takes the cluster and the value of a row. Filters with equal `mark` show the same rows.
     """
 
     clusters: tuple[str, ...]
@@ -56,11 +56,11 @@ class RowFilter(msgspec.Struct, frozen=True):
     matches: Callable[[str, bytes], bool]
 
     def shows(self, cluster: str, value: bytes) -> bool:
-        """Whether a row of any cluster is shown."""
+        """Whether a row of a cluster is shown."""
         return cluster in self.clusters and self.matches(cluster, value)
 
 
-#: Makes the choice from the values of the sources' rows, in the order of the sources and of keys. Raises nothing.
+#: Makes the filter from the values of the sources' rows, in the order of sources and keys. Raises nothing.
 Choose = Callable[[Sequence[bytes]], RowFilter]
 
 
@@ -77,13 +77,13 @@ _decoder = msgspec.json.Decoder(_Named)
 
 
 def key_of(scope: Scope, value: bytes) -> ObjectKey:
-    """The key of a row of a scope that names its cluster."""
+    """Return the key of a row of a scope, which names its cluster."""
     found = _decoder.decode(value).metadata
     return ObjectKey(scope.type, scope.cluster, found.namespace, found.name)
 
 
 def values_at(store: Rows, scope: Scope, at: int = 0) -> Iterator[bytes]:
-    """The values of a scope at a revision (0: now), in key order, a page at a time. Raises Compacted."""
+    """Yield the values of a scope at a revision (0: latest), in key order, page by page. Raises RevisionCompacted."""
     after: Position | None = None
     while True:
         page = store.page(scope, at=at, after=after)

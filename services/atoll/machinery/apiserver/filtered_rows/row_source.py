@@ -1,7 +1,7 @@
-"""Reading through a choice: one row, and lists.
+"""Reads through a filter: single rows and pages.
 
-`reads` asks for what a request wants; the answer is made of the store's own pages. Invariant: a list is the choice
-at its revision, so that a watch from there (`cursor`) goes on without a gap. Nothing is kept between requests.
+`reads` and `watches` use it instead of the store. Invariant: a list uses the filter of its own revision, so that a
+watch from there (`cursor`) continues without a gap. Nothing is cached between requests.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from atoll.machinery.storage.pages import each_record
 
 
 class FilteredRows:
-    """`Shown`, for rows that lie under their own names in their own clusters.
+    """A RowSource of rows under their own names in their own clusters.
 
-    The cluster of a scope or a key that it is asked with is the request's, and means nothing here.
+    The cluster of a given scope or key is the request's, and is ignored.
     """
 
     def __init__(self, store: Rows, sources: Sequence[Scope], choose: Choose) -> None:
@@ -28,15 +28,15 @@ class FilteredRows:
 
     @property
     def list_window_s(self) -> int:
-        """That of the store."""
+        """Return the store's list window."""
         return self._store.list_window_s
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """One of the store, for its revision."""
+        """Return a snapshot of the store, for its revision."""
         return self._store.snapshot()
 
     def get(self, view: Reader, key: ObjectKey) -> Record | None:
-        """The shown row of a name, that of the first cluster where several have it."""
+        """Return the shown row of a name; of several clusters, that of the first."""
         choice = self._choose([value for source in self._sources for value in _current(view, source)])
         for cluster in choice.clusters:
             record = view.get(ObjectKey(key.type, cluster, key.namespace, key.name))
@@ -47,7 +47,7 @@ class FilteredRows:
     def page(
         self, scope: Scope, *, at: int = 0, after: Position | None = None, limit: int = 0, size_bytes: int = 1 << 20
     ) -> Page:
-        """As of a store, each slice within one cluster. Raises Compacted."""
+        """Return a page as a store does, each within one cluster. Raises RevisionCompacted."""
         if not at:
             with self._store.snapshot() as snapshot:
                 at = snapshot.revision
@@ -63,7 +63,7 @@ class FilteredRows:
         return Page(at, values, behind)
 
     def cursor(self, scope: Scope, revision: int, interest: Interest = EVERYTHING) -> Cursor:
-        """As of a store. Raises Compacted, also where what was chosen then is not known any more."""
+        """Return a cursor as a store does. Raises RevisionCompacted, also if the filter of that revision is lost."""
         return FilteredCursor(
             self._store, Scope(scope.type, "", scope.namespace), self._sources, self._choose, revision
         )

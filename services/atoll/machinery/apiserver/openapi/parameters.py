@@ -1,6 +1,6 @@
-"""Query and path parameters of operations, by name; both versions of OpenAPI write them down from here.
+"""Query and path parameters of operations, by name, for both versions of OpenAPI.
 
-`routes` says which operation takes which. Only what the server honours is listed: Kubernetes' `shardSelector` and
+`routes` assigns them to operations. Only supported parameters are listed: Kubernetes' `shardSelector` and
 `ignoreStoreReadErrorWithClusterBreakingPotential` are not.
 """
 
@@ -64,9 +64,9 @@ _DESCRIPTIONS: dict[str, tuple[str, str]] = {
     "watch": ("boolean", "Do not list but follow: the answer is a stream of changes."),
 }
 
-#: Every query parameter there is.
+#: All query parameters.
 QUERY: dict[str, Parameter] = {name: Parameter(name, type, text) for name, (type, text) in _DESCRIPTIONS.items()}
-#: An apply must say who applies, and may take fields from others.
+#: An apply requires a field manager, and may force conflicts.
 APPLIED = Parameter(
     "fieldManager", "string", QUERY["fieldManager"].description + " An apply must have it; other patches need not."
 )
@@ -107,10 +107,10 @@ def name_of(kind: str) -> Parameter:
 
 
 def of_action(action: str, *, builtin: bool) -> list[Parameter]:
-    """What an operation takes in its query, sorted by name.
+    """Return the query parameters of an operation, sorted by name.
 
-    As in Kubernetes, deleting a collection of custom objects is told with the parameters of a list, and only for custom
-    ones does a get say that it takes a revision.
+    As in Kubernetes, deletecollection of custom objects has the parameters of a list, and only a get of custom objects
+    has resourceVersion.
     """
     names = _BY_ACTION[action] if builtin else _OF_CUSTOM.get(action, _BY_ACTION[action])
     found = [QUERY[name] for name in ("pretty", *names)]

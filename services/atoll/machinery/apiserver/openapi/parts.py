@@ -1,8 +1,7 @@
-"""What one kind, or one built-in component, adds to a document: schemas and path items, encoded.
+"""Parts of documents: the encoded schemas and path items of one kind or one built-in component.
 
-`publisher` asks for parts and joins them. Parts are kept in a cache with a bound in bytes, found by content, so that
-one more definition in a workspace of five hundred costs one part and a joining; built-in components are kept for good,
-for there are few. Nothing here may be changed once made.
+`publisher` joins parts. They are cached by content with a bound in bytes, so that one more definition in a workspace of
+five hundred costs one part and a join; the few built-in components stay cached. Invariant: a part is immutable.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.schema.openapi import component_name, crd_components, crd_definitions
 from atoll.machinery.schema.openapi_v2 import native_to_v2
 
-#: Encoded parts of kinds that are kept, in bytes.
+#: Bound of the cache of kinds' parts, in bytes.
 MAX_PARTS_BYTES = 32 * 1024 * 1024
 
 
@@ -41,22 +40,22 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Parts:
-    """The parts that were made and are kept."""
+    """The cache of parts."""
 
     def __init__(self) -> None:
         self._kept: LruCache[tuple[str, KindMark], Part] = LruCache(MAX_PARTS_BYTES, lambda part: part.size)
 
     def get(self, kind: Kind, form: Form) -> Part | None:
-        """The part of a kind; None if it has to be made."""
+        """Return the part of a kind; None if it is not cached."""
         return self._kept.get((form.name, kind_mark(kind)))
 
     def keep(self, kind: Kind, form: Form, part: Part) -> None:
-        """Remember a part, at the cost of those used longest ago."""
+        """Cache a part; the least recently used are dropped."""
         self._kept.put((form.name, kind_mark(kind)), part)
 
 
 def make(kind: Kind, form: Form) -> Part:
-    """Make the part of a kind. A schema too deep to walk is published as an object of which nothing is said."""
+    """Build the part of a kind. A schema that is too deep to walk is published as an object without properties."""
     if kind.builtin:
         return _native_part(kind, form)
     try:
@@ -94,7 +93,7 @@ def _paths(form: Form, found: list[OperationRoute]) -> dict[str, bytes]:
 
 
 def of_roots(found: Iterable[OperationRoute], form: Form) -> Part:
-    """The part of operations that no kind has."""
+    """Return the part of operations without a kind."""
     listed = list(found)
     return Part({}, _paths(form, listed), tuple(route.answer for route in listed if route.answer))
 
@@ -105,7 +104,7 @@ _made: dict[tuple[str, str], bytes] = {}
 
 
 def components(needs: Iterable[str], form: Form) -> dict[str, bytes]:
-    """Built-in components with everything they refer to, encoded, by name."""
+    """Return built-in components and everything they refer to, encoded, by name."""
     found: dict[str, bytes] = {}
     for need in needs:
         for name in _closure(need):

@@ -1,10 +1,9 @@
-"""Who makes OpenAPI documents, keeps them, and shares them among all workspaces that serve the same.
+"""Build OpenAPI documents, cache them, and share them among workspaces with the same kinds.
 
-`documents` asks for a document of a catalogue. What is kept is found by the content of the kinds that went into it, so
-that a second workspace with the same APIs costs neither memory nor a build; the cache has a bound in bytes, and
-documents lie in it compressed. A document is made when it is first asked for, once however many ask, in slices: parts
-of kinds one by one, with other requests between them, and what is large in a thread. Invariant: the hash of a
-document is that of its JSON, in whatever form it is sent.
+`openapi.serving` requests a document of a catalogue. The cache is keyed by the content of the kinds, so that a second
+workspace with the same APIs costs neither memory nor a build; it is bounded in bytes and holds compressed documents. A
+document is built on the first request, once for concurrent requests, in slices: part by part, with other requests
+between them, and large parts in a thread. Invariant: the hash of a document is that of its JSON, in every form.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import encode_json
 
-#: Documents that are kept, by their size before compression; compressed they take a tenth.
+#: Bound of the cache, in bytes before compression; compressed documents take a tenth.
 MAX_BYTES = 256 * 1024 * 1024
-#: For how long the making of a document keeps other requests waiting, about.
+#: Approximate time for which building a document may block other requests.
 SLICE_S = 0.004
-#: Bytes of a definition from which on its part is made in a thread.
+#: Definitions of more bytes are built in a thread.
 LARGE_BYTES = 64 * 1024
 _LEVEL, _GZIP_WINDOW = 1, 31
 
@@ -38,7 +37,7 @@ _Key = tuple[str, object]
 
 
 class PublishedDocument(msgspec.Struct, frozen=True):
-    """A document: its gzip form, the size it unpacks to, and what HTTP caching needs."""
+    """A document: its gzip form, its uncompressed size, its ETag and modification time."""
 
     packed: bytes
     size_bytes: int
@@ -47,12 +46,12 @@ class PublishedDocument(msgspec.Struct, frozen=True):
     modified_s: int
 
     def body(self) -> bytes:
-        """The document itself."""
+        """Return the uncompressed document."""
         return zlib.decompress(self.packed, _GZIP_WINDOW)
 
 
 class RequestedDocument(msgspec.Struct, frozen=True):
-    """What goes into a document: kinds, and operations that no kind has. `mark` stands for the content of both."""
+    """The content of a document: kinds, and operations without a kind. `mark` is a hash of both."""
 
     mark: object
     kinds: tuple[Kind, ...]
@@ -60,7 +59,7 @@ class RequestedDocument(msgspec.Struct, frozen=True):
 
 
 def of_key(catalog: Catalog, key: str) -> RequestedDocument | None:
-    """What the v3 document of a key of the index holds; None for a key that the catalogue does not have."""
+    """Return the content of the v3 document of an index key; None for an unknown key."""
     prefix, *rest = key.split("/")
     group, version = ("", rest[0]) if prefix == "api" and len(rest) == 1 else (*rest, "", "")[:2]
     if prefix in {"api", "apis"} and version:
@@ -82,7 +81,7 @@ def _of_version(catalog: Catalog, group: str, version: str) -> RequestedDocument
 
 
 def of_everything(catalog: Catalog) -> RequestedDocument:
-    """What the v2 document holds: all there is."""
+    """Return the content of the v2 document: all kinds and operations."""
     fixed = [routes.of_root(key) for key in (*routes.ROOTS, *_groups(catalog))]
     versions = [
         routes.of_version(*each) for each, kinds in catalog.by_version.items() if any(kind.builtin for kind in kinds)
@@ -95,7 +94,7 @@ def _groups(catalog: Catalog) -> list[str]:
 
 
 class OpenApiPublisher:
-    """One for a server; belongs to its event loop."""
+    """Builds and caches documents. One per server; belongs to its event loop."""
 
     def __init__(self) -> None:
         self._kept: LruCache[_Key, PublishedDocument] = LruCache(MAX_BYTES, lambda made: made.size_bytes)
@@ -103,25 +102,25 @@ class OpenApiPublisher:
         self._making: dict[_Key, asyncio.Task[PublishedDocument]] = {}
 
     def kept(self, wanted: RequestedDocument, form: Form) -> PublishedDocument | None:
-        """A document if it is there already."""
+        """Return a document if it is cached."""
         return self._kept.get((form.name, wanted.mark))
 
     def kept_index(self, catalog: Catalog) -> PublishedDocument | None:
-        """The index if it is there already."""
+        """Return the index if it is cached."""
         return self._kept.get(("index", catalog.mark))
 
     async def document(self, wanted: RequestedDocument, form: Form) -> PublishedDocument:
-        """A document, made if need be."""
+        """Return a document, built if needed."""
         return await self._once((form.name, wanted.mark), lambda: self._document(wanted, form))
 
     async def index(self, catalog: Catalog) -> PublishedDocument:
-        """`/openapi/v3`: where each document is, by the hash of its content."""
+        """Return `/openapi/v3`: the path of each document, with the hash of its content."""
         return await self._once(("index", catalog.mark), lambda: self._index(catalog))
 
     async def _once(
         self, key: _Key, make: Callable[[], Coroutine[object, object, PublishedDocument]]
     ) -> PublishedDocument:
-        """What is kept, or what is being made, or made now; whoever goes away while it is made stops nobody."""
+        """Return the cached document, or await its one build, which the cancellation of a caller does not stop."""
         found = self._kept.get(key)
         if found is not None:
             return found

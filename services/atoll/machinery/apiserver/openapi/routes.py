@@ -1,8 +1,8 @@
-"""Which operations a kind and the fixed documents have, said once for both versions of OpenAPI.
+"""The operations of kinds and fixed documents, for both versions of OpenAPI.
 
-`v3` and `v2` write them down. Ids, tags, actions and status codes are kube-apiserver's: generated clients are named
-after them. Custom kinds differ from built-in ones as they do there: no watch paths, no strategic patches, no stream
-types, nothing for deleting collections.
+`v3` and `v2` encode them. Ids, tags, actions and status codes are kube-apiserver's: generated clients use them as
+names. As in Kubernetes, custom kinds have no watch paths, no strategic patches, no stream types, and no body for
+deleting collections.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def key_of(group: str, version: str) -> str:
 
 
 def id_part(text: str, *, capital: bool) -> str:
-    """Text as a part of an operation id: letters and digits, a capital after whatever else was there."""
+    """Return text as a part of an operation id: letters and digits, a capital after any other character."""
     found: list[str] = []
     for index, letter in enumerate(text):
         if letter.isalpha() or letter == "_" or (index and letter.isdigit()):
@@ -73,7 +73,7 @@ def id_part(text: str, *, capital: bool) -> str:
 
 
 def of_kind(kind: Kind, name: str, list_name: str) -> Iterator[OperationRoute]:
-    """Every operation of a kind, whose component is `name`; `list_name` may be empty where nothing is listed."""
+    """Yield the operations of a kind, whose component is `name`; `list_name` is empty for a kind without lists."""
     made = _OfKind(kind, name, list_name)
     if "list" in kind.verbs:
         if kind.namespaced:
@@ -113,7 +113,7 @@ _TEXTS = {
 
 
 class _OfKind:
-    """A kind while its operations are made."""
+    """Builds the operations of one kind."""
 
     def __init__(self, kind: Kind, name: str, list_name: str) -> None:
         self._kind, self._name, self._list_name = kind, name, list_name
@@ -200,7 +200,7 @@ class _OfKind:
             yield NAMESPACE
 
 
-# --- what is not a kind's --------------------------------------------------------------------------------
+# --- operations without a kind --------------------------------------------------------------------------------
 
 
 def of_version(group: str, version: str) -> OperationRoute:
@@ -213,7 +213,7 @@ def of_version(group: str, version: str) -> OperationRoute:
 
 
 def of_root(key: str) -> OperationRoute | None:
-    """The operation behind a key that is no group version; None for a key that there is not."""
+    """Return the operation of a key that is no group version; None for an unknown key."""
     if key in _ROOTS:
         return _ROOTS[key]
     prefix, _, group = key.partition("/")

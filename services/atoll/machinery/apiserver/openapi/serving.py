@@ -1,8 +1,8 @@
-"""`/openapi/v3` and `/openapi/v2` over HTTP: which form is asked for, what a hash says, and what may be cached.
+"""`/openapi/v3` and `/openapi/v2` over HTTP: negotiation, hashes and caching headers.
 
-`documents` hands over every request below `/openapi`. What is kept is answered at once; what must be made goes on as
-the exchange's task. Headers are kube-openapi's, except that the way to a fresh document is relative: a client's server
-may be below `/clusters/`.
+`serving.documents` passes every request below `/openapi` here. Cached documents are sent at once; others are built in
+the exchange's task. Headers are kube-openapi's, except that the redirect from a stale hash is relative, because a
+client's base URL may be below `/clusters/`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from atoll.machinery.meta.status import NotAcceptable
 from atoll.machinery.wire.compress import MIN_BYTES, PACKED
 
 _YEAR_S = 365 * 24 * 3600
-#: Documents up to this size are unpacked at once, for clients that do not take gzip; larger ones in a thread.
+#: For clients without gzip, documents up to this size are decompressed on the loop; larger ones in a thread.
 _SMALL_BYTES = 512 * 1024
 
 _Make = Callable[[], Coroutine[object, object, PublishedDocument]]
@@ -72,7 +72,7 @@ class OpenApi:
 
 
 def form_of(accept: str, *, v3: bool) -> Form:
-    """The form that an Accept header asks for; JSON without one. Raises NotAcceptable."""
+    """Return the form for an Accept header; JSON without one. Raises NotAcceptable."""
     for clause in clauses(accept or "*/*"):
         form = forms.accepted(clause.media_type, v3=v3) if clause.quality > 0 else None
         if form is not None:
@@ -82,15 +82,15 @@ def form_of(accept: str, *, v3: bool) -> Form:
 
 
 def is_packed(request: Request, made: PublishedDocument) -> bool:
-    """Whether a document goes out as it is kept."""
+    """Whether a document is sent compressed, as cached."""
     return made.size_bytes > MIN_BYTES and request.wants_gzip
 
 
 def reply(request: Request, made: PublishedDocument) -> Reply:
-    """The answer with a document: itself, 304 where the client has it, 301 where it asks for another hash."""
+    """Return the document, 304 if the client has it, or 301 for another hash."""
     wanted = request.info.query.get("hash", "")
     if wanted and wanted != made.etag:
-        # Not to be cached, for the hash may become right again.
+        # Not cacheable, because the hash may become current again.
         fresh = f"{request.info.path.rstrip('/').rpartition('/')[2]}?hash={made.etag}"
         return Reply(301, b"", made.content_type, (("location", fresh),))
     quoted = f'"{made.etag}"'

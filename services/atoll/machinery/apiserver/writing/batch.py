@@ -44,10 +44,10 @@ LOST = (contract.RevisionConflict, contract.ObjectExists, contract.ObjectMissing
 
 
 class Batch:
-    """Several writes that land together or not at all. Reads see what the batch holds.
+    """Writes that land together or not at all. Reads include the batch's own writes.
 
-    Every write is planned and admitted like a request's. At most 500; each key at most once. Ordinary conflicts
-    surface from `submit` as the store's errors: the caller reconciles again.
+    Every write is planned and admitted like a request's. At most 500; each key at most once. `submit` raises ordinary
+    conflicts as the store's errors: the caller reconciles again.
     """
 
     def __init__(self, core: WriteService, manager: str) -> None:
@@ -56,13 +56,13 @@ class Batch:
         self._mutations: list[Mutation] = []
         self._guards: list[Guard] = []
         self._overlay: dict[ObjectKey, Record | None] = {}
-        #: How often each type of each cluster was written, and the clusters that this batch makes: the store has
-        #: nothing of those, and if it had, their LogicalCluster could not be created.
+        #: Number of writes by type and cluster, and the clusters that this batch creates: the store has no rows of
+        #: those, because otherwise their LogicalCluster could not be created.
         self._written: Counter[tuple[ResourceType, str]] = Counter()
         self._made: set[str] = set()
 
     def __len__(self) -> int:
-        """How many writes it holds."""
+        """Return the number of writes."""
         return len(self._mutations)
 
     # --- View ---
@@ -85,7 +85,7 @@ class Batch:
             return snapshot.get(key)
 
     def revision_of(self, key: ObjectKey) -> int:
-        """Its revision; 0 if it is absent, or written by this batch and not yet anywhere else."""
+        """Return the revision of an object; 0 if it is absent, or newly created by this batch."""
         if key in self._overlay:
             record = self._overlay[key]
             return record.revision if record is not None else 0
@@ -95,7 +95,7 @@ class Batch:
             return snapshot.revision_of(key)
 
     def last(self, type: ResourceType, cluster: str) -> int:
-        """Revision of the type's last change; one that no cache knows once the batch itself wrote the type."""
+        """Return the revision of the type's last change; a number unknown to caches once the batch wrote the type."""
         own = self._written[type, cluster]
         if cluster in self._made:
             return own
@@ -107,7 +107,7 @@ class Batch:
             return snapshot.gate(cluster)
 
     def catalog(self, cluster: str) -> Catalog:
-        """What a cluster serves, with what the batch holds."""
+        """Return the catalogue of a cluster, including the batch's writes."""
         return self._core.catalogs.of(self, cluster)
 
     def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
@@ -117,7 +117,7 @@ class Batch:
         found: list[Record] = []
         if scope.cluster not in self._made:
             with self._core.store.snapshot() as snapshot:
-                # As many more as the batch may have deleted: fewer than `limit` says that there are no others.
+                # More by the number of possible deletions, as fewer than `limit` means the end of the scope.
                 found = snapshot.scan(scope, after, limit + len(own))
         if not own:
             return found
@@ -133,14 +133,14 @@ class Batch:
     def labelled(
         self, label: str, value: str, type: ResourceType | None = None, limit: int = 0, after: ObjectKey | None = None
     ) -> list[ObjectKey]:
-        """As stored: the batch's own writes are not in it."""
+        """Return stored keys, without the batch's own writes."""
         with self._core.store.snapshot() as snapshot:
             return snapshot.labelled(label, value, type, limit, after)
 
     # --- writes ---
 
     def create(self, target: Target, obj: Object, *, whole: bool = True) -> None:
-        """Add a creation; `get` gives the object as it will be stored, without a revision."""
+        """Add a creation; `get` then returns the object as it will be stored, without a revision."""
         call = make_call(target, "create", obj, self.manager, whole=whole)
         self._add(call, plan_create(self._core.context(call, self, self._options)))
 
@@ -150,25 +150,25 @@ class Batch:
         self._add(call, plan_update(self._core.context(call, self, self._options)))
 
     def delete(self, target: Target, options: DeleteOptions) -> None:
-        """Add a deletion, or its start where something holds the object. Raises NotFound."""
+        """Add a deletion, or its start while finalizers hold the object. Raises NotFound."""
         call = make_call(target, "delete", None, self.manager)
         self._add(call, plan_delete(self._core.context(call, self, self._options), target.name, options))
 
     def delete_prefix(self, scope: Scope) -> None:
-        """Add the removal of what a scope holds and no finalizer keeps; at most 500 objects of it."""
+        """Add the removal of the objects of a scope without finalizers; at most 500."""
         self._mutations.append(DeletePrefix(scope))
 
     def route(self, cluster: str, shard: str, generation: int = 0) -> None:
-        """Add that a cluster lies on another shard ("": nowhere any more). It is told from what is submitted."""
+        """Add the route of a cluster to another shard ("": removed)."""
         self._mutations.append(ClusterRoute(cluster, shard, generation))
 
     def remove(self, record: Record) -> None:
-        """Add the end of an object that its logical cluster takes along, as it was read; nobody is asked any more."""
+        """Add the removal of an object with its logical cluster, at the revision it was read, without admission."""
         self._mutations.append(Delete(record.key, record.revision))
         self._note(record.key, None)
 
     def guard(self, *guards: Guard) -> None:
-        """Add what must hold when the batch is applied."""
+        """Add guards, which must hold when the batch is applied."""
         self._guards.extend(guards)
 
     def _add(self, call: Call, stage: FirstStage) -> None:
@@ -191,7 +191,7 @@ class Batch:
         self._written[key.type, key.cluster] += 1
 
     def _holds(self, guard: Guard) -> bool:
-        """Whether a guard is there already, or speaks of a namespace that this very batch creates."""
+        """Whether a guard is present already, or is of a namespace that this batch creates."""
         if isinstance(guard, NamespaceActive):
             own = ObjectKey(NAMESPACES, guard.cluster, "", guard.namespace)
             if self._overlay.get(own) is not None:
@@ -199,7 +199,7 @@ class Batch:
         return guard in self._guards
 
     async def submit(self) -> Sequence[int]:
-        """Apply everything, durably. Raises the store's errors; then nothing was done."""
+        """Apply all writes durably. Raises the store's errors, and then nothing is applied."""
         if not self._mutations:
             return ()
         return await self._core.store.submit(self._mutations, self._guards)
@@ -210,6 +210,6 @@ def _key(record: Record) -> ObjectKey:
 
 
 def _is_behind(key: ObjectKey, scope: Scope, after: Position | None) -> bool:
-    """Whether an object belongs to a page of a scope that begins behind a position."""
+    """Whether an object belongs to a page of a scope after a position."""
     inside = key.type == scope.type and key.cluster == scope.cluster and scope.namespace in {"", key.namespace}
     return inside and (after is None or position_after(key) > after)

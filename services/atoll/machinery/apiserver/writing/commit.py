@@ -1,7 +1,6 @@
-"""What every door into the server shares: the store, the catalogues, the admission chain; and how writes commit.
+"""The writing service: plan a write against a snapshot, submit it, plan it again after a conflict.
 
-HTTP requests, virtual workspaces and controllers all end in `commit`: plan against a snapshot, submit, plan
-anew when another writer came first. There is no other way to write.
+HTTP requests, virtual workspaces and controllers all write through `commit`. Invariant: no write bypasses admission.
 """
 
 from __future__ import annotations
@@ -31,24 +30,24 @@ from atoll.machinery.meta.status import MethodNotAllowed, Timeout
 from atoll.machinery.process.time_slicing import run_sliced
 from atoll.machinery.storage import contract
 
-#: How often a write without a client's precondition is planned before its conflict is told.
+#: How often a write without a client's precondition is planned before its conflict is returned.
 ATTEMPTS = 6
 SUBMIT_TIMEOUT_S = 34.0
-#: How long the webhooks of one planning of a write may take together; nothing was written until then.
+#: Time limit for the webhooks of one planning of a write; nothing is written before.
 CONVERT_TIMEOUT_S = 34.0
-#: How long rules may run for one planning of a write, waiting for others' included.
+#: Time limit for the rules of one planning of a write, including the wait for other writes' rules.
 JUDGE_TIMEOUT_S = 34.0
 
-#: The first stage of a write: a deletion is planned whole or lacks its stored form, everything else is prepared.
+#: The first stage of a write: a deletion is planned completely or lacks its stored form, other writes are prepared.
 FirstStage: TypeAlias = Plan | MarkedForDeletion | PreparedWrite
-#: The call is the one planned for: its kind may know more than that of the request.
+#: The call is that of the planning: its kind may have conversions that the request's has not.
 Planner = Callable[[Call, View], FirstStage]
 
 _OPTION_KINDS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
 
 
 class WriteService(msgspec.Struct, frozen=True):
-    """One shard's server without its doors."""
+    """The store, the catalogues and the admission chain of a server, which every handler shares."""
 
     store: contract.Store
     catalogs: Catalogs
@@ -56,7 +55,7 @@ class WriteService(msgspec.Struct, frozen=True):
     conversions: Conversions
 
     def planner(self, call: Call) -> Planner:
-        """How a mutating call is planned. Raises MethodNotAllowed for what the kind does not do."""
+        """Return the planner of a mutating call. Raises MethodNotAllowed for a verb that the kind lacks."""
         verb, subresource = call.info.verb, call.info.subresource
         if verb == "delete" and not subresource:
             options = read_options(call)
@@ -75,10 +74,10 @@ class WriteService(msgspec.Struct, frozen=True):
         return WriteContext(call, view, self.admission, options)
 
     async def commit(self, call: Call, plan: Planner, recheck: Callable[[View], None] | None = None) -> Reply:
-        """Plan and submit until it is durable; gives the reply.
+        """Plan and submit a write until it is durable; return the reply.
 
-        A conflict of a blind plan, or a gate that moved, is planned anew; `recheck` authorizes again then. Raises
-        the client's errors, and Timeout past the request deadline (the outcome is then unknown).
+        After a conflict of a blind plan, or a change of the gate, the write is authorized with `recheck` and planned
+        again. Raises the client's errors, and Timeout past the request deadline (the outcome is then unknown).
         """
         name = call.info.name
         converted = ConvertedObject(call.kind, self.conversions) if call.kind.conversion is not None else None
@@ -124,7 +123,7 @@ class WriteService(msgspec.Struct, frozen=True):
     async def _plan_converted(
         self, call: Call, plan: Planner, recheck: Callable[[View], None] | None, converted: ConvertedObject
     ) -> Plan:
-        """Plan for a kind that a webhook converts: again for each object that planning lacks, then for the result."""
+        """Plan for a kind with conversion: again after each missing object is converted, then convert the result."""
         call = msgspec.structs.replace(call, kind=converted.kind)
         try:
             async with asyncio.timeout(CONVERT_TIMEOUT_S):
@@ -162,14 +161,14 @@ _PLANS: dict[str, Callable[[WriteContext], PreparedWrite]] = {
 
 
 def complete(stage: FirstStage, call: Call, view: View) -> Plan:
-    """Run the stages after the first at once, whatever time they take: for batches, which never leave the loop."""
+    """Run the stages after the first without a time limit: for batches, which stay within one loop turn."""
     if isinstance(stage, PreparedWrite):
         return _encoded(call, admit(stage, validate(stage, lambda: None), view))
     return _encoded(call, stage)
 
 
 def _encoded(call: Call, admitted: Plan | MarkedForDeletion | AdmittedWrite) -> Plan:
-    """Run the last stage for an object whose stored version needs no webhook."""
+    """Run the last stage for an object that needs no conversion."""
     if isinstance(admitted, Plan):
         return admitted
     assert not admitted.needs_conversion, "batches do not write objects that a webhook converts"

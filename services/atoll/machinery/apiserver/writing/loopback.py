@@ -1,7 +1,6 @@
 """The loopback client: controllers and bootstrap read and write through it, without HTTP.
 
-Kinds, planning and admission are those of any request. Several writes that must land together are a
-`Batch`.
+Kinds, planning and admission are those of any request. Several writes that must land together are a `Batch`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from atoll.machinery.storage.pages import PAGE, position_after
 
 
 class Loopback:
-    """Reads and single writes of the system itself. `manager` is the field manager of its writes."""
+    """Reads and single writes of the system. `manager` is the field manager of its writes."""
 
     def __init__(self, core: WriteService, manager: str) -> None:
         self.core, self.manager = core, manager
@@ -41,18 +40,18 @@ class Loopback:
         return self.core.store
 
     def get(self, type: ResourceType, cluster: str, namespace: str, name: str) -> Object | None:
-        """An object as stored, or None."""
+        """Return an object as stored, or None."""
         with self.core.store.snapshot() as snapshot:
             record = snapshot.get(ObjectKey(type, cluster, namespace, name))
         return decode(record.value) if record is not None else None
 
     def each(self, scope: Scope) -> Iterator[Object]:
-        """Every object of a scope, page by page, each page in a snapshot of its own."""
+        """Yield every object of a scope, page by page, each page in its own snapshot."""
         for record in self.records(scope):
             yield decode(record.value)
 
     def records(self, scope: Scope) -> Iterator[Record]:
-        """Every object of a scope as it is stored; its flags say much without decoding it."""
+        """Yield every record of a scope, undecoded, with its flags."""
         after: Position | None = None
         while True:
             with self.core.store.snapshot() as snapshot:
@@ -63,11 +62,11 @@ class Loopback:
             after = position_after(records[-1].key)
 
     def deleting(self, scope: Scope) -> Iterator[ObjectKey]:
-        """Keys of those objects of a scope whose deletion began."""
+        """Yield the keys of the objects of a scope under deletion."""
         return (record.key for record in self.records(scope) if record.flags & Flag.DELETING)
 
     def keys(self, scope: Scope) -> Iterator[ObjectKey]:
-        """Keys of every object of a scope; the objects are not read."""
+        """Yield the keys of a scope; the objects are not read."""
         after: Position | None = None
         while True:
             with self.core.store.snapshot() as snapshot:
@@ -79,7 +78,7 @@ class Loopback:
             after = position_after(page[-1][0])
 
     async def create(self, target: Target, obj: Object, *, whole: bool = False) -> Object:
-        """Create an object. Raises AlreadyExists and whatever admission refuses."""
+        """Create an object. Raises AlreadyExists and the errors of admission."""
         call = make_call(target, "create", obj, self.manager, whole=whole)
         return await self._write(call, plan_create)
 
@@ -91,8 +90,8 @@ class Loopback:
         return await self._write(make_call(target, "update", obj, self.manager, whole=whole), plan_update)
 
     async def apply(self, target: Target, patch: Object, manager: str) -> Object:
-        """Server-side apply of a document, by force, as a field manager of its own; fields that `manager` applied
-        before and that are not in the document go. Raises NotFound for a subresource of what is not there.
+        """Apply a document server-side as field manager `manager`, with force; fields that the manager applied before
+        and that are not in the document are removed. Raises NotFound for a subresource of a missing object.
         """
         call = make_call(target, "patch", None, manager)
         query = MappingProxyType({"fieldManager": manager, "force": "true"})
@@ -103,8 +102,8 @@ class Loopback:
         return _decoded(reply)
 
     async def delete(self, target: Target, options: DeleteOptions) -> None:
-        """Delete an object; one that is gone already is fine."""
-        # Nobody reads the answer, so that no webhook has to be asked for it.
+        """Delete an object; does nothing if it is gone."""
+        # The reply is not used, so it needs no conversion.
         kind = bare(target.kind) if target.kind.conversion is not None else target.kind
         call = make_call(msgspec.structs.replace(target, kind=kind), "delete", None, self.manager)
         try:
@@ -119,7 +118,7 @@ class Loopback:
         return _decoded(reply)
 
     def batch(self) -> Batch:
-        """A new batch at the latest state. Use within one loop turn, then await `submit`."""
+        """Return a new batch at the latest state. Fill it within one loop turn, then await `submit`."""
         return Batch(self.core, self.manager)
 
 

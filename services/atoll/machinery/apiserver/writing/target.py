@@ -22,7 +22,7 @@ _EMPTY: MappingProxyType[str, str] = MappingProxyType({})
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where a loopback write goes: kind, cluster, namespace, name, subresource."""
+    """The object that a loopback write addresses: kind, cluster, namespace, name, subresource."""
 
     kind: Kind
     cluster: str
@@ -32,7 +32,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def make_call(target: Target, verb: str, obj: Object | None, manager: str, *, whole: bool = False) -> Call:
-    """A Call of the loopback identity."""
+    """Return a Call under the loopback identity."""
     kind = target.kind
     info = RequestInfo(
         "LOOPBACK",
