@@ -1,6 +1,6 @@
-"""What a shard reconciles beyond answering requests, one file a controller, in packages by subject.
+"""The controllers of a shard, one file each, in packages by subject.
 
-Each takes a key, reads state, acts with preconditions through the loopback client, and says when to look again.
-Fed by the shard's own log; nothing here polls, and nothing is resident for a workspace that does not change.
-Does not belong here: HTTP, admission, how queues work (`machinery.control`).
+Each takes a key, reads state, writes with preconditions through the loopback client, and returns when to run again.
+Keys come from the shard's own log; nothing here polls, and nothing is resident for a workspace that does not change.
+Does not belong here: HTTP, admission, the work queues (`machinery.control`).
 """

@@ -1,7 +1,7 @@
-"""Emptying a namespace, a cluster or a kind: prefix deletes first, finalizers' owners asked for the rest.
+"""Delete the content of a namespace, a cluster or a type: batches first, then the objects with finalizers.
 
-Used by every controller whose object goes only when its content is gone. Bounded work a call; what remains is
-counted, so that status can be honest.
+Used by every controller whose object is removed only after its content. Work per call is bounded; remaining objects are
+counted for status.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Begin = Callable[[Batch, Target, Object], None]
 
 
 class RemainingContent(msgspec.Struct):
-    """What an emptying left behind: objects and finalizers by name, for conditions."""
+    """Objects and finalizers that remain after a deletion, for conditions."""
 
     objects: dict[str, int] = {}
     finalizers: dict[str, int] = {}
@@ -54,7 +54,7 @@ class RemainingContent(msgspec.Struct):
         return not self.objects
 
     def message(self) -> str:
-        """What remains, in Kubernetes' words."""
+        """Return Kubernetes' message for the remaining objects."""
         objects = (f"{name} has {count} resource instances" for name, count in sorted(self.objects.items()))
         held = (f"{name} in {count} resource instances" for name, count in sorted(self.finalizers.items()))
         text = "Some resources are remaining: " + ", ".join(objects)
@@ -63,7 +63,7 @@ class RemainingContent(msgspec.Struct):
         return text
 
     def add(self, type: ResourceType, finalizers: Sequence[str]) -> None:
-        """Count an object and what holds it."""
+        """Count an object and its finalizers."""
         # Kubernetes writes the dot for the core group too.
         name = f"{type.resource}.{type.group}"
         self.objects[name] = self.objects.get(name, 0) + 1
@@ -83,14 +83,14 @@ _held = msgspec.json.Decoder(_Held)
 
 
 def finalizers_of(record: Record) -> Sequence[str]:
-    """What holds an object; nothing else of it is decoded."""
+    """Return the finalizers of an object; nothing else is decoded."""
     return _held.decode(record.value).metadata.finalizers or () if record.flags & Flag.FINALIZERS else ()
 
 
 async def clear(loopback: Loopback, scope: Scope, remaining: RemainingContent) -> None:
-    """Delete what a scope holds; notes what finalizers keep.
+    """Delete the objects of a scope; count those kept by finalizers in `remaining`.
 
-    Objects without finalizers go in batches, a log entry each; the others are asked to go once.
+    Objects without finalizers are deleted in batches, with a log entry each; the others are marked once.
     """
     while (await loopback.store.submit([DeletePrefix(scope, BATCH)]))[0] >= BATCH:
         continue
@@ -98,12 +98,12 @@ async def clear(loopback: Loopback, scope: Scope, remaining: RemainingContent) -
 
 
 def delete(batch: Batch, target: Target, obj: Object) -> None:
-    """How the deletion of most objects begins."""
+    """Add the deletion of an ordinary object to a batch."""
     batch.delete(target, DeleteOptions(policy="Background"))
 
 
 async def delete_held(loopback: Loopback, scope: Scope, remaining: RemainingContent, begin: Begin = delete) -> None:
-    """Ask what finalizers hold to go, once each, and note it. `begin` adds the start of a deletion to a batch."""
+    """Delete objects with finalizers once each, and count them. `begin` adds the start of a deletion to a batch."""
     after: Position | None = None
     seen = 0
     while seen < MAX_HELD:
@@ -124,7 +124,7 @@ async def delete_held(loopback: Loopback, scope: Scope, remaining: RemainingCont
 
 
 async def _delete_each(loopback: Loopback, kind: Kind, objects: list[Object], begin: Begin) -> None:
-    """Begin deletions, some at a time; where one changes meanwhile, those of its batch one by one."""
+    """Begin deletions in batches; after a conflict, the objects of that batch one by one."""
     for at in range(0, len(objects), ASKED_AT_ONCE):
         some, batch = objects[at : at + ASKED_AT_ONCE], loopback.batch()
         for obj in some:

@@ -1,9 +1,9 @@
-"""Calls to other shards by controllers: bounded in time, and not repeated at a shard that does not answer.
+"""Calls of controllers to other shards, with a timeout and exponential back-off for each shard.
 
-The controllers of Workspaces, LogicalClusters and endpoint slices ask `ShardCaller`; requests go on through
-`replication.peers`. A shard that fails is left alone for a while, twice as long each time, and asked by one caller
-first: a shard that is down must not hold up all workers, which have other shards to serve. Invariant:
-`ShardUnavailable.unsent` is true only where this very request cannot have been carried out.
+The controllers of Workspaces, LogicalClusters and endpoint slices use `ShardCaller`; requests go through
+`replication.peers`. After a failure a shard is not called for a while, twice as long each time, and then by one caller
+first, so that a shard that is down does not block all workers. Invariant: `ShardUnavailable.unsent` is true only where
+this request cannot have been executed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CIRCUIT = CircuitPolicy(Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S, 1.0, 1.0))
 
 
 class ShardUnavailable(Exception):
-    """A shard did not answer. `unsent`: it was not asked either."""
+    """A shard did not answer. `unsent`: no request was sent."""
 
     def __init__(self, shard: str, *, unsent: bool, text: str = "does not answer") -> None:
         super().__init__(f'shard "{shard}" {text}')
@@ -33,14 +33,14 @@ class ShardUnavailable(Exception):
 
 
 class ShardCaller:
-    """Calls of one shard to others. `clock` gives steady seconds."""
+    """Calls of one shard to others. `clock` returns monotonic seconds."""
 
     def __init__(self, peers: Peers, clock: Callable[[], float] = time.monotonic) -> None:
         self._peers, self._clock = peers, clock
         self._circuits: Circuits[str] = Circuits(_CIRCUIT, MAX_SHARDS)
 
     async def call(self, shard: str, ask: Callable[[Client], Awaitable[T]], identity: str = LOGICAL_CLUSTER_ADMIN) -> T:
-        """What a shard answers. Raises ApiError for what it refuses, and ShardUnavailable."""
+        """Return the response of a shard. Raises its ApiError, and ShardUnavailable."""
         if not self._circuits.enter(shard, self._clock()):
             raise ShardUnavailable(shard, unsent=True)
         try:
@@ -63,10 +63,10 @@ class ShardCaller:
         return answer
 
     def is_resting(self, shard: str) -> bool:
-        """Whether a shard failed a moment ago, so that a call would not even be tried."""
+        """Return whether a shard is in back-off, so that a call would not be sent."""
         return self._circuits.is_open(shard, self._clock())
 
 
 def is_refusal(error: ApiError) -> bool:
-    """Whether an answer says that nothing was done: the client's own mistakes, and a full disk."""
+    """Return whether an error proves that nothing was written: 4xx but 408 and 429, and a full disk (507)."""
     return (400 <= error.code < 500 and error.code not in {408, 429}) or error.code == 507

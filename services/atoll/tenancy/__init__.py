@@ -1,6 +1,6 @@
-"""Tenancy: what admission, virtual workspaces, proxies and controllers ask of stored rows.
+"""Tenancy: look-ups in stored rows for admission, virtual workspaces, proxies and controllers.
 
 Look-ups of types, exports and paths, placement of new workspaces, building a logical cluster, bound definitions, claim
-labels, and how far an object is replicated. `machinery.kcp` holds the rules without I/O, `tenancy` reads rows by those
-rules, `controllers` write. What runs on its own, reacts to log entries or calls another shard does not belong here.
+labels, and the replication scope of objects. `machinery.kcp` holds the rules without I/O, `tenancy` reads rows by those
+rules, `controllers` write. Background work, reactions to log entries and calls to other shards do not belong here.
 """

@@ -1,8 +1,8 @@
-"""Where new workspaces go: the Shards as they are known here, and the choice among them.
+"""Placement of new workspaces: the known Shards, and the choice among them.
 
-The workspace controller asks `choose`, admission asks `refusal`. Shards are read from root, over the shard's edge where
-root lies elsewhere, and kept for as long as none of them changes. Invariant: where nobody else can be called, only the
-own shard is a choice.
+The workspace controller calls `choose`, admission calls `refusal`. Shards are read from root, from replicas where root
+is remote, and cached until one of them changes. Invariant: where no other shard can be called, only the own shard is
+chosen.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The consumer's side of an API: what is bound, the names and locks it holds, claims and their labels, unbinding.
+"""The consumer's side of an API: binding and unbinding, names and locks, permission claims and their labels.
 
-Not here: what a binding's status says (`machinery.kcp.bindings`, which plans it), and admission (`shard.admission`).
+Not here: the rules of a binding's status (`machinery.kcp.apis.apibindings`), and admission (`shard.admission`).
 """

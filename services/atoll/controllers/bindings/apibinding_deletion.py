@@ -1,9 +1,9 @@
-"""APIBinding deletion: the objects of what was bound, then the finalizer and the locks in one submit.
+"""APIBinding deletion: the objects of the bound resources, then the finalizer and the locks in one transaction.
 
-Watches: APIBindings, and deletions of bound objects (one may be the last a binding waits for). Writes: deletions of
+Watches: APIBindings, and deletions of bound objects (a binding may wait for the last one). Writes: deletions of
 instances, the binding's conditions and finalizer, the LogicalCluster's locks. During deletion the resource stays
-readable and creation is withdrawn, so that what is left can be released. What another binding of the cluster serves
-under the same identity stays for that one.
+readable and rejects creation, so that remaining objects can be released. Objects of a resource that another binding of
+the cluster serves under the same identity are kept.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from atoll.machinery.storage.pages import each_record
 from atoll.tenancy.lookups import Lookups
 
 AGAIN_S, SOON_S = 5.0, 0.05
-#: Clusters of which it is remembered which bindings are going.
+#: Number of clusters whose terminating bindings are cached.
 MAX_CLUSTERS = 4096
 DELETED = "BindingResourceDeleteSuccess"
 _SERVED = DeleteOptions(served_finalizers=frozenset({wellknown.BINDING_FINALIZER}))
@@ -44,7 +44,7 @@ class BindingDeletion:
 
     name = "apibindingdeletion"
     workers = 4
-    #: People wait for a name to be free: what failed is tried again within seconds.
+    #: Seconds: users wait for the names to be free.
     max_delay_s = 10.0
 
     def __init__(self, loopback: Loopback, facts: Lookups, kind: Kind, clusters: Kind) -> None:
@@ -64,7 +64,7 @@ class BindingDeletion:
             yield from ((key.cluster, name) for name in self._deleting_bindings(key.cluster))
 
     def _deleting_bindings(self, cluster: str) -> tuple[str, ...]:
-        """Bindings of a cluster that are on their way out: nearly none, and bound objects are deleted all the time."""
+        """Return the terminating bindings of a cluster. Cached: deletions of bound objects are frequent."""
         with self._loopback.store.snapshot() as snapshot:
             stamp, known = snapshot.last(API_BINDINGS, cluster), self._going.get(cluster)
             if known is None or known[0] != stamp:
@@ -83,7 +83,7 @@ class BindingDeletion:
             record = snapshot.get(ObjectKey(API_BINDINGS, cluster, "", name))
             binding = decode(record.value) if record is not None else None
             if binding is None or not _is_terminating(binding) or snapshot.gate(cluster).state is GateState.DELETING:
-                # Where the whole cluster goes, its own controller sees to the order.
+                # In a terminating cluster, the LogicalCluster deletion controller decides the order.
                 return None
             going = _types_to_delete(binding, set(self._types_of_other_bindings(snapshot, cluster, name)))
         remaining = RemainingContent()
@@ -101,7 +101,7 @@ class BindingDeletion:
         return await self._release(cluster, name, going)
 
     def _types_of_other_bindings(self, view: View, cluster: str, own: str) -> Iterator[ResourceType]:
-        """What other bindings of a cluster serve, or will once they may: this one's names keep them waiting."""
+        """Return the types that other bindings of a cluster serve, or will serve once this one frees its names."""
         for record in each_record(view, Scope(API_BINDINGS, cluster)):
             if record.key.name == own or _DELETING in record.value:
                 continue
@@ -114,7 +114,7 @@ class BindingDeletion:
                     yield ResourceType(offered.group, offered.resource, export.identity)
 
     async def _release(self, cluster: str, name: str, going: list[ResourceType]) -> float | None:
-        """Let the binding go, and with it its locks."""
+        """Remove the finalizer of the binding together with its locks."""
         batch = self._loopback.batch()
         target = Target(self._kind, cluster, "", name)
         try:
@@ -159,7 +159,7 @@ class BindingDeletion:
 
 
 def bound_types(binding: Object) -> list[ResourceType]:
-    """Under which types the objects of a binding's resources are stored."""
+    """Return the types under which the objects of a binding's resources are stored."""
     resources = (binding.get("status") or {}).get("boundResources") or []
     return [
         ResourceType(item.get("group") or "", item["resource"], item["schema"]["identityHash"]) for item in resources
@@ -167,13 +167,13 @@ def bound_types(binding: Object) -> list[ResourceType]:
 
 
 def _is_terminating(binding: Object) -> bool:
-    """Whether a binding is on its way out and still held by us."""
+    """Return whether a binding is being deleted and has our finalizer."""
     metadata = binding["metadata"]
     return bool(metadata.get("deletionTimestamp")) and wellknown.BINDING_FINALIZER in (metadata.get("finalizers") or ())
 
 
 def _types_to_delete(binding: Object, adopted: set[ResourceType]) -> list[ResourceType]:
-    """What goes with a binding; a virtual resource has no objects here."""
+    """Return the types whose objects are deleted with a binding; a virtual resource has no objects here."""
     resources = (binding.get("status") or {}).get("boundResources") or []
     stored = [bool(item.get("storageVersions")) for item in resources]
     types = zip(bound_types(binding), stored, strict=True)

@@ -1,10 +1,10 @@
-"""APIBindings: bound to what their export offers, and again whenever that changes.
+"""APIBindings: bind the resources of the export, and again whenever the export changes.
 
-Watches: APIBindings; APIExports and APIResourceSchemas (what is offered), LogicalClusters and Workspaces (where paths
-lead), all of these on other shards too; CustomResourceDefinitions and bound CRDs (what was in the way, or is lost).
-Writes: in one submit the binding's status, the locks in the
-LogicalCluster and the bound CRDs that were not there. Converges because `kcp.bindings.settle` judges from what stands
-each time, and whatever may let a waiting binding go on has an entry in the log that brings it here.
+Watches: APIBindings; APIExports and APIResourceSchemas, LogicalClusters and Workspaces (path resolution), each also on
+other shards; CustomResourceDefinitions and bound CRDs (freed names, lost rows). Writes: in one transaction the
+binding's status, the locks in the LogicalCluster and missing bound CRDs. Converges because `apibindings.desired_status`
+computes from current state each time, and every change that can unblock a waiting binding is a log entry that enqueues
+it.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from atoll.machinery.storage.pages import each_record
 from atoll.tenancy.bound_definitions import BoundCrds
 from atoll.tenancy.lookups import Lookups
 
-#: How often a binding is planned at once, when another came first, before it waits for its next turn.
+#: Attempts after a write conflict before the binding is enqueued again.
 ATTEMPTS = 4
-#: Bindings of one export that are looked at together; their writes share commits.
+#: Bindings of one export that are reconciled concurrently; their writes share commits.
 AT_A_TIME = 32
-#: Exports whose offers are remembered.
+#: Number of exports whose resources are cached.
 MAX_EXPORTS = 4096
-#: What the record of a binding that waits for nothing has, and has not.
+#: Byte patterns present in, and absent from, the record of a binding that waits for nothing.
 _AWAITED = (hashes.AWAITED_PATH_LABEL, hashes.AWAITED_WORKSPACE_LABEL)
-#: In the record of a LogicalCluster that a Workspace owns.
+#: Byte pattern in the record of a LogicalCluster owned by a Workspace.
 _OWNED = b'"owner":{'
 _BOUND, _CONFLICT = b'"phase":"Bound"', b'"NamingConflicts"'
 
@@ -67,7 +67,7 @@ class BindingKey(msgspec.Struct, frozen=True, tag=True):
 
 
 class WaitingKey(msgspec.Struct, frozen=True, tag=True):
-    """The bindings of a cluster that could not be bound as they should."""
+    """The bindings of a cluster that are not completely bound."""
 
     cluster: str
 
@@ -87,7 +87,7 @@ class SchemaKey(msgspec.Struct, frozen=True, tag=True):
 
 
 class LostKey(msgspec.Struct, frozen=True, tag=True):
-    """The bindings of some exports of a cluster, one of whose bound CRDs somebody removed."""
+    """The bindings of some exports of a cluster of which a bound CRD was deleted."""
 
     cluster: str
     exports: tuple[str, ...]
@@ -130,7 +130,7 @@ class ApiBindings:
         elif key.type == self._workspaces:
             yield from self._waiting_for_workspace(key)
         elif _OWNED not in entry.value:
-            # Where one leads that a Workspace owns, the Workspace says.
+            # The path of a cluster owned by a Workspace is handled with the Workspace.
             yield from self._waiting_for_path(entry)
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
@@ -155,19 +155,19 @@ class ApiBindings:
     def _export_key(self, entry: LogEntry) -> ExportKey:
         export = ExportKey(entry.key.cluster, entry.key.name)
         if entry.operation is Operation.DELETED:
-            # Bindings may have been told that it is away, however soon it comes back as it was.
+            # Bindings may have been updated while the export was absent, even if it returns unchanged.
             self._offered.drop(export)
         return export
 
     def _leaving(self, key: ObjectKey) -> Iterator[Hashable]:
-        """Bindings that wait for a Workspace of this shard. One that stays here comes with its LogicalCluster."""
+        """Yield bindings that wait for a Workspace of this shard whose cluster is remote."""
         with self._loopback.store.snapshot() as snapshot:
             if snapshot.replicas.empty:
                 return
         yield from self._waiting_for_workspace(key)
 
     def _waiting_for_workspace(self, key: ObjectKey) -> Iterator[Hashable]:
-        """Bindings whose path leads nowhere for want of a Workspace, or to no such export through it."""
+        """Yield bindings whose path does not resolve without this Workspace, or leads to no such export."""
         with self._loopback.store.snapshot() as snapshot:
             found = snapshot.labelled(*hashes.awaited_workspace_label(key.cluster, key.name), API_BINDINGS)
         yield from (BindingKey(binding.cluster, binding.name) for binding in found)
@@ -184,7 +184,7 @@ class ApiBindings:
             yield BindingKey(key.cluster, key.name)
 
     def _has_remote_export(self, entry: LogEntry) -> bool:
-        """Whether a binding that comes bound is to an export on another shard, of which no batch can guard anything."""
+        """Return whether a binding created as Bound is to a remote export, whose revision no batch can guard."""
         with self._loopback.store.snapshot() as snapshot:
             if snapshot.replicas.empty:
                 return False
@@ -192,7 +192,7 @@ class ApiBindings:
             return not self._facts.is_here(snapshot, cluster)
 
     def _waiting_for_path(self, entry: LogEntry) -> Iterator[Hashable]:
-        """Bindings that refer to a path which leads somewhere now."""
+        """Yield bindings that refer to a path which can now be resolved."""
         annotations = decode(entry.value)["metadata"].get("annotations") or {}
         with self._loopback.store.snapshot() as snapshot:
             found = snapshot.labelled(*hashes.awaited_path_label(annotations.get(wellknown.PATH, "")), API_BINDINGS)
@@ -209,7 +209,7 @@ class ApiBindings:
             case BindingKey():
                 await self._reconcile_binding(key)
             case WaitingKey(cluster):
-                # They write the same LogicalCluster.
+                # One at a time: they write the same LogicalCluster.
                 await self._each(self._waiting(cluster), at_once=1)
             case ExportKey():
                 await self._reconcile_export(key)
@@ -222,7 +222,7 @@ class ApiBindings:
         return None
 
     def _waiting(self, cluster: str) -> list[BindingKey]:
-        """Bindings of a cluster that are not as they should be, told by their records without decoding them."""
+        """Return the bindings of a cluster that are not completely bound, found without decoding the records."""
         with self._loopback.store.snapshot() as snapshot:
             found = each_record(snapshot, Scope(API_BINDINGS, cluster))
             return [BindingKey(cluster, each.key.name) for each in found if not _is_up_to_date(each.value)]
@@ -230,7 +230,7 @@ class ApiBindings:
     # --- all bindings of an export ---
 
     async def _reconcile_export(self, key: ExportKey) -> None:
-        """Look at an export's bindings if it offers something else than when they were looked at last."""
+        """Reconcile the bindings of an export if its resources changed since they were last reconciled."""
         with self._loopback.store.snapshot() as snapshot:
             export = self._facts.export(snapshot, key.cluster, key.name)
         if export is None:
@@ -238,7 +238,7 @@ class ApiBindings:
         elif self._offered.get(key) == export:
             return
         else:
-            # Before the bindings are looked at: what is deleted meanwhile is to be forgotten.
+            # Before the bindings are reconciled: a deletion during that time removes the cached entry.
             self._offered.put(key, export)
         try:
             await self._reconcile_bindings(key)
@@ -259,7 +259,7 @@ class ApiBindings:
         await self._each(keys)
 
     async def _each(self, keys: Sequence[BindingKey], at_once: int = AT_A_TIME) -> None:
-        """Look at bindings, some at a time. One that fails keeps none waiting; what it raised is raised in the end."""
+        """Reconcile bindings, some at a time. All are tried; the first error is raised at the end."""
         failures: list[BaseException] = []
         for at in range(0, len(keys), at_once):
             some = (self._reconcile_binding(key) for key in keys[at : at + at_once])
@@ -271,7 +271,7 @@ class ApiBindings:
     # --- one binding ---
 
     async def _reconcile_binding(self, key: BindingKey) -> None:
-        """Bring a binding up to date. Raises what the last attempt met when others kept coming first."""
+        """Reconcile a binding. Raises the error of the last attempt after repeated conflicts."""
         for attempt in range(ATTEMPTS):
             batch = self._loopback.batch()
             self._plan(batch, key)
@@ -284,7 +284,7 @@ class ApiBindings:
                 return
 
     def _plan(self, batch: Batch, key: BindingKey) -> None:
-        """Add what has to be written; nothing where the binding is right."""
+        """Add the writes of a binding to the batch; none where it is up to date."""
         record = batch.get(ObjectKey(API_BINDINGS, key.cluster, "", key.name))
         binding = decode(record.value) if record is not None else None
         if binding is None or binding["metadata"].get("deletionTimestamp"):
@@ -297,7 +297,7 @@ class ApiBindings:
             self._bound.add(batch, desired, binding)
 
     def _desired_binding(self, batch: Batch, cluster: str, binding: Object) -> Object:
-        """The binding as it should be. Adds the locks that come with it, and what must still hold, to the batch."""
+        """Return the desired binding. Adds its locks and the guards of its plan to the batch."""
         now, home = times.now(), ObjectKey(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON)
         record = batch.get(home)
         if record is None:
@@ -307,7 +307,7 @@ class ApiBindings:
         logical = decode(record.value)
         locks = read_locks(logical)
         if locks is None:
-            # The lock controller writes them, and the entry of that brings waiting bindings back.
+            # The lock controller writes the annotation; that entry enqueues waiting bindings.
             return binding
         name = binding["metadata"]["name"]
         around = BindingContext(
@@ -325,7 +325,7 @@ class ApiBindings:
         return {**binding, "metadata": {**binding["metadata"], "labels": labels}, "status": desired.status}
 
     def _export(self, view: View, cluster: str, binding: Object) -> tuple[Export | Condition, dict[str, str]]:
-        """The export that a binding refers to, and the labels by which the binding is found when that changes."""
+        """Return the export of a binding, and the labels by which changes of the export find the binding."""
         _, path, name = export_of(binding, cluster)
         labels = {key: each for key, each in (binding["metadata"].get("labels") or {}).items() if key not in _AWAITED}
         home = self._facts.cluster_of(view, path)
@@ -334,23 +334,26 @@ class ApiBindings:
         labels[hashes.EXPORT_LABEL] = hashes.export_hash(home, name)
         found = self._facts.export(view, home, name, seen_from=cluster)
         if found is None:
-            # The path may lead to another cluster when it comes: a workspace that goes loses its content first.
+            # The path may resolve to another cluster later: a deleted workspace loses its content before its path.
             return apibindings.not_found(path, name), {**labels, **self._path_labels(view, path)}
         return found, labels
 
     def _path_labels(self, view: View, path: str) -> dict[str, str]:
-        """By what a binding is found when its path leads somewhere else: what has no owner says its path itself."""
+        """Return the labels by which a binding is found when its path resolves differently.
+
+        A LogicalCluster without an owner is found by the path itself.
+        """
         labels, workspace = dict([hashes.awaited_path_label(path)]), self._facts.awaited(view, path)
         return {**labels, **dict([hashes.awaited_workspace_label(*workspace)])} if workspace is not None else labels
 
 
 def _is_up_to_date(record: bytes) -> bool:
-    """Whether a binding is as it should be, for all that its record says."""
+    """Return whether a binding is completely bound, from the bytes of its record."""
     return _BOUND in record and _CONFLICT not in record
 
 
 def _bindings_of_lost_crd(entry: LogEntry) -> Iterator[Hashable]:
-    """Who is bound to a bound CRD that is gone."""
+    """Yield keys of the bindings to a deleted bound CRD."""
     if entry.key.type == CRDS and entry.operation is Operation.DELETED:
         crd = decode(entry.value)
         cluster = (crd["metadata"].get("annotations") or {}).get(bound_crds.SCHEMA_CLUSTER)

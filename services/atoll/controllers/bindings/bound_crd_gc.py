@@ -1,9 +1,9 @@
-"""Bound CRDs that nobody is bound to any more: collected once they are old enough.
+"""Garbage collection of bound CRDs without bindings, above a minimal age.
 
-Watches: deletions of APIBindings and changes of APIExports, on other shards too (one may have been the last to need
-one), bound CRDs. Writes: first a mark on the bound CRD, then its deletion. Whoever binds it takes the mark away in the
-same submit, and both writes name the revision they read, so that none goes that somebody has just bound. Converges
-because who uses one is asked anew each time.
+Watches: deletions of APIBindings and changes of APIExports, also on other shards (the last user may be gone), bound
+CRDs. Writes: first a mark on the bound CRD, then its deletion. A new binding removes the mark in its own transaction,
+and both writes are conditional on the revision, so that no bound CRD in use is deleted. Converges because the users are
+searched each time.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from atoll.machinery.storage.contract import LogEntry, Operation, Scope
 from atoll.machinery.storage.pages import each_revision
 from atoll.tenancy.bound_definitions import BoundCrd, BoundCrds, target_of
 
-#: kcp's: younger ones may belong to a binding that is only being made.
+#: kcp's: a younger one may belong to a binding that is being created.
 MIN_AGE_S = 30 * 60.0
-#: Bindings looked at before others have their turn.
+#: Bindings read before yielding to the event loop.
 LOOKED_AT_ONCE = 20
 _SCOPE = Scope(CRDS, SYSTEM_BOUND_CRDS)
 
@@ -48,11 +48,11 @@ class ClusterKey(msgspec.Struct, frozen=True, tag=True):
 
 
 class BoundCrdCollector:
-    """Key: a bound CRD, or all of one cluster. `clock` gives seconds since 1970."""
+    """Key: a bound CRD, or all of one cluster. `clock` returns Unix time in seconds."""
 
     name = "boundcrds"
     workers = 1
-    #: Nobody waits for it, and thousands of bindings may go at once.
+    #: Not urgent, and thousands of bindings may be deleted at once.
     batch_delay_s = 0.5
 
     def __init__(self, loopback: Loopback, clock: Callable[[], float] = time.time) -> None:
@@ -102,20 +102,20 @@ class BoundCrdCollector:
         if crd is None:
             return None
         if await self._is_bound(crd):
-            # One that is offered no more is left by its bindings one by one, and the last says nothing.
+            # Bindings leave a withdrawn schema one by one, and the last one enqueues no key.
             return None if offered else MIN_AGE_S
         wait_s = (times.parse_time(crd.created) or 0.0) + MIN_AGE_S - self._clock()
         return wait_s if wait_s > 0 else await self._collect(crd, revision)
 
     async def _is_bound(self, crd: BoundCrd) -> bool:
-        """Whether any binding of the exports that offered it has bound it."""
+        """Return whether any binding of its exports has bound it."""
         for export in crd.exports:
             if await self._binds(hashes.export_hash(crd.cluster, export), crd.uid.encode()):
                 return True
         return False
 
     async def _binds(self, export: str, uid: bytes) -> bool:
-        """Whether one of an export's bindings names a schema; nearly always one of the first does."""
+        """Return whether a binding of an export names a schema; usually one of the first does."""
         after: ObjectKey | None = None
         while True:
             with self._loopback.store.snapshot() as snapshot:
@@ -145,7 +145,7 @@ class BoundCrdCollector:
 
 
 def _is_offered(view: View, crd: BoundCrd) -> bool:
-    """Whether one of its exports is there and names its schema."""
+    """Return whether one of its exports exists and names its schema."""
     name = crd.schema.encode()
     view = federated(view)
     found = (view.get(ObjectKey(API_EXPORTS, crd.cluster, "", export)) for export in crd.exports)

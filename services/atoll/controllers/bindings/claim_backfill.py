@@ -1,8 +1,8 @@
-"""Stored objects brought to carry the labels of permission claims that the cluster's bindings ask for.
+"""Relabel stored objects after permission claims of the cluster's bindings changed.
 
-The claims controller calls it when claims changed, and for single objects that were written while they did. Objects are
-found by prefix scans and written through admission, which sets the labels; those that carry the right ones are passed
-over. Bounded: a page is read in a snapshot of its own, a batch holds up the loop for few objects.
+The claims controller calls it when claims change, and for single objects written during the change. Objects are found
+by prefix scans and written through admission, which sets the labels; correctly labelled objects are skipped. Bounded: a
+page is read in its own snapshot, and a batch blocks the event loop for few objects.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ _decoder = msgspec.json.Decoder(_Labelled)
 
 
 def labels_of(value: bytes) -> dict[str, str] | None:
-    """The labels of an object's JSON."""
+    """Return the labels in an object's JSON."""
     return _decoder.decode(value).metadata.labels
 
 
 class ClaimBackfill:
-    """Writes objects whose labels are not what they should be."""
+    """Rewrites objects with wrong claim labels."""
 
     def __init__(self, loopback: Loopback, labels: ClaimLabels) -> None:
         self._loopback, self._labels = loopback, labels
 
     async def types(self, cluster: str, types: Iterable[ResourceType] | None) -> dict[ResourceType, str]:
-        """Go through a cluster's objects of some types, None for all that it holds; gives what went wrong, by type."""
+        """Relabel a cluster's objects of some types (None: all). Returns the failures by type."""
         if types is None:
             with self._loopback.store.snapshot() as snapshot:
                 types = [usage.type for usage in snapshot.usage(cluster)]
@@ -74,7 +74,7 @@ class ClaimBackfill:
             return
 
     async def _scope(self, scope: Scope) -> str:
-        """Go through all objects of a scope; gives why one of them could not be written, or an empty text."""
+        """Relabel all objects of a scope. Returns why one could not be written; empty if all were."""
         after: Position | None = None
         failure = ""
         while True:
@@ -85,7 +85,7 @@ class ClaimBackfill:
                 kind = self._kind(snapshot, records[0].key)
                 labelling = self._labels.of(snapshot, scope.cluster)
             if kind is None:
-                # Nobody serves it here, so nobody finds it by its labels.
+                # The type is not served here, so no reader selects by its labels.
                 return failure
             missing = [r for r in records if labelling.misses(scope.type, labels_of(r.value))]
             for some in _slices(missing):
@@ -99,7 +99,7 @@ class ClaimBackfill:
                 batch.update(_target(kind, record.key), decode(record.value), whole=True)
             await batch.submit()
         except (contract.StoreError, ApiError):
-            # One of them changed, went, or is refused, and no batch does half of it.
+            # One object changed, was deleted or rejected: a batch is atomic.
             return await self._each(records)
         return ""
 

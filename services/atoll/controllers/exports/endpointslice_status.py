@@ -1,7 +1,7 @@
-"""What a shard applies to the status of endpoint slices, wherever they are: here in-process, elsewhere by a call.
+"""Server-side apply to the status of endpoint slices: in-process for local slices, by a call for remote ones.
 
-`endpointurls` and `cachedendpoints` say what; a slice's own shard takes away by the same means what a shard left behind
-that is no more. Invariant: a shard writes under its own name as field manager, so that no shard undoes another's.
+Used by `endpointslice_urls` and `cached_endpointslices`; a slice's own shard removes the endpoints of removed shards in
+the same way. Invariant: a shard writes under its own name as field manager, so that no shard changes another's entries.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ class Shards:
         self._facts, self._type, self.own = facts, facts.identities.shard_objects, own
 
     def own_object(self, view: View) -> Object | None:
-        """This shard's own Shard; None while root has not told of it, or where there is none."""
+        """Return this shard's own Shard object; None while it was not replicated from root, or where there is none."""
         record = federated(view).get(ObjectKey(self._type, ROOT, "", self.own))
         return decode(record.value) if record is not None else None
 
     def are_known(self, view: View) -> bool:
-        """Whether what has no Shard object is no shard: root is here, or has told of this one."""
+        """Return whether Shard objects are complete: root is local, or this shard's own object has been replicated."""
         return self._facts.is_here(view, ROOT) or self.own_object(view) is not None
 
     def gone(self, view: View, obj: Object, path: str) -> list[str]:
-        """Who has endpoints at `path` in a slice and is no shard any more."""
+        """Return the removed shards that have endpoints at `path` in a slice."""
         if not (obj.get("status") or {}).get("endpoints") or not self.are_known(view):
             return []
         names = {key.name for key, _ in each_revision(federated(view), Scope(self._type, ROOT))}

@@ -1,8 +1,9 @@
 """APIExportEndpointSlices of this shard's clusters: whether what they refer to is there, and which shards they mean.
 
 Watches: slices and Partitions, APIExports and Shards wherever they are. Writes: status but for endpoints, which are
-every shard's own (`endpointurls`), unless the export or the Partition is gone: then nobody's are right; and it takes
-away those of shards that have no Shard any more, as they cannot. Converges because all follows from the objects found.
+every shard's own (`endpointslice_urls`), unless the export or the Partition is missing: then
+all endpoints are removed, as are those of shards without a Shard object. Converges because status is computed from
+current objects.
 """
 
 from __future__ import annotations

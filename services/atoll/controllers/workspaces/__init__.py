@@ -1,6 +1,6 @@
-"""Workspaces and the logical clusters behind them: made, moved on, mounted, emptied and let go.
+"""Workspaces and their logical clusters: scheduling, phases, mounts, deletion.
 
-A cluster may lie on another shard than its Workspace: `placement` chooses, `children` looks after such Workspaces by
-calls of `elsewhere`, and `owners` is the other side, on the cluster's shard. A workspace is built with its bindings,
-so this may import `bindings`. Not here: what a workspace binds afterwards.
+A cluster may lie on another shard than its Workspace: `tenancy.placement` chooses the shard, `remote_workspaces`
+handles such Workspaces through `remote_logicalclusters`, and `owner_notifications` runs on the cluster's shard. A
+workspace is built with its bindings, so this package may import `bindings`. Not here: bindings made afterwards.
 """

@@ -1,7 +1,7 @@
-"""LogicalClusters move on: to Ready with the last initializer, to the end of their content with the last terminator.
+"""Phases of LogicalClusters: Ready after the last initializer, Deleting after the last terminator.
 
 Watches: LogicalClusters. Writes: phase, the condition WorkspaceInitialized, and the labels, annotation and finalizer
-that follow from status. What a deletion changes beside that is `logicalclusters`' part.
+that follow from status. Other changes of a deletion belong to `logicalcluster_deletion`.
 """
 
 from __future__ import annotations

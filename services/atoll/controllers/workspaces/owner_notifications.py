@@ -1,9 +1,9 @@
-"""The owner's shard hears of a logical cluster whose Workspace lies elsewhere: that there is news, and that it goes.
+"""Notify the shard of a remote Workspace about its logical cluster: new revisions, and deletion.
 
 Watches: LogicalClusters of this shard. Writes: on the Workspace's shard, as system:kcp:external-logical-cluster-admin,
-an annotation that names the newest revision, and at the end the Workspace's deletion and the end of our hold on it. The
-state stream says the former too; who comes first spares the other its call. Invariant: a logical cluster whose content
-is gone stays until its owner's shard has let go of the Workspace, or says that there is none.
+an annotation with the newest revision, and at the end the deletion of the Workspace and of our finalizer. The state
+stream carries revisions too; no call is made where it was faster. Invariant: a logical cluster without content stays
+until its owner's shard has released the Workspace, or answers that there is none.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN
 
 log = structlog.get_logger()
 
-#: How long a new cluster's Workspace may take to arrive before its shard is asked for it.
+#: Seconds until the shard of a new cluster's Workspace is asked for a Workspace that was not replicated.
 SETTLING_S = 60.0
 ATTEMPTS = 4
 
@@ -48,11 +48,11 @@ class Owner(NamedTuple):
 
 
 class OwnerUnknown(Exception):
-    """Nobody knows yet which shard the cluster of a Workspace lies on."""
+    """The shard of a Workspace's cluster is not known yet."""
 
 
 def remote_owner(view: View, obj: Object) -> Owner | None:
-    """The owner of a LogicalCluster if it is another shard's; None for our own and where there is none.
+    """Return the owner of a LogicalCluster if it lies on another shard, else None.
 
     Raises OwnerUnknown.
     """
@@ -66,13 +66,13 @@ def remote_owner(view: View, obj: Object) -> Owner | None:
 
 
 class OwnerShards:
-    """Calls to the shards of owners. They raise ShardUnavailable and ApiError. `others` gives all that can be asked."""
+    """Calls to the shards of owners. They raise ShardUnavailable and ApiError. `others` returns the known shards."""
 
     def __init__(self, calls: ShardCaller, others: Callable[[], Collection[str]]) -> None:
         self._calls, self._others = calls, others
 
     async def tell(self, owner: Owner, revision: str) -> bool:
-        """Say that there is a newer state; whether the owner is there to hear it."""
+        """Write the newest revision to the owner. Returns whether the owner exists."""
         patch = {"metadata": {"uid": owner.uid, "annotations": {wellknown.CLUSTER_REVISION: revision}}}
 
         async def ask(client: Client) -> Object:
@@ -85,9 +85,9 @@ class OwnerShards:
         return True
 
     async def find(self, owner: Owner) -> Object | None:
-        """The Workspace; None where its shard says that there is none, or another one of that name.
+        """Return the Workspace; None where its shard has none, or another one of that name.
 
-        Who may not look into the cluster that it lies in hears the same where there is no such cluster any more.
+        After a Forbidden response, the existence of the cluster of the Workspace decides: None where it is gone.
         """
 
         async def ask(client: Client) -> Object:
@@ -104,7 +104,7 @@ class OwnerShards:
         return found if found["metadata"]["uid"] == owner.uid else None
 
     async def exists_on_any_shard(self, cluster: str) -> bool:
-        """Whether any shard has a logical cluster: all of them are asked, and nobody's silence is taken for a no."""
+        """Return whether any shard has a logical cluster. All shards must answer."""
         others = self._others()
         if not others:
             raise OwnerUnknown(f"the shard of {cluster} is not known, and neither is any other")
@@ -124,7 +124,7 @@ class OwnerShards:
         return True
 
     async def release(self, owner: Owner) -> None:
-        """Have the Workspace deleted, if it is not yet, and let it go; it is gone afterwards as far as we hold it."""
+        """Delete the Workspace, if it is not deleted yet, and remove our finalizer."""
         for _ in range(ATTEMPTS):
             found = await self.find(owner)
             if found is None or wellknown.OWNER_FINALIZER not in (found["metadata"].get("finalizers") or []):
@@ -161,7 +161,7 @@ class OwnerShards:
 
 
 class OwnerNotifications:
-    """Tells owners elsewhere of news, and takes clusters back that nobody waits for. Key: cluster."""
+    """Notifies remote owners of new revisions, and deletes clusters without an owner. Key: cluster."""
 
     name = "logicalclusterowner"
     workers = 8
@@ -170,7 +170,7 @@ class OwnerNotifications:
 
     def __init__(self, loopback: Loopback, kind: Kind, workspaces: ResourceType, owners: OwnerShards) -> None:
         self._loopback, self._kind, self._type, self._owners = loopback, kind, workspaces, owners
-        #: Clusters that are new, and whose Workspaces have not been seen: they are looked for once.
+        #: New clusters whose Workspace was not replicated yet; each is verified once.
         self._new: set[str] = set()
 
     def watches(self, type: ResourceType) -> bool:
@@ -211,7 +211,7 @@ class OwnerNotifications:
         return None
 
     def _workspace(self, view: View, owner: Owner) -> Object | None:
-        """The owner as its shard published it last."""
+        """Return the replica of the owner."""
         record = view.replicas.get(ObjectKey(self._type, owner.cluster, "", owner.name))
         found = decode(record.value) if record is not None else None
         return found if found is not None and found["metadata"]["uid"] == owner.uid else None
@@ -242,5 +242,5 @@ class OwnerNotifications:
 
 
 def _cluster_of(workspace: Object) -> str:
-    """The logical cluster that a Workspace has; "" before it is scheduled."""
+    """Return the logical cluster of a Workspace; "" before it is scheduled."""
     return str((workspace.get("spec") or {}).get("cluster") or "")

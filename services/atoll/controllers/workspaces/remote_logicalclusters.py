@@ -1,8 +1,8 @@
-"""LogicalClusters on other shards, as the shard of their Workspaces deals with them: made, looked at, told to go.
+"""LogicalClusters on other shards: create, get and delete them for Workspaces of this shard.
 
-The workspace controller asks `RemoteLogicalClusters`; calls go to the target's base URL as
-system:kcp:logical-cluster-admin. Invariant: a cluster that may exist is never given up for another one: only what a
-shard itself says, or a request that was never sent, counts as an answer.
+The workspace controllers call `RemoteLogicalClusters`; requests go to the target's base URL as
+system:kcp:logical-cluster-admin. Invariant: a cluster that may exist is never replaced by another one: only a response
+of the shard itself, or a request that was never sent, counts as a result.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ CLUSTERS = Resource("core.kcp.io", "v1alpha1", "logicalclusters", namespaced=Fal
 
 
 class TargetShard(NamedTuple):
-    """Phase one of scheduling: which logical cluster on which other shard a Workspace gets."""
+    """Phase one of scheduling: the logical cluster chosen for a Workspace, and its shard."""
 
     cluster: str
     shard: str
 
 
 class ClusterNotCreated(Exception):
-    """A logical cluster was not made, for certain; the text says why. `workspace` is what it was for, as it stands."""
+    """A logical cluster was certainly not created; the text says why. `workspace` is the current Workspace."""
 
     def __init__(self, text: str, workspace: Object) -> None:
         super().__init__(text)
@@ -38,7 +38,7 @@ class ClusterNotCreated(Exception):
 
 
 def choice_of(obj: Object, own: str) -> TargetShard | None:
-    """What was chosen for a Workspace; None where nothing was, or its own shard."""
+    """Return the remote shard chosen for a Workspace; None without a choice, and for its own shard."""
     annotations = obj["metadata"].get("annotations") or {}
     cluster = (obj.get("spec") or {}).get("cluster") or annotations.get(wellknown.SCHEDULED_CLUSTER, "")
     shard = annotations.get(wellknown.SHARD, "")
@@ -46,20 +46,20 @@ def choice_of(obj: Object, own: str) -> TargetShard | None:
 
 
 class RemoteLogicalClusters:
-    """Does what Workspaces of this shard need done on others."""
+    """Client of LogicalClusters on other shards."""
 
     def __init__(self, calls: ShardCaller) -> None:
         self._calls = calls
 
     def check(self, plan: workspace.WorkspacePlan) -> None:
-        """Before anything is written: whether the shard of a plan can be asked at all now. Raises ClusterNotCreated."""
+        """Check, before any write, that the shard of a plan can be called now. Raises ClusterNotCreated."""
         if self._calls.is_resting(plan.shard.name):
             raise ClusterNotCreated(str(ShardUnavailable(plan.shard.name, unsent=True)), plan.workspace)
 
     async def make(self, plan: workspace.WorkspacePlan, *, first: bool) -> Object:
-        """The LogicalCluster of a plan on its shard, made or found made. `first`: it was never asked for before.
+        """Create the LogicalCluster of a plan on its shard, or return the existing one. `first`: no earlier attempt.
 
-        Raises ShardUnavailable where nobody can tell whether it exists, and ClusterNotCreated.
+        Raises ShardUnavailable where its existence is unknown, and ClusterNotCreated.
         """
         shard, owner = plan.shard.name, plan.workspace
 
@@ -69,7 +69,7 @@ class RemoteLogicalClusters:
         try:
             return await self._calls.call(shard, create)
         except AlreadyExists:
-            # By a call of ours whose answer was lost, or else by somebody else.
+            # Created by an earlier call whose response was lost, or by another client.
             found = await self.get(TargetShard(plan.cluster, shard))
             if found is not None and remote_logicalcluster.owner_uid(found) == owner["metadata"]["uid"]:
                 return found
@@ -77,7 +77,7 @@ class RemoteLogicalClusters:
         except ApiError as error:
             if first:
                 raise ClusterNotCreated(f'shard "{shard}" refuses: {error}', owner) from error
-            # An earlier call may have been carried out, or be so yet.
+            # An earlier call may have succeeded, or may still be in progress.
             raise ShardUnavailable(shard, unsent=False, text=f"refuses: {error}") from error
         except ShardUnavailable as error:
             if first and error.unsent:
@@ -85,7 +85,7 @@ class RemoteLogicalClusters:
             raise
 
     async def get(self, choice: TargetShard) -> Object | None:
-        """A LogicalCluster; None where its shard says that there is none. Raises ShardUnavailable, ApiError."""
+        """Return a LogicalCluster; None where its shard answers NotFound. Raises ShardUnavailable, ApiError."""
 
         async def read(client: Client) -> Object:
             return await client.cluster(choice.cluster).get(CLUSTERS, wellknown.SINGLETON)
@@ -96,8 +96,8 @@ class RemoteLogicalClusters:
             return None
 
     async def begin_deletion(self, choice: TargetShard, uid: str) -> Object | None:
-        """The LogicalCluster of the Workspace with a uid, marked for deletion; None where its shard says that there is
-        none, or another's. Raises ShardUnavailable, ApiError.
+        """Delete the LogicalCluster of the Workspace with this uid and return it; None where its shard has none, or one
+        with another owner. Raises ShardUnavailable, ApiError.
         """
         found = await self.get(choice)
         if found is None or remote_logicalcluster.owner_uid(found) != uid:

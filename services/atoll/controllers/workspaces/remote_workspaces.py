@@ -38,12 +38,12 @@ UNAVAILABLE = "ShardUnavailable"
 
 
 def facts_of(shard: Candidate) -> workspace.Shard:
-    """What a Workspace is told of the shard of its cluster; its CA is its own affair."""
+    """Return the shard of a remote cluster, as the Workspace refers to it; without a CA."""
     return workspace.Shard(shard.name, shard.external_url, "", shard.labels)
 
 
 class RemoteWorkspaces:
-    """Looks after Workspaces whose clusters lie elsewhere. `clock` gives steady seconds."""
+    """Reconciles Workspaces with remote clusters. `clock` returns monotonic seconds."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class RemoteWorkspaces:
         self._clock, self._missed = clock, LruCache[str, float](MAX_MISSED)
 
     async def reconcile(self, parent: str, obj: Object, choice: TargetShard, *, gone: bool) -> float | None:
-        """A Workspace that has chosen. `gone`: its cluster's shard published that it is not there any more."""
+        """Reconcile a Workspace with a chosen shard. `gone`: that shard published the deletion of the cluster."""
         if obj["metadata"].get("deletionTimestamp"):
             await self._delete(parent, obj, choice)
         elif not (obj.get("spec") or {}).get("cluster"):
@@ -69,10 +69,9 @@ class RemoteWorkspaces:
     # --- scheduling ---
 
     async def begin(self, parent: str, obj: Object, plan: workspace.WorkspacePlan) -> None:
-        """Choose the shard of a plan and have the cluster made there.
+        """Write the choice of the plan's shard and create the cluster there.
 
-        Raises ShardUnavailable, and ClusterNotCreated with the Workspace as it stands, where another shard may be
-        chosen.
+        Raises ShardUnavailable, and ClusterNotCreated with the current Workspace, where another shard may be chosen.
         """
         self._elsewhere.check(plan)
         choice = TargetShard(plan.cluster, plan.shard.name)
@@ -89,13 +88,13 @@ class RemoteWorkspaces:
         await self._finish_scheduling(parent, chosen, made, plan.shard, choice)
 
     async def give_up(self, parent: str, obj: Object, reason: str, message: str) -> None:
-        """Take a choice back that made nothing, and say why."""
+        """Remove a choice that created no cluster, and write why."""
         await self._writes.update(
             parent, obj, waiting(remote_workspace_status.without_shard_choice(obj), reason, message)
         )
 
     async def _complete(self, parent: str, obj: Object, choice: TargetShard) -> None:
-        """Go on after phase one, whose cluster may exist."""
+        """Continue after phase one; the cluster may exist."""
         batch = self._writes.loopback.batch()
         shard = self._placement.shard(batch, choice.shard)
         if shard is None:
@@ -119,7 +118,7 @@ class RemoteWorkspaces:
     async def _finish_scheduling(
         self, parent: str, obj: Object, made: Object, shard: workspace.Shard, choice: TargetShard
     ) -> None:
-        """Phase two: the Workspace as its cluster's shard answered, and the way there."""
+        """Phase two: write the Workspace by the response of the cluster's shard, and the route to the cluster."""
         batch = self._writes.loopback.batch()
         desired = workspace.desired_workspace(obj, made, shard, times.now())
         try:
@@ -157,7 +156,7 @@ class RemoteWorkspaces:
         return decode(record.value) if record is not None else None
 
     async def _missing(self, parent: str, obj: Object) -> float | None:
-        """Its shard says that there is no such cluster, though nobody deleted it here."""
+        """Handle a cluster that its shard does not have, though the Workspace is not deleted."""
         uid, now = obj["metadata"]["uid"], self._clock()
         since = self._missed.get(uid)
         if since is None:
@@ -171,7 +170,7 @@ class RemoteWorkspaces:
     # --- the end ---
 
     async def _delete(self, parent: str, obj: Object, choice: TargetShard) -> None:
-        """The cluster first; the Workspace shows how that goes, and waits for it."""
+        """Delete the cluster first; the Workspace shows its progress and waits."""
         uid, found = obj["metadata"]["uid"], self._replica(choice)
         begun = found is not None and found["metadata"].get("deletionTimestamp")
         if not begun or int((found or {})["metadata"]["resourceVersion"]) < remote_workspace_status.reported_revision(

@@ -1,7 +1,7 @@
-"""What controllers write on Workspaces: their state, why they wait, and the end of our hold on them.
+"""Writes of Workspaces: state, the reason for waiting, and removal of our finalizer.
 
-Used by the controllers of this package. A write that meets another's is given up: the newer state has an entry in the
-log, which brings the key back.
+Used by the controllers of this package. A conflicting write is dropped: the newer state has a log entry, which enqueues
+the key again.
 """
 
 from __future__ import annotations

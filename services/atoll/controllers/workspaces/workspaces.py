@@ -1,9 +1,9 @@
-"""Workspaces: a logical cluster for each, its state mirrored, and both gone together.
+"""Workspaces: create a logical cluster for each, mirror its state, delete both together.
 
-Watches: Workspaces, LogicalClusters and Shards, here and as other shards publish them. WorkspaceWriter: on scheduling
-one batch with the whole new cluster and the Workspace's own state, so that a reader sees either nothing or a workspace
-in the furthest state its type allows; later the mirror of phase and conditions; on deletion the LogicalCluster first,
-the finalizer last. What has chosen another shard is `children`'s. Invariant: a Workspace has one logical cluster.
+Watches: Workspaces, LogicalClusters and Shards, on this shard and others. Writes: on scheduling one batch with the
+whole new cluster and the Workspace's own state, so that a reader sees either nothing or a workspace in the furthest
+phase its type allows; later phase and conditions; on deletion the LogicalCluster first, the finalizer last. Workspaces
+scheduled to another shard are handled by `remote_workspaces`. Invariant: a Workspace has one logical cluster.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from atoll.tenancy.placement import ShardPlacement
 log = structlog.get_logger()
 
 ATTEMPTS = 4
-#: Third part of a key: its cluster's shard published that the cluster is not there any more.
+#: Third part of a key: the cluster's shard published the deletion of the cluster.
 GONE = "gone"
 _UNSCHEDULED = b'wellknown.PHASE:"Scheduling"'
 
 
 class NotScheduled(Exception):
-    """No shard that was tried made the cluster; another turn is due though no Shard changes."""
+    """No shard created the cluster; retry although no Shard changes."""
 
 
 class WorkspaceController:
@@ -94,7 +94,7 @@ class WorkspaceController:
         return type in {LOGICAL_CLUSTERS, self._shards}
 
     def keys_of_replica(self, entry: LogEntry) -> Iterable[Hashable]:
-        """What an arrival asks to be reconciled: Workspaces of this shard, whose clusters lie elsewhere."""
+        """Return the keys for a replicated entry: Workspaces of this shard with remote clusters."""
         if entry.key.type == self._shards:
             if self._shard_changes.has_changed(entry):
                 yield from self._unscheduled()
@@ -188,7 +188,7 @@ class WorkspaceController:
         return self._building.plan(batch, above, obj, shard), host
 
     async def _refuse(self, parent: str, obj: Object, message: str, tried: dict[str, str]) -> None:
-        """Say why nothing was scheduled. Raises NotScheduled where shards failed, which may be back at any time."""
+        """Write why the Workspace is not scheduled. Raises NotScheduled where shards failed, so that it is retried."""
         if not tried:
             await self._writes.refuse(parent, obj, "Unschedulable", message)
             return
@@ -198,13 +198,13 @@ class WorkspaceController:
         raise NotScheduled(text)
 
     def _is_stale(self, parent: str, obj: Object) -> bool:
-        """Whether a Workspace is not what it was when it was read."""
+        """Return whether a Workspace changed since it was read."""
         with self._loopback.store.snapshot() as snapshot:
             revision = snapshot.revision_of(ObjectKey(self._type, parent, "", obj["metadata"]["name"]))
         return revision != int(obj["metadata"]["resourceVersion"])
 
     def _fill(self, batch: Batch, parent: str, obj: Object, plan: workspace.WorkspacePlan) -> None:
-        """Add the new cluster's objects, then the Workspace as it stands with them."""
+        """Add the new cluster's objects, then the scheduled Workspace."""
         manifests = workspace.build(plan)
         self._building.add(batch, manifests)
         desired = workspace.desired_workspace(obj, manifests[0].object, plan.shard, plan.now)
@@ -235,7 +235,7 @@ class WorkspaceController:
         await self._writes.update(parent, obj, workspace_deletion.mirrored(obj, found))
 
     async def _begin_deletion(self, parent: str, obj: Object) -> None:
-        """Mark the LogicalCluster, and say so on the Workspace in the same submit."""
+        """Delete the LogicalCluster, and update the Workspace's status in the same transaction."""
         batch = self._loopback.batch()
         kind = self._loopback.core.catalogs.builtin(LOGICAL_CLUSTERS)
         try:

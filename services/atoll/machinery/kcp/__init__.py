@@ -1,9 +1,7 @@
-"""kcp's own objects, built: what a shard writes at its first start and for each new workspace.
+"""Rules of kcp's own objects: how each is built, and how its status is computed.
 
-Here belong the shapes of LogicalClusters, Workspaces, APIExports, APIBindings and their kin, the rules by
-which a workspace's type is resolved, a shard is chosen and the owner of a cluster is known, and the bootstrap
-policy. Everything is a pure function from facts to objects: time, uids and keys come in, and nothing here reads a
-store, asks a peer or serves a request.
-Admission steps and controllers, which decide when these functions run and submit what they give, do not
-belong here.
+Here belong the content and status of LogicalClusters, Workspaces, APIExports, APIBindings and related kinds, the
+resolution of WorkspaceTypes, the choice of a shard, the ownership of clusters, and the bootstrap objects. All functions
+are pure: time, uids and keys are arguments; nothing here reads a store, calls a peer or serves a request.
+Admission steps and controllers, which call these functions and write the results, do not belong here.
 """

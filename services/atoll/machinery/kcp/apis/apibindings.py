@@ -1,7 +1,7 @@
-"""APIBindings: what one binds, and what its status says.
+"""APIBindings: compute the status and the locks of a binding.
 
-`settle` plans a binding against its export and against what else stands in its logical cluster. The binding
-controller, workspace building and bootstrap all bind through it; discovery and the store read the status it makes.
+`desired_status` plans a binding against its export and the other holders of names in its logical cluster. The binding
+controller, the workspace builder and bootstrap call it; discovery and the store read the resulting status.
 Invariant: a group-resource, and each of its names, is held by at most one binding or definition of a cluster: the
 status and the locks come from the same plan and are written in one submit.
 """
@@ -35,14 +35,14 @@ from atoll.machinery.meta.wellknown import PATH
 READY, EXPORT_VALID, INITIAL, UP_TO_DATE = "Ready", "APIExportValid", "InitialBindingCompleted", "BindingUpToDate"
 BINDING, BOUND = "Binding", "Bound"
 NAMING_CONFLICTS = "NamingConflicts"
-#: What a new cluster has before it has all its bindings, so that claims on it are applied afterwards.
+#: Resources that exist in a new cluster before all its bindings do: claims on them are applied afterwards.
 _EARLY = frozenset({("apis.kcp.io", "apibindings"), ("core.kcp.io", "logicalclusters")})
 
 
 class BoundResource(msgspec.Struct, frozen=True):
-    """One kind of an export: names, and name and uid of the APIResourceSchema that defines it.
+    """One resource of an export: its names, and name and uid of the APIResourceSchema that defines it.
 
-    `virtual` ones have no storage of their own: another virtual workspace serves their objects.
+    A `virtual` resource has no storage: another virtual workspace serves its objects.
     """
 
     group: str
@@ -55,7 +55,7 @@ class BoundResource(msgspec.Struct, frozen=True):
 
     @property
     def group_resource(self) -> str:
-        """Key of its lock: `workspaces.tenancy.kcp.io`, core kinds without a dot."""
+        """Return the key of its lock: `workspaces.tenancy.kcp.io`, core kinds without a dot."""
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
     @property
@@ -66,8 +66,8 @@ class BoundResource(msgspec.Struct, frozen=True):
 class Export(msgspec.Struct, frozen=True):
     """An APIExport as a binding needs it. `identity` is empty while the export has none.
 
-    `missing` are the schemas it names and its cluster does not have. `organization` is the path below which alone it is
-    found, empty where that is everywhere.
+    `missing` are named schemas that do not exist. `organization` is the path to which the export is restricted, empty
+    where it is not.
     """
 
     cluster: str
@@ -82,16 +82,16 @@ class Export(msgspec.Struct, frozen=True):
 
     @property
     def can_bind_at_once(self) -> bool:
-        """Whether a new cluster can bind it without a controller.
+        """Return whether a new cluster can bind it without a controller.
 
-        It has an identity and its schemas, and claims nothing that stands in the cluster before its bindings do.
+        True if it has an identity and all its schemas, and claims nothing that a new cluster has before its bindings.
         """
         early = any((each.get("group") or "", each["resource"]) in _EARLY for each in self.claims)
         return bool(self.identity) and not self.missing and not early
 
 
 def read_export(cluster: str, export: Object, find_schema: Callable[[str], Object | None]) -> Export:
-    """An APIExport (v1alpha2) as stored; `find_schema` gives its cluster's APIResourceSchemas by name."""
+    """Decode a stored APIExport (v1alpha2); `find_schema` returns an APIResourceSchema of its cluster by name."""
     spec, resources, missing = export.get("spec") or {}, [], []
     for offered in spec.get("resources") or ():
         schema = find_schema(offered["schema"])
@@ -112,7 +112,7 @@ def read_export(cluster: str, export: Object, find_schema: Callable[[str], Objec
 
 
 def _organization(cluster: str, export: Object) -> str:
-    """Whose an export is, if it says that it is an organization's own."""
+    """Return the organization that an export is restricted to; empty if it is not restricted."""
     if replication_level.level_of(export) != replication_level.ORGANIZATION:
         return ""
     return replication_level.organization(str((export["metadata"].get("annotations") or {}).get(PATH) or cluster))
@@ -132,10 +132,10 @@ def _offered(offered: Object, schema: Object) -> BoundResource:
 
 
 class BindingContext(msgspec.Struct, frozen=True):
-    """What stands in a binding's logical cluster beside it.
+    """The state of a binding's logical cluster beside the binding.
 
-    `holders` gives who else holds names in some groups, asked only when something new is to be bound; `stands` whether
-    the bound CRD of a schema's uid is there.
+    `holders` returns the other holders of names in some groups; it is called only when a new resource is to be bound.
+    `stands` returns whether the bound CRD of a schema's uid exists.
     """
 
     locks: Mapping[str, Lock]
@@ -144,17 +144,17 @@ class BindingContext(msgspec.Struct, frozen=True):
 
 
 class BindingStatus(msgspec.Struct, frozen=True):
-    """A plan: the binding's status, and all locks of the cluster as they are with it."""
+    """The planned status of a binding, and all locks of its cluster."""
 
     status: Object
     locks: Mapping[str, Lock]
 
 
 def desired_status(binding: Object, export: Export | Condition, around: BindingContext, now: str) -> BindingStatus:
-    """Bind what an export offers, as far as nobody else holds it. A Condition says why there is no export.
+    """Bind the resources of an export whose names are free. `export` is a Condition where there is no export.
 
-    What was bound stays bound, whatever becomes of the export: a resource that it withdraws, one whose schema was
-    deleted or made anew, all of them once it is gone. A resource whose export names another schema moves on to that.
+    A bound resource stays bound when the export withdraws it or is deleted, and when its schema is deleted or created
+    again. A resource for which the export names another schema is bound to that schema.
     """
     status = dict(binding.get("status") or {})
     if isinstance(export, Export):
@@ -175,9 +175,9 @@ def desired_status(binding: Object, export: Export | Condition, around: BindingC
 
 
 def _with_claims(binding: Object, export: Export, planned: BindingStatus, now: str) -> BindingStatus:
-    """What the status says of claims: who waits for Bound sees them, and what is written from then on is labelled.
+    """Add the status of permission claims, so that a binding shows them as soon as it is Bound.
 
-    Where there are none, nobody has to look at the binding again for it.
+    Without any claims the status is final, and the claims controller has nothing to do.
     """
     status = planned.status
     if export.claims or binding["spec"].get("permissionClaims") or status.get("exportPermissionClaims"):
@@ -201,19 +201,19 @@ def _validity(export: Export) -> Condition:
 
 
 def not_found(path: str, name: str) -> Condition:
-    """Why there is nothing to bind: no such export."""
+    """Return the condition for an export that does not exist."""
     return Condition(EXPORT_VALID, FALSE, "APIExportNotFound", f"APIExport {path}|{name} not found", ERROR)
 
 
 def without_cluster(binding: Object, now: str) -> Object:
-    """The status of a binding whose LogicalCluster is not there."""
+    """Return the status of a binding whose LogicalCluster does not exist."""
     status = dict(binding.get("status") or {})
     refused = Condition(INITIAL, FALSE, "LogicalClusterNotFound", "LogicalCluster of the binding not found", ERROR)
     return {**status, "phase": status.get("phase") or BINDING, "conditions": _ready_conditions(status, refused, now)}
 
 
 class _Binding(msgspec.Struct):
-    """A plan while it is made."""
+    """State of one planning run."""
 
     name: str
     around: BindingContext
@@ -222,7 +222,7 @@ class _Binding(msgspec.Struct):
     _holders: Sequence[Holder] | None = None
 
     def refusal(self, offered: BoundResource) -> str:
-        """Why a resource cannot be bound now; empty if it can."""
+        """Return why a resource cannot be bound; empty if it can."""
         lock = self.around.locks.get(offered.group_resource)
         if self._holders is None:
             self._holders = self.around.holders(self.groups)
@@ -262,7 +262,7 @@ def _bind(status: Object, conditions: list[Object], export: Export, plan: _Bindi
 
 
 def _is_current(before: Object, offered: BoundResource, export: Export, around: BindingContext) -> bool:
-    """Whether a resource is bound as its export offers it now. Another schema of the same name is no news."""
+    """Return whether a resource is bound as its export offers it. A re-created schema is not a change."""
     schema = before["schema"]
     same = (schema["name"], schema["identityHash"]) == (offered.schema, export.identity)
     return same and around.stands(schema["UID"])
@@ -280,7 +280,7 @@ def _entry(offered: BoundResource, export: Export, before: Object | None) -> Obj
 
 
 def _ready_conditions(status: Object, said: Condition, now: str) -> list[Object]:
-    """Conditions with a verdict on the binding as it should be now; it is the initial one until that held once."""
+    """Return the conditions with this one set, InitialBindingCompleted until it was True once, and Ready."""
     conditions = status.get("conditions") or []
     initial = Condition(INITIAL, said.status, said.reason, said.message, said.severity)
     if said.type != INITIAL:
@@ -291,13 +291,13 @@ def _ready_conditions(status: Object, said: Condition, now: str) -> list[Object]
 
 
 def held_by(binding: Object, offered: Sequence[BoundResource]) -> list[Holder]:
-    """Whose the names of those resources are that a binding has bound."""
+    """Return the names held by a binding: those of the offered resources that it has bound."""
     bound = {item["schema"]["UID"] for item in binding["status"].get("boundResources") or ()}
     return [Holder(holder_name(binding), each.group, each.all_names) for each in offered if each.uid in bound]
 
 
 def holder_name(binding: Object) -> str:
-    """A binding in the words of conflicts."""
+    """Return the text that names a binding in conflict messages."""
     export = binding["spec"]["reference"]["export"]
     name = f"{export['path']}:{export['name']}" if export.get("path") else export["name"]
     return f'APIBinding "{binding["metadata"]["name"]}" bound to APIExport "{name}"'

@@ -1,9 +1,9 @@
-"""ClusterCachedResources and their endpoint slices: what they say of themselves.
+"""ClusterCachedResources and their endpoint slices: compute their status.
 
-A ClusterCachedResource offers the objects of one cluster-scoped resource of its workspace for reading elsewhere; a
-slice ties it to the APIExport by whose bindings consumers come. Controllers bring objects here and write what comes
-back, the replication view asks which objects are meant. Invariant: an identity hash that was there once does not
-change, and a slice that ties what belongs to two workspaces is never sound.
+A ClusterCachedResource offers the objects of one cluster-scoped resource of its workspace for reading on other shards;
+a slice links it to the APIExport whose bindings give access. Controllers write the results; the replication view calls
+`selector_of`. Invariant: a published identity hash does not change, and a slice whose references lie in two workspaces
+is never valid.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOTHING = LabelSelector(matches_nothing=True)
 
 
 class Resource(NamedTuple):
-    """What is offered: group, version (empty: any), plural."""
+    """The cached resource: group, version (empty: any), plural."""
 
     group: str
     version: str
@@ -46,20 +46,20 @@ class Resource(NamedTuple):
 
 
 class ResourceCount(NamedTuple):
-    """What a resource is in its workspace, and how many objects of it are meant."""
+    """Scope of the resource in its workspace, and the number of selected objects."""
 
     namespaced: bool
     objects: int
 
 
 def resource_of(obj: Object) -> Resource:
-    """The resource that a ClusterCachedResource names."""
+    """Return the resource that a ClusterCachedResource names."""
     spec = obj.get("spec") or {}
     return Resource(spec.get("group") or "", spec.get("version") or "", str(spec.get("resource") or ""))
 
 
 def selector_of(obj: Object) -> LabelSelector:
-    """Which objects are meant: all where nothing is said, none where what is said makes no sense."""
+    """Return the label selector: everything where there is none, nothing where it is invalid."""
     selector = (obj.get("spec") or {}).get("labelSelector")
     try:
         return LabelSelector() if selector is None else compile_label_selector(selector)
@@ -68,7 +68,7 @@ def selector_of(obj: Object) -> LabelSelector:
 
 
 def desired_status(obj: Object, found: ResourceCount | None, now: str) -> Object:
-    """The status by what there is; `found` None: the workspace serves no such resource. Identity is judged before."""
+    """Return the status; `found` None: the workspace does not serve the resource. Identity is set before this call."""
     status = dict(obj.get("status") or {})
     judged = _resource_condition(resource_of(obj), found)
     conditions = set_condition(status.get("conditions") or [], judged, now)
@@ -92,7 +92,7 @@ def _resource_condition(resource: Resource, found: ResourceCount | None) -> Cond
 
 
 def offered_by(export: Object, cached: Object) -> bool:
-    """Whether an APIExport (v1alpha2) offers a ClusterCachedResource: as a virtual resource with its identity."""
+    """Return whether an APIExport (v1alpha2) offers a ClusterCachedResource as a virtual resource with its identity."""
     resource, identity = resource_of(cached), (cached.get("status") or {}).get("identityHash") or ""
     for each in (export.get("spec") or {}).get("resources") or ():
         virtual = (each.get("storage") or {}).get("virtual")
@@ -106,24 +106,24 @@ def offered_by(export: Object, cached: Object) -> bool:
 
 
 def cached_of(obj: Object) -> Reference:
-    """The ClusterCachedResource that a slice is for: path or cluster name, and name."""
+    """Return a slice's reference to its ClusterCachedResource: path or cluster name, and name."""
     reference = (obj.get("spec") or {}).get("clusterCachedResource") or {}
     own = obj["metadata"]["annotations"][CLUSTER]
     return Reference(reference.get("path") or own, str(reference.get("name") or ""))
 
 
 class SliceReferences(NamedTuple):
-    """What of a slice's references is there: clusters of the two, and the Partition; None for what lacks."""
+    """The resolved references of a slice: the clusters of both objects, and the Partition; None for a missing one."""
 
     cached: str | None
     export: str | None
     partition: Object | None
-    #: The ClusterCachedResource itself is in its cluster.
+    #: The ClusterCachedResource itself exists in that cluster.
     is_cached: bool
 
 
 def desired_slice_status(obj: Object, references: SliceReferences, now: str) -> Object:
-    """A slice's status; what refers to nothing keeps no endpoints."""
+    """Return a slice's status. A slice with a missing reference keeps no endpoints."""
     status = endpointslices.desired_status(
         obj, has_export=references.export is not None, partition=references.partition, now=now
     )
@@ -136,7 +136,7 @@ def desired_slice_status(obj: Object, references: SliceReferences, now: str) -> 
 
 def _slice_condition(reference: Reference, references: SliceReferences) -> Condition:
     if references.export is not None and references.export != references.cached:
-        # Whoever may give away an export would give away what somebody else caches; he hears not even whether it is.
+        # The owner of an export must not publish objects of another workspace, nor learn whether they exist.
         text = "ClusterCachedResource and APIExport must be in the same workspace"
         return Condition(RESOURCE_VALID, FALSE, INVALID_REFERENCE, text, ERROR)
     if not references.is_cached or references.export is None:
@@ -146,24 +146,24 @@ def _slice_condition(reference: Reference, references: SliceReferences) -> Condi
 
 
 def _renamed(condition: Object) -> Object:
-    """kcp has another reason here than in the slices of exports."""
+    """Replace the reason: kcp uses another one here than in APIExportEndpointSlices."""
     if condition.get("reason") != endpointslices.EXPORT_NOT_FOUND:
         return condition
     return {**condition, "reason": "APIExportInvalidReference"}
 
 
 def is_sound(obj: Object) -> bool:
-    """Whether a slice's ClusterCachedResource is there, and in the right place."""
+    """Return whether a slice's ClusterCachedResource exists, in the workspace of the export."""
     return is_true((obj.get("status") or {}).get("conditions") or [], RESOURCE_VALID)
 
 
 def endpoint_url(base: str, cluster: str, name: str) -> str:
-    """Where a shard with this virtual workspace URL serves a slice, by the name of its cluster."""
+    """Return the URL of a slice at a shard with this virtual workspace URL; `cluster` is the slice's."""
     return f"{base.rstrip('/')}/services/replication/{cluster}/{name}"
 
 
 def apply_configuration(name: str, urls: Sequence[str]) -> Object:
-    """What a shard applies to a slice's status."""
+    """Return the apply configuration with which a shard sets its URLs in a slice's status."""
     return {**endpointslices.apply_configuration(name, urls), "apiVersion": SLICE_API_VERSION, "kind": SLICE_KIND}
 
 
@@ -179,5 +179,5 @@ _decoder = msgspec.json.Decoder(_Labelled)
 
 
 def labels_of(value: bytes) -> dict[str, str]:
-    """The labels of a stored object."""
+    """Return the labels of a stored object."""
     return _decoder.decode(value).metadata.labels

@@ -1,9 +1,9 @@
-"""What an APIBinding's status says of permission claims.
+"""Permission claims in the status of an APIBinding.
 
-The binding controller announces what the export claims. The claims controller writes `begun` before it labels objects,
-as labels go by appliedPermissionClaims alone, and `settled` after it. Four things of a status are theirs:
-exportPermissionClaims, appliedPermissionClaims, and the conditions PermissionClaimsValid and PermissionClaimsApplied.
-Invariant: while objects may carry other labels than they should, PermissionClaimsApplied is False.
+The binding controller writes `with_exported_claims`. The claims controller writes `labelling_started` before it labels
+objects, since labels follow from appliedPermissionClaims alone, and `labelling_finished` afterwards. These functions
+own four fields of the status: exportPermissionClaims, appliedPermissionClaims, and the conditions PermissionClaimsValid
+and PermissionClaimsApplied. Invariant: while objects may carry wrong labels, PermissionClaimsApplied is False.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object
 
 CLAIMS_VALID, CLAIMS_APPLIED = "PermissionClaimsValid", "PermissionClaimsApplied"
-#: Claims and types that a message names.
+#: Maximal number of claims or types in one message.
 MAX_SHOWN = 10
 
 
 def with_exported_claims(binding: Object, claimed: Sequence[Object], now: str) -> Object:
-    """The binding once its status names what the export claims; equal to the one given if it does."""
+    """Return the binding with the claims of its export in status; an equal object if they are there already."""
     status = dict(binding.get("status") or {})
     if claimed:
         status["exportPermissionClaims"] = list(claimed)
@@ -33,13 +33,13 @@ def with_exported_claims(binding: Object, claimed: Sequence[Object], now: str) -
 
 
 def labelling_started(binding: Object, claimed: Sequence[Object], now: str) -> Object:
-    """The binding from which on new objects are labelled as they should be; those that are there come next."""
+    """Return the binding with the claims applied: new objects are labelled by it, existing ones are labelled next."""
     text = "labels of what is claimed are being brought up to date"
     return _with_condition(binding, claimed, Condition(CLAIMS_APPLIED, FALSE, "Applying", text, INFO), now)
 
 
 def has_started_labelling(binding: Object, begun: Object) -> bool:
-    """Whether a binding grants what `begun` says, and is unfinished for a reason of its own."""
+    """Return whether a binding applies the same claims as `begun` and is already marked as unfinished."""
     now, then = binding.get("status") or {}, begun["status"]
     lists = ("exportPermissionClaims", "appliedPermissionClaims")
     return is_changing(binding) and all(now.get(each) == then.get(each) for each in lists)
@@ -48,9 +48,9 @@ def has_started_labelling(binding: Object, begun: Object) -> bool:
 def labelling_finished(
     binding: Object, claimed: Sequence[Object], failures: Mapping[ResourceType, str], now: str
 ) -> Object:
-    """The binding once objects are labelled; equal to the one given if its status says so already.
+    """Return the binding with the result of labelling; an equal object if its status has it already.
 
-    `failures` are types of which objects could not be labelled, with the reason.
+    `failures` maps the types of objects that could not be labelled to the reason.
     """
     condition = Condition(CLAIMS_APPLIED, TRUE)
     if failures:
@@ -72,7 +72,7 @@ def _with_condition(binding: Object, claimed: Sequence[Object], condition: Condi
 
 
 def claims_to_apply(binding: Object, claimed: Sequence[Object]) -> dict[ClaimKey, Object]:
-    """What status.appliedPermissionClaims should name: accepted claims that the export makes, each as accepted."""
+    """Return the desired status.appliedPermissionClaims: accepted claims that the export makes, each as accepted."""
     exported = {permission_claims.key_of(claim) for claim in claimed}
     return {
         key: {name: value for name, value in claim.items() if name != "state"}
@@ -82,19 +82,19 @@ def claims_to_apply(binding: Object, claimed: Sequence[Object]) -> dict[ClaimKey
 
 
 def types_to_label(binding: Object, claimed: Sequence[Object]) -> set[ResourceType]:
-    """The types of which objects are labelled otherwise once what is wanted is applied."""
+    """Return the types whose objects change labels when `claims_to_apply` is applied."""
     before, after = permission_claims.applied(binding), claims_to_apply(binding, claimed)
     keys = {key for key in before.keys() | after.keys() if _scope(before.get(key)) != _scope(after.get(key))}
     return _stored(keys)
 
 
 def labelled_types(binding: Object) -> set[ResourceType] | None:
-    """The types of which objects carry labels for a binding; None where it was changing, and nobody knows."""
+    """Return the types whose objects carry labels for a binding; None (unknown) while it is changing."""
     return None if is_changing(binding) else _stored(permission_claims.applied(binding))
 
 
 def is_changing(binding: Object) -> bool:
-    """Whether objects may carry labels of claims that are applied no more, or lack those that are."""
+    """Return whether objects may carry labels of claims no longer applied, or lack labels of applied ones."""
     found = find((binding.get("status") or {}).get("conditions") or (), CLAIMS_APPLIED)
     return found is not None and found["status"] != TRUE
 
@@ -104,7 +104,7 @@ def _stored(keys: Iterable[ClaimKey]) -> set[ResourceType]:
 
 
 def is_complete(binding: Object) -> bool:
-    """Whether nothing that the binding accepts is still to be applied."""
+    """Return whether every accepted claim is applied."""
     if not permission_claims.accepted(binding):
         return True
     status = binding.get("status") or {}
@@ -115,7 +115,7 @@ def is_complete(binding: Object) -> bool:
 
 
 def _scope(claim: Object | None) -> tuple[Object, bool] | None:
-    """Of an applied claim what labels go by."""
+    """Return the fields of an applied claim that determine labels."""
     return (claim.get("selector") or {}, permission_claims.is_withheld(claim)) if claim is not None else None
 
 
@@ -138,7 +138,7 @@ def _validity(binding: Object, claimed: Sequence[Object]) -> Condition:
 
 
 def _mismatches(accepted: Object, claimed: Object) -> Iterator[str]:
-    """kcp compares verbs unless one side names all, and the selector where the export proposes one."""
+    """Compare as kcp does: verbs unless one side has `*`, and the selector where the export proposes one."""
     mine, theirs = set(accepted.get("verbs") or ()), set(claimed.get("verbs") or ())
     if permission_claims.EVERY_VERB not in mine | theirs and mine != theirs:
         yield f"verbs: {' '.join(sorted(mine))} for {' '.join(sorted(theirs))}"

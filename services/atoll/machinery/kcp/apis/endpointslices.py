@@ -1,9 +1,8 @@
-"""APIExportEndpointSlices: where the owner of an export finds the objects of its consumers, shard by shard.
+"""APIExportEndpointSlices: the URLs at which an export's owner reaches the objects of consumers, one for each shard.
 
-The cluster that holds a slice says in its status whether the export and the Partition are there, and which shards
-are meant; each of those shards then applies its own URL, and takes it away, under a field manager of its own. The
-controllers bring objects here and write what comes back. Invariant: nothing here looks at, or touches, the entry of
-another shard, but when what the slice refers to is gone.
+The shard of a slice sets conditions (whether export and Partition exist) and the shard selector; each selected shard
+applies and removes its own URL under its own field manager. Controllers write the results. Invariant: no function
+changes the URL of another shard, unless a reference of the slice is missing.
 """
 
 from __future__ import annotations
@@ -28,33 +27,33 @@ _EVERYTHING = LabelSelector()
 
 
 class Reference(NamedTuple):
-    """The export that a slice is for, as it says itself: a path or cluster name, and a name."""
+    """A slice's reference to its export: a path or cluster name, and a name."""
 
     path: str
     name: str
 
     @property
     def label(self) -> str:
-        """The value of EXPORT_LABEL: of the words used, which resolve to different clusters at different times."""
+        """Return the value of EXPORT_LABEL: a hash of the reference as written; a path may change its cluster."""
         return hashes.export_hash(self.path, self.name)
 
 
 def reference_of(obj: Object, cluster: str = "") -> Reference:
-    """A slice's reference; `cluster` is where the slice is, if its annotation does not say so yet."""
+    """Return a slice's reference; `cluster` is the slice's own, where its annotation is not set yet."""
     export = (obj.get("spec") or {}).get("export") or {}
     own = cluster or obj["metadata"]["annotations"][CLUSTER]
     return Reference(export.get("path") or own, str(export.get("name") or ""))
 
 
 def partition_of(obj: Object) -> str:
-    """The name of the Partition that limits the shards, empty where none does."""
+    """Return the name of the slice's Partition; empty where it has none."""
     return (obj.get("spec") or {}).get("partition") or ""
 
 
 def desired_status(obj: Object, *, has_export: bool, partition: Object | None, now: str) -> Object:
-    """A slice's status as its own cluster knows it; `partition` is the one it names, None where that is not there.
+    """Return a slice's status without this shard's endpoint; `partition` None: the Partition it names does not exist.
 
-    What refers to nothing keeps no endpoints, whosever they are.
+    A slice with a missing reference keeps no endpoints of any shard.
     """
     status, reference = dict(obj.get("status") or {}), reference_of(obj)
     if not has_export:
@@ -73,7 +72,7 @@ def _selector(name: str, partition: Object | None) -> LabelSelector:
         return _EVERYTHING
     if partition is None:
         raise SelectorError(f'partition.topology.kcp.io "{name}" not found')
-    # A Partition without a selector selects nothing, as everywhere in Kubernetes.
+    # A Partition without a selector selects nothing.
     return compile_label_selector((partition.get("spec") or {}).get("selector"))
 
 
@@ -82,7 +81,7 @@ def _cleared(status: Object, condition: Condition, now: str) -> Object:
 
 
 def selects_shard(obj: Object, labels: Mapping[str, str]) -> bool:
-    """Whether a slice is sound and means a shard with these labels."""
+    """Return whether a slice is valid and selects a shard with these labels."""
     status = obj.get("status") or {}
     conditions = status.get("conditions") or []
     if not is_true(conditions, EXPORT_VALID) or not is_true(conditions, PARTITION_VALID):
@@ -90,17 +89,17 @@ def selects_shard(obj: Object, labels: Mapping[str, str]) -> bool:
     try:
         return parse_label_selector(status.get("shardSelector") or "").matches(labels)
     except SelectorError:
-        # Anybody who may write the status of his own slice may have put it there.
+        # Any user with write access to the status of a slice may have set it.
         return False
 
 
 def endpoint_url(base: str, cluster: str, name: str) -> str:
-    """Where a shard with this virtual workspace URL serves an export, by the name of its cluster."""
+    """Return the URL of an export at a shard with this virtual workspace URL; `cluster` is the export's."""
     return f"{base.rstrip('/')}/services/apiexport/{cluster}/{name}"
 
 
 def owned_urls(obj: Object, manager: str) -> list[str]:
-    """The endpoints that a shard has applied to a slice, as far as they are still there."""
+    """Return the endpoints of a slice that a shard applied under its field manager."""
     found: list[str] = []
     for entry in obj["metadata"].get("managedFields") or []:
         if (entry.get("manager"), entry.get("operation"), entry.get("subresource")) == (manager, "Apply", "status"):
@@ -111,9 +110,9 @@ def owned_urls(obj: Object, manager: str) -> list[str]:
 
 
 def abandoned_managers(obj: Object, path: str, shards: Collection[str]) -> list[str]:
-    """The field managers of endpoints at `path` of some shard that are none of `shards`: shards that are no more.
+    """Return the field managers of endpoints at `path` that are not in `shards`: those of removed shards.
 
-    Who is not a shard and applied something else to a slice keeps it.
+    Fields that other managers applied are not touched.
     """
     managers = {str(entry.get("manager")) for entry in obj["metadata"].get("managedFields") or []}
     gone = managers.difference(shards)
@@ -121,7 +120,7 @@ def abandoned_managers(obj: Object, path: str, shards: Collection[str]) -> list[
 
 
 def apply_configuration(name: str, urls: Sequence[str]) -> Object:
-    """What a shard applies to a slice's status: its own URLs and nothing else; without any it gives up what it had."""
+    """Return the apply configuration of a shard: its own URLs alone; an empty one removes what it applied before."""
     status = {"status": {"endpoints": [{"url": url} for url in urls]}} if urls else {}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, **status}
 

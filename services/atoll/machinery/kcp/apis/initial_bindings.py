@@ -1,8 +1,8 @@
-"""Whole bindings for a new logical cluster, bound at once where they can be.
+"""APIBindings of a new logical cluster, bound at once where possible.
 
-Workspace building, homes and bootstrap write what `bind` gives behind the LogicalCluster, whose locks it makes too.
-Invariant: they are settled one after the other, each beside those before it, by the same `bindings.settle` that the
-binding controller asks later.
+The workspace builder, home workspaces and bootstrap write the result of `bind` after the LogicalCluster, whose locks it
+also returns. Invariant: bindings are planned in order, each against those before it, by `apibindings.desired_status`,
+which the binding controller calls later.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from atoll.machinery.meta.wellknown import BINDING_FINALIZER
 
 
 class InitialBinding(msgspec.Struct, frozen=True):
-    """One binding to make. `path` is how it refers to the export's workspace; `export` None is not found."""
+    """One binding to create. `path` is its reference to the export's workspace; `export` None: not found."""
 
     name: str
     path: str
@@ -32,7 +32,7 @@ class InitialBinding(msgspec.Struct, frozen=True):
 
 
 class Bindings(msgspec.Struct, frozen=True):
-    """The bindings of a cluster, and its lock annotation's value."""
+    """The bindings of a new cluster, and the value of its lock annotation."""
 
     manifests: tuple[Manifest, ...]
     locks: str
@@ -45,9 +45,9 @@ class Bindings(msgspec.Struct, frozen=True):
 
 
 def bind(stamp: ObjectStamp, wanted: Sequence[InitialBinding]) -> Bindings:
-    """Bind what can be bound at once; what cannot is written as a user would, for the binding controller.
+    """Bind each export that can be bound at once; other bindings are left without status for the binding controller.
 
-    Claims are granted and told to be applied: whatever is written into the cluster after these is labelled by them.
+    Claims are accepted and marked as applied: objects written into the cluster after the bindings are labelled.
     """
     locks: Mapping[str, Lock] = {}
     holders: list[Holder] = []

@@ -1,8 +1,8 @@
-"""The lock annotation of a LogicalCluster: which binding or definition holds which group-resource.
+"""The lock annotation of a LogicalCluster: which binding or CRD holds which group-resource.
 
-Bindings take their locks in the submit that binds, definitions in the one that accepts their names; the clean-up
-controller keeps the rest in step. All of them write the LogicalCluster at the revision they read, so that two of them
-can never both take one. The form is kcp's, which other components of kcp's world read.
+Bindings take their locks in the transaction that binds, CRDs in the one that accepts their names; the lock controller
+repairs the rest. Each writes the LogicalCluster at the revision it read, so that two writers never take the same lock.
+The format is kcp's; other kcp components read it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from atoll.machinery.meta.wellknown import LOCKS
 
 
 class Lock(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who holds a group-resource: a binding by name (`n`), or a CustomResourceDefinition (`c`).
+    """The holder of a group-resource: a binding by name (`n`), or a CustomResourceDefinition (`c`).
 
-    `e`, an RFC 3339 time, is when the lock of a definition that was never created falls away.
+    `e`, an RFC 3339 time, is the expiry of the lock of a CRD that does not exist yet.
     """
 
     n: str = ""
@@ -26,7 +26,7 @@ class Lock(msgspec.Struct, frozen=True, omit_defaults=True):
     e: str = ""
 
     def is_held_against(self, binding: str, now: str) -> bool:
-        """Whether it keeps a binding out. Times are RFC 3339 texts in UTC, which sort as they follow each other."""
+        """Return whether the lock excludes a binding. Times are RFC 3339 in UTC, which compare as text."""
         if self.c:
             return not self.e or self.e > now
         return self.n not in {"", binding}
@@ -37,7 +37,7 @@ _decoder = msgspec.json.Decoder(dict[str, Lock])
 
 
 def read_locks(cluster: Object) -> dict[str, Lock] | None:
-    """The locks of a LogicalCluster; None where they were never written, or cannot be read."""
+    """Return the locks of a LogicalCluster; None where the annotation is absent or invalid."""
     text = (cluster["metadata"].get("annotations") or {}).get(LOCKS)
     if text is None:
         return None
@@ -48,28 +48,27 @@ def read_locks(cluster: Object) -> dict[str, Lock] | None:
 
 
 def lock_annotation(locks: Locks) -> str:
-    """Value of the annotation: JSON with sorted keys."""
+    """Return the value of the annotation: JSON with sorted keys."""
     return msgspec.json.encode(dict(locks), order="sorted").decode()
 
 
 def with_locks(cluster: Object, locks: Locks) -> Object:
-    """The LogicalCluster with these locks."""
+    """Return the LogicalCluster with these locks."""
     metadata = cluster["metadata"]
     annotations = {**(metadata.get("annotations") or {}), LOCKS: lock_annotation(locks)}
     return {**cluster, "metadata": {**metadata, "annotations": annotations}}
 
 
 def without_binding(locks: Locks, name: str) -> dict[str, Lock]:
-    """What is left when a binding goes."""
+    """Return the locks without those of a binding."""
     return {key: lock for key, lock in locks.items() if lock.n != name}
 
 
 def in_step(locks: Locks, bound: Mapping[str, Iterable[str]], definitions: Iterable[str], now: str) -> dict[str, Lock]:
-    """The locks as they should be.
+    """Return the desired locks.
 
-    `bound` are the group-resources of each binding there is, `definitions` those of the cluster's own CRDs. Entries of
-    what is gone fall away, entries that lack are added where nobody else has them, and a definition that exists holds
-    its lock without end.
+    `bound` maps each binding to its group-resources, `definitions` are those of the cluster's own CRDs. Locks of absent
+    holders are removed, missing locks are added where they are free, and the lock of an existing CRD does not expire.
     """
     own = set(definitions)
     kept: dict[str, Lock] = {}
@@ -87,5 +86,5 @@ def in_step(locks: Locks, bound: Mapping[str, Iterable[str]], definitions: Itera
 
 
 def expiries(locks: Locks) -> list[str]:
-    """When locks of definitions that do not exist fall away."""
+    """Return the expiry times of locks whose CRD does not exist."""
     return sorted(lock.e for lock in locks.values() if lock.c and lock.e)

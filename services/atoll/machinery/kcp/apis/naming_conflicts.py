@@ -1,7 +1,7 @@
-"""Who may have which names: plural, singular, short names, kind and list kind within a group of a logical cluster.
+"""Naming conflicts: plural, singular, short names, kind and list kind within a group of a logical cluster.
 
-The planner of bindings and the controller of definitions ask here. Two kinds of a group that share a name could not
-be told apart by kubectl, so the one that came first keeps it, and the other waits with the reason until it is free.
+The binding planner and the CRD controller call this. A name of a group has one holder: the first keeps it, and the
+second waits, with the conflict in its conditions, until the name is free.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Names(msgspec.Struct, frozen=True):
 
     @property
     def resources(self) -> frozenset[str]:
-        """Names by which resources are asked for."""
+        """Return the resource names: plural, singular and short names."""
         return frozenset({self.plural, self.singular, *self.short_names}) - {""}
 
     @property
@@ -33,7 +33,7 @@ class Names(msgspec.Struct, frozen=True):
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Somebody who holds names in a group. `who` as messages say it: `APIBinding "x" bound to ...`."""
+    """A holder of names in a group. `who` is its text in messages: `APIBinding "x" bound to ...`."""
 
     who: str
     group: str
@@ -41,7 +41,7 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 def names_of(declared: Object) -> Names:
-    """The names of a definition's or an APIResourceSchema's `spec.names`, with Kubernetes' defaults."""
+    """Return the names in `spec.names` of a CRD or APIResourceSchema, with Kubernetes' defaults."""
     kind = str(declared.get("kind") or "")
     return Names(
         plural=str(declared.get("plural") or ""),
@@ -53,7 +53,7 @@ def names_of(declared: Object) -> Names:
 
 
 def conflict(group: str, wanted: Names, holders: Iterable[Holder]) -> str:
-    """Why names cannot be had, naming the first who holds one of them; empty where they are free."""
+    """Return the message for the first holder of one of the wanted names; empty where all are free."""
     for holder in holders:
         if holder.group == group and (field := _clash(wanted, holder.names)):
             return conflict_message(holder.who, field)
@@ -61,12 +61,12 @@ def conflict(group: str, wanted: Names, holders: Iterable[Holder]) -> str:
 
 
 def conflict_message(who: str, field: str) -> str:
-    """kcp's words for a name that somebody else has: `spec.names.kind=Widget` is a `field`."""
+    """Return kcp's message for a name that `who` holds; `field` is of the form `spec.names.kind=Widget`."""
     return f"naming conflict with {who}: {field} is forbidden"
 
 
 def _clash(wanted: Names, held: Names) -> str:
-    """The first of the wanted names that is held, as kcp names it; empty if none is."""
+    """Return the first wanted name that is held, as kcp's message names it; empty if none is."""
     for field in ("plural", "singular"):
         name = getattr(wanted, field)
         if name in held.resources:

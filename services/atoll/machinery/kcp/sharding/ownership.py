@@ -1,8 +1,8 @@
-"""What Workspaces and LogicalClusters say about which shard a logical cluster lies on, and how far that is proven.
+"""Ownership claims of Workspaces and LogicalClusters: the shard of a logical cluster, and whether it is proven.
 
-`reckoning` draws the conclusions. A Workspace names the cluster behind it and the shard it is on; the cluster's name is
-made of the Workspace (`hashes.cluster_name_of`), so that none but its own can name it. A LogicalCluster without a
-Workspace is a home if its name is that of its user's. Of a cluster that moved, the source keeps its LogicalCluster,
+`ownership_resolver` combines them. A Workspace names the cluster behind it and the shard it is on; the cluster's name
+is derived from the Workspace (`hashes.cluster_name_of`), so that none but its own can name it. A LogicalCluster without
+a Workspace is a home if its name is that of its user's. Of a cluster that moved, the source keeps its LogicalCluster,
 naming successor and generation, for as long as the stream keeps tombstones; who receives a cluster clears both
 annotations on it, and who writes the Workspace then notes where it was born.
 """

@@ -1,12 +1,12 @@
-"""Whose word counts about a logical cluster: which shard it lies on, from what shards publish.
+"""Resolve which shard owns a logical cluster, from the rows that shards publish.
 
 Followers of other shards come here with every Workspace and LogicalCluster that arrives and write what is decided as
 routes beside the rows; a row counts where its shard of origin is where its cluster's route leads. Shards are not
-believed about each other: a cluster belongs to the shard that its Workspace names, if the Workspace was sent by the
-owner of the cluster it lies in and is shown to be the one; from there on it changes hands only by the word of who has
-it. Nothing here reads a store: `Rows` is what is known. Invariant: whatever arrives first, the same rows end in the
-same owners, and none of a stranger's counts meanwhile. What arrives before its owner is known is kept by the follower,
-and looked at here when it is.
+trusted about each other: a cluster belongs to the shard that its Workspace names, if the Workspace was sent by the
+owner of its own cluster and is proven to be the one; afterwards only the current owner can hand the cluster over.
+Nothing here reads a store: `Rows` is the input. Invariant: the same rows lead to the same owners in any order of
+arrival, and rows of other shards do not count at any moment. Rows that arrive before their owner is known are kept by
+the follower, and resolved when it is.
 """
 
 from __future__ import annotations
@@ -105,13 +105,13 @@ class OwnershipResolver:
         self._work.append(_Cluster(origin, cluster, gone))
 
     def seated(self, cluster: str) -> None:
-        """Somebody else decided where a cluster lies: what was sent from it is to be looked at."""
+        """Report an owner that was decided outside of this resolver: the cluster's rows are checked again."""
         self._work.append(_OwnedCluster(cluster, ""))
 
     # --- what follows ---
 
     def decisions(self, limit: int = PAGE) -> Iterator[tuple[str, Owner | None]]:
-        """Clusters that lie elsewhere than before, or (None) nowhere any more, after at most `limit` steps."""
+        """Yield clusters with a new owner, None where there is none any more, after at most `limit` steps."""
         changed: dict[str, None] = {}
         for _ in range(limit):
             if not self._work:
@@ -122,7 +122,7 @@ class OwnershipResolver:
                 yield cluster, self._decided[cluster]
 
     def owner(self, cluster: str) -> str:
-        """The shard whose rows about a cluster count; "" where that is not known."""
+        """Return the shard that owns a cluster; "" where it is not known."""
         if cluster == ROOT:
             return ROOT_SHARD
         if not is_claimable(cluster):
@@ -146,25 +146,25 @@ class OwnershipResolver:
                 yield from self._resolve_owned_rows(cluster, after)
 
     def _unclaimed(self, cluster: str) -> Iterator[str]:
-        """No Workspace names a cluster any more. It stays while it is being emptied."""
+        """Handle a cluster that no Workspace names any more. It keeps its owner while its content is deleted."""
         seat = self._seat(cluster)
         standing = self._record(seat.shard, cluster) if seat is not None else None
         if seat is not None and (standing is None or standing.successor):
             yield from self._decide(cluster, None)
 
     def _counts(self, origin: str, parent: str, claim: Claim) -> bool:
-        """Whether a Workspace has a say. What is written here was admitted here, and root names for everybody."""
+        """Return whether a Workspace's claim counts: a local one passed admission, and root may claim for all."""
         return self.owner(parent) == origin and (claim.proven or origin in {ROOT_SHARD, self._rows.own})
 
     def _resolve_claim(self, origin: str, parent: str, claim: Claim | None) -> Iterator[str]:
-        """A Workspace of `parent` makes its claim. It says where a cluster begins, never where one goes."""
+        """Apply the claim of a Workspace of `parent`. It sets the first owner of a cluster, never a later one."""
         if claim is None or self._seat(claim.cluster) is not None or self._is_here(claim.cluster):
             return
         if self._counts(origin, parent, claim):
             yield from self._decide(claim.cluster, Owner(claim.shard, 0))
 
     def _resolve_cluster(self, origin: str, cluster: str) -> Iterator[str]:
-        """A LogicalCluster says that it is there, or that it went on."""
+        """Apply a LogicalCluster: it exists at its origin, or names a successor."""
         standing = self._record(origin, cluster)
         if standing is None or not is_claimable(cluster):
             return
@@ -175,7 +175,7 @@ class OwnershipResolver:
             yield from self._decide(cluster, Owner(standing.successor, standing.generation))
 
     def _resolve_unowned(self, origin: str, cluster: str, standing: ClusterRecord) -> Iterator[str]:
-        """A cluster of which nothing was decided yet: a home, or one whose Workspace may have come before it."""
+        """Resolve a cluster without an owner: a home, or one whose Workspace may have arrived first."""
         if standing.owner is not None:
             yield from self._follow_workspace(cluster, standing.owner, 0)
         elif standing.is_home and not standing.successor and not self._is_here(cluster):
@@ -183,7 +183,7 @@ class OwnershipResolver:
             yield from self._decide(cluster, Owner(origin, 0))
 
     def _resolve_departure(self, origin: str, cluster: str, gone: ClusterRecord) -> Iterator[str]:
-        """Who had a cluster has it no more: it lies where its Workspace says, or nowhere."""
+        """Handle the end of a LogicalCluster at its owner: its Workspace names the owner, or there is none."""
         seat = self._seat(cluster)
         if seat is None or seat.shard != origin:
             return
@@ -198,7 +198,7 @@ class OwnershipResolver:
                 return
 
     def _follow_workspace(self, cluster: str, owner: tuple[str, str], generation: int) -> Iterator[str]:
-        """Its Workspace, by name, says where a cluster lies."""
+        """Set the owner that the cluster's Workspace names."""
         parent, name = owner
         origin = self.owner(parent)
         claim = self._claim(origin, parent, name)
@@ -212,7 +212,7 @@ class OwnershipResolver:
             yield from self._decide(cluster, Owner(claim.shard, generation))
 
     def _resolve_owned_rows(self, cluster: str, after: str) -> Iterator[str]:
-        """What the owner of a cluster sent from it before it was known to be the owner counts from now on."""
+        """Check the rows that the owner of a cluster sent before it was known to be the owner."""
         owner = self.owner(cluster)
         if not owner:
             return
@@ -242,6 +242,6 @@ class OwnershipResolver:
         return claim_of(cluster, self._rows.workspace(origin, cluster, name)) if origin else None
 
     def _is_here(self, cluster: str) -> bool:
-        """Whether this shard has the cluster itself, whatever others say."""
+        """Return whether this shard has the cluster itself."""
         here = self._record(self._rows.own, cluster)
         return here is not None and not here.successor
