@@ -1,9 +1,9 @@
-"""The composition root of a shard: everything built top to bottom, no rules in it.
+"""The composition root of a shard: builds every component, and contains no rules.
 
     store → kinds → bootstrap → facts, admission → authorizer, authenticator → pipeline → controllers
 
-`standalone` starts one with an embedded NATS and serves it. Bootstrap happens before the first request is accepted,
-under the loopback identity and through the same planning and admission as everything else.
+`standalone` and `worker` build one. Bootstrap runs before the first request is accepted, under the loopback identity
+and through the same planning and admission as any write.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from atoll.replication.replica_writer import MarkStore
 from atoll.replication.root_types import RootTypes
 from atoll.shard import bootstrap, service_account_keys
 from atoll.shard.admission.plugins import plugins
-from atoll.shard.authentication import Credentials, ForeignIssuers, build_authentication
+from atoll.shard.authentication import Credentials, ExternalIssuers, build_authentication
 from atoll.shard.config import ShardConfig
 from atoll.shard.escalation import Escalation
 from atoll.shard.forwarding.mounts import Mounts
@@ -71,8 +71,8 @@ from atoll.shard.handlers.homes import HOME, Homes
 from atoll.shard.handlers.logicalcluster_creates import LogicalClusterCreates
 from atoll.shard.handlers.virtual_creates import virtual_creates
 from atoll.shard.membership import root_shard
-from atoll.shard.membership.registration import OwnRegistry, Registrar, Registry, RootsRegistry
-from atoll.shard.membership.remote_service_accounts import foreign_accounts
+from atoll.shard.membership.registration import ClientRegistry, LoopbackRegistry, Registrar, Registry
+from atoll.shard.membership.remote_service_accounts import remote_accounts
 from atoll.shard.membership.root_shard import RootShard, peers_of
 from atoll.shard.virtual_workspaces import virtual_workspaces
 from atoll.tenancy.lookups import Lookups, SystemIdentities
@@ -81,23 +81,23 @@ from atoll.tenancy.placement import ShardPlacement
 log = structlog.get_logger()
 
 MANAGER = "atoll"
-#: Where other shards may be.
+#: Networks that other shards may be in.
 _ANYWHERE = "0.0.0.0/0,::/0"
-#: kcp's gate for URLs in the status of APIExports; off unless asked for, as there.
+#: kcp's feature gate for URLs in the status of APIExports; off by default, as in kcp.
 _DEPRECATED_URLS = "EnableDeprecatedAPIExportVirtualWorkspacesUrls"
 
 
 class ShardApp:
-    """One shard, built over an open store. `url` is where it listens (no trailing slash); the flags may name others.
+    """One shard, built over an open store. `url` is its listen address (no trailing slash); flags may override it.
 
-    `origin` is what a shard that joins has of the root shard; None: what it keeps of an earlier start.
+    `origin` is the data of the root shard; None reads what an earlier start stored.
     """
 
     def __init__(
         self, config: ShardConfig, store: Store, credentials: Credentials, url: str, origin: RootShard | None = None
     ) -> None:
         self.config, self.store, self.credentials = config, store, credentials
-        #: Where other components and, without a front proxy, clients reach this shard.
+        #: URL of this shard for other components and, without a front proxy, for clients.
         self.url = config.shard_base_url or url
         self.registry = CollectorRegistry()
         self.audit = AuditLog(config.audit_log_path) if config.audit_log_path else None
@@ -115,9 +115,9 @@ class ShardApp:
         self.facts = Lookups(self.paths, self.identities)
         self.authorizer = Authorizer()
         self.egress = Egress(_egress_policy(config, url), self.registry)
-        self._between_shards = Egress(policy(_ANYWHERE))
+        self._shard_egress = Egress(policy(_ANYWHERE))
         self.peers = peers_of(config, self._find_shard)
-        self.identity = build_authentication(config, credentials, self.authorizer, self._foreign())
+        self.identity = build_authentication(config, credentials, self.authorizer, self._external_issuers())
         catalogs = Catalogs(system_kinds())
         placement = ShardPlacement(self.facts, config.shard_name, reaches=self.peers is not None)
         admission = plugins(self.facts, self._may, self._may_here, Escalation(self.authorizer), catalogs, placement)
@@ -126,7 +126,7 @@ class ShardApp:
         self.watches = Watches(self.core)
 
     def _find_shard(self, name: str) -> Object | None:
-        """A Shard object of root, as it is known here."""
+        """Return a Shard object of root, or its replica; None if absent."""
         key = ObjectKey(self.identities.shard_objects, ROOT, "", name)
         with self.store.snapshot() as snapshot:
             record = federated(snapshot).get(key)
@@ -135,14 +135,14 @@ class ShardApp:
     def _conversions(self) -> Conversions:
         return Conversions(self.egress, self.registry, self.config.transformation_timeout_s)
 
-    def _foreign(self) -> ForeignIssuers:
-        """Issuers of tokens other than this shard."""
+    def _external_issuers(self) -> ExternalIssuers:
+        """Return the issuers of tokens other than this shard."""
         audiences, file = service_account_keys.issuers(self.config).audiences, self.config.authentication_config
         found = issuers.configured(file, audiences, self.egress) if file else None
-        accounts = foreign_accounts(self.peers) if self._is_on("GlobalServiceAccount") else None
+        accounts = remote_accounts(self.peers) if self._is_on("GlobalServiceAccount") else None
         if not self._is_on("WorkspaceAuthentication"):
-            return ForeignIssuers(found, accounts=accounts)
-        return ForeignIssuers(
+            return ExternalIssuers(found, accounts=accounts)
+        return ExternalIssuers(
             found, issuers.of_workspaces(self.facts.workspace_type, self._tenancy, self.egress), accounts
         )
 
@@ -170,29 +170,29 @@ class ShardApp:
 
     @property
     def _external_url(self) -> str:
-        """Where clients reach the workspaces of this shard."""
+        """URL of the workspaces of this shard for clients."""
         return self.config.shard_external_url or self.url
 
     def _may(self, view: View, attributes: Attributes) -> bool:
-        """Admission's questions about other clusters: the deep form, as kcp asks them."""
+        """Authorize for admission in another cluster: the deep form, as in kcp."""
         return self.authorizer.authorize(view, attributes, deep=True).allowed
 
     def _may_here(self, view: View, attributes: Attributes) -> bool:
-        """Admission's questions about the request's own cluster."""
+        """Authorize for admission in the request's own cluster."""
         return self.authorizer.authorize(view, attributes).allowed
 
     def _reviews(self) -> Reviews:
         return Reviews(self.authorizer, self.identity.bearers)
 
     async def bootstrap(self) -> None:
-        """Write what must exist before the first request."""
+        """Write the objects that must exist before the first request."""
         written = await bootstrap.apply(self.loopback, system.bootstrap(self._system))
         if not self.config.joins:
             await self.registrar().register()
         log.info("bootstrapped", objects=written, shard=self.config.shard_name)
 
     def pipeline(self) -> RequestPipeline:
-        """The handler of every listener."""
+        """Return the request handler of every listener."""
         keys = self.identity.keys
         issuer = openid_configuration(self.identity.issuers.names[0], f"{self._external_url}/openid/v1/jwks", keys)
         fixed = StaticDocuments(version(), issuer, jwks(keys))
@@ -214,12 +214,12 @@ class ShardApp:
         )
 
     def _specials(self) -> dict[tuple[str, str, str], Special]:
-        """Creates that are more or less than one object."""
-        orders = LogicalClusterCreates(self.loopback, self.facts, self._shard())
-        return {**virtual_creates(self.identity, self._reviews()), (CORE_GROUP, "logicalclusters", ""): orders.create}
+        """Return the handlers of creates that store several objects or none."""
+        creates = LogicalClusterCreates(self.loopback, self.facts, self._shard())
+        return {**virtual_creates(self.identity, self._reviews()), (CORE_GROUP, "logicalclusters", ""): creates.create}
 
     def _named(self) -> dict[tuple[str, str, str], Special]:
-        """Names that stand for what depends on who asks."""
+        """Return the handlers of object names resolved per caller (`~` is the caller's home)."""
         if not self.config.enable_home_workspaces:
             return {}
         return {(TENANCY_GROUP, "workspaces", HOME): Homes(self.loopback, self.facts, self._shard()).serve}
@@ -242,13 +242,13 @@ class ShardApp:
 
     def _remote_shards(self, trust: ssl.SSLContext | None) -> RemoteShards:
         """Return the client of remote virtual workspaces. Addresses come from Shard objects, not from tenants."""
-        forwarder = Forwarder(self._between_shards, trust) if trust is not None else None
+        forwarder = Forwarder(self._shard_egress, trust) if trust is not None else None
         return RemoteShards(self.identities.shard_objects, forwarder, self.watches.open)
 
     def _virtual_resources(
         self, services: Mapping[str, VirtualWorkspaceHandler], trust: ssl.SSLContext | None
     ) -> VirtualResources:
-        """What stands behind kinds that others serve; without a certificate only our own virtual_workspaces do."""
+        """Return the handler of virtual kinds; without a client certificate it serves only this shard's endpoints."""
         forwarder = Forwarder(self.egress, trust) if trust is not None else None
         shard = ShardObject(self.identities.shard_objects, self.config.shard_name)
         return VirtualResources(
@@ -256,38 +256,37 @@ class ShardApp:
         )
 
     def _shard_trust(self) -> ssl.SSLContext | None:
-        """What virtual workspaces elsewhere are asked with; None without a certificate to ask with."""
+        """Return the TLS context for virtual workspaces of other shards; None without a client certificate."""
         pair = _pair(self.config.shard_client_cert_file, self.config.shard_client_key_file)
         return _trust(self.config.shard_virtual_workspace_ca_file, pair) if pair is not None else None
 
     def registrar(self) -> Registrar:
-        """What keeps the Shard object of this shard true. Raises KubeconfigError."""
-        said = system.registration(self._system)
-        return Registrar(self.store, self._registry(), said, Path(self.config.root_directory))
+        """Return the registrar of this shard's Shard object. Raises KubeconfigError."""
+        registration = system.registration(self._system)
+        return Registrar(self.store, self._registry(), registration, Path(self.config.root_directory))
 
     def _registry(self) -> Registry:
         if self.config.joins:
-            return RootsRegistry(root_shard.root_client(root_shard.root_target(self.config), ROOT, MANAGER))
-        return OwnRegistry(self.loopback, self.identities.shard_objects)
+            return ClientRegistry(root_shard.root_client(root_shard.root_target(self.config), ROOT, MANAGER))
+        return LoopbackRegistry(self.loopback, self.identities.shard_objects)
 
     async def close(self) -> None:
-        """Write out what the audit log still holds, and close connections to webhooks and other shards."""
+        """Flush the audit log, and close connections to webhooks and other shards."""
         await self.egress.close()
-        await self._between_shards.close()
+        await self._shard_egress.close()
         if self.peers is not None:
             await self.peers.close()
         if self.audit is not None:
             self.audit.close()
 
     def follower(self, store: MarkStore, access: Access) -> Follower:
-        """What follows the other shards of a site, to be run in the writer's process."""
+        """Return the follower of the other shards' streams. It runs in the writer's process."""
         types = RootTypes(self.identities.workspaces, self.identities.shard_objects)
         region = self.config.labels.get(REGION, "")
         return Follower(store, FollowerOptions(access, self.config.shard_name, region, types), self.registry)
 
     def manager(self, positions: Positions, follower: Follower | None = None) -> Manager:
-        """The controllers of this shard, to be run in the writer's process; those that are concerned with other shards
-        hear of what is followed."""
+        """Return the controllers of this shard, which run in the writer's process. `follower` feeds replica changes."""
         found = controllers(
             self.loopback,
             self.facts,
@@ -315,6 +314,6 @@ def _trust(authorities: str, pair: Pair | None) -> ssl.SSLContext:
 
 
 def _egress_policy(config: ShardConfig, url: str) -> Policy:
-    """What webhooks may be: never this shard itself, by whatever address it is reached."""
+    """Return the policy for webhook addresses: never the shard itself, at any of its addresses."""
     port = urlsplit(url).port or config.secure_port
     return policy(config.egress_allow_cidr, ((config.bind_address, port),))

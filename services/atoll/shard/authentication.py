@@ -1,7 +1,7 @@
-"""Who may come in: keys, tokens and authorities of a shard, assembled into its authenticator.
+"""Credentials of a shard (keys, tokens, CAs), assembled into its authenticator.
 
-The composition root calls `build_authentication` once; what is generated stays in the root directory, readable by its
-owner alone, and a later start goes on with it.
+The composition root calls `build_authentication` once. Generated credentials are files of the root directory with mode
+0600; later starts reuse them.
 """
 
 from __future__ import annotations
@@ -30,35 +30,34 @@ from atoll.machinery.process.config import comma_separated
 from atoll.machinery.process.pki import Pair
 from atoll.shard import service_account_keys
 from atoll.shard.config import ShardConfig
-from atoll.shard.kubeconfig import kept_admin_token
+from atoll.shard.kubeconfig import stored_admin_token
 
 SERVING_CA, SERVING = "serving-ca", "apiserver"
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """What a shard was given or made: its serving pair and the authority to trust for it, token keys, administrators'
-    tokens."""
+    """Configured or generated credentials: serving pair and the CA for clients, token keys, administrator tokens."""
 
     ca_pem: bytes
     serving: Pair
     keys: KeySet
     tokens: AdminTokens | None
     client_ca_pem: bytes
-    #: ClientCAs of proxies that speak for users in headers.
+    #: CAs of proxies that name users in headers.
     proxy_ca_pem: bytes
     #: Users of the token file by token digest.
     users: dict[bytes, User]
 
     @property
     def context(self) -> ssl.SSLContext:
-        """What connections are served by; which of the CAs signed a certificate decides what it is good for."""
+        """The TLS context of connections. The authenticator tells client and proxy certificates apart by their CA."""
         return ClientCAs(self.client_ca_pem, self.proxy_ca_pem).context(self.serving)
 
 
 def load(config: ShardConfig, names: list[str], *, tokens: AdminTokens | None = None) -> Credentials:
-    """Read the credentials of a root directory, making what is missing. `names` go into the certificate.
+    """Read the credentials of a root directory, generating missing ones. `names` go into the serving certificate.
 
-    `tokens` are the administrators' tokens that another process of this shard made. Raises InvalidCredentials, OSError.
+    `tokens` are the administrator tokens that the writer process loaded. Raises InvalidCredentials, OSError.
     """
     root = Path(config.root_directory)
     ca_pem, serving = _serving(config, root, names)
@@ -67,18 +66,18 @@ def load(config: ShardConfig, names: list[str], *, tokens: AdminTokens | None = 
     except service_account_keys.KeyRefused as error:
         raise InvalidCredentials(str(error)) from error
     if not config.skip_admin_user and tokens is None:
-        tokens = load_admin_tokens(root / FILE_NAME, kept_admin_token(root))
-    users = _known_users(config.token_auth_file)
+        tokens = load_admin_tokens(root / FILE_NAME, stored_admin_token(root))
+    users = _token_file_users(config.token_auth_file)
     clients, proxies = map(dynamic_client_ca.read, (config.client_ca_file, config.requestheader_client_ca_file))
     return Credentials(ca_pem, serving, keys, tokens, clients, proxies, users)
 
 
 def _serving(config: ShardConfig, root: Path, names: list[str]) -> tuple[bytes, Pair]:
-    """The serving pair with the authority to trust for it: the operator's, or one of our own making."""
+    """Return the CA that clients trust and the serving pair: configured, or generated."""
     try:
         if config.tls_cert_file:
             pair = pki.load_pair(Path(config.tls_cert_file), Path(config.tls_private_key_file))
-            # Whoever signed for himself, or sends a chain, is to be trusted as he stands there.
+            # Without a root CA clients trust the certificate file itself: self-signed, or with its chain.
             return dynamic_client_ca.read(config.root_ca_file) or pair.certificate, pair
         ca = pki.load_or_make_ca(root, SERVING_CA, "atoll serving CA")
         trusted = dynamic_client_ca.read(config.root_ca_file) or ca.certificate
@@ -87,7 +86,7 @@ def _serving(config: ShardConfig, root: Path, names: list[str]) -> tuple[bytes, 
         raise InvalidCredentials(str(error)) from error
 
 
-def _known_users(file: str) -> dict[bytes, User]:
+def _token_file_users(file: str) -> dict[bytes, User]:
     if not file:
         return {}
     try:
@@ -97,7 +96,7 @@ def _known_users(file: str) -> dict[bytes, User]:
 
 
 class ShardAuthentication(msgspec.Struct, frozen=True):
-    """The assembled parts."""
+    """The authenticator of a shard and its parts."""
 
     authenticator: Authenticator
     certificates: Certificates
@@ -107,29 +106,29 @@ class ShardAuthentication(msgspec.Struct, frozen=True):
     keys: KeySet
 
 
-class ForeignIssuers(msgspec.Struct, frozen=True):
-    """Tokens that others issue: to the whole installation, and to workspaces by their type."""
+class ExternalIssuers(msgspec.Struct, frozen=True):
+    """Sources of tokens of other issuers: for the whole installation, and per workspace type."""
 
     configured: TokenSource | None = None
     workspaces: WorkspaceSource | None = None
-    #: What other shards say of their service accounts.
+    #: Validates service accounts of other shards.
     accounts: RemoteServiceAccounts | None = None
 
 
 def build_authentication(
-    config: ShardConfig, credentials: Credentials, authorizer: Authorizer, foreign: ForeignIssuers
+    config: ShardConfig, credentials: Credentials, authorizer: Authorizer, external: ExternalIssuers
 ) -> ShardAuthentication:
-    """The authenticator of a shard."""
+    """Build the authenticator of a shard."""
     issuers = service_account_keys.issuers(config)
     sources: list[TokenSource] = []
     if credentials.tokens is not None:
         sources.append(StaticTokens(credentials.tokens.users, issuers.audiences))
     if credentials.users:
         sources.append(StaticTokens(credentials.users, issuers.audiences))
-    sources.append(ServiceAccountTokens(credentials.keys, issuers, remote=foreign.accounts))
-    if foreign.configured is not None:
-        sources.append(foreign.configured)
-    bearers = BearerTokens(tuple(sources), issuers.audiences, foreign.workspaces)
+    sources.append(ServiceAccountTokens(credentials.keys, issuers, remote=external.accounts))
+    if external.configured is not None:
+        sources.append(external.configured)
+    bearers = BearerTokens(tuple(sources), issuers.audiences, external.workspaces)
     certificates = Certificates(
         credentials.client_ca_pem, credentials.proxy_ca_pem, comma_separated(config.requestheader_allowed_names)
     )

@@ -1,8 +1,8 @@
-"""First start and every start: what must exist before a shard serves.
+"""Bootstrap: the objects that must exist before a shard serves, written at each start.
 
-The composition root calls `apply` with the manifests of `machinery.kcp.bootstrap`. What exists is left to its users,
-except manifests marked as reconciled, which are brought back into shape. Everything is planned and admitted like
-any write, in batches; a start without news writes nothing.
+The composition root calls `apply` with the manifests of `machinery.kcp.bootstrap`. Existing objects are not changed,
+except those of manifests marked as reconciled. Writes are planned and admitted like any other, in batches. Invariant: a
+start without changes writes nothing.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ BATCH = 200
 
 
 def identities(store: Store) -> dict[str, ExportIdentity]:
-    """The identities of root's exports: what an export says it has, or what its Secret holds; new ones otherwise.
+    """Return the identities of root's exports: from the export's status, else from its Secret, else new ones.
 
-    Under them the objects of every workspace are stored, so that nothing done to a Secret may change them.
+    The status takes precedence over the Secret: the objects of every workspace are stored under these identities, so
+    a changed Secret must not change them.
     """
     with store.snapshot() as snapshot:
         return {name: _identity(snapshot, name) for name in root_exports.root_exports()}
@@ -50,7 +51,7 @@ def _identity(snapshot: Snapshot, name: str) -> ExportIdentity:
 
 
 async def apply(loopback: Loopback, manifests: Iterable[Manifest]) -> int:
-    """Write what is missing or out of shape; gives the number of objects written."""
+    """Write missing and changed objects; return the number of objects written."""
     batch, written = loopback.batch(), 0
     for manifest in manifests:
         written += _add(loopback, batch, manifest)
@@ -74,7 +75,7 @@ def _add(loopback: Loopback, batch: Batch, manifest: Manifest) -> bool:
 
 
 def _target(loopback: Loopback, batch: Batch, manifest: Manifest) -> Target:
-    """The kind by its type: the base catalogue's, or what the cluster's own bindings serve."""
+    """Return the write target: a kind of the base catalog, else one that the cluster's bindings serve."""
     if manifest.cluster == SYSTEM_BOUND_CRDS and manifest.type == CRDS:
         return target_of(manifest.key.name)
     kind: Kind | None = loopback.core.catalogs.base.of_type(manifest.type)

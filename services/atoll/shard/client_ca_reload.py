@@ -1,6 +1,6 @@
-"""A shard's authorities of client certificates and of proxies, as its flags name them.
+"""Reload of the client CA files of a shard: CAs of client certificates and of proxies.
 
-Whoever listens (`standalone.listener`, a `worker`) runs `renew` beside its server.
+`standalone.listener` and `worker` run `renew` beside their server.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from atoll.shard.config import ShardConfig
 async def renew(
     config: ShardConfig, credentials: Credentials, certificates: Certificates, use: Callable[[ssl.SSLContext], None]
 ) -> None:
-    """Look at the files until cancelled; `use` is given the context of new connections."""
+    """Poll the files until cancelled; call `use` with the TLS context of new connections after a change."""
     files = ClientCAFiles(config.client_ca_file, config.requestheader_client_ca_file)
     before = ClientCAs(credentials.client_ca_pem, credentials.proxy_ca_pem)
     await dynamic_client_ca.reload_on_change(files, before, ReloadTarget(credentials.serving, certificates, use))

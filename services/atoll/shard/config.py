@@ -1,4 +1,4 @@
-"""Settings of a shard process. The names are kcp's where kcp has the setting."""
+"""Settings of a shard process. Settings that kcp has keep kcp's names."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ MAX_WORKERS = 64
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _DURATION = re.compile(r"(?:(\d{1,8})h)?(?:(\d{1,10})m)?(?:(\d{1,10})s?)?")
 _SHORT = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(ms|s)")
-#: Bounds of the longest life of service account tokens, as Kubernetes has them.
+#: Bounds of service-account-max-token-expiration, as in kube-apiserver.
 MIN_TOKEN_LIFE_S, MAX_TOKEN_LIFE_S = 3600, 1 << 32
-#: Nobody waits longer for a conversion, so no object may take longer.
+#: Upper bound of the time limit for one object; conversion requests time out after it.
 MAX_TRANSFORMATION_S = 30.0
 
 
@@ -179,7 +179,7 @@ class ShardConfig(ProcessConfig, frozen=True, kw_only=True):
     }
 
     def __post_init__(self) -> None:
-        """Refuse values that could only fail later. Raises ValueError."""
+        """Validate all values. Raises ValueError."""
         super().__post_init__()
         logging.check(self.log_level, requests=self.log_requests)
         gates.parse(self.feature_gates)
@@ -208,17 +208,17 @@ class ShardConfig(ProcessConfig, frozen=True, kw_only=True):
 
     @property
     def joins(self) -> bool:
-        """Whether this shard joins a root shard; otherwise it has `root` itself."""
+        """Whether this shard joins a root shard; otherwise it holds `root` itself."""
         return bool(self.root_shard_kubeconfig_file)
 
     @property
     def in_site(self) -> bool:
-        """Whether there are, or may be, other shards."""
+        """Whether the deployment has, or may have, other shards."""
         return self.joins or bool(self.logical_cluster_admin_kubeconfig)
 
     @property
     def labels(self) -> dict[str, str]:
-        """Of the Shard object. Raises ValueError."""
+        """Labels of the Shard object. Raises ValueError."""
         found: dict[str, str] = {}
         for part in comma_separated(self.shard_labels):
             key, equals, value = part.partition("=")
@@ -228,14 +228,14 @@ class ShardConfig(ProcessConfig, frozen=True, kw_only=True):
         return found
 
     def check_in_site(self) -> None:
-        """What a shard needs to be one of a site. Raises ValueError."""
+        """Validate the settings that a shard of a site requires. Raises ValueError."""
         if not self.nats_url:
             raise ValueError("nats-url: the shards of a site meet on one NATS server, name it")
         if self.shard_name != ROOT and not self.joins:
             raise ValueError(f"root-shard-kubeconfig-file: shard {self.shard_name} joins the shard root, name it")
 
     def _check_site(self) -> None:
-        """What belongs together, and URLs. Raises ValueError."""
+        """Validate settings that depend on each other, and URLs. Raises ValueError."""
         if bool(self.tls_cert_file) != bool(self.tls_private_key_file):
             raise ValueError("tls-cert-file and tls-private-key-file go together")
         if self.nats_credentials_file and not self.nats_url:
@@ -250,11 +250,14 @@ class ShardConfig(ProcessConfig, frozen=True, kw_only=True):
 
     @property
     def home_creators(self) -> tuple[str, ...]:
-        """Groups whose members may have a home workspace; none where there are no homes."""
+        """Groups whose members may have a home workspace; empty if home workspaces are off."""
         return comma_separated(self.home_workspaces_home_creator_groups) if self.enable_home_workspaces else ()
 
     def _check_service_accounts(self) -> None:
-        """As kube-apiserver: an issuer with a colon is a URL, a bound is sensible. Raises ValueError."""
+        """Validate as kube-apiserver does: an issuer with a colon is a URL, the expiration is in bounds.
+
+        Raises ValueError.
+        """
         for issuer in self.service_account_issuer:
             if not issuer or (":" in issuer and not urlsplit(issuer).scheme):
                 raise ValueError(f"service-account-issuer {issuer!r} is not a URL")
@@ -264,7 +267,7 @@ class ShardConfig(ProcessConfig, frozen=True, kw_only=True):
 
     @property
     def max_token_life_s(self) -> int:
-        """Seconds; 0 for no bound. Raises ValueError."""
+        """Longest lifetime of a requested token in seconds; 0 for no limit. Raises ValueError."""
         text = self.service_account_max_token_expiration
         found = _DURATION.fullmatch(text)
         if found is None:
@@ -274,7 +277,7 @@ class ShardConfig(ProcessConfig, frozen=True, kw_only=True):
 
     @property
     def transformation_timeout_s(self) -> float:
-        """Seconds. Raises ValueError."""
+        """Time limit of CEL transformations for one object, in seconds. Raises ValueError."""
         text = self.conversion_cel_transformation_timeout
         found = _SHORT.fullmatch(text)
         if found is None:
@@ -283,7 +286,7 @@ class ShardConfig(ProcessConfig, frozen=True, kw_only=True):
 
     @property
     def header_names(self) -> HeaderNames:
-        """Of identity headers. Raises ValueError."""
+        """Names of the identity headers of proxies. Raises ValueError."""
         return HeaderNames.listed(
             self.requestheader_username_headers,
             self.requestheader_group_headers,
@@ -293,7 +296,7 @@ class ShardConfig(ProcessConfig, frozen=True, kw_only=True):
 
     @property
     def host(self) -> str:
-        """Where clients on this machine find the shard, as it stands in a URL."""
+        """Host part of the shard's URL for clients on this machine."""
         return url_host(self.bind_address)
 
 

@@ -8,7 +8,7 @@ from atoll.machinery.apiserver.authorization.escalation import Author, check_bin
 
 
 class Escalation:
-    """Judges writes of roles and bindings by what their author holds."""
+    """Checks writes of roles and bindings against the permissions of their author."""
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer

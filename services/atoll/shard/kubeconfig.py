@@ -1,8 +1,8 @@
-"""admin.kubeconfig: kcp's clusters, users and contexts, brought up to date at each start and read back at the next.
+"""admin.kubeconfig: kcp's clusters, users and contexts, updated at each start.
 
-External tools count on the names: contexts root, base, system:admin, shard-base; users kcp-admin, shard-admin. The file
-is also where people work: `kubectl ws` keeps its contexts in it. So a start merges into it. Ours get address, authority
-and tokens of today; what others added stays, but for clusters at our old address, which move to the new one.
+External tools depend on the names: contexts root, base, system:admin, shard-base; users kcp-admin, shard-admin. Users
+change the file too: `kubectl ws` stores its contexts in it. So a start merges into it: the shard's own entries get the
+current address, CA and tokens; other entries stay, except that clusters at the shard's old address get the new one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from atoll.machinery.process.pki import write_private
 log = structlog.get_logger()
 
 FILE_NAME = "admin.kubeconfig"
-#: kcp's context for what goes straight to a shard.
+#: kcp's context for direct access to a shard.
 SHARD_BASE = "shard-base"
 _CLUSTERS = {"root": "/clusters/root", "base": "", "system:admin": "/clusters/system:admin"}
 _CONTEXTS = {
@@ -31,12 +31,12 @@ _CONTEXTS = {
     SHARD_BASE: ("base", "shard-admin"),
 }
 _AUTHORITY = "certificate-authority-data"
-#: The lists of a kubeconfig, and what the entries of each hold beside their name.
+#: The lists of a kubeconfig, and the field of their entries beside `name`.
 _PARTS = {"clusters": "cluster", "users": "user", "contexts": "context"}
 
 
 def admin_kubeconfig(url: str, ca_pem: bytes, tokens: AdminTokens) -> Object:
-    """The kubeconfig of a shard at `url` (scheme, host and port), as it is on the first start."""
+    """Return the kubeconfig of a shard at `url` (scheme, host and port), as written on the first start."""
     authority = base64.b64encode(ca_pem).decode()
     return {
         "apiVersion": "v1",
@@ -56,40 +56,40 @@ def admin_kubeconfig(url: str, ca_pem: bytes, tokens: AdminTokens) -> Object:
 
 
 def merged(found: Object, ours: Object) -> Object:
-    """`found` with our entries as they are today.
+    """Return `found` with the entries of `ours` merged in.
 
-    Fields that others set on our entries stay (a context's namespace), as do entries of other names. The current
-    context stays if there is such a context. Clusters of others at the address that our `base` had move with it.
+    Fields that users added to these entries stay (a context's namespace), as do entries of other names. The current
+    context stays if it exists. Other clusters at the old address of `base` get the new address.
     """
     _move(found, ours)
     result = {**ours, **found}
     for part, member in _PARTS.items():
-        standing = {entry["name"]: entry for entry in _entries(found, part)}
+        entries = {entry["name"]: entry for entry in _entries(found, part)}
         for entry in ours[part]:
-            before = standing.get(entry["name"], {})
-            standing[entry["name"]] = {**before, **entry, member: {**(before.get(member) or {}), **entry[member]}}
-        result[part] = list(standing.values())
+            old = entries.get(entry["name"], {})
+            entries[entry["name"]] = {**old, **entry, member: {**(old.get(member) or {}), **entry[member]}}
+        result[part] = list(entries.values())
     if result["current-context"] not in {entry["name"] for entry in result["contexts"]}:
         result["current-context"] = ours["current-context"]
     return result
 
 
 def write(root: Path, url: str, ca_pem: bytes, tokens: AdminTokens) -> Path:
-    """Bring the file of a root directory up to date, readable by its owner alone. Raises OSError."""
+    """Update the file of a root directory, with mode 0600. Raises OSError."""
     path = root / FILE_NAME
     bring_up_to_date(path, admin_kubeconfig(url, ca_pem, tokens))
     return path
 
 
 def bring_up_to_date(path: Path, ours: Object) -> None:
-    """Write our entries into the file, made 0600 if there is none. Raises OSError."""
+    """Merge `ours` into the file, which is created with mode 0600 if absent. Raises OSError."""
     found = _read(path)
     config = ours if found is None else merged(found, ours)
     write_private(path, yaml.safe_dump(config, sort_keys=False).encode())
 
 
-def kept_admin_token(root: Path) -> str:
-    """The shard-admin's token of an earlier start; empty if there is none to be read."""
+def stored_admin_token(root: Path) -> str:
+    """Return the shard-admin token of an earlier start; empty if absent or unreadable."""
     found = _read(root / FILE_NAME) or {}
     for entry in _entries(found, "users"):
         if entry["name"] == "shard-admin":
@@ -98,7 +98,7 @@ def kept_admin_token(root: Path) -> str:
 
 
 def _read(path: Path) -> Object | None:
-    """The kubeconfig at `path`; None if there is none, or nothing that could be one."""
+    """Return the kubeconfig at `path`; None if it is absent, unreadable or no mapping."""
     try:
         found = yaml.safe_load(path.read_text())
     except FileNotFoundError:
@@ -110,7 +110,7 @@ def _read(path: Path) -> Object | None:
 
 
 def _entries(config: Object, part: str) -> Iterator[Object]:
-    """The well-formed entries of one of the lists."""
+    """Yield the well-formed entries of one of the lists."""
     found = config.get(part)
     member = _PARTS[part]
     for entry in found if isinstance(found, list) else ():
@@ -119,7 +119,7 @@ def _entries(config: Object, part: str) -> Iterator[Object]:
 
 
 def _move(found: Object, ours: Object) -> None:
-    """Give clusters at the old address of `base` the new one, and the new authority where they had the old one."""
+    """Set clusters at the old address of `base` to the new one, and the old CA to the new one."""
     old, new = _base(found), _base(ours)
     if not old.get("server"):
         return
@@ -134,6 +134,6 @@ def _move(found: Object, ours: Object) -> None:
 
 
 def _base(config: Object) -> Object:
-    """Address and authority of the cluster `base`."""
+    """Return the cluster `base` with its address and CA; empty if absent."""
     of_base = (entry.get("cluster") for entry in _entries(config, "clusters") if entry["name"] == "base")
     return dict(next(of_base, None) or {})

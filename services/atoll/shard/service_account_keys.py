@@ -1,8 +1,8 @@
-"""Keys and issuers of service account tokens, as the operator's flags say; the names are Kubernetes'.
+"""Keys and issuers of service account tokens, read from the flags; the flag names are kube-apiserver's.
 
-`identity` and `app` ask while a shard or a worker is put together. Without a flag the key is `sa.key` of the root
-directory, made on first use. Rotation is a restart: the new key signs, and what the old one signed counts as long as
-`--service-account-key-file` names it. Invariant: no key counts but the one that signs and those that are named.
+`authentication` and `app` call it at the start of a shard or a worker. Without a flag the key is `sa.key` of the root
+directory, generated on first use. A restart rotates the key: the new key signs, and tokens of the old one are valid as
+long as `--service-account-key-file` names it. Invariant: only the signing key and the named keys verify tokens.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ T = TypeVar("T")
 
 
 class KeyRefused(Exception):
-    """A file that holds no key of service account tokens; names the file, quotes nothing of it."""
+    """A file without a usable service account key. The text names the file and quotes nothing of it."""
 
 
 def keys(config: ShardConfig) -> KeySet:
-    """The key that signs and those that verify. Raises KeyRefused, OSError."""
+    """Return the signing key and the verifying keys. Raises KeyRefused, OSError."""
     given = config.service_account_signing_key_file
     signing = Path(given) if given else Path(config.root_directory) / DEFAULT_KEY
     private = signing.read_bytes() if given else pki.load_or_make_rsa_key(signing)
@@ -40,11 +40,11 @@ def _of(path: Path, read: Callable[P, T], *given: P.args, **named: P.kwargs) -> 
     try:
         return read(*given, **named)
     except (ValueError, TypeError) as error:
-        # Texts of the library may quote; TypeError is what it says of a key behind a passphrase.
+        # The library's texts may quote the key; it raises TypeError for an encrypted key.
         raise KeyRefused(f"{path} holds no RSA or P-256 key that can be used for service account tokens") from error
 
 
 def issuers(config: ShardConfig) -> ServiceAccountIssuers:
-    """The issuers that count, the first of which we are; and the audiences of this server, all issuers by default."""
+    """Return the accepted issuers (new tokens name the first) and this server's audiences (default: the issuers)."""
     names = config.service_account_issuer or ServiceAccountIssuers().names
     return ServiceAccountIssuers(names, config.api_audiences or names)

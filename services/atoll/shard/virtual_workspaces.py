@@ -1,6 +1,6 @@
-"""Which virtual workspaces a shard has: one line each, by the name behind `/services/`.
+"""The virtual workspaces of a shard, by their name below `/services/`.
 
-The composition root gives them to the pipeline. A view that is not named here is not there.
+The composition root passes them to the pipeline. A virtual workspace that is not listed here is not served.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from atoll.virtualworkspaces.replication import Replication, Shards
 def virtual_workspaces(
     core: WriteService, authorizer: Authorizer, facts: Lookups, shards: Shards | None = None
 ) -> dict[str, VirtualWorkspaceHandler]:
-    """Every view, by name. `shards`: those of other shards."""
+    """Return every virtual workspace by name. `shards` forwards to those of other shards."""
     kind = core.catalogs.builtin
     cached = Replication(core.catalogs, authorizer, facts.cluster_of, core.store, shards)
 

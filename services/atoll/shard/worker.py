@@ -1,9 +1,9 @@
-"""An API worker: TLS, authentication, authorization, admission and all reads, beside the shard's writer.
+"""An API worker process: TLS, authentication, authorization, admission and all reads, beside the shard's writer.
 
-`standalone.worker_pool` starts it with one line of JSON on standard input (`WorkerSettings`), keeps that pipe open for
-as long as it lives, and reads one line back when the worker serves. The worker calls itself ready only after a second
-line, which says that all of them serve. Reads go to the LMDB file; mutations go to the writer over its Unix socket. A
-worker holds nothing that another does not: any of them may answer any request, and any may die.
+`standalone.worker_pool` starts it with one line of JSON on standard input (`WorkerSettings`), keeps that pipe open, and
+reads one line back when the worker serves. The worker reports ready after a second line of input, sent when all workers
+serve. Reads go to the LMDB file; mutations go to the writer over its Unix socket. Invariant: a worker has no state of
+its own; any worker may answer any request, and any may crash.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ READY, ALL_SERVE = "ready", b"all serve\n"
 
 
 class WorkerSettings(msgspec.Struct, frozen=True):
-    """What a worker is told. Tokens travel on the pipe alone, never in arguments or the environment."""
+    """The input of a worker. Tokens are sent on the pipe only, never in arguments or the environment."""
 
     config: ShardConfig
     store: StoreOptions
@@ -49,28 +49,28 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     tokens: AdminTokens | None
 
 
-async def serve(brief: WorkerSettings) -> None:
-    """Serve until SIGTERM, until the writer is gone, or until the pipe to the parent closes."""
+async def serve(settings: WorkerSettings) -> None:
+    """Serve until SIGTERM, or until the connection to the writer or the pipe to the parent closes."""
     stop, all_serve = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_signal_handler(signal.SIGINT, lambda: None)
-    _listen_to_parent(all_serve, stop)
-    store = await connect_store(brief.store, Path(brief.socket))
+    _watch_parent(all_serve, stop)
+    store = await connect_store(settings.store, Path(settings.socket))
     try:
-        credentials = load(brief.config, brief.names, tokens=brief.tokens)
-        app = ShardApp(brief.config, store, credentials, brief.url)
+        credentials = load(settings.config, settings.names, tokens=settings.tokens)
+        app = ShardApp(settings.config, store, credentials, settings.url)
         app.health.add("workers", lambda: None if all_serve.is_set() else "not all workers serve")
         pipeline = app.pipeline()
         connection = functools.partial(StreamingConnection, policy=pipeline)
         server = Server(pipeline, Limits(), credentials.context, connection)
-        await server.start(brief.config.bind_address, brief.port, reuse_port=True)
-        # What start-up made stays: the collector need not go through it again and again.
+        await server.start(settings.config.bind_address, settings.port, reuse_port=True)
+        # Objects made at start-up live as long as the process: exclude them from garbage collection.
         gc.freeze()
         sys.stdout.write(READY + "\n")
         sys.stdout.flush()
         following = asyncio.create_task(app.watches.open.follow())
-        renewing = asyncio.create_task(renew(brief.config, credentials, app.identity.certificates, server.use))
+        renewing = asyncio.create_task(renew(settings.config, credentials, app.identity.certificates, server.use))
         ends = {asyncio.create_task(store.disconnected.wait()), asyncio.create_task(stop.wait()), following, renewing}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         app.health.add("shutdown", lambda: "process is shutting down")
@@ -82,27 +82,27 @@ async def serve(brief: WorkerSettings) -> None:
         await store.close()
 
 
-def _listen_to_parent(all_serve: asyncio.Event, gone: asyncio.Event) -> None:
-    """Set `all_serve` when the parent says so, and `gone` when its end of the pipe is."""
+def _watch_parent(all_serve: asyncio.Event, closed: asyncio.Event) -> None:
+    """Set `all_serve` when the parent sends its second line, and `closed` when it closes the pipe."""
     loop, pipe = asyncio.get_running_loop(), sys.stdin.fileno()
 
-    def heard() -> None:
+    def readable() -> None:
         if os.read(pipe, 64):
             all_serve.set()
         else:
             loop.remove_reader(pipe)
-            gone.set()
+            closed.set()
 
-    loop.add_reader(pipe, heard)
+    loop.add_reader(pipe, readable)
 
 
 def main() -> None:
     """Entry point of the process."""
     import uvloop
 
-    brief = msgspec.json.decode(sys.stdin.buffer.readline(), type=WorkerSettings)
-    logging.configure(brief.config.log_level, brief.config.log_format)
-    uvloop.run(serve(brief))
+    settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=WorkerSettings)
+    logging.configure(settings.config.log_level, settings.config.log_format)
+    uvloop.run(serve(settings))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def test_a_shard_waits_for_its_root_shard_and_says_so(pair: Site) -> None:
     shard = pair.shards["shard-1"]
     shard.spawn()
-    shard.until(lambda: "root shard does not say what is needed to join it" in shard.log())
+    shard.until(lambda: "joining root shard failed" in shard.log())
     code, body = shard.get("/readyz")
     assert code == 503
     assert b"root shard cannot be reached" in body

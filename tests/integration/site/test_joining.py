@@ -169,7 +169,7 @@ def test_a_shard_starts_again_and_serves_while_the_root_shard_is_gone(site: Site
         assert identities_of(shard) == kept
         own = shard.api("system:shard", "shard-admin")
         own.post("/api/v1/namespaces/default/configmaps", configmap("while-root-is-gone"))
-        shard.until(lambda: "shard object not written" in shard.log())
+        shard.until(lambda: "shard heartbeat failed" in shard.log())
     admin.close()
     master.close()
     before = find(shard_object(master, "shard-1")["status"]["conditions"], HEARTBEAT)

@@ -1,1 +1,1 @@
-"""Requests that a shard answers in its own way: home workspaces, LogicalClusters ordered by other shards, reviews."""
+"""Special handlers of a shard: home workspaces, LogicalClusters created for other shards, access and token reviews."""

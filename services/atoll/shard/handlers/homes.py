@@ -1,8 +1,8 @@
-"""Home workspaces: `GET workspaces/~` in root, by anybody, gives a workspace of their own, made on first use.
+"""Home workspaces: `GET workspaces/~` in root returns the caller's home workspace, created on first use.
 
-`resources` calls it for the name `~`. A home is a logical cluster without a Workspace object; its name follows from the
-user's, so nothing has to be looked up. Unlike kcp's, it is made in one submit and answered at once where its
-initializers are the system's own. Invariant: a home is shown to nobody but whom it was made for.
+`resources` calls it for the name `~`. A home is a logical cluster without a Workspace object; its name is a hash of the
+user name. Unlike kcp, the shard creates it in one submit and returns it at once if only system initializers remain.
+Invariant: a home is returned only to the user for whom it was created.
 """
 
 from __future__ import annotations
@@ -33,38 +33,38 @@ from atoll.tenancy.lookups import Lookups
 
 HOME, PARENT = "~", "user"
 TYPE = TypeReference("home", ROOT)
-#: How often a home is planned where others write first.
+#: Attempts to create a home on write conflicts.
 ATTEMPTS = 4
 
 
 class Homes:
-    """Answers for `~`. `shard` hosts the homes that are made."""
+    """Serves `~`. New homes are placed on `shard`, which is this one."""
 
     def __init__(self, loopback: Loopback, facts: Lookups, shard: workspace.Shard) -> None:
         self._loopback, self._facts, self._shard = loopback, facts, shard
-        self._building = ClusterBuilder(loopback, facts)
+        self._builder = ClusterBuilder(loopback, facts)
 
     def serve(self, call: Call, snapshot: Snapshot) -> Reply | Awaitable[Reply]:
-        """The caller's home, as a Workspace.
+        """Return the caller's home as a Workspace.
 
-        Raises NotFound outside root, Forbidden, and TooManyRequests while initializers work in it.
+        Raises NotFound outside root, Forbidden, and TooManyRequests while its initializers run.
         """
         if call.cluster != ROOT:
             raise errors.not_found(call.kind, HOME)
         if is_service_account(call.user.name) or not in_scope(call.user, ROOT):
-            # Their names mean somebody else in every workspace.
+            # The same service account name is another account in each workspace.
             raise errors.forbidden(call.kind, HOME, "only users of the whole installation have a home workspace")
         found = _home_of(snapshot, call.user)
         if found is not None:
-            return _shown(call, found)
+            return _home_workspace(call, found)
         if not call.may("create"):
             raise errors.forbidden(call.kind, HOME, "no permission to create a home workspace")
-        return self._made(call)
+        return self._create(call)
 
-    async def _made(self, call: Call) -> Reply:
+    async def _create(self, call: Call) -> Reply:
         for _ in range(ATTEMPTS):
-            # Where another request of the same user came first, what it made is the answer; where what comes with the
-            # home's bindings was written meanwhile, the home is made again.
+            # If another request of the same user created the home, return that one; if an object that the home's
+            # bindings need was written concurrently, try again.
             with suppress(
                 AlreadyExists,
                 contract.ObjectExists,
@@ -72,21 +72,21 @@ class Homes:
                 contract.ObjectMissing,
                 contract.GuardFailed,
             ):
-                await self._planned(call).submit()
+                await self._batch(call).submit()
             with self._loopback.store.snapshot() as snapshot:
-                made = _home_of(snapshot, call.user)
-            if made is not None:
-                return _shown(call, made)
+                home = _home_of(snapshot, call.user)
+            if home is not None:
+                return _home_workspace(call, home)
         raise errors.not_found(call.kind, HOME)
 
-    def _planned(self, call: Call) -> Batch:
-        """A batch with all of a home."""
+    def _batch(self, call: Call) -> Batch:
+        """Return a batch with all objects of a new home."""
         batch = self._loopback.batch()
         try:
             manifests = workspace.build(self._plan(batch, call.user))
         except TypeRefused as error:
             raise forbidden(HOME, error) from error
-        self._building.add(batch, manifests)
+        self._builder.add(batch, manifests)
         return batch
 
     def _plan(self, batch: Batch, user: User) -> workspace.WorkspacePlan:
@@ -104,7 +104,7 @@ class Homes:
 
 
 def _path(name: str) -> str:
-    """`user:<name>`; the cluster's own name for whom that would be no path, or one below the home of another."""
+    """Return `user:<name>`; the cluster's name if the user name is not one path segment."""
     return paths.join(PARENT, name) if is_path_segment(name) else hashes.home_cluster_name(name)
 
 
@@ -113,8 +113,8 @@ def _home_of(view: View, user: User) -> Object | None:
     return decode(record.value) if record is not None else None
 
 
-def _shown(call: Call, cluster: Object) -> Reply:
-    """A home's LogicalCluster as the Workspace that there is not."""
+def _home_workspace(call: Call, cluster: Object) -> Reply:
+    """Return a home's LogicalCluster in the form of a Workspace."""
     owner = ((cluster.get("spec") or {}).get("createdBy") or {}).get("username")
     status, metadata = cluster.get("status") or {}, cluster["metadata"]
     if owner != call.user.name:

@@ -1,9 +1,9 @@
-"""Logical clusters that other shards order: a POST of a LogicalCluster, answered with the whole cluster made.
+"""Creation of logical clusters for other shards: a POST of a LogicalCluster creates the complete cluster.
 
-`resources` calls it for creates of LogicalClusters by system:kcp:logical-cluster-admin that name an owner. One submit
-brings the cluster to the furthest state that its type allows, with bindings, namespaces and its administrator, and the
-answer is the LogicalCluster as it stands then. Any other create of a LogicalCluster goes the ordinary way, and
-admission judges it. Invariant: a cluster comes from one order; whoever sends it again hears that it exists.
+`resources` calls it for creates of LogicalClusters; it handles those by system:kcp:logical-cluster-admin that name an
+owner. One submit brings the cluster to the furthest phase that its type allows, with bindings, namespaces and its
+administrator; the response is the resulting LogicalCluster. Any other create takes the ordinary path through admission.
+Invariant: a cluster is created once; a repeated request gets AlreadyExists.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from atoll.machinery.storage.contract import Record, Snapshot
 from atoll.tenancy.cluster_builder import ClusterBuilder, export_for
 from atoll.tenancy.lookups import Lookups
 
-#: How often a cluster is planned where others write first.
+#: Attempts to create a cluster on write conflicts.
 ATTEMPTS = 4
 
 
 class LogicalClusterCreates:
-    """Answers orders. `shard` is this one."""
+    """Creates logical clusters for other shards. `shard` is this one."""
 
     def __init__(self, loopback: Loopback, facts: Lookups, shard: workspace.Shard) -> None:
         self._loopback, self._facts, self._shard = loopback, facts, shard
-        self._building = ClusterBuilder(loopback, facts)
+        self._builder = ClusterBuilder(loopback, facts)
 
     def create(self, call: Call, snapshot: Snapshot) -> Awaitable[Reply] | None:
-        """Make what is ordered; None for any other create of a LogicalCluster. Raises Invalid, AlreadyExists."""
+        """Create the cluster; return None for an ordinary create of a LogicalCluster. Raises Invalid, AlreadyExists."""
         if LOGICAL_CLUSTER_ADMIN not in effective_users(call.user, call.cluster).own.groups:
             return None
         options = write_options(call.info.query, call.user_agent, "CreateOptions")
@@ -53,16 +53,16 @@ class LogicalClusterCreates:
             raise invalid(call.kind.group_kind, wellknown.SINGLETON, found)
         if (route := snapshot.replicas.shard_of(call.cluster)) not in ("", self._shard.name):
             raise AlreadyExists(f'logical cluster "{call.cluster}" lies on shard "{route}"')
-        return self._made(call, obj)
+        return self._create(call, obj)
 
-    async def _made(self, call: Call, obj: Object) -> Reply:
+    async def _create(self, call: Call, obj: Object) -> Reply:
         for _ in range(ATTEMPTS):
             if (record := self._record(call)) is not None:
                 raise errors.already_exists(call.kind, wellknown.SINGLETON, decode(record.value))
             try:
-                await self._planned(call.cluster, obj).submit()
+                await self._batch(call.cluster, obj).submit()
             except LOST:
-                # The same order came twice, or something that comes with its bindings was written meanwhile.
+                # A duplicate request, or a concurrent write of an object that the bindings need.
                 continue
             record = self._record(call)
             if record is None:
@@ -74,16 +74,16 @@ class LogicalClusterCreates:
         with self._loopback.store.snapshot() as snapshot:
             return snapshot.get(ObjectKey(LOGICAL_CLUSTERS, call.cluster, "", wellknown.SINGLETON))
 
-    def _planned(self, cluster: str, obj: Object) -> Batch:
-        """A batch with all of a new cluster."""
+    def _batch(self, cluster: str, obj: Object) -> Batch:
+        """Return a batch with all objects of a new cluster."""
         batch, facts = self._loopback.batch(), self._facts
-        own = obj["metadata"]["annotations"][wellknown.PATH]
-        ground = remote_logicalcluster.RequestedCluster(
+        own_path = obj["metadata"]["annotations"][wellknown.PATH]
+        requested = remote_logicalcluster.RequestedCluster(
             self._shard,
             lambda path, name: facts.workspace_type(batch, path, name),
-            lambda path, name: export_for(batch, facts, path, name, own),
+            lambda path, name: export_for(batch, facts, path, name, own_path),
             times.now(),
             new_uid,
         )
-        self._building.add(batch, workspace.build(remote_logicalcluster.plan_of(obj, cluster, ground)))
+        self._builder.add(batch, workspace.build(remote_logicalcluster.plan_of(obj, cluster, requested)))
         return batch

@@ -18,7 +18,7 @@ from atoll.shard.authentication import ShardAuthentication
 
 
 def virtual_creates(identity: ShardAuthentication, reviews: Reviews) -> dict[tuple[str, str, str], Special]:
-    """What the resource route answers without the store, by group, plural and subresource."""
+    """Return the handlers of creates that store nothing, by group, plural and subresource."""
     found: dict[tuple[str, str, str], Special] = {}
     for kind in NATIVE:
         if kind.verbs == ("create",):

@@ -1,1 +1,1 @@
-"""A shard among others: what it takes from the root shard, its Shard object and heartbeat, accounts of other shards."""
+"""Membership of a site: joining the root shard, the Shard object and its heartbeat, accounts of other shards."""

@@ -1,9 +1,8 @@
-"""A shard's own object in `root`: registered at start, then a sign of life with what the shard holds.
+"""The Shard object of this shard in `root`: registration at start, then a heartbeat with the shard's load.
 
-The root shard writes its own through the loopback, any other through the root shard's API with the operator's
-kubeconfig; what is written is `machinery.kcp.shards`' affair. Nobody asks a shard for it, and nothing of the shard
-waits for it: while the root shard is away it is tried again, later each time, and others go by what they heard last.
-Invariant: a Shard object of another store is never touched.
+The root shard writes its own object through the loopback, any other through the root shard's API with the operator's
+kubeconfig; `machinery.kcp.sharding.shards` computes the object. Failed writes are retried with backoff, and nothing
+else in the shard waits for them. Invariant: a Shard object of another store is never changed.
 """
 
 from __future__ import annotations
@@ -41,17 +40,17 @@ from atoll.shard.membership.root_shard import SHARDS
 
 log = structlog.get_logger()
 
-#: A sign of life comes so often; sooner where the load changed much, which is looked at so often.
+#: Interval of heartbeats, and of the look at the load: a large change triggers a heartbeat early.
 HEARTBEAT_S, LOOK_EVERY_S = 10.0, 2.0
 BASE_DELAY_S, MAX_DELAY_S = 0.2, 30.0
 _EXPECTED = (ApiError, ClientError, TimeoutError, OtherStore)
 _SYSTEM = (SYSTEM_CRDS, SYSTEM_BOUND_CRDS, SYSTEM_ADMIN, SYSTEM_SHARD)
-#: How often a write is planned anew because somebody else wrote the object meanwhile.
-_CONFLICTS = 5
+#: Attempts to write the object on conflicts.
+_ATTEMPTS = 5
 
 
 class Registry(Protocol):
-    """Where Shard objects are. All raise ApiError; the client's also ClientError and TimeoutError."""
+    """Access to Shard objects. All methods raise ApiError; the client's also ClientError and TimeoutError."""
 
     async def get(self, name: str) -> Object | None: ...
 
@@ -62,8 +61,8 @@ class Registry(Protocol):
     async def close(self) -> None: ...
 
 
-class OwnRegistry:
-    """On the root shard itself."""
+class LoopbackRegistry:
+    """The registry on the root shard itself."""
 
     def __init__(self, loopback: Loopback, type: ResourceType) -> None:
         self._loopback, self._type = loopback, type
@@ -78,7 +77,7 @@ class OwnRegistry:
         return await self._loopback.update(self._target(obj, subresource), obj)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no connections."""
 
     def _target(self, obj: Object, subresource: str = "") -> Target:
         with self._loopback.store.snapshot() as snapshot:
@@ -88,8 +87,8 @@ class OwnRegistry:
         return Target(kind, ROOT, "", obj["metadata"]["name"], subresource)
 
 
-class RootsRegistry:
-    """On another shard. `client` looks at `root`."""
+class ClientRegistry:
+    """The registry on any other shard. `client` is bound to the cluster `root` of the root shard."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -111,54 +110,55 @@ class RootsRegistry:
 
 
 class Registrar:
-    """Keeps one Shard object true. `refused` says why it may not, and is empty otherwise."""
+    """Registers one Shard object and sends its heartbeats."""
 
-    def __init__(self, store: Store, registry: Registry, said: Registration, directory: Path) -> None:
-        self._store, self._registry, self._said, self._directory = store, registry, said, directory
+    def __init__(self, store: Store, registry: Registry, registration: Registration, directory: Path) -> None:
+        self._store, self._registry, self._registration, self._directory = store, registry, registration, directory
         self._sent = Load()
-        self.refused = ""
+        #: Why the name belongs to another store; empty otherwise.
+        self._rejection = ""
 
     async def run(self) -> None:
-        """Register and give signs of life until cancelled."""
+        """Register and send heartbeats until cancelled."""
         try:
-            await self._keep()
+            await self._send_heartbeats()
         finally:
             await self._registry.close()
 
-    async def _keep(self) -> None:
+    async def _send_heartbeats(self) -> None:
         delay_s = 0.0
         while True:
             try:
-                await self._beat()
+                await self._heartbeat()
             except Exception as error:
-                # Whatever keeps the object from being written: no shard ends for it.
+                # No failure to write the object ends the shard.
                 delay_s = min(max(delay_s * 2, BASE_DELAY_S), MAX_DELAY_S)
-                self._failed(error, delay_s)
+                self._log_failure(error, delay_s)
                 await asyncio.sleep(delay_s * random.uniform(0.75, 1.0))
                 continue
             if delay_s:
-                log.info("shard object written again", shard=self._said.name)
-            delay_s, self.refused = 0.0, ""
-            await self._until_due()
+                log.info("shard heartbeat recovered", shard=self._registration.name)
+            delay_s, self._rejection = 0.0, ""
+            await self._wait_until_due()
 
     async def register(self) -> Object:
-        """Make the Shard object say what the shard says; gives it as it is then. Raises as the registry, OtherStore."""
-        for _ in range(_CONFLICTS):
-            stored = await self._registry.get(self._said.name)
+        """Create or update the Shard object and return it. Raises the registry's errors, OtherStore."""
+        for _ in range(_ATTEMPTS):
+            stored = await self._registry.get(self._registration.name)
             if stored is None:
-                return await self._registry.create(shards.new_shard(self._said))
-            wanted = shards.registered(stored, self._said)
+                return await self._registry.create(shards.new_shard(self._registration))
+            wanted = shards.registered(stored, self._registration)
             if wanted is None:
                 return stored
             try:
                 return await self._registry.update(wanted)
             except Conflict:
                 continue
-        raise Conflict(f"Shard {self._said.name} changes all the time")
+        raise Conflict(f"Shard {self._registration.name} changes all the time")
 
-    async def _beat(self) -> None:
+    async def _heartbeat(self) -> None:
         load = self.load()
-        for _ in range(_CONFLICTS):
+        for _ in range(_ATTEMPTS):
             stored = await self.register()
             try:
                 await self._registry.update({**stored, "status": shards.status_of(stored, load)}, "status")
@@ -166,10 +166,10 @@ class Registrar:
                 continue
             self._sent = load
             return
-        raise Conflict(f"the status of Shard {self._said.name} changes all the time")
+        raise Conflict(f"the status of Shard {self._registration.name} changes all the time")
 
-    async def _until_due(self) -> None:
-        """Return when the next sign of life is due, or when the load changed much."""
+    async def _wait_until_due(self) -> None:
+        """Return when the next heartbeat is due, or after a large change of the load."""
         due_s = time.monotonic() + HEARTBEAT_S * random.uniform(0.9, 1.0)
         while (left_s := due_s - time.monotonic()) > 0:
             await asyncio.sleep(min(left_s, LOOK_EVERY_S))
@@ -177,7 +177,7 @@ class Registrar:
                 return
 
     def load(self) -> Load:
-        """What the counters of the store say now."""
+        """Return the current load from the counters of the store."""
         with self._store.snapshot() as snapshot:
             rows = snapshot.usage("")
             systems = sum(
@@ -193,14 +193,18 @@ class Registrar:
             time.time(),
         )
 
-    def _failed(self, error: Exception, again_s: float) -> None:
-        self.refused = str(error) if isinstance(error, OtherStore) else ""
+    def _log_failure(self, error: Exception, again_s: float) -> None:
+        self._rejection = str(error) if isinstance(error, OtherStore) else ""
         reason = str(error) or type(error).__name__
         trace = None if isinstance(error, _EXPECTED) else error
         log.warning(
-            "shard object not written", shard=self._said.name, reason=reason, again_s=round(again_s, 1), exc_info=trace
+            "shard heartbeat failed",
+            shard=self._registration.name,
+            reason=reason,
+            again_s=round(again_s, 1),
+            exc_info=trace,
         )
 
     def check(self) -> str | None:
-        """Health check: what keeps this shard from being one of its site. That the root shard is away does not."""
-        return self.refused or None
+        """Health check: fails if the shard's name belongs to another store, not if the root shard is unreachable."""
+        return self._rejection or None

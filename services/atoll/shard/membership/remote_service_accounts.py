@@ -1,7 +1,8 @@
-"""How another shard is asked whether a service account still stands, and the Secret that its token is bound to.
+"""Validation of service accounts of other shards: the account, and the Secret that its token is bound to, must exist.
 
-`app` gives it to authentication where this shard can call others. Two GETs as `external-logical-cluster-admin`, whom
-kcp's bootstrap lets read both for this very purpose. Invariant: anything but the objects themselves is no answer.
+`app` passes it to authentication. It sends two GETs to the other shard as `external-logical-cluster-admin`; kcp's
+bootstrap grants that user `get` on both kinds for this purpose. Invariant: only the objects or NotFound are an answer;
+any other error means that the shard is unreachable.
 """
 
 from __future__ import annotations
@@ -18,31 +19,31 @@ from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN, PEER_ERRORS,
 _ACCOUNTS, _SECRETS = Resource("", "v1", "serviceaccounts"), Resource("", "v1", "secrets")
 
 
-def foreign_accounts(peers: Peers | None) -> RemoteServiceAccounts:
-    """Return the checks of accounts of other shards. Without `peers` none of them can be checked."""
+def remote_accounts(peers: Peers | None) -> RemoteServiceAccounts:
+    """Return the validation of accounts of other shards. Without `peers` every check raises ShardUnreachable."""
 
-    async def ask(shard: str, subject: Subject, token: str) -> bool:
+    async def validate(shard: str, subject: Subject, token: str) -> bool:
         if peers is None:
             raise ShardUnreachable("this shard calls no others")
         try:
-            return await _stands(peers.client(shard, EXTERNAL_LOGICAL_CLUSTER_ADMIN), subject, token)
+            return await _exists(peers.client(shard, EXTERNAL_LOGICAL_CLUSTER_ADMIN), subject, token)
         except PEER_ERRORS as error:
             raise ShardUnreachable(str(error)) from error
 
-    return RemoteServiceAccounts(ask)
+    return RemoteServiceAccounts(validate)
 
 
-async def _stands(client: Client, subject: Subject, token: str) -> bool:
-    there = client.cluster(subject.cluster)
-    if not is_account(await _get(there, _ACCOUNTS, subject.name, subject.namespace), subject):
+async def _exists(client: Client, subject: Subject, token: str) -> bool:
+    remote = client.cluster(subject.cluster)
+    if not is_account(await _get(remote, _ACCOUNTS, subject.name, subject.namespace), subject):
         return False
     if subject.secret is None:
         return True
-    return holds_token(await _get(there, _SECRETS, subject.secret.name, subject.namespace), subject, token)
+    return holds_token(await _get(remote, _SECRETS, subject.secret.name, subject.namespace), subject, token)
 
 
-async def _get(there: Client, resource: Resource, name: str, namespace: str) -> Object | None:
+async def _get(remote: Client, resource: Resource, name: str, namespace: str) -> Object | None:
     try:
-        return await there.get(resource, name, namespace)
+        return await remote.get(resource, name, namespace)
     except NotFound:
         return None

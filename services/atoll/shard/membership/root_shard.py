@@ -1,8 +1,8 @@
-"""What a shard has of the root shard: the identities of root's exports, and what uids of root's objects derive from.
+"""Data of the root shard that every shard needs: identities of root's exports, and the UUID that derives root's uids.
 
-Asked for once, at the very first start of a shard that joins (`wait_for_root_shard`), and kept in its own system:shard
-cluster from then on (bootstrap writes it), so that it starts again while the root shard is gone. Invariant: what is
-kept is never replaced; only what root began to export since is asked for.
+A joining shard fetches them at its first start (`wait_for_root_shard`); bootstrap stores them in the shard's own
+system:shard cluster, so later starts do not need the root shard. Invariant: stored identities are never replaced; only
+those of exports that are new in root are fetched later.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _CONFIG_MAPS = Resource("", "v1", "configmaps")
 
 
 class RootShardNotReady(Exception):
-    """The root shard answered, but does not say what a shard needs of it."""
+    """The root shard answered without the data that a joining shard needs."""
 
 
 class RootShardChanged(Exception):
@@ -52,31 +52,31 @@ class RootShardChanged(Exception):
 
 
 class RootShard(msgspec.Struct, frozen=True):
-    """`identities` of all of root's exports by name; `installation` is the UUID that uids in root derive from."""
+    """`identities` of root's exports by name; `installation` is the UUID that uids in root derive from."""
 
     identities: Mapping[str, ExportIdentity]
     installation: str
 
     @property
     def missing(self) -> list[str]:
-        """Exports of root without an identity here."""
+        """Exports of root without an identity in `identities`."""
         return [name for name in root_exports() if name not in self.identities]
 
 
 def root_shard_of(config: ShardConfig, store: Store) -> RootShard:
-    """What the store of a shard says. Raises RootShardNotReady for one that joins and does not keep all of it yet."""
+    """Return the stored data. Raises RootShardNotReady if a joining shard has not stored all of it yet."""
     if not config.joins:
         return RootShard(bootstrap.identities(store), store.identity.shard_uid)
-    found = _kept(store)
+    found = _stored(store)
     if found.missing or not found.installation:
         raise RootShardNotReady("this shard has not joined its root shard yet")
     return found
 
 
-async def wait_for_root_shard(config: ShardConfig, store: Store, tell: Callable[[str], None]) -> RootShard:
-    """What the store says, else the root shard; asked again, later each time, while it does not answer.
+async def wait_for_root_shard(config: ShardConfig, store: Store, report: Callable[[str], None]) -> RootShard:
+    """Return the stored data, else fetch it from the root shard, with retries and backoff until it answers.
 
-    `tell` is given what is wrong each time. Raises KubeconfigError, RootShardChanged.
+    Calls `report` with the reason of each failure. Raises KubeconfigError, RootShardChanged.
     """
     try:
         return root_shard_of(config, store)
@@ -85,27 +85,22 @@ async def wait_for_root_shard(config: ShardConfig, store: Store, tell: Callable[
     target, delay_s = root_target(config), BASE_DELAY_S
     while True:
         try:
-            found = _same_root(_kept(store), await ask(target, config.shard_name, store.identity.shard_uid))
+            found = _same_root(_stored(store), await fetch(target, config.shard_name, store.identity.shard_uid))
             log.info("joined root shard", server=target.base_url, shard=config.shard_name)
             return found
         except (ApiError, ClientError, TimeoutError, RootShardNotReady, OtherStore) as error:
             reason = str(error) or type(error).__name__
-        tell(reason)
-        log.warning(
-            "root shard does not say what is needed to join it",
-            server=target.base_url,
-            reason=reason,
-            again_s=round(delay_s, 1),
-        )
+        report(reason)
+        log.warning("joining root shard failed", server=target.base_url, reason=reason, again_s=round(delay_s, 1))
         await asyncio.sleep(delay_s * random.uniform(0.75, 1.0))
         delay_s = min(delay_s * 2, MAX_DELAY_S)
 
 
 def root_target(config: ShardConfig) -> Target:
-    """The root shard as the operator's kubeconfig has it. Raises KubeconfigError."""
+    """Return the address and credentials of the root shard in the operator's kubeconfig. Raises KubeconfigError."""
     file = config.root_shard_kubeconfig_file
     kubeconfig = Kubeconfig.load(file)
-    # A kubeconfig without kcp's context is used as it stands.
+    # Without kcp's context the current context counts.
     target = kubeconfig.target(SHARD_BASE if kubeconfig.has("context", SHARD_BASE) else "")
     if target.tls is None:
         raise KubeconfigError(f"kubeconfig {file} does not reach the root shard by https")
@@ -113,7 +108,7 @@ def root_target(config: ShardConfig) -> Target:
 
 
 def peers_of(config: ShardConfig, find: FindShard) -> Peers | None:
-    """Clients of other shards with the operator's kubeconfigs; None where there is none. Raises KubeconfigError."""
+    """Return clients of other shards with the operator's kubeconfigs; None without any. Raises KubeconfigError."""
     files = {
         LOGICAL_CLUSTER_ADMIN: config.logical_cluster_admin_kubeconfig,
         EXTERNAL_LOGICAL_CLUSTER_ADMIN: config.external_logical_cluster_admin_kubeconfig,
@@ -123,13 +118,16 @@ def peers_of(config: ShardConfig, find: FindShard) -> Peers | None:
 
 
 def root_client(target: Target, cluster: str, manager: str = "atoll") -> Client:
-    """A client of the root shard that gives up after a few seconds. To be closed. Must be made in a running loop."""
+    """Return a client of the root shard with short timeouts. The caller closes it. Needs a running event loop."""
     return Client(target, cluster, manager=manager, retries=0, limits=_LIMITS)
 
 
-async def ask(target: Target, name: str, store: str) -> RootShard:
-    """What the root shard keeps for those who join it, if the name is not that of a shard on another store: what that
-    one published would be lost. Raises ApiError, ClientError, TimeoutError, RootShardNotReady, OtherStore."""
+async def fetch(target: Target, name: str, store: str) -> RootShard:
+    """Fetch the data from the root shard, and check that the shard name does not belong to another store.
+
+    Publishing under the name of another store would replace the replicas of that store's rows. Raises ApiError,
+    ClientError, TimeoutError, RootShardNotReady, OtherStore.
+    """
     async with root_client(target, SYSTEM_SHARD) as client:
         found = _read(await client.get(_CONFIG_MAPS, IDENTITY_CACHE, DEFAULT))
         with contextlib.suppress(NotFound):
@@ -141,8 +139,8 @@ async def ask(target: Target, name: str, store: str) -> RootShard:
     return found
 
 
-def _kept(store: Store) -> RootShard:
-    """What the store says, be it nothing."""
+def _stored(store: Store) -> RootShard:
+    """Return the stored data; empty if there is none."""
     with store.snapshot() as snapshot:
         record = snapshot.get(ObjectKey(CONFIG_MAPS, SYSTEM_SHARD, DEFAULT, IDENTITY_CACHE))
     return _read(decode(record.value)) if record is not None else RootShard({}, "")
@@ -154,10 +152,10 @@ def _read(config_map: Object) -> RootShard:
     return RootShard({name: ExportIdentity(data[name]) for name in root_exports() if data.get(name)}, installation)
 
 
-def _same_root(kept: RootShard, found: RootShard) -> RootShard:
-    """Return `found`. Raise RootShardChanged if its identities differ from `kept`: objects are stored under them."""
-    differs = kept.installation not in {"", found.installation}
-    if differs or any(found.identities[name] != identity for name, identity in kept.identities.items()):
+def _same_root(stored: RootShard, found: RootShard) -> RootShard:
+    """Return `found`. Raise RootShardChanged if it contradicts `stored`: objects are stored under these identities."""
+    differs = stored.installation not in {"", found.installation}
+    if differs or any(found.identities[name] != identity for name, identity in stored.identities.items()):
         raise RootShardChanged(
             "root-shard-kubeconfig-file leads to another root shard than the one that this shard joined"
         )
