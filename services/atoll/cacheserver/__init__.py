@@ -1,8 +1,9 @@
-"""The cache server: what all shards replicate, over HTTP, for clients that do not read streams.
+"""The cache server: the replicated objects of all shards over HTTP, for clients that do not read streams.
 
-Here belong the process (`process`, `config`), the rows that it makes of replicas (`rows`, `kinds`), and the API under
-`/services/cache/` (`content`, `part`, `server`). Lists, watches, pages and tables are those of every workspace.
+Here belong the process (`process`, `config`, `readiness`), the rows it makes of replicas (`rows`, `kinds`), and the API
+under `/services/cache/` (`content`, `shard_filter`, `server`). Lists, watches, pages and tables are those of every
+workspace.
 
-Not here: following the streams (`replication`), whose rows count (`machinery.kcp.ownership`), and writing. Shards do
-not need a cache server; nothing is written through it.
+Not here: following the streams (`replication`), ownership of clusters (`machinery.kcp.sharding.ownership`), and writes.
+Shards do not need a cache server; it is read only.
 """

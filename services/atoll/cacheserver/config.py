@@ -51,7 +51,7 @@ class CacheServerConfig(ProcessConfig, frozen=True, kw_only=True):
     COMMON: ClassVar[Collection[str]] = (*SUBJECTS["Server"], *SUBJECTS["Streams"], "log_level")
 
     def __post_init__(self) -> None:
-        """Refuse values that could only fail later. Raises ValueError."""
+        """Reject invalid values at start. Raises ValueError."""
         super().__post_init__()
         check_listen_address(self.bind_address, self.secure_port)
         if not 1 <= self.list_window <= self.log_retention:
@@ -66,5 +66,5 @@ class CacheServerConfig(ProcessConfig, frozen=True, kw_only=True):
 
     @property
     def host(self) -> str:
-        """Its address for clients on this machine, as written in a URL."""
+        """Its address for clients on this machine, as in a URL."""
         return url_host(self.bind_address)

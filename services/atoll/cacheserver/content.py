@@ -1,10 +1,10 @@
-"""What stands behind `/services/cache`: replicated objects of all shards, for the components of a site.
+"""The content of `/services/cache`: replicated objects of all shards, for the components of a site.
 
     /services/cache/shards/<shard or *>/clusters/<cluster or *>/apis/<group>/<version>/<resource>[/<name>]
 
-`virtualworkspaces.framework` brings requests here. Whoever is in the group of masters may read; a client certificate
-alone makes one. Invariant: nobody else hears anything of what is there, not even which URLs are well formed; and no
-verb writes, as rows follow the streams and what somebody wrote between would be undone.
+`virtualworkspaces.framework` brings requests here. Only system:masters may read, by client certificate. Invariant:
+other callers learn nothing, not even which URLs are well formed; no verb writes, because the next replica would
+overwrite such a write.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SERVICE = "cache"
 WILDCARD = "*"
 _SHARDS = "shards"
 _SHARD_NAME = re.compile(r"[a-z0-9-:]{0,61}\Z")
-#: kcp answers it below a shard with 501, as documents do below a cluster.
+#: kcp responds with 501 to this path below a shard, as the discovery documents do below a cluster.
 _METRICS = "/metrics"
 
 
@@ -44,7 +44,10 @@ class Content:
         self._catalog, self._rows, self._whole = Catalog(kinds), rows, whole
 
     def opens(self, view: View, user: User, own: Own) -> bool:
-        """Masters. Raises BadRequest where they name no shard, or what cannot be one."""
+        """Return whether the user is in system:masters.
+
+        Raises BadRequest for such a user without a valid shard name.
+        """
         if not user.is_master:
             return False
         word, shard = own
@@ -55,8 +58,11 @@ class Content:
         return True
 
     def show(self, request: Request, snapshot: Snapshot, own: Own) -> RequestScope:
-        """All rows, or those of a shard. Raises NotFound for other documents, ServiceUnavailable before the rows were
-        whole once: what is missing would pass for what was deleted."""
+        """Return all rows, or those of one shard.
+
+        Raises NotFound for other documents, and ServiceUnavailable before the rows were complete once: clients would
+        take missing objects for deleted ones.
+        """
         if not is_listed(request.info) and request.info.path != _METRICS:
             raise errors.not_served()
         if request.info.is_resource and self._whole() is not None:
@@ -66,7 +72,7 @@ class Content:
 
 
 def _judge(request: Request) -> Judge:
-    """Verbs are the kinds' to refuse, which answer 405."""
+    """Allow every verb to system:masters; verbs that a kind does not serve get 405 later."""
     user = request.user
 
     def judge(view: View, verb: str) -> Decision:

@@ -1,8 +1,8 @@
-"""The kinds that a cache server serves: what is replicated, read only, in the version in which it is stored.
+"""The kinds of a cache server: all replicated kinds, read only, in their storage version.
 
-`rows` writes under their types, `content` shows them. Invariant: every row lies under the one identity CACHE, whatever
-export its kind comes from, so that the store takes none of them for an object of its own: no gate is made of a
-LogicalCluster, and nothing that reads this process' own objects finds one.
+`rows` writes under their types, `content` serves them. Invariant: every row lies under the one identity CACHE, regardless
+of the export of its kind, so that the store takes no row for an object of its own: a replicated LogicalCluster creates
+no gate here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ESTABLISHED: Object = {"conditions": [{"type": "Established", "status": "True"}
 
 
 def cache_kinds() -> tuple[Kind, ...]:
-    """Every kind served, in discovery order; names that are replicated but have no definition are left out."""
+    """Return every served kind in discovery order, without replicated names that have no definition."""
     names = sorted(REPLICATED | REPLICATED_IF_ANNOTATED)
     return tuple(shown(replace(kind, identity=CACHE)) for name in names for kind in _kinds(*name))
 
@@ -47,12 +47,12 @@ def _kinds(group: str, resource: str) -> Iterator[Kind]:
 
 
 def row_type(type: ResourceType) -> ResourceType:
-    """Under which type the row of a replicated object lies."""
+    """Return the type of the row of a replicated object."""
     return ResourceType(type.group, type.resource, CACHE)
 
 
 def exporter_of(type: ResourceType) -> str:
-    """The APIExport of root that a replicated type is offered by; empty for what every cluster serves by itself."""
+    """Return the APIExport in root that offers a replicated type; "" for types that every cluster serves itself."""
     if native_kind(type.group, type.resource) is not None or type.group_resource in bootstrap_file("exports")["system"]:
         return ""
     offers = bootstrap_file("exports")["exports"]

@@ -1,7 +1,7 @@
-"""The process of a cache server: rows from disk, the listener, and then what keeps the rows current.
+"""The process of a cache server: opens the stored rows, starts the listener, then keeps the rows current.
 
-`cli` calls `run`. It says on standard output where it serves once it does, and leaves on SIGTERM. Neither NATS nor any
-shard has to be there for what was whole once to be served.
+`cli` calls `serve`. It prints its URL on standard output once it listens, and stops on SIGTERM. Invariant: rows that
+were complete once are served without NATS and without any shard.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ log = structlog.get_logger()
 
 STORE, DRAIN_S = "store", 10.0
 _MAINTENANCE_S = 30.0
-#: No shard has this name: a store that says whose it is is not opened for another.
+#: Owner of the store; no shard has this name, so a store of a shard is not opened by mistake.
 _OWNER = "cache-server"
 
 
 async def serve(config: CacheServerConfig) -> None:
     """Run until SIGTERM or SIGINT.
 
-    Raises OSError, PkiError, CredentialFileRefused, InvalidCredentials, BackgroundWorkFailed, and what opening a store
+    Raises OSError, PkiError, InvalidCredentialFile, InvalidCredentials, BackgroundWorkFailed, and what opening a store
     raises.
     """
     store = _open(config)
@@ -87,7 +87,7 @@ class _Serving:
         self._life = Lifetime()
 
     async def run(self) -> None:
-        """Until told to stop. Raises BackgroundWorkFailed when something ended that never should."""
+        """Run until stopped. Raises BackgroundWorkFailed when a background task ended."""
         self._life.stop_on_signals()
         files = await asyncio.to_thread(_read, self._config)
         certificates = Certificates(files.clients.clients)
@@ -115,7 +115,7 @@ class _Serving:
 
 
 class _Files(msgspec.Struct, frozen=True):
-    """What was read of the files that the settings name."""
+    """The contents of the files in the settings."""
 
     serving: Pair
     clients: ClientCAs

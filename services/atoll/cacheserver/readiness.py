@@ -1,7 +1,8 @@
-"""Whether the rows were whole once: before that, what is missing would pass for what was deleted.
+"""Readiness of the cache server: whether its rows were complete once.
 
-`process` asks for readiness and `content` before it shows anything. Once whole, for ever: after a restart, or while
-shards or NATS are away, what is on disk is served as it was, and metrics say how old it is.
+`process` uses it for readiness. `content` checks it before it serves rows: clients would take missing objects for
+deleted ones. Invariant: once complete, it stays so. After a restart, or while shards or NATS are down, the stored rows
+are served, and metrics give their age.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ MARK = "cache-complete"
 
 
 class FollowedShards(Store, Protocol):
-    """A store that keeps marks."""
+    """A store with marks."""
 
     def get_mark(self, name: str) -> bytes | None: ...
 
@@ -27,25 +28,25 @@ class FollowedShards(Store, Protocol):
 
 
 class ShardProgress(Protocol):
-    """What is known of the streams; `replication.follower.Follower` is one."""
+    """Progress of the streams; `replication.follower.Follower` is one."""
 
     @property
     def consumers(self) -> Collection[str]:
-        """The shards that are followed."""
+        """The followed shards."""
 
     def behind_s(self) -> float: ...
 
 
 class Readiness:
-    """Asked, it looks; it is asked by probes and requests, and by nobody else."""
+    """Checks readiness on each probe and request, until it is complete."""
 
     def __init__(self, store: FollowedShards, follower: ShardProgress, manager: Manager) -> None:
         self._store, self._follower, self._manager = store, follower, manager
-        self._known = store.get_mark(MARK) is not None
+        self._complete = store.get_mark(MARK) is not None
 
     def check(self) -> str | None:
-        """None once the rows were whole; else what is awaited."""
-        if self._known:
+        """Return None once the rows were complete, else the reason."""
+        if self._complete:
             return None
         with self._store.snapshot() as snapshot:
             missing = _shards(snapshot.replicas)
@@ -56,12 +57,12 @@ class Readiness:
         if not self._manager.idle():
             return "the rows are being written"
         self._store.set_mark(MARK, b"1")
-        self._known = True
+        self._complete = True
         return None
 
 
 def _shards(replicas: ReplicaView) -> set[str] | None:
-    """The shards of the site; None while root has not told."""
+    """Return the shards of the site; None before root's objects are replicated."""
     types = learn_root_types(replicas)
     if types is None:
         return None

@@ -1,8 +1,8 @@
-"""Rows made of replicas: what another shard's object is here, under a uid and a revision of the cache server's own.
+"""A controller that keeps one row for each replica, with a uid and a revision of the cache server's own.
 
-`control.manager` hands over what arrives; each key is looked at alone: the replica that counts now against the row that
-stands. Invariant: a row says which replica it was made of, so that a look changes nothing where nothing changed, and a
-crash between two looks costs a repetition. An object that was deleted and made again is another row, with another uid.
+`control.manager` passes the keys of new replicas; each key is reconciled alone: the owning shard's replica against the
+stored row. Invariant: a row records the replica it was made of, so a reconcile without a change writes nothing and may
+be repeated after a crash. An object that was deleted and created again gets a new row with a new uid.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from atoll.machinery.storage.contract import (
 )
 from atoll.machinery.storage.pages import PAGE, RevisionSource, position_after
 
-#: What kcp's cache server notes of the object that a row was made of.
+#: Annotations of kcp's cache server with the revision and uid of the source object.
 ORIGINAL_REVISION = "cache.kcp.io/original-resource-version"
 ORIGINAL_UID = "cache.kcp.io/original-resource-UID"
 AGAIN_S = 0.01
@@ -41,7 +41,7 @@ _TYPES = tuple(dict.fromkeys(kind.type for kind in cache_kinds()))
 
 
 class _StoredCopy(msgspec.Struct, frozen=True):
-    """What a row says of itself: where it comes from, and in which state of it it was made."""
+    """The source that a row records: shard, revision and uid of the object."""
 
     shard: str = msgspec.field(default="", name=SHARD)
     revision: str = msgspec.field(default="", name=ORIGINAL_REVISION)
@@ -61,33 +61,36 @@ _decoder = msgspec.json.Decoder(_Row)
 
 
 class Rows:
-    """A controller of `control.manager`. Key: that of the row."""
+    """A controller of `control.manager`. Its keys are those of the rows."""
 
     name = "rows"
-    #: They share commits.
+    #: Concurrent workers share commits.
     workers = 128
     max_delay_s = 10.0
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        #: The identities of root's exports, with the revisions at which they were read.
+        #: The identities of root's exports, with the revisions they were read at.
         self._identities: dict[str, tuple[int, str]] = {}
 
-    # --- what to look at ---
+    # --- keys ---
 
     def watches(self, type: ResourceType) -> bool:
-        """Nothing but rows is written here."""
+        """Return False: only the controller itself writes rows."""
         return False
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         return ()
 
     def watches_replicas(self, type: ResourceType) -> bool:
-        """What is served."""
+        """Return whether the type is served."""
         return row_type(type) in _TYPES
 
     def keys_of_replica(self, entry: LogEntry) -> Iterable[Hashable]:
-        """The row of what arrived. An export of root says whose objects its kinds are: all of them, then."""
+        """Yield the row of a replica.
+
+        For an export of root, which sets the identity of its kinds, yield all their rows.
+        """
         key = entry.key
         yield ObjectKey(row_type(key.type), key.cluster, key.namespace, key.name)
         if (key.type, key.cluster) == (API_EXPORTS, ROOT):
@@ -96,21 +99,21 @@ class Rows:
                     yield from self._keys_of(type)
 
     def all_keys(self) -> Iterable[ObjectKey]:
-        """What is there, and what has a row."""
+        """Yield the keys of all replicas and of all rows."""
         for type in _TYPES:
             yield from self._keys_of(type)
 
     def _keys_of(self, type: ResourceType) -> Iterator[ObjectKey]:
         yield from self._each(lambda snapshot: snapshot, type, type)
         with self._store.snapshot() as snapshot:
-            origin = self._origin(snapshot.replicas, type)
-        if origin is not None:
-            yield from self._each(lambda snapshot: snapshot.replicas, origin, type)
+            replicated = self._replicated_type(snapshot.replicas, type)
+        if replicated is not None:
+            yield from self._each(lambda snapshot: snapshot.replicas, replicated, type)
 
     def _each(
         self, rows: Callable[[Snapshot], RevisionSource], read: ResourceType, type: ResourceType
     ) -> Iterator[ObjectKey]:
-        """Row keys of what stands under a type, a page at a time: no transaction stays open between them."""
+        """Yield the row keys of a type, a page at a time: no transaction stays open between pages."""
         after: Position | None = None
         while True:
             with self._store.snapshot() as snapshot:
@@ -120,7 +123,7 @@ class Rows:
                 return
             after = position_after(found[-1])
 
-    # --- what to do ---
+    # --- reconcile ---
 
     async def reconcile(self, key: ObjectKey) -> float | None:
         with self._store.snapshot() as snapshot:
@@ -131,7 +134,7 @@ class Rows:
             return None
         obj = decode(replica.value) if replica is not None else None
         try:
-            if row is not None and (obj is None or _is_another(made, obj)):
+            if row is not None and (obj is None or _is_recreated(made, obj)):
                 await self._store.submit([Delete(key, row.revision)])
                 row, made = None, _Metadata()
             if replica is not None and obj is not None:
@@ -142,21 +145,25 @@ class Rows:
         return None
 
     def _replica(self, replicas: ReplicaView, key: ObjectKey) -> Record | None:
-        """The replica that counts as the object of a row."""
-        origin = None if is_system_cluster(key.cluster) else self._origin(replicas, key.type)
-        return replicas.get(ObjectKey(origin, key.cluster, key.namespace, key.name)) if origin is not None else None
+        """Return the owning shard's replica of a row's object."""
+        replicated = None if is_system_cluster(key.cluster) else self._replicated_type(replicas, key.type)
+        return (
+            replicas.get(ObjectKey(replicated, key.cluster, key.namespace, key.name))
+            if replicated is not None
+            else None
+        )
 
-    def _origin(self, replicas: ReplicaView, type: ResourceType) -> ResourceType | None:
-        """The type under which a row's object is replicated; None while the export that has its identity is not there.
+    def _replicated_type(self, replicas: ReplicaView, type: ResourceType) -> ResourceType | None:
+        """Return the replicated type of a row's object; None before the export with its identity is replicated.
 
-        Anybody may export kinds of these names; only root's are the system's.
+        Any workspace may export kinds of these names; only those of root are the system's.
         """
         exporter = exporter_of(type)
         if not exporter:
             return ResourceType(type.group, type.resource, CORE)
         key = ObjectKey(API_EXPORTS, ROOT, "", exporter)
-        revision, (known, identity) = replicas.revision_of(key), self._identities.get(exporter, (0, ""))
-        if revision != known:
+        revision, (cached, identity) = replicas.revision_of(key), self._identities.get(exporter, (0, ""))
+        if revision != cached:
             record = replicas.get(key)
             status = (decode(record.value).get("status") or {}) if record is not None else {}
             identity = status.get("identityHash") or ""
@@ -168,14 +175,14 @@ def _is_made_of(made: _Metadata, shard: str, replica: Record) -> bool:
     return (made.annotations.shard, made.annotations.revision) == (shard, str(replica.revision))
 
 
-def _is_another(made: _Metadata, obj: Object) -> bool:
-    """Whether the object was deleted and made again."""
+def _is_recreated(made: _Metadata, obj: Object) -> bool:
+    """Return whether the object was deleted and created again."""
     return made.annotations.uid != str(obj["metadata"].get("uid", ""))
 
 
 def _row(obj: Object, shard: str, revision: int, uid: str) -> Object:
-    """What is served for an object: all of it, but for whose uid and revision it has."""
+    """Return the served form of an object: unchanged, but for its uid, revision and source annotations."""
     metadata = {name: value for name, value in obj["metadata"].items() if name != "resourceVersion"}
-    notes = {SHARD: shard, ORIGINAL_REVISION: str(revision), ORIGINAL_UID: metadata.get("uid", "")}
-    annotations = {**(metadata.get("annotations") or {}), **notes}
+    source = {SHARD: shard, ORIGINAL_REVISION: str(revision), ORIGINAL_UID: metadata.get("uid", "")}
+    annotations = {**(metadata.get("annotations") or {}), **source}
     return {**obj, "metadata": {**metadata, "uid": uid, "annotations": annotations}}

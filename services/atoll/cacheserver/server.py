@@ -1,7 +1,7 @@
-"""The ordinary pipeline over the cache server's store, with `/services/cache` as the one thing that it serves.
+"""The ordinary pipeline over the cache server's store, with `/services/cache` as the only service.
 
-`process` starts it. Who asks is known from a client certificate and from nothing else. Invariant: what is not below
-`/services/cache` is health, for everybody, and metrics and the version, for masters; all else is refused.
+`process` starts it. Users come only from client certificates. Invariant: outside `/services/cache`, health checks are
+open to everyone, metrics and the version to system:masters, and all other paths are refused.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.storage.contract import Store
 from atoll.virtualworkspaces.framework import VirtualWorkspace
 
-#: Beside health: what the process tells its operators of itself.
+#: Paths for operators, besides health checks.
 _FOR_MASTERS = frozenset({"/metrics", "/version"})
 
 
 class _Authorization:
-    """What is not behind the cache's URL."""
+    """Authorization outside the cache's URL."""
 
     def authorize(self, snapshot: View, attributes: Attributes) -> Decision:
         """Default deny."""
@@ -50,7 +50,7 @@ class _Authorization:
 
 
 class Serving(msgspec.Struct, frozen=True):
-    """What the process knows beside the store: its version, where metrics go, whether the rows were whole once."""
+    """State of the process besides the store: its version, the metrics registry, and the readiness of the rows."""
 
     version: Object
     registry: CollectorRegistry
@@ -58,7 +58,7 @@ class Serving(msgspec.Struct, frozen=True):
 
 
 def handler(store: Store, certificates: Certificates, serving: Serving) -> RequestPipeline:
-    """The handler of the listener. `certificates` tells who holds one."""
+    """Return the handler of the listener. `certificates` authenticates clients."""
     catalogs = Catalogs([])
     core = WriteService(
         store, catalogs, Admission([]), Conversions(Egress(policy(), serving.registry), serving.registry)

@@ -1,8 +1,8 @@
-"""The rows of one shard: what `/shards/<name>/` shows in place of all that the store has.
+"""The rows of one shard, served under `/shards/<name>/`.
 
-`content` leaves a ShardFilter with requests that name a shard. Rows say by an annotation which shard they come from.
-Lists read the store's pages and leave out what is not the shard's; watches read its log and tell what comes into the
-part and what leaves it. Invariant: a list is the part at its revision, and a watch from there goes on without a gap.
+`content` sets a ShardFilter for requests that name a shard. An annotation of each row names its shard. Lists read the
+store's pages and omit rows of other shards; watches read its log and send rows that enter or leave the filter.
+Invariant: a list is the filtered state at its revision, and a watch from that revision has no gap.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from atoll.machinery.storage.contract import (
     Snapshot,
 )
 
-#: Which shard a row comes from, by kcp's name for it.
+#: kcp's annotation with the shard of a row.
 SHARD = "kcp.io/shard"
 READ_LIMIT = 500
-#: Rounds that one read goes through rows of other shards before others have their turn.
+#: Reads of other shards' rows in one call, before it yields to other tasks.
 MAX_ROUNDS = 10
 
 
@@ -53,40 +53,40 @@ _decoder = msgspec.json.Decoder(_Row)
 
 
 def shard_of(value: bytes) -> str:
-    """The shard that a row comes from."""
+    """Return the shard of a row."""
     return _decoder.decode(value).metadata.annotations.shard
 
 
 class ShardFilter:
-    """`Shown`: the rows of one shard."""
+    """The rows of one shard, with the interface of `FilteredRows`."""
 
     def __init__(self, store: Rows, shard: str) -> None:
         self._store, self._shard = store, shard
 
     @property
     def list_window_s(self) -> int:
-        """That of the store."""
+        """The list window of the store."""
         return self._store.list_window_s
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """One of the store, for its revision."""
+        """Return a snapshot of the store, for its revision."""
         return self._store.snapshot()
 
     def get(self, view: Reader, key: ObjectKey) -> Record | None:
-        """The row of a name, if it is this shard's."""
+        """Return the row of a name, if it is of this shard."""
         record = view.get(key)
         return record if record is not None and shard_of(record.value) == self._shard else None
 
     def page(
         self, scope: Scope, *, at: int = 0, after: Position | None = None, limit: int = 0, size_bytes: int = 1 << 20
     ) -> Page:
-        """As of a store, with fewer rows on it. Raises Compacted."""
+        """Return a page of the store without rows of other shards. Raises Compacted."""
         page = self._store.page(scope, at=at, after=after, limit=limit, size_bytes=size_bytes)
         values = [value for value in page.values if shard_of(value) == self._shard]
         return Page(page.revision, values, page.after)
 
     def cursor(self, scope: Scope, revision: int, interest: Interest = EVERYTHING) -> Cursor:
-        """As of a store. Raises Compacted."""
+        """Return a filtered cursor of the store. Raises Compacted."""
         return _ShardFilterCursor(self._store.cursor(scope, revision, interest), self._shard)
 
 
@@ -95,7 +95,7 @@ class _ShardFilterCursor:
 
     def __init__(self, cursor: Cursor, shard: str) -> None:
         self._cursor, self._shard = cursor, shard
-        #: The last read ended before there was nothing more.
+        #: The last read ended before the end of the log.
         self._behind = False
 
     @property
@@ -103,20 +103,23 @@ class _ShardFilterCursor:
         return self._cursor.position
 
     def read(self, limit: int = READ_LIMIT) -> list[Change]:
-        """The next changes. Fewer than `limit` are not the end where many rounds concerned other shards alone: `wait`
-        then returns at once."""
+        """Return the next changes.
+
+        Fewer than `limit` do not mean the end of the log: after `MAX_ROUNDS` reads of other shards' rows it returns
+        early, and the next `wait` returns at once.
+        """
         mine: list[Change] = []
         for _ in range(MAX_ROUNDS):
             changes = self._cursor.read(limit)
-            mine.extend(change for each in changes if (change := self._seen(each)) is not None)
+            mine.extend(change for each in changes if (change := self._filtered(each)) is not None)
             if len(changes) < limit or len(mine) >= limit:
                 self._behind = False
                 return mine
         self._behind = True
         return mine
 
-    def _seen(self, change: Change) -> Change | None:
-        """A change as it is to the part; None if it is none."""
+    def _filtered(self, change: Change) -> Change | None:
+        """Return the change as the filter sees it; None if it concerns other shards only."""
         before = change.before if change.before is not None and self._has(change.before) else None
         if change.operation is not Operation.DELETED and self._has(change.after):
             operation = Operation.ADDED if before is None else Operation.MODIFIED
@@ -129,22 +132,22 @@ class _ShardFilterCursor:
         return shard_of(value) == self._shard
 
     async def wait(self) -> None:
-        """As of a store; also where other shards' rows changed."""
+        """Wait as the store does; rows of other shards wake it too."""
         if self._behind:
             await asyncio.sleep(0)
         else:
             await self._cursor.wait()
 
     def nudge(self) -> None:
-        """Make a `wait` that is under way return."""
+        """Wake a pending `wait`."""
         self._cursor.nudge()
 
     def close(self) -> None:
-        """Harmless twice."""
+        """Close the cursor; may be called twice."""
         self._cursor.close()
 
 
 def _at(value: bytes, revision: int) -> bytes:
-    """A row with another revision in it."""
+    """Return a row with another resourceVersion."""
     obj = decode(value)
     return encode_json({**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}})

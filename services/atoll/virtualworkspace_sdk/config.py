@@ -10,8 +10,10 @@ from atoll.machinery.process.listen_address import check_listen_address
 
 
 class ViewConfig(ProcessConfig, frozen=True, kw_only=True):
-    """Settings of one process. A client with a certificate of `requestheader_client_ca_file` may name users in X-Remote
-    headers."""
+    """Settings of one process.
+
+    A client with a certificate of `requestheader_client_ca_file` may name users in X-Remote headers.
+    """
 
     export: str = ""
     kubeconfig: str = ""
@@ -48,7 +50,7 @@ class ViewConfig(ProcessConfig, frozen=True, kw_only=True):
     COMMON: ClassVar[Collection[str]] = (*SUBJECTS["Export"], *SUBJECTS["Server"], "log_level")
 
     def __post_init__(self) -> None:
-        """Refuse values that could only fail later. Raises ValueError."""
+        """Reject invalid values at start. Raises ValueError."""
         super().__post_init__()
         for name in ("export", "directory", "tls_cert_file", "tls_private_key_file", "requestheader_client_ca_file"):
             if not getattr(self, name):

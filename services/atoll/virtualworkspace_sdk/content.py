@@ -1,9 +1,9 @@
-"""What stands behind a view's URL: one kind, read only, for whoever the shard says may read it.
+"""The content of a third-party view: one kind, read only, for users that the shard authorizes.
 
     /services/<view>/clusters/<workspace or *>/apis/<group>/<version>/<resource>
 
-`virtualworkspaces.framework` brings requests here. Discovery and OpenAPI are for everybody a shard names, rows for whom
-`reviews` lets in. Invariant: before the rows were whole once, none is shown.
+`virtualworkspaces.framework` brings requests here. Discovery and OpenAPI are open to every authenticated user, rows to
+users that `reviews` allows. Invariant: no row is served before the rows were complete once.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ JUDGE_EVERY_S = 5.0
 
 
 async def judge_watches(watches: OpenWatches, store: Store) -> None:
-    """Ask about every open watch again and again, until cancelled; end those that would not be allowed any more.
+    """Authorize every open watch periodically, until cancelled; end those no longer allowed.
 
-    Nothing here tells of a right that was withdrawn at the shard, so that it is asked by the clock.
+    The view is not notified when a permission is withdrawn at the shard, so it polls.
     """
     while True:
         await asyncio.sleep(JUDGE_EVERY_S)
@@ -54,7 +54,7 @@ async def _holds(still: StillAllowed, store: Store) -> bool:
 
 
 class Content:
-    """`framework.Content` of a third party's view."""
+    """`framework.Content` of a third-party view."""
 
     own_segments = 0
 
@@ -63,11 +63,14 @@ class Content:
         self._rows, self._reviews = rows, reviews
 
     def opens(self, view: Reading, user: User, own: Own) -> bool:
-        """Whoever was named by somebody whom we believe."""
+        """Return whether the user is authenticated by a trusted proxy."""
         return AUTHENTICATED in user.groups
 
     def show(self, request: Request, snapshot: Snapshot, own: Own) -> RequestScope:
-        """The kind. Raises NotFound for other documents, ServiceUnavailable while there are no rows yet."""
+        """Return the scope of the kind.
+
+        Raises NotFound for other documents, ServiceUnavailable before the rows are complete.
+        """
         info = request.info
         if not is_listed(info):
             raise errors.not_served()
@@ -81,7 +84,7 @@ class Content:
                 return Decision(True)
             if verb not in READ_VERBS:
                 return Decision(False)
-            asked = attributes_of(request.info, request.user, request.cluster)
-            return self._reviews.decide(with_verb(asked, verb))
+            attributes = attributes_of(request.info, request.user, request.cluster)
+            return self._reviews.decide(with_verb(attributes, verb))
 
         return judge

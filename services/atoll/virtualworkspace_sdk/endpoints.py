@@ -1,7 +1,7 @@
-"""Where the export's consumers are: the URLs in the APIExportEndpointSlice of the export's name, followed.
+"""Follows the URLs in the APIExportEndpointSlice of the export's name.
 
-`projection` watches at them. There is one for each shard that has consumers, none before the first binding. Invariant:
-the projection is told of the newest list, and not of each between.
+`projection` watches at these URLs. There is one for each shard with consumers, none before the first binding.
+Invariant: the projection gets the latest list; it may skip earlier ones.
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ SLICES = Resource("apis.kcp.io", "v1alpha1", "apiexportendpointslices", namespac
 
 
 def urls_of(slice: Object | None) -> tuple[str, ...]:
-    """The URLs that a slice lists; none where there is no slice."""
+    """Return the URLs of a slice; none without a slice."""
     endpoints = ((slice or {}).get("status") or {}).get("endpoints") or ()
     return tuple(sorted(each["url"] for each in endpoints))
 
 
 async def follow(client: Client, export: str, projection: Projection) -> None:
-    """Keep a projection where the consumers are, until cancelled."""
-    news = asyncio.Event()
+    """Pass the current URLs to a projection, until cancelled."""
+    changes = asyncio.Event()
     latest: list[tuple[str, ...]] = [()]
 
     def changed(old: Object | None, new: Object | None) -> None:
         latest[0] = urls_of(new)
-        news.set()
+        changes.set()
 
     informer = Informer(client, SLICES, changed, fieldSelector=f"metadata.name={export}")
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(informer.run())
         await informer.synced.wait()
-        known: tuple[str, ...] | None = None
+        followed: tuple[str, ...] | None = None
         while True:
-            news.clear()
-            if latest[0] != known:
-                known = latest[0]
-                await _until(news, projection, known)
+            changes.clear()
+            if latest[0] != followed:
+                followed = latest[0]
+                await _follow_until_changed(changes, projection, followed)
             else:
-                await news.wait()
+                await changes.wait()
 
 
-async def _until(news: asyncio.Event, projection: Projection, urls: tuple[str, ...]) -> None:
-    """Follow the URLs; give up waiting for one that does not answer when there is news of them."""
-    following, told = asyncio.create_task(projection.follow(urls)), asyncio.create_task(news.wait())
+async def _follow_until_changed(changes: asyncio.Event, projection: Projection, urls: tuple[str, ...]) -> None:
+    """Follow the URLs until they change, so that one that does not answer does not block newer ones."""
+    following, changed = asyncio.create_task(projection.follow(urls)), asyncio.create_task(changes.wait())
     try:
-        await asyncio.wait({following, told}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({following, changed}, return_when=asyncio.FIRST_COMPLETED)
         if following.done():
             following.result()
     finally:
-        for task in (following, told):
+        for task in (following, changed):
             task.cancel()
-        await asyncio.gather(following, told, return_exceptions=True)
+        await asyncio.gather(following, changed, return_exceptions=True)

@@ -1,7 +1,7 @@
-"""The process of a view: rows from disk, the listener, and then what keeps the rows current.
+"""The process of a view: opens the stored rows, starts the listener, then keeps the rows current.
 
-An author's program calls `run`. It says on standard output where it serves once it does, and leaves on SIGTERM. What it
-has on disk is there before the first shard answers; who may read that is asked of the shard all the same.
+An author's program calls `run`. It prints its URL on standard output once it listens, and stops on SIGTERM. Invariant:
+stored rows are served before any shard answers, but every read is still authorized by a shard.
 """
 
 from __future__ import annotations
@@ -56,8 +56,10 @@ def run(view: View, arguments: Sequence[str] | None = None) -> None:
 
 
 async def serve(view: View, config: ViewConfig) -> None:
-    """The same with settings at hand, on a running loop. Raises OSError, KubeconfigError, BackgroundWorkFailed, and
-    what the store raises."""
+    """Serve a view with loaded settings, on a running loop.
+
+    Raises OSError, KubeconfigError, BackgroundWorkFailed, and what opening the store raises.
+    """
     store = open_rows(config.directory, anywhere=config.allow_any_filesystem)
     try:
         async with Client.from_kubeconfig(config.kubeconfig, config.context, manager=view.name) as client:
@@ -79,7 +81,7 @@ class _Serving:
         self._life = Lifetime()
 
     async def run(self) -> None:
-        """Until told to stop. Raises BackgroundWorkFailed when something ended that never should."""
+        """Run until stopped. Raises BackgroundWorkFailed when a background task ended."""
         self._life.stop_on_signals()
         listener = await self._listen()
         self._life.run_in_background(

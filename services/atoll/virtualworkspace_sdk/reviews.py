@@ -1,9 +1,9 @@
-"""May they read it: asked of the shard, in a SubjectAccessReview, for each reader and each kind of request.
+"""Authorizes reads of a view by SubjectAccessReviews at the shard.
 
-In a workspace the question is whether the reader may do the same to the resource there; it goes through the export's
-own view, for which the export claims `subjectaccessreviews` and the workspace accepts that. Across all workspaces it is
-whether the reader holds the verb on the export's content, asked in the export's workspace. Answers are kept for a few
-seconds. Invariant: what was not answered with yes is refused, whatever the reason.
+In a workspace the review checks the same verb on the resource there; it goes through the export's own view, for which
+the export claims `subjectaccessreviews` and the workspace accepts the claim. Across all workspaces it checks the verb
+on the export's content, in the export's workspace. Results are cached for a few seconds. Invariant: every result
+other than an explicit yes is a refusal.
 """
 
 from __future__ import annotations
@@ -35,66 +35,69 @@ _REFUSED = Decision(False)
 
 
 class Reviews:
-    """Decides. `home` looks at the export's workspace, `views` at the export's view on each shard with consumers."""
+    """The authorizer.
+
+    `home` is a client of the export's workspace, `views` of the export's view on each shard with consumers.
+    """
 
     def __init__(self, home: Client, export: str, views: Callable[[], Sequence[Client]]) -> None:
         self._home, self._export, self._views = home, export, views
         self._answers: LruCache[Hashable, tuple[float, Decision]] = LruCache(MAX_ANSWERS)
         self._room = asyncio.Semaphore(MAX_UNDER_WAY)
 
-    def decide(self, asked: Attributes) -> Decision:
-        """The answer, if it is known. Raises AuthenticationPending if the shard has to be asked first."""
-        what = asked.group, asked.version, asked.resource_path, asked.namespace, asked.name
-        key = (user_key(asked.user), asked.verb, asked.cluster, *what)
-        known = self._answers.get(key)
-        if known is not None and known[0] > time.monotonic():
-            return known[1]
+    def decide(self, attributes: Attributes) -> Decision:
+        """Return the cached decision. Raises AuthenticationPending if the shard has to be queried first."""
+        resource = attributes.group, attributes.version, attributes.resource_path, attributes.namespace, attributes.name
+        key = (user_key(attributes.user), attributes.verb, attributes.cluster, *resource)
+        cached = self._answers.get(key)
+        if cached is not None and cached[0] > time.monotonic():
+            return cached[1]
 
-        async def settle() -> None:
-            self._answers.put(key, await self._ask(asked))
+        async def complete() -> None:
+            self._answers.put(key, await self._review(attributes))
 
-        raise AuthenticationPending(settle)
+        raise AuthenticationPending(complete)
 
-    async def _ask(self, asked: Attributes) -> tuple[float, Decision]:
-        """An answer, and until when it counts."""
-        # A workspace is on one shard; every other does not know it, and says so.
-        clients = [each.cluster(asked.cluster) for each in self._views()] if asked.cluster else [self._home]
+    async def _review(self, attributes: Attributes) -> tuple[float, Decision]:
+        """Return a decision, and when it expires."""
+        # A workspace is on one shard; all others refuse the review.
+        clients = [each.cluster(attributes.cluster) for each in self._views()] if attributes.cluster else [self._home]
         for client in clients:
             try:
                 async with asyncio.timeout(TIMEOUT_S), self._room:
-                    answer = await client.create(REVIEWS, self._question(asked))
+                    answer = await client.create(REVIEWS, self._review_body(attributes))
             except (ApiError, ClientError, TimeoutError) as error:
-                log.warning("access could not be reviewed", cluster=asked.cluster, error=f"{error!r}")
+                log.warning("access review failed", cluster=attributes.cluster, error=f"{error!r}")
                 continue
             status = answer.get("status") or {}
             allowed = status.get("allowed") is True and not status.get("denied")
             return time.monotonic() + KEEP_S, Decision(allowed, reason="" if allowed else "access denied")
         return time.monotonic() + KEEP_FAILED_S, _REFUSED
 
-    def _question(self, asked: Attributes) -> Object:
-        if asked.cluster:
-            attributes = {
-                "verb": asked.verb,
-                "group": asked.group,
-                "version": asked.version,
-                "resource": asked.resource,
-                "namespace": asked.namespace,
-                "name": asked.name,
+    def _review_body(self, attributes: Attributes) -> Object:
+        if attributes.cluster:
+            review = {
+                "verb": attributes.verb,
+                "group": attributes.group,
+                "version": attributes.version,
+                "resource": attributes.resource,
+                "namespace": attributes.namespace,
+                "name": attributes.name,
             }
         else:
-            attributes = {
-                "verb": asked.verb,
+            review = {
+                "verb": attributes.verb,
                 "group": "apis.kcp.io",
                 "version": "v1alpha2",
                 "resource": "apiexports",
                 "subresource": "content",
                 "name": self._export,
             }
-        user = at_home(asked.user, asked.cluster)
+        user = at_home(attributes.user, attributes.cluster)
         spec: Object = {
             "user": user.name,
             "groups": list(user.groups),
-            "resourceAttributes": attributes,
+            "resourceAttributes": review,
             "extra": {key: list(values) for key, values in user.extra.items()},
         }
         if user.uid:
@@ -104,7 +107,7 @@ class Reviews:
 
 
 def at_home(user: User, cluster: str) -> User:
-    """A service account by the name it has in its own workspace; shards name it by the one it has everywhere."""
+    """Return a service account under the name of its own workspace, where shards send its global name."""
     prefix = f"{GLOBAL_SERVICE_ACCOUNT_PREFIX}{cluster}:"
     if not cluster or not user.name.startswith(prefix):
         return user

@@ -1,7 +1,7 @@
-"""The rows of a view in a store of its own: written where they changed, and left alone where they did not.
+"""The rows of a view in its own store, written only when they changed.
 
-`projection` writes through here; the pipeline reads the store. Invariant: a row keeps its uid and its creation time for
-as long as it is there, also over a restart, and has a revision of its own for every change, as any object.
+`projection` writes through here; the pipeline reads the store. Invariant: a row keeps its uid and creation time as long
+as it exists, also over a restart, and each change has a revision of its own, as for any object.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _SYNCED = "virtual-synced"
 
 
 def open_rows(directory: str, *, anywhere: bool) -> LmdbStore:
-    """The store of a directory, made if there is none. `anywhere` accepts any file system.
+    """Open the store of a directory, created if missing. `anywhere` accepts any file system.
 
-    Raises StoreInUse, FileSystemRefused, UnknownFormat, OSError.
+    Raises StoreInUse, UnsupportedFileSystem, UnknownFormat, OSError.
     """
     root = Path(directory)
     if not anywhere:
@@ -38,7 +38,7 @@ def open_rows(directory: str, *, anywhere: bool) -> LmdbStore:
 
 
 class RowRefused(Exception):
-    """What the author made is not what his definition says."""
+    """The author's row does not match its schema."""
 
 
 class Rows:
@@ -49,16 +49,16 @@ class Rows:
 
     @property
     def complete(self) -> bool:
-        """Whether the rows were whole once, in this process or an earlier one: they may be shown."""
+        """Whether the rows were complete once, in this process or an earlier one, so that they may be served."""
         return self.store.get_mark(_SYNCED) is not None
 
     def completed(self) -> None:
-        """Say so."""
+        """Record that the rows are complete."""
         if not self.complete:
             self.store.set_mark(_SYNCED, b"1")
 
     def keys(self) -> Iterator[Key]:
-        """Of every row, a page at a time."""
+        """Yield the key of every row, a page at a time."""
         after: Position | None = None
         while True:
             with self.store.snapshot() as snapshot:
@@ -69,7 +69,7 @@ class Rows:
             after = position_after(found[-1])
 
     async def write(self, key: Key, content: Object | None) -> None:
-        """Make a row what it should be; None removes it. Raises RowRefused, and the store's errors."""
+        """Create, update or delete a row; None deletes it. Raises RowRefused, and the store's errors."""
         at = ObjectKey(self._kind.type, *key)
         with self.store.snapshot() as snapshot:
             record = snapshot.get(at)

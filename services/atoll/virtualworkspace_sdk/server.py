@@ -1,8 +1,7 @@
-"""The ordinary pipeline over a view's own store, with the view as the one thing that it serves.
+"""The ordinary pipeline over a view's own store, with the view as the only service.
 
-`process` starts it. Who asks is known from a client certificate of the request-header authority and the X-Remote
-headers that come with it, and from nothing else. Invariant: every path but the view's own and the health checks is
-refused.
+`process` starts it. Users come only from the X-Remote headers of a client with a certificate of the request-header
+authority. Invariant: every path other than the view's own and the health checks is refused.
 """
 
 from __future__ import annotations
@@ -35,21 +34,21 @@ from atoll.virtualworkspaces.framework import VirtualWorkspace
 
 
 class _Authorization:
-    """What is not behind the view's URL: health, for everybody."""
+    """Authorization outside the view's URL: health checks for everyone."""
 
     def authorize(self, snapshot: Reading, attributes: Attributes) -> Decision:
         """Default deny."""
         return Decision(attributes.path in ALWAYS_ALLOWED_PATHS and not attributes.cluster)
 
 
-#: Authorities of who speaks for users, and their common names (none: any).
+#: PEM of the request-header authorities, and the accepted common names (empty: any).
 Proxies = tuple[bytes, tuple[str, ...]]
 
 
 def handler(
     store: Store, name: str, content: Content, proxies: Proxies, ready: Check
 ) -> tuple[RequestPipeline, OpenWatches]:
-    """The handler of the listener, and what it knows of open watches."""
+    """Return the handler of the listener, and its open watches."""
     registry = CollectorRegistry()
     catalogs = Catalogs([])
     egress = Egress(policy(), registry)

@@ -1,7 +1,7 @@
-"""What the author of a view says: the kind it shows, the objects its rows are made of, and how.
+"""The author's interface of a view: its kind, the sources of its rows, and the function that computes them.
 
-`projection` asks for rows, `server` serves the kind. Invariant: a row is a function of objects of its own logical
-cluster and of nothing else, so that it can be made again at any time and no workspace is seen through another's row.
+`projection` computes the rows, `server` serves the kind. Invariant: a row is a function of objects of its own logical
+cluster only, so it can be computed again at any time and reveals nothing of another workspace.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Key", "Look", "Object", "Source", "View"]
 
 
 class Key(NamedTuple):
-    """Where a row, or an object that it is made of, is. `namespace` is empty for cluster-scoped kinds."""
+    """The identity of a row or source object. `namespace` is empty for cluster-scoped kinds."""
 
     cluster: str
     namespace: str
@@ -26,7 +26,7 @@ class Key(NamedTuple):
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A resource that rows are made of, as the APIExport's view shows it: exported, or claimed."""
+    """A source resource of rows, as the APIExport's view serves it: exported or claimed."""
 
     group: str
     version: str
@@ -34,30 +34,30 @@ class Source(msgspec.Struct, frozen=True):
 
     @property
     def resource(self) -> Resource:
-        """For requests."""
+        """The resource for requests."""
         return Resource(self.group, self.version, self.plural)
 
 
-#: An object of a source as it is known now, None if there is none. What it gives is not to be changed.
+#: Look up the current object of a source, None if it does not exist. The result must not be changed.
 Look = Callable[[Source, Key], Object | None]
-#: The content of a row: everything but apiVersion, kind and metadata, of which labels and annotations alone count.
-#: None: there is no such row. Called again when an object that `touches` it changed. What it raises is logged, and it
-#: is called again later; until then the row stays as it was.
+#: Compute a row: everything but apiVersion, kind and metadata, of which only labels and annotations are used. None
+#: deletes the row. Called again when an object that `touches` it changed. Exceptions are logged and retried; the row
+#: stays unchanged until a retry succeeds.
 MakeRow = Callable[[Key, Look], Object | None]
-#: The keys of the rows that an object has a part in.
+#: The keys of the rows that an object affects.
 Touches = Callable[[Source, Key, Object], Iterable[Key]]
 
 
 def same_key(source: Source, key: Key, obj: Object) -> Iterable[Key]:
-    """An object has a part in the row of its own namespace and name."""
+    """Map an object to the row of its own namespace and name."""
     return (key,)
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
     """A read-only view.
 
-    `name` is the last part of its URL, `definition` an APIResourceSchema of the kind it shows (that of the APIExport).
-    `touches` must find a row from each object that `row` looks at, and keep to the object's cluster.
+    `name` is the last part of its URL, `definition` an APIResourceSchema of its kind (that of the APIExport). `touches`
+    must find a row from each object that `row` looks up, and stay in the object's cluster.
     """
 
     name: str
