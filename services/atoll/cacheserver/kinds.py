@@ -1,8 +1,7 @@
 """The kinds of a cache server: all replicated kinds, read only, in their storage version.
 
-`rows` writes under their types, `content` serves them. Invariant: every row lies under the one identity CACHE, regardless
-of the export of its kind, so that the store takes no row for an object of its own: a replicated LogicalCluster creates
-no gate here.
+`rows` writes under their types, `content` serves them. Invariant: every row lies under the one identity CACHE, so that
+the store takes no row for an object of its own: a replicated LogicalCluster creates no gate here.
 """
 
 from __future__ import annotations

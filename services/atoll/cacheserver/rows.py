@@ -106,9 +106,9 @@ class Rows:
     def _keys_of(self, type: ResourceType) -> Iterator[ObjectKey]:
         yield from self._each(lambda snapshot: snapshot, type, type)
         with self._store.snapshot() as snapshot:
-            replicated = self._replicated_type(snapshot.replicas, type)
-        if replicated is not None:
-            yield from self._each(lambda snapshot: snapshot.replicas, replicated, type)
+            source = self._replicated_type(snapshot.replicas, type)
+        if source is not None:
+            yield from self._each(lambda snapshot: snapshot.replicas, source, type)
 
     def _each(
         self, rows: Callable[[Snapshot], RevisionSource], read: ResourceType, type: ResourceType
@@ -146,12 +146,8 @@ class Rows:
 
     def _replica(self, replicas: ReplicaView, key: ObjectKey) -> Record | None:
         """Return the owning shard's replica of a row's object."""
-        replicated = None if is_system_cluster(key.cluster) else self._replicated_type(replicas, key.type)
-        return (
-            replicas.get(ObjectKey(replicated, key.cluster, key.namespace, key.name))
-            if replicated is not None
-            else None
-        )
+        source = None if is_system_cluster(key.cluster) else self._replicated_type(replicas, key.type)
+        return replicas.get(ObjectKey(source, key.cluster, key.namespace, key.name)) if source is not None else None
 
     def _replicated_type(self, replicas: ReplicaView, type: ResourceType) -> ResourceType | None:
         """Return the replicated type of a row's object; None before the export with its identity is replicated.
