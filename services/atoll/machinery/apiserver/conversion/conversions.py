@@ -84,7 +84,7 @@ class Conversions:
         own = b'{"apiVersion":%b,' % encode_json(api_version)
         found: dict[int, bytes] = {}
         waiting: dict[int, asyncio.Future[bytes]] = {}
-        asked: dict[_Key, bytes] = {}
+        missing: dict[_Key, bytes] = {}
         now = time.monotonic()
         for index, value in enumerate(values):
             if value.startswith(own):
@@ -100,11 +100,11 @@ class Conversions:
                 future = self._running[key] = asyncio.get_running_loop().create_future()
                 # Every waiter may be cancelled by then.
                 future.add_done_callback(lambda done: done.cancelled() or done.exception())
-                asked[key] = value
+                missing[key] = value
             waiting[index] = future
-        if asked:
+        if missing:
             # A task of its own: the caller may be cancelled while others wait for the same result.
-            task = asyncio.create_task(self._ask_all(kind, conversion, asked, api_version))
+            task = asyncio.create_task(self._convert_all(kind, conversion, missing, api_version))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             await asyncio.shield(task)
@@ -116,25 +116,27 @@ class Conversions:
         """Return an object already in its version, pruned and defaulted if an earlier schema may have stored it."""
         return encode_json(conversion.finish[api_version](decode(value))) if conversion.revised else value
 
-    async def _ask_all(self, kind: Kind, conversion: Conversion, asked: dict[_Key, bytes], api_version: str) -> None:
+    async def _convert_all(
+        self, kind: Kind, conversion: Conversion, missing: dict[_Key, bytes], api_version: str
+    ) -> None:
         """Convert in chunks, and resolve every future, also on errors."""
         try:
-            for chunk in _chunks(asked):
-                values = [asked[key] for key in chunk]
+            for chunk in _chunks(missing):
+                values = [missing[key] for key in chunk]
                 if isinstance(conversion.by, Converter):
                     converted = await self._compute(kind, conversion, conversion.by, values, api_version)
                 else:
-                    converted = await self._ask(kind, conversion, values, api_version)
+                    converted = await self._call_webhook(kind, conversion, values, api_version)
                 until_s = time.monotonic() + KEEP_S
                 for key, value in zip(chunk, converted, strict=True):
                     self._cache.put(key, _CachedConversion(value, until_s))
                     self._running.pop(key).set_result(value)
         except BaseException as error:
-            told = error if isinstance(error, ApiError) else _failed(kind, "failed: the request was cancelled")
-            for key in asked:
+            reported = error if isinstance(error, ApiError) else _failed(kind, "failed: the request was cancelled")
+            for key in missing:
                 future = self._running.pop(key, None)
                 if future is not None:
-                    future.set_exception(told)
+                    future.set_exception(reported)
             if not isinstance(error, ApiError):
                 raise
 
@@ -150,7 +152,9 @@ class Conversions:
         except TimeoutError as error:
             raise ApiError(f"{lead} it took longer than {TIMEOUT_S:.0f}s", code=500, reason="") from error
 
-    async def _ask(self, kind: Kind, conversion: Conversion, values: Sequence[bytes], api_version: str) -> list[bytes]:
+    async def _call_webhook(
+        self, kind: Kind, conversion: Conversion, values: Sequence[bytes], api_version: str
+    ) -> list[bytes]:
         """Call the webhook once. Raises ApiError."""
         began, result, failure = time.monotonic(), "failure", CALL
         try:
@@ -222,10 +226,10 @@ class ConvertedWrite(NamedTuple):
     shown: Object | None
 
 
-def _chunks(asked: dict[_Key, bytes]) -> Iterator[list[_Key]]:
+def _chunks(missing: dict[_Key, bytes]) -> Iterator[list[_Key]]:
     chunk: list[_Key] = []
     size = 0
-    for key, value in asked.items():
+    for key, value in missing.items():
         if chunk and (size + len(value) > CHUNK_BYTES or len(chunk) >= CHUNK_OBJECTS):
             yield chunk
             chunk, size = [], 0

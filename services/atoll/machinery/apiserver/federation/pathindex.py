@@ -72,12 +72,11 @@ class ResolvedPath(msgspec.Struct, frozen=True):
 
 
 class _CachedPath(msgspec.Struct, frozen=True):
-    """A path as it was walked. `is_local`: every step is of this shard's own rows; `way` is settled if that leads to a
-    cluster that stands here."""
+    """The Workspaces of a path. `is_local`: every row is local; `target` is set if it is a local cluster as well."""
 
     steps: tuple[Step, ...]
     is_local: bool
-    way: ResolvedPath | None
+    target: ResolvedPath | None
 
 
 def _root(names: list[str]) -> tuple[str, list[str]]:
@@ -96,28 +95,28 @@ class PathIndex:
 
     def resolve(self, snapshot: View, workspace: str) -> str | None:
         """Return the cluster of a path; a single name or `system:...` is itself. None for an unknown path."""
-        way = self.find(snapshot, workspace)
-        return way.cluster if way is not None else None
+        target = self.find(snapshot, workspace)
+        return target.cluster if target is not None else None
 
     def find(self, snapshot: View, workspace: str) -> ResolvedPath | None:
         """Return the cluster as `resolve` does, with the state of its Workspace; a single name is not looked up."""
         if ":" not in workspace or workspace.startswith("system:"):
             # Only valid names may be part of a key, for system:masters too.
             return ResolvedPath(workspace) if is_cluster_name(workspace) else None
-        known = self._found.get(workspace)
-        if known is not None and _holds(snapshot, known):
-            return known.way or _way(snapshot, known.steps[-1])
+        cached = self._found.get(workspace)
+        if cached is not None and _holds(snapshot, cached):
+            return cached.target or _resolved(snapshot, cached.steps[-1])
         view = federated(snapshot)
         steps = self._walk(view, workspace.split(":"))
         if steps is None:
             return None
         if not steps:
-            return _way(view, Step(_NOWHERE, 0, _root(workspace.split(":"))[0]))
-        way = _way(view, steps[-1])
+            return _resolved(view, Step(_NOWHERE, 0, _root(workspace.split(":"))[0]))
+        target = _resolved(view, steps[-1])
         is_local = all(snapshot.revision_of(step.key) == step.revision for step in steps)
-        stands = bool(snapshot.gate(way.cluster).generation)
-        self._found.put(workspace, _CachedPath(steps, is_local, way if is_local and stands else None))
-        return way
+        stands = bool(snapshot.gate(target.cluster).generation)
+        self._found.put(workspace, _CachedPath(steps, is_local, target if is_local and stands else None))
+        return target
 
     def awaited(self, snapshot: View, workspace: str) -> tuple[str, str] | None:
         """Return cluster and name of the Workspace whose change would change the target of a path.
@@ -196,12 +195,12 @@ class PathIndex:
 _NOWHERE = ObjectKey(LOGICAL_CLUSTERS, "", "", "")
 
 
-def _holds(snapshot: View, known: _CachedPath) -> bool:
+def _holds(snapshot: View, cached: _CachedPath) -> bool:
     """Whether every Workspace on a cached path is unchanged, local or replicated."""
-    view = snapshot if known.is_local else federated(snapshot)
-    return all(view.revision_of(step.key) == step.revision for step in known.steps)
+    view = snapshot if cached.is_local else federated(snapshot)
+    return all(view.revision_of(step.key) == step.revision for step in cached.steps)
 
 
-def _way(view: View, last: Step) -> ResolvedPath:
+def _resolved(view: View, last: Step) -> ResolvedPath:
     elsewhere = not view.gate(last.cluster).generation and bool(view.replicas.shard_of(last.cluster))
     return ResolvedPath(last.cluster, elsewhere, last.unavailable)

@@ -57,7 +57,7 @@ def plan_patch(context: WriteContext) -> PreparedWrite:
     obj = _patched(context, media, base)
     if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict):
         raise BadRequest("the patched document is not an object with metadata")
-    _judge_patched(context, media, obj)
+    _check_patched(context, media, obj)
     if obj["metadata"].get("name") != call.info.name:
         check_name(obj, call.info.name)
     check_kind(call.kind, obj)
@@ -87,7 +87,7 @@ def _patched(context: WriteContext, media: str, base: Object) -> Object:
     call, kind = context.call, context.call.kind
     if media == JSON_PATCH:
         operations = decode_json_patch(call.body)
-        _judge_operations(context, operations)
+        _check_operations(context, operations)
         return apply_json_patch(base, operations)
     patch = _patch_document(context)
     # A resourceVersion in the patch is a precondition; base has the stored one.
@@ -113,7 +113,7 @@ def _patch_document(context: WriteContext) -> Object:
     return decoded.value
 
 
-def _judge_operations(context: WriteContext, operations: list[Object]) -> None:
+def _check_operations(context: WriteContext, operations: list[Object]) -> None:
     unknown = [f'json patch unknown field "{path}"' for path in unknown_operation_fields(operations)]
     if unknown and context.options.validation == "Strict":
         raise BadRequest(f"strict decoding error: {', '.join(unknown)}")
@@ -121,7 +121,7 @@ def _judge_operations(context: WriteContext, operations: list[Object]) -> None:
         context.call.warnings.extend(unknown)
 
 
-def _judge_patched(context: WriteContext, media: str, obj: Object) -> None:
+def _check_patched(context: WriteContext, media: str, obj: Object) -> None:
     problems = field_problems(context.call.kind, obj, [], context.options.validation)
     if problems and context.options.validation == "Strict":
         raise _strict(context, obj, problems)
@@ -204,14 +204,14 @@ def applied_document(context: WriteContext) -> Object:
         patch["metadata"] = {}
     if not isinstance(patch["metadata"], dict):
         raise typed_patch_error(patch, type_schema_of(call.kind).root)
-    _judge_applied(context, decoded.duplicate_keys)
+    _check_duplicates(context, decoded.duplicate_keys)
     check_name(patch, call.info.name)
     check_namespace(context, patch)
     strip_cluster(patch)
     return patch
 
 
-def _judge_applied(context: WriteContext, duplicates: list[str]) -> None:
+def _check_duplicates(context: WriteContext, duplicates: list[str]) -> None:
     """Handle duplicate fields. Apply itself rejects unknown ones, under any validation."""
     texts = [path if path.startswith("line ") else f'duplicate field "{path}"' for path in duplicates]
     if texts and context.options.validation == "Strict":

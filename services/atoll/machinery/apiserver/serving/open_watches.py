@@ -107,16 +107,16 @@ class OpenWatches:
     async def follow(self) -> None:
         """End watches whose kind changed or that are no longer allowed. Runs forever, once per process."""
         await asyncio.gather(
-            *(self._follow(type, self._judge) for type in _SERVING),
-            self._follow(API_CONVERSIONS, self._judge_converted),
+            *(self._follow(type, self._check) for type in _SERVING),
+            self._follow(API_CONVERSIONS, self._check_converted),
             *map(self._follow_granting, _GRANTING),
-            self._follow_there(),
+            self._follow_remote(),
         )
 
-    async def _follow(self, type: ResourceType, judge: Callable[[str], None]) -> None:
+    async def _follow(self, type: ResourceType, check: Callable[[str], None]) -> None:
         with contextlib.closing(self._from_now_on(type)) as cursor:
             while True:
-                self._read(cursor, judge)
+                self._read(cursor, check)
                 await cursor.wait()
 
     async def _follow_granting(self, type: ResourceType) -> None:
@@ -125,12 +125,12 @@ class OpenWatches:
             await self._relied_on.wait()
             with contextlib.closing(self._from_now_on(type)) as cursor:
                 for cluster in tuple(self._relying):
-                    self._judge_relying(cluster)
+                    self._check_dependent(cluster)
                 while self._relying:
-                    self._read(cursor, self._judge_relying)
+                    self._read(cursor, self._check_dependent)
                     await cursor.wait()
 
-    async def _follow_there(self) -> None:
+    async def _follow_remote(self) -> None:
         """Check watches that depend on remote clusters when replicas of these change."""
         seen: dict[str, tuple[int, ...]] = {}
         seen_of_all: tuple[int, ...] = ()
@@ -143,7 +143,7 @@ class OpenWatches:
             for cluster, stamp in stamps.items():
                 # A cluster without an earlier stamp may have changed since its watches were allowed.
                 if seen.get(cluster) != stamp:
-                    self._judge_relying(cluster)
+                    self._check_dependent(cluster)
             seen, seen_of_all = stamps, of_all
             await self._store.replicated(count)
 
@@ -151,13 +151,13 @@ class OpenWatches:
         with self._store.snapshot() as snapshot:
             return self._store.cursor(Scope(type), snapshot.revision)
 
-    def _read(self, cursor: Cursor, judge: Callable[[str], None]) -> None:
+    def _read(self, cursor: Cursor, check: Callable[[str], None]) -> None:
         for cluster in {change.key.cluster for change in cursor.read(READ_LIMIT)}:
-            judge(cluster)
+            check(cluster)
 
-    def _judge(self, cluster: str) -> None:
+    def _check(self, cluster: str) -> None:
         """End the watches of a cluster whose kind changed, or all of them if its gate closed."""
-        self._judge_relying(cluster)
+        self._check_dependent(cluster)
         with self._store.snapshot() as snapshot:
             gate = snapshot.gate(cluster)
             catalog = self._catalogs.of(snapshot, cluster) if cluster in self._open else None
@@ -174,13 +174,13 @@ class OpenWatches:
                 if not _same(catalog.find(kind.group, kind.version, kind.plural), kind):
                     watch.end()
 
-    def _judge_converted(self, _: str) -> None:
+    def _check_converted(self, _: str) -> None:
         """End the watches of kinds whose conversion rules changed; they may be bound in any cluster."""
         for cluster, watches in tuple(self._open.items()):
             if any(len(kind.versions) > 1 and kind.identity not in {CORE, LOCAL} for kind, _ in watches.values()):
-                self._judge(cluster)
+                self._check(cluster)
 
-    def _judge_relying(self, cluster: str) -> None:
+    def _check_dependent(self, cluster: str) -> None:
         """End the watches that depend on a cluster and are no longer allowed."""
         if (watches := self._relying.get(cluster)) is None:
             return
