@@ -198,7 +198,7 @@ tokens.without_lifecycle = lambda groups: groups
         test_an_inactive_workspace_ends_every_watch_through_which_it_was_seen,
         """
 import atoll.machinery.apiserver.serving.open_watches as openwatches
-openwatches.OpenWatches._judge = lambda self, cluster: None
+openwatches.OpenWatches._check = lambda self, cluster: None
 """,
     ),
     "the end of wildcard watches": (

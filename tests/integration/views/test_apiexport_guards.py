@@ -121,7 +121,7 @@ GUARDS: dict[str, tuple[Trial, str]] = {
         a_watch_goes_on_without_the_right_to_the_content,
         """
 import atoll.machinery.apiserver.serving.open_watches as openwatches
-openwatches.OpenWatches._judge_relying = lambda self, cluster: None
+openwatches.OpenWatches._check_dependent = lambda self, cluster: None
 """,
     ),
     "the end with the claim": (

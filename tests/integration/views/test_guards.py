@@ -81,7 +81,7 @@ replication.shown = lambda kind: kind
         replication.test_an_open_watch_ends_with_the_binding,
         """
 import atoll.machinery.apiserver.serving.open_watches as openwatches
-openwatches.OpenWatches._judge = openwatches.OpenWatches._judge_relying = lambda self, cluster: None
+openwatches.OpenWatches._check = openwatches.OpenWatches._check_dependent = lambda self, cluster: None
 """,
     ),
     "circles of forwards": (
