@@ -1,6 +1,6 @@
 """Reload of the client CA files of a shard: CAs of client certificates and of proxies.
 
-`standalone.listener` and `worker` run `renew` beside their server.
+`standalone.listener` and `worker` run `reload_client_cas` beside their server.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from atoll.shard.authentication import Credentials
 from atoll.shard.config import ShardConfig
 
 
-async def renew(
+async def reload_client_cas(
     config: ShardConfig, credentials: Credentials, certificates: Certificates, use: Callable[[ssl.SSLContext], None]
 ) -> None:
     """Poll the files until cancelled; call `use` with the TLS context of new connections after a change."""

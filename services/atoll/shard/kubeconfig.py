@@ -55,7 +55,7 @@ def admin_kubeconfig(url: str, ca_pem: bytes, tokens: AdminTokens) -> Object:
     }
 
 
-def merged(found: Object, ours: Object) -> Object:
+def merge(found: Object, ours: Object) -> Object:
     """Return `found` with the entries of `ours` merged in.
 
     Fields that users added to these entries stay (a context's namespace), as do entries of other names. The current
@@ -84,7 +84,7 @@ def write(root: Path, url: str, ca_pem: bytes, tokens: AdminTokens) -> Path:
 def bring_up_to_date(path: Path, ours: Object) -> None:
     """Merge `ours` into the file, which is created with mode 0600 if absent. Raises OSError."""
     found = _read(path)
-    config = ours if found is None else merged(found, ours)
+    config = ours if found is None else merge(found, ours)
     write_private(path, yaml.safe_dump(config, sort_keys=False).encode())
 
 

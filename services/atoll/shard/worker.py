@@ -28,7 +28,7 @@ from atoll.machinery.wire.proxy.streaming import StreamingConnection
 from atoll.machinery.wire.server import Server
 from atoll.shard.app import ShardApp
 from atoll.shard.authentication import load
-from atoll.shard.client_ca_reload import renew
+from atoll.shard.client_ca_reload import reload_client_cas
 from atoll.shard.config import ShardConfig
 
 log = structlog.get_logger()
@@ -69,14 +69,14 @@ async def serve(settings: WorkerSettings) -> None:
         gc.freeze()
         sys.stdout.write(READY + "\n")
         sys.stdout.flush()
-        following = asyncio.create_task(app.watches.open.follow())
-        renewing = asyncio.create_task(renew(settings.config, credentials, app.identity.certificates, server.use))
-        ends = {asyncio.create_task(store.disconnected.wait()), asyncio.create_task(stop.wait()), following, renewing}
+        follow = asyncio.create_task(app.watches.open.follow())
+        reload = asyncio.create_task(reload_client_cas(settings.config, credentials, app.identity.certificates, server.use))
+        ends = {asyncio.create_task(store.disconnected.wait()), asyncio.create_task(stop.wait()), follow, reload}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         app.health.add("shutdown", lambda: "process is shutting down")
         await server.drain(DRAIN_S)
-        following.cancel()
-        renewing.cancel()
+        follow.cancel()
+        reload.cancel()
         await app.close()
     finally:
         await store.close()

@@ -22,7 +22,7 @@ from atoll.machinery.wire.proxy.streaming import StreamingConnection
 from atoll.machinery.wire.server import Server
 from atoll.shard.app import ShardApp
 from atoll.shard.authentication import Credentials
-from atoll.shard.client_ca_reload import renew
+from atoll.shard.client_ca_reload import reload_client_cas
 from atoll.shard.config import ShardConfig
 from atoll.shard.worker import WorkerSettings
 from atoll.standalone.worker_pool import WorkerPool, reserve_with_retry
@@ -88,8 +88,8 @@ class Listener:
         if self._reserved is None:
             self._handler.pipeline = app.pipeline()
             assert self._server is not None
-            renewing = renew(self._config, self._credentials, app.identity.certificates, self._server.use)
-            self._tasks = [asyncio.create_task(work) for work in (app.watches.open.follow(), renewing)]
+            reloading = reload_client_cas(self._config, self._credentials, app.identity.certificates, self._server.use)
+            self._tasks = [asyncio.create_task(work) for work in (app.watches.open.follow(), reloading)]
             return
         self._workers = WorkerPool(self._store, self._config.workers, Path(self._config.root_directory))
         port = int(self._reserved.getsockname()[1])

@@ -32,7 +32,7 @@ class ApiConversions:
         schema = _schema(review)
         if schema is not None:
             versions = {each["name"]: each["schema"] for each in schema["spec"]["versions"]}
-            review.judges.append(_compiling(review, versions))
+            review.judges.append(_compilation(review, versions))
 
     def validate(self, review: Review) -> None:
         if review.group_resource != _OWN or review.obj is None:
@@ -51,7 +51,7 @@ def _schema(review: Review) -> Object | None:
     return decode(record.value) if record is not None else None
 
 
-def _compiling(review: Review, versions: dict[str, Object]) -> Judge:
+def _compilation(review: Review, versions: dict[str, Object]) -> Judge:
     def judge(obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]) -> Verdict:
         if errors:
             # Schema errors of the APIConversion itself are reported instead.
