@@ -70,7 +70,9 @@ async def serve(settings: WorkerSettings) -> None:
         sys.stdout.write(READY + "\n")
         sys.stdout.flush()
         follow = asyncio.create_task(app.watches.open.follow())
-        reload = asyncio.create_task(reload_client_cas(settings.config, credentials, app.identity.certificates, server.use))
+        reload = asyncio.create_task(
+            reload_client_cas(settings.config, credentials, app.identity.certificates, server.use)
+        )
         ends = {asyncio.create_task(store.disconnected.wait()), asyncio.create_task(stop.wait()), follow, reload}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         app.health.add("shutdown", lambda: "process is shutting down")
