@@ -1,7 +1,7 @@
-"""Commands people type: `atoll`, and the kubectl plug-ins it installs.
+"""Command line programs: `atoll`, and the kubectl plug-ins it installs.
 
-Plug-ins (`ws`, `create_workspace`, `kcp` with a module for each command, `atoll`, and what completes them in a shell)
-use the kubeconfig and the API, nothing else, and import no part of a server, so that they start in a tenth of a second.
-Belongs here: arguments, printing, exit codes (0 done, 1 not done, 2 not understood). Does not belong here: what the
-commands of `atoll` do (`standalone`, `machinery.storage`).
+Plug-ins (`ws`, `create_workspace`, `kcp` with a module for each command, `atoll`, and their shell completion) use only
+the kubeconfig and the API and import no part of a server, so that they start in a tenth of a second. Belongs here:
+arguments, output, exit codes (0 success, 1 failure, 2 usage error). Does not belong here: the work of the commands of
+`atoll` (`standalone`, `machinery.storage`).
 """

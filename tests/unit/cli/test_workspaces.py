@@ -10,7 +10,7 @@ import yaml
 
 from atoll.cli.kubectl import create_workspace, workspaces
 from atoll.cli.kubectl.plugin import Failure
-from atoll.cli.kubectl.tree import Node, drawn
+from atoll.cli.kubectl.tree import Node, render
 from atoll.machinery.client.kubeconfig import Kubeconfig
 from atoll.machinery.meta.objects import Object
 
@@ -39,7 +39,7 @@ from atoll.machinery.meta.objects import Object
     ],
 )
 def test_a_path_leads_where_a_person_expects(current: str, wanted: str, expected: str) -> None:
-    assert workspaces.resolve(current, workspaces.typed(wanted)) == expected
+    assert workspaces.resolve(current, workspaces.normalize(wanted)) == expected
 
 
 @pytest.mark.parametrize(
@@ -57,16 +57,16 @@ def test_a_path_leads_where_a_person_expects(current: str, wanted: str, expected
 )
 def test_a_path_that_leads_nowhere_is_refused(current: str, wanted: str, message: str) -> None:
     with pytest.raises(Failure, match=message):
-        workspaces.resolve(current, workspaces.typed(wanted))
+        workspaces.resolve(current, workspaces.normalize(wanted))
 
 
 def test_the_home_directory_a_shell_put_in_is_the_home_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/jane")
-    assert workspaces.typed("/home/jane") == "~"
-    assert workspaces.typed("/home/jane/a") == "~:a"
-    assert workspaces.typed("/home/janet") == ":home:janet"
+    assert workspaces.normalize("/home/jane") == "~"
+    assert workspaces.normalize("/home/jane/a") == "~:a"
+    assert workspaces.normalize("/home/janet") == ":home:janet"
     monkeypatch.setenv("HOME", "/root")
-    assert workspaces.typed("/root/a") == ":root:a"
+    assert workspaces.normalize("/root/a") == ":root:a"
 
 
 URL = "https://host:6443/kcp/clusters/"
@@ -154,8 +154,8 @@ def test_there_may_be_no_way_back(tmp_path: Path) -> None:
 
 def test_a_tree_tells_of_phases_that_are_not_the_usual_one() -> None:
     nodes = [Node("root:a", [], "root:team", "Ready", "abc"), Node("root:b", [], "root:team", "Initializing")]
-    assert drawn(Node("root", nodes), full=False) == ".\n└── root\n    ├── a\n    └── b (Initializing)"
-    wide = drawn(Node("root", nodes), full=False, wide=True).splitlines()
+    assert render(Node("root", nodes), full=False) == ".\n└── root\n    ├── a\n    └── b (Initializing)"
+    wide = render(Node("root", nodes), full=False, wide=True).splitlines()
     assert wide[2:] == [
         "    ├── a  type=root:team  phase=Ready  cluster=abc",
         "    └── b  type=root:team  phase=Initializing",
@@ -164,8 +164,8 @@ def test_a_tree_tells_of_phases_that_are_not_the_usual_one() -> None:
 
 def test_a_tree_is_drawn_with_names_or_whole_paths() -> None:
     top = Node("root", [Node("root:a", [Node("root:a:x")]), Node("root:b")])
-    assert drawn(top, full=False) == ".\n└── root\n    ├── a\n    │   └── x\n    └── b"
-    assert drawn(top, full=True).splitlines()[3] == "    │   └── root:a:x"
+    assert render(top, full=False) == ".\n└── root\n    ├── a\n    │   └── x\n    └── b"
+    assert render(top, full=True).splitlines()[3] == "    │   └── root:a:x"
 
 
 def wanted(**flags: str) -> Object:

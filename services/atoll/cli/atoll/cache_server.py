@@ -1,7 +1,7 @@
-"""`atoll cache-server`: settings read, refused in one sentence or served until told to leave.
+"""`atoll cache-server`: reads the settings and serves until stopped.
 
-Called by `main`; the work is the cache server's. Invariant: whatever keeps it from serving ends it with one line on
-standard error and exit code 1.
+Called by `main`; `cacheserver.process` does the work. Invariant: an error that prevents serving ends the process with
+one line on standard error and exit code 1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from atoll.machinery.process import config as settings
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Serve; gives the exit code."""
+    """Serve. Return the exit code."""
     try:
         config, only_print = settings.load(CacheServerConfig, arguments, os.environ, "atoll cache-server")
         if not only_print:

@@ -1,7 +1,7 @@
-"""`atoll doctor`: whether this machine can hold a store and serve it, one line a fact.
+"""`atoll doctor`: checks whether this machine can hold a store and serve it, one line for each finding.
 
-Called by `main`; each check is a function that gives findings. Invariant: nothing is changed, except that the time of a
-write to disk is measured with a file that is gone afterwards.
+Called by `main`; each check is a function that returns findings. Invariant: nothing is changed, except that a temporary
+file measures the duration of a durable write.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from atoll.standalone.runner import store_options
 OK, WARN, FAIL = "ok", "warn", "fail"
 MIB, GIB = 1 << 20, 1 << 30
 FREE_WARN_BYTES = 4 * GIB
-#: Above it a durable write is slower than what people notice; SSDs need 1 to 5 ms.
+#: A durable write above this is noticeable to users; SSDs need 1 to 5 ms.
 SYNC_WARN_S = 0.025
 CLOCK_WINDOW_S, CLOCK_DRIFT_S = 0.05, 0.01
 #: A wall clock so far from the store's own revisions is refused by a running shard.
@@ -48,7 +48,7 @@ MAX_PORT = 65535
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One line: how bad, about what, and the fact."""
+    """One line: severity, subject and text."""
 
     level: str
     name: str
@@ -59,7 +59,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Print every finding; 1 if one of them is a failure."""
+    """Print every finding. Return 1 if one of them is a failure."""
     config = _config(arguments)
     failed = False
     for check in (disk, clock, versions, permissions, port):
@@ -87,7 +87,7 @@ def _config(arguments: Sequence[str]) -> ShardConfig:
 
 
 def _safely(check: Callable[[ShardConfig], Iterable[Finding]], config: ShardConfig) -> Iterator[Finding]:
-    """A check that cannot be made is itself a finding: a directory not ours, a store that does not open."""
+    """Yield the findings of a check; an exception is a finding too (no permission, a store that cannot be opened)."""
     try:
         yield from check(config)
     except Exception as error:
@@ -98,7 +98,7 @@ def _safely(check: Callable[[ShardConfig], Iterable[Finding]], config: ShardConf
 
 
 def disk(config: ShardConfig) -> Iterator[Finding]:
-    """Kind of file system, free bytes, and how long a durable write takes where the store is or would be."""
+    """Check the file system, free bytes, and the duration of a durable write in the directory of the store."""
     directory = existing(Path(config.root_directory))
     yield _file_system(directory, allow_any=config.allow_any_filesystem)
     free = filesystem.free_bytes(directory)
@@ -111,7 +111,7 @@ def disk(config: ShardConfig) -> Iterator[Finding]:
 
 
 def existing(path: Path) -> Path:
-    """The path, or the nearest directory above it that exists."""
+    """Return the path, or its nearest existing parent."""
     path = path.absolute()
     return path if path.is_dir() else existing(path.parent)
 
@@ -129,7 +129,7 @@ def _file_system(directory: Path, *, allow_any: bool) -> Finding:
 
 
 def clock(config: ShardConfig) -> Iterator[Finding]:
-    """The year, whether wall and monotonic clock run alike, and whether the store is ahead of both."""
+    """Check the year, the drift between wall and monotonic clock, and that the store has no future revisions."""
     now = datetime.now(UTC)
     yield Finding(OK if now.year in YEARS else FAIL, "clock", f"it is {now:%Y-%m-%d %H:%M:%S} UTC")
     drift_s = measured_drift_s(time.time, time.monotonic)
@@ -145,14 +145,14 @@ def clock(config: ShardConfig) -> Iterator[Finding]:
 
 
 def measured_drift_s(wall: Callable[[], float], steady: Callable[[], float]) -> float:
-    """By how many seconds more the wall clock moved than the steady one, within a short while."""
+    """Return by how many seconds more the wall clock advanced than the monotonic one, over a short interval."""
     wall_s, steady_s = wall(), steady()
     time.sleep(CLOCK_WINDOW_S)
     return (wall() - wall_s) - (steady() - steady_s)
 
 
 def _last_revision(config: ShardConfig) -> int:
-    """The last revision of the store, in microseconds since 1970; 0 if there is none to read."""
+    """Return the last revision of the store, in microseconds since 1970; 0 without a readable store."""
     options = store_options(config)
     if not (Path(options.directory) / filesystem.DATA_FILE).exists():
         return 0
@@ -165,7 +165,7 @@ def _last_revision(config: ShardConfig) -> int:
 
 
 def versions(config: ShardConfig) -> Iterator[Finding]:
-    """Python and what it runs on, nats-server, kubectl and its plug-ins."""
+    """Check the versions of Python and its libraries, nats-server, kubectl and its plug-ins."""
     enough = sys.version_info >= (3, 11)
     yield Finding(OK if enough else FAIL, "python", f"{platform.python_version()} on {platform.platform()}")
     yield Finding(OK, "lmdb", metadata.version("lmdb"))
@@ -206,7 +206,7 @@ def _output(*command: str) -> str:
 
 
 def permissions(config: ShardConfig) -> Iterator[Finding]:
-    """The root directory is 0700, what lies in it and in its store 0600, and all of it ours."""
+    """Check that the root directory is 0700, private files in it and in its store 0600, and all owned by this user."""
     root = Path(config.root_directory)
     if not root.exists():
         yield Finding(OK, "permissions", f"{root} does not exist yet")
@@ -219,7 +219,7 @@ def permissions(config: ShardConfig) -> Iterator[Finding]:
 
 
 def _private_paths(root: Path) -> Iterator[Path]:
-    """Directories and the files that hold keys, data or credentials. Certificates (.crt) are public."""
+    """Return directories and the files that hold keys, data or credentials. Certificates (.crt) are public."""
     store = Path(store_options(ShardConfig(root_directory=str(root))).directory)
     yield root
     for folder in (root, store):
@@ -228,7 +228,7 @@ def _private_paths(root: Path) -> Iterator[Path]:
 
 
 def _exposed(path: Path) -> str:
-    """What is wrong with a file's owner or mode; empty if nothing is."""
+    """Return the problem with a file's owner or mode; "" if there is none."""
     found = path.lstat()
     if found.st_uid != os.geteuid():
         return f"{path} belongs to user {found.st_uid}"
@@ -238,7 +238,7 @@ def _exposed(path: Path) -> str:
 
 
 def port(config: ShardConfig) -> Iterator[Finding]:
-    """Whether the HTTPS port can be listened on, or is held by the shard of this root directory."""
+    """Check that the HTTPS port is free, or used by the shard of this root directory."""
     address = f"{config.bind_address}:{config.secure_port}"
     if _is_free(config.bind_address, config.secure_port):
         yield Finding(OK, "port", f"{address} is free")
@@ -275,7 +275,7 @@ def _served(config: ShardConfig) -> int:
 
 
 def _port_of(root: Path) -> int:
-    """The port of the last start in a root directory; 0 if there was none, or what stands there is no port."""
+    """Return the port of the last start in a root directory; 0 without a valid one."""
     try:
         number = int((root / PORT_FILE).read_text())
     except (OSError, ValueError):

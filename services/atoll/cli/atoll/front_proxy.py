@@ -1,7 +1,7 @@
-"""`atoll front-proxy`: settings read, refused in one sentence or served until told to leave.
+"""`atoll front-proxy`: reads the settings and serves until stopped.
 
-Called by `main`; the work is the front proxy's. Invariant: whatever keeps it from serving ends it with one line on
-standard error and exit code 1.
+Called by `main`; `frontproxy` does the work. Invariant: an error that prevents serving ends the process with one line
+on standard error and exit code 1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from atoll.machinery.process import config as settings
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Serve; gives the exit code."""
+    """Serve. Return the exit code."""
     try:
         config, only_print = settings.load(FrontProxyConfig, arguments, os.environ, "atoll front-proxy")
     except settings.ConfigError as error:

@@ -1,7 +1,7 @@
-"""`atoll`: start a control plane, check a machine, look after a store.
+"""`atoll`: starts a control plane, checks a machine, maintains a store.
 
-Each command is a function from its arguments to an exit code, in a module that is imported when the command is run, so
-that `atoll --help` is quick.
+Each command is a function from its arguments to an exit code. Its module is imported when the command runs, so that
+`atoll --help` is quick.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ USAGE = """usage: atoll COMMAND [options]
 Each command explains itself: atoll COMMAND --help
 """
 
-#: Module and function of each command.
+#: The module and function of each command.
 COMMANDS = {
     "start": ("start", "start"),
     "shard": ("start", "shard"),

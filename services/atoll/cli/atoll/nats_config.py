@@ -1,8 +1,8 @@
-"""`atoll nats-config`: configuration and users of a NATS server for a site on several machines.
+"""`atoll nats-config`: writes configuration and users of a NATS server for a site on several machines.
 
-Called by `main`. Writes `server.conf` for nats-server and one credential file a user, to be given to the processes by
-`--nats-credentials-file`. Called again with more names it keeps the passwords that were given out. Invariant: files are
-0600, and no password is printed.
+Called by `main`. Writes `server.conf` for nats-server and one credential file for each user, for
+`--nats-credentials-file`. Another run with more names keeps the existing passwords. Invariant: files are 0600, and no
+password is printed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CONFIG, AUTHORITY = "server.conf", "nats-ca.crt"
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Write the files; gives the exit code."""
+    """Write the files. Return the exit code."""
     found = _parser().parse_args(list(arguments))
     shards, readers = _names(found.shards), _names(found.readers)
     for name in (*shards, *readers):
@@ -51,7 +51,7 @@ def _names(text: str) -> list[str]:
 
 
 def _tls(found: argparse.Namespace, directory: Path) -> TlsFiles:
-    """The files of the server; the authority lies beside the credentials too, which go to other machines with it."""
+    """Return the server's TLS files; the CA is also copied next to the credentials, for other machines."""
     write_private(directory / AUTHORITY, Path(found.tls_ca_file).read_bytes())
     certificate, key = (Path(file).absolute() for file in (found.tls_cert_file, found.tls_private_key_file))
     return TlsFiles(certificate, key, directory / AUTHORITY)

@@ -1,4 +1,4 @@
-"""Failures of the program `atoll`, as people read them: one line on standard error."""
+"""Error output of the program `atoll`: one line on standard error."""
 
 from __future__ import annotations
 

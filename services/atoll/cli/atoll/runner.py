@@ -1,7 +1,7 @@
-"""How every command that serves begins and ends: settings printed, or work run until it is told to leave.
+"""Start and end of every serving command: prints the settings, or runs until stopped.
 
-`serving`, `front_proxy` and `cacheserver` call this with settings that were read. Invariant: whatever keeps a process
-from serving ends it with one line on standard error and exit code 1.
+`start`, `front_proxy` and `cache_server` call this with loaded settings. Invariant: every error that prevents serving
+ends the process with one line on standard error and exit code 1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from atoll.machinery.storage.environment.filesystem import StoreInUse, Unsupport
 from atoll.machinery.storage.environment.opening import UnknownFormat, WrongShard
 from atoll.machinery.stream.credential_file import InvalidCredentialFile
 
-#: What any process with a store, files of credentials and a listener may be refused for, or end by.
+#: Expected errors of any process with a store, credential files and a listener.
 REFUSALS: tuple[type[Exception], ...] = (
     StoreInUse,
     UnsupportedFileSystem,
@@ -39,13 +39,13 @@ REFUSALS: tuple[type[Exception], ...] = (
 
 
 def print_settings(config: msgspec.Struct) -> int:
-    """Print settings as a file that `--config` reads; gives the exit code."""
+    """Print settings as a file that `--config` reads. Return the exit code."""
     sys.stdout.write(settings.printed(config))
     return 0
 
 
 def run(work: Coroutine[Any, Any, None], config: ProcessConfig, more: tuple[type[Exception], ...] = ()) -> int:
-    """Run it; gives the exit code. `more` are refusals of this command's own."""
+    """Run the process. Return the exit code. `more` are further expected errors of this command."""
     logging.configure(config.log_level, config.log_format)
     try:
         uvloop.run(work)

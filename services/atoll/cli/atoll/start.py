@@ -1,7 +1,7 @@
-"""`atoll start` and `atoll shard`: settings read, refused in one sentence or served until told to leave.
+"""`atoll start` and `atoll shard`: read the settings and serve until stopped.
 
-Called by `main`; the work is `standalone`'s and the shard's. Invariant: whatever keeps a process from serving ends it
-with one line on standard error and exit code 1, and changes nothing that exists.
+Called by `main`; `standalone` and `shard` do the work. Invariant: an error before serving ends the process with
+one line on standard error and exit code 1, and changes no existing data.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _REFUSALS = (
 
 
 def start(arguments: Sequence[str]) -> int:
-    """One shard with its own NATS server; with `--shards` a site."""
+    """Run one shard with its own NATS server; with `--shards` a site."""
     try:
         config, only_print = settings.load(StartConfig, arguments, os.environ, "atoll start")
         site.check(config)
@@ -51,7 +51,7 @@ def start(arguments: Sequence[str]) -> int:
 
 
 def shard(arguments: Sequence[str]) -> int:
-    """One shard of a site."""
+    """Run one shard of a site."""
     try:
         config, only_print = settings.load(ShardConfig, arguments, os.environ, "atoll shard")
         config.check_in_site()

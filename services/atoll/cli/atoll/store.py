@@ -28,14 +28,15 @@ from atoll.shard.config import ShardConfig
 from atoll.standalone.runner import store_options
 
 _REFUSALS = (StoreInUse, UnsupportedFileSystem, UnknownFormat, WrongShard, KeyFileInvalid, OSError)
-#: Problems printed one by one; of a store damaged throughout the number says enough.
+#: Limit of printed problems; the total is always printed.
 MAX_PRINTED = 100
 
 
 def fsck(arguments: Sequence[str]) -> int:
-    """Check every database of a store against the others, and every checksum. 0: sound; 1: not, or not readable.
+    """Check every database of a store against the others, and every checksum. Exit code 0: sound; 1: damaged or
+    unreadable.
 
-    A running shard is not disturbed; what is checked is its last commit.
+    A running shard is not disturbed; its last commit is checked.
     """
     options = _options(_parser("fsck", "Check a store against itself; changes nothing.").parse_args(list(arguments)))
     if isinstance(options, int):
@@ -43,7 +44,7 @@ def fsck(arguments: Sequence[str]) -> int:
     try:
         problems = checking.fsck(options)
     except Exception as error:
-        # Damage deep in the file surfaces as whatever met it first; all of it means the same here.
+        # A damaged file may raise any exception.
         return fail(f"the store cannot be read: {error}")
     for problem in problems[:MAX_PRINTED]:
         sys.stdout.write(f"{problem.where} {problem.key}: {problem.what}\n")

@@ -1,6 +1,6 @@
-"""`kubectl atoll`: what Atoll tells beyond kcp's commands.
+"""`kubectl atoll`: commands beyond those of kcp's plug-ins.
 
-Found by kubectl as a plug-in; each command is a module of its own.
+kubectl finds it as a plug-in; each command is a module of its own.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from atoll.cli.kubectl.plugin import refused, say
+from atoll.cli.kubectl.plugin import print_error, say
 
 USAGE = """usage: kubectl atoll COMMAND [options]
 
@@ -24,12 +24,12 @@ def main() -> None:
 
 
 def dispatch(arguments: Sequence[str]) -> int:
-    """Run a command; gives its exit code."""
+    """Run a command. Return its exit code."""
     if not arguments or arguments[0] in {"-h", "--help", "help"}:
         say(USAGE.rstrip())
         return 0 if arguments else 2
     if arguments[0] not in {"export", "exports"}:
-        return refused(f"unknown command {arguments[0]!r}; see kubectl atoll --help", 2)
+        return print_error(f"unknown command {arguments[0]!r}; see kubectl atoll --help", 2)
     from atoll.cli.kubectl import export
 
     return export.dispatch(arguments[1:])

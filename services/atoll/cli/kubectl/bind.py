@@ -1,7 +1,7 @@
-"""`kubectl kcp bind apiexport`: bind an API that another workspace exports, answer its claims, wait until it is bound.
+"""`kubectl kcp bind apiexport`: bind the API of another workspace, answer its claims, wait until it is bound.
 
-Called by `kcp`. Where the flags answer claims, the export is read first, so that the binding is right from its
-beginning; a consumer who may bind it and not read it gets the claims from the binding instead. Invariant: exit code 0
+Called by `kcp`. If the flags answer claims, the export is read first, so that the binding is created with its answers;
+a consumer that may bind the export but not read it takes the claims from the binding's status. Invariant: exit code 0
 means Bound, with every claim answered as the flags say.
 """
 
@@ -11,22 +11,29 @@ import argparse
 from collections.abc import Sequence
 
 from atoll.cli.kubectl import workspaces
-from atoll.cli.kubectl.claims import ACCEPTED, REJECTED, answer_claims, named, parsed, unclaimed
-from atoll.cli.kubectl.plugin import Failure, common_flags, duration_s, loaded, run, say
+from atoll.cli.kubectl.claims import (
+    ACCEPTED,
+    REJECTED,
+    answer_claims,
+    parse_group_resource,
+    resource_name,
+    unclaimed_failure,
+)
+from atoll.cli.kubectl.plugin import Failure, common_flags, duration_s, load_context, run, say
 from atoll.cli.kubectl.wait import WaitTimeout, until
 from atoll.cli.kubectl.workspaces import BINDINGS, EXPORTS, claim_key, warn_of_claims
 from atoll.machinery.client.client import Client
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import AlreadyExists, Conflict, Forbidden, NotFound
 
-#: Times claims are written anew because the binding changed meanwhile.
+#: Attempts to update a binding after conflicts.
 ATTEMPTS = 5
 
 Key = tuple[str, str, str]
 
 
 def dispatch(arguments: Sequence[str]) -> int:
-    """Run the command; gives its exit code."""
+    """Run the command. Return its exit code."""
     options = _parser().parse_args(list(arguments))
     return run(_bind(options))
 
@@ -57,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
 
 async def _bind(options: argparse.Namespace) -> None:
     answers = Answers(options)
-    kubeconfig, context = loaded(options)
+    kubeconfig, context = load_context(options)
     async with Client(workspaces.target(kubeconfig, context, options.workspace)) as client:
         path, name = reference(client.target.workspace, options.export)
         binding = _manifest(options.name or name, path, name)
@@ -75,13 +82,13 @@ async def _bind(options: argparse.Namespace) -> None:
 
 
 class Answers:
-    """What the flags say of claims. True where they say anything. Raises Failure where they contradict themselves."""
+    """The answers of the flags; false without any. Raises Failure for contradictory flags."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         accepted = _each(options.accept_permission_claim, ACCEPTED)
         rejected = _each(options.reject_permission_claim, REJECTED)
         if both := accepted.keys() & rejected.keys():
-            raise Failure(f"the claim on {named(min(both))} cannot be both accepted and rejected")
+            raise Failure(f"the claim on {resource_name(min(both))} cannot be both accepted and rejected")
         if options.accept_all_permission_claims and options.reject_all_permission_claims:
             raise Failure("claims cannot all be both accepted and rejected")
         self._one = {**accepted, **rejected}
@@ -92,25 +99,28 @@ class Answers:
         return bool(self._one or self._all)
 
     def to(self, claims: list[Object]) -> tuple[dict[Key, str], list[Object]]:
-        """State by key, and the claims that are answered. Raises Failure if one was named that is not made."""
+        """Return the state by key, and the answered claims.
+
+        Raises Failure for a claim that the export does not make.
+        """
         missing = sorted(set(self._one) - {claim_key(claim)[:2] for claim in claims})
         if missing:
-            raise unclaimed(missing, claims)
+            raise unclaimed_failure(missing, claims)
         states = {claim_key(claim): self._one.get(claim_key(claim)[:2], self._all) for claim in claims}
         return states, [claim for claim in claims if states[claim_key(claim)]]
 
 
 def _each(flags: Sequence[str], state: str) -> dict[tuple[str, str], str]:
-    return {parsed(text): state for flag in flags for text in flag.split(",")}
+    return {parse_group_resource(text): state for flag in flags for text in flag.split(",")}
 
 
 def reference(current: str, text: str) -> tuple[str, str]:
-    """Workspace path and name of an export as a person wrote them. Raises Failure.
+    """Return workspace path and name of an export reference. Raises Failure.
 
-    A path is taken as it stands, since it may be the name of a logical cluster; one that begins with `.` or `:` is
-    resolved from the current workspace.
+    A path is used unchanged, since it may be the name of a logical cluster; one that begins with `.` or `:` is resolved
+    from the current workspace.
     """
-    path, colon, name = workspaces.typed(text).rpartition(":")
+    path, colon, name = workspaces.normalize(text).rpartition(":")
     if not name or not (path or colon):
         raise Failure(f'"{text}" does not say in which workspace the export is; write it as in root:provider:{text}')
     return workspaces.resolve(current, path or ":") if path[:1] in {"", ".", ":"} else path, name
@@ -126,7 +136,7 @@ def _manifest(name: str, path: str, export: str) -> Object:
 
 
 async def _claims_of(client: Client, path: str, name: str) -> list[Object] | None:
-    """What an export claims; None if the caller may not read it."""
+    """Return the claims of an export; None if the caller may not read it."""
     try:
         export = await client.cluster(path).get(EXPORTS, name)
     except (Forbidden, NotFound):
@@ -144,7 +154,7 @@ async def _created(client: Client, wanted: Object) -> Object:
             f" or answer its claims by kubectl kcp claims accept {name}"
         ) from None
     except Forbidden as error:
-        # The server does not tell an export that is not there from one that may not be bound.
+        # The server responds alike for a missing export and one that the caller may not bind.
         raise Failure(
             f"{error}\nEither {export['path']} has no APIExport {export['name']}, or its owner has not allowed you the"
             " verb bind on it."
@@ -152,7 +162,7 @@ async def _created(client: Client, wanted: Object) -> Object:
 
 
 async def _bound(client: Client, binding: Object, timeout_s: float) -> Object:
-    """The binding once it is Bound, with what its export claims, which another controller may tell a little later."""
+    """Return the binding once it is Bound and lists the export's claims, which another controller may add later."""
     try:
         bound = await until(client, BINDINGS, binding, _is_bound, timeout_s)
     except WaitTimeout as late:
@@ -175,7 +185,7 @@ def _knows_claims(binding: Object) -> bool:
 def _unbound(binding: Object, timeout_s: float) -> str:
     name, status = binding["metadata"]["name"], binding.get("status") or {}
     failing = [each for each in status.get("conditions") or () if each["status"] != "True" and each["type"] != "Ready"]
-    # Several conditions fail for one reason: it is told once.
+    # Several conditions may fail for one reason.
     reasons = {each.get("message") or each.get("reason") or each["type"]: None for each in failing}
     why = f": {'; '.join(reasons)}" if reasons else ""
     return (
@@ -185,7 +195,7 @@ def _unbound(binding: Object, timeout_s: float) -> str:
 
 
 async def _answered(client: Client, binding: Object, answers: Answers) -> Object:
-    """A bound binding with the claims answered that it says its export makes."""
+    """Answer the claims in the status of a bound binding. Return the updated binding."""
     for _ in range(ATTEMPTS):
         claims = list((binding.get("status") or {}).get("exportPermissionClaims") or ())
         answer_claims(binding, *answers.to(claims))

@@ -1,8 +1,8 @@
-"""`kubectl kcp claims`: what bound exports claim of a workspace, and the answers to it.
+"""`kubectl kcp claims`: the permission claims of bound exports, and the answers to them.
 
-Called by `kcp`; `bind` answers through the same functions. A claim is known by group, resource and identity, named as
-`resource.group` (the core group as `secrets` or `secrets.core`). Invariant: an answer carries verbs and selector of the
-claim as the export makes it, or as it was answered before; nobody's other answers are touched.
+Called by `kcp`; `bind` uses the same functions. A claim is identified by group, resource and identity and written as
+`resource.group` (the core group as `secrets` or `secrets.core`). Invariant: an answer keeps the verbs and selector of
+the export's claim or of the previous answer; other answers are unchanged.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Iterable, Iterator, Sequence
 
 from atoll.cli.kubectl import workspaces
-from atoll.cli.kubectl.plugin import Failure, columns, common_flags, loaded, refused, run, say, warn
+from atoll.cli.kubectl.plugin import Failure, columns, common_flags, load_context, print_error, run, say, warn
 from atoll.cli.kubectl.wait import WaitTimeout, until
 from atoll.cli.kubectl.workspaces import BINDINGS, claim_key, claim_name
 from atoll.machinery.client.client import Client
@@ -20,9 +20,9 @@ from atoll.machinery.meta.status import Conflict, NotFound
 
 ACCEPTED, REJECTED = "Accepted", "Rejected"
 STATES = {"accept": ACCEPTED, "reject": REJECTED}
-#: How long to wait for answers to be in force.
+#: How long to wait until answers are applied.
 TIMEOUT_S = 30.0
-#: Times an answer is made anew because the binding changed meanwhile.
+#: Attempts to update a binding after conflicts.
 ATTEMPTS = 5
 
 USAGE = """usage: kubectl kcp claims COMMAND [-w PATH] [--kubeconfig FILE] [--context NAME]
@@ -37,7 +37,7 @@ USAGE = """usage: kubectl kcp claims COMMAND [-w PATH] [--kubeconfig FILE] [--co
 
 
 def dispatch(arguments: Sequence[str]) -> int:
-    """Run a command; gives its exit code."""
+    """Run a command. Return its exit code."""
     common, rest = common_flags().parse_known_args(list(arguments))
     if not rest or rest[0] in {"-h", "--help", "help"}:
         say(USAGE.rstrip())
@@ -47,7 +47,7 @@ def dispatch(arguments: Sequence[str]) -> int:
         return run(_get(_of_bindings().parse_args(words, common)))
     if command in STATES:
         return run(_answer(_of_answer(command).parse_args(words, common), STATES[command]))
-    return refused(f"unknown command {command!r}; see kubectl kcp claims --help", 2)
+    return print_error(f"unknown command {command!r}; see kubectl kcp claims --help", 2)
 
 
 def _of_bindings() -> argparse.ArgumentParser:
@@ -69,7 +69,7 @@ def _of_answer(command: str) -> argparse.ArgumentParser:
 
 
 async def _get(options: argparse.Namespace) -> None:
-    kubeconfig, context = loaded(options)
+    kubeconfig, context = load_context(options)
     async with Client(workspaces.target(kubeconfig, context, options.workspace)) as client:
         if options.name:
             bindings = [await _binding(client, options.name)]
@@ -114,11 +114,11 @@ def _selector(claim: Object) -> str:
 
 
 async def _answer(options: argparse.Namespace, state: str) -> None:
-    kubeconfig, context = loaded(options)
+    kubeconfig, context = load_context(options)
     async with Client(workspaces.target(kubeconfig, context, options.workspace)) as client:
         for _ in range(ATTEMPTS):
             binding = await _binding(client, options.name)
-            claims = _meant(binding, options)
+            claims = _selected_claims(binding, options)
             answer_claims(binding, {claim_key(claim): state for claim in claims}, claims)
             try:
                 binding = await client.update(BINDINGS, binding)
@@ -133,7 +133,7 @@ async def _answer(options: argparse.Namespace, state: str) -> None:
 
 
 async def _in_force(client: Client, binding: Object) -> None:
-    """Wait until the server acts on the answers, or says why it does not."""
+    """Wait until the answers are applied; warn if they are not."""
     try:
         binding = await until(client, BINDINGS, binding, lambda each: _applied(each) or bool(_invalid(each)), TIMEOUT_S)
     except WaitTimeout as late:
@@ -144,7 +144,7 @@ async def _in_force(client: Client, binding: Object) -> None:
 
 
 def _applied(binding: Object) -> bool:
-    """Whether every accepted claim that the export makes is applied, and no rejected one."""
+    """Return whether every accepted claim of the export is applied, and no rejected one."""
     status = binding.get("status") or {}
     made = {claim_key(claim) for claim in status.get("exportPermissionClaims") or ()}
     applied = {claim_key(claim) for claim in status.get("appliedPermissionClaims") or ()}
@@ -153,7 +153,7 @@ def _applied(binding: Object) -> bool:
 
 
 def _invalid(binding: Object) -> str:
-    """Why the server does not take the answers; empty if it does, or has not looked yet."""
+    """Return why the server rejects the answers; "" if it does not, or has not validated them yet."""
     for each in (binding.get("status") or {}).get("conditions") or ():
         if each["type"] == "PermissionClaimsValid" and each["status"] == "False":
             return str(each.get("message") or each.get("reason"))
@@ -164,17 +164,17 @@ async def _binding(client: Client, name: str) -> Object:
     try:
         return await client.get(BINDINGS, name)
     except NotFound:
-        there = [item["metadata"]["name"] for item in (await client.list(BINDINGS))["items"]]
-        known = f"; there are {', '.join(sorted(there))}" if there else ""
-        raise Failure(f'no APIBinding "{name}" in workspace {client.target.workspace}{known}') from None
+        names = [item["metadata"]["name"] for item in (await client.list(BINDINGS))["items"]]
+        existing = f"; there are {', '.join(sorted(names))}" if names else ""
+        raise Failure(f'no APIBinding "{name}" in workspace {client.target.workspace}{existing}') from None
 
 
-def _meant(binding: Object, options: argparse.Namespace) -> list[Object]:
-    """The claims of the export that the flags select. Raises Failure if that is none."""
+def _selected_claims(binding: Object, options: argparse.Namespace) -> list[Object]:
+    """Return the claims of the export that the flags select. Raises Failure if there are none."""
     made = list((binding.get("status") or {}).get("exportPermissionClaims") or ())
     if not made:
         raise Failure(f'the export of APIBinding "{options.name}" claims nothing')
-    wanted = {parsed(text) for text in options.resource}
+    wanted = {parse_group_resource(text) for text in options.resource}
     found = [
         claim
         for claim in made
@@ -183,38 +183,38 @@ def _meant(binding: Object, options: argparse.Namespace) -> list[Object]:
     ]
     missing = sorted(wanted - {claim_key(claim)[:2] for claim in found})
     if missing or not found:
-        raise unclaimed(missing, made)
+        raise unclaimed_failure(missing, made)
     return found
 
 
-def parsed(text: str) -> tuple[str, str]:
-    """(group, resource) of `resource.group`. Raises Failure."""
+def parse_group_resource(text: str) -> tuple[str, str]:
+    """Return (group, resource) of `resource.group`. Raises Failure."""
     resource, _, group = text.strip().partition(".")
     if not resource:
         raise Failure(f'"{text}" names no resource; write it as in secrets, or widgets.example.io')
     return "" if group == "core" else group, resource
 
 
-def named(group_resource: tuple[str, str]) -> str:
-    """`resource.group`; of the core group the resource alone."""
+def resource_name(group_resource: tuple[str, str]) -> str:
+    """Return `resource.group`, or the resource alone for the core group."""
     group, resource = group_resource
     return f"{resource}.{group}" if group else resource
 
 
-def unclaimed(missing: Sequence[tuple[str, str]], made: Iterable[Object]) -> Failure:
-    """That an export does not claim what a person named, and what it does claim."""
-    known = ", ".join(sorted(map(claim_name, made))) or "nothing"
-    what = f"no claim on {', '.join(map(named, missing))}" if missing else "no such claim"
-    return Failure(f"the export makes {what}; it claims {known}")
+def unclaimed_failure(missing: Sequence[tuple[str, str]], made: Iterable[Object]) -> Failure:
+    """Return the Failure for claims that the export does not make, with the claims it makes."""
+    claimed = ", ".join(sorted(map(claim_name, made))) or "nothing"
+    what = f"no claim on {', '.join(map(resource_name, missing))}" if missing else "no such claim"
+    return Failure(f"the export makes {what}; it claims {claimed}")
 
 
 def answer_claims(binding: Object, states: dict[tuple[str, str, str], str], made: Iterable[Object]) -> None:
-    """Write answers into a binding's spec, in place: claims of the export by key, with `state`."""
+    """Set answers in a binding's spec, in place: claims of the export by key, with `state`."""
     spec = binding["spec"]
     answers = {claim_key(claim): claim for claim in spec.get("permissionClaims") or ()}
     for claim in made:
         key = claim_key(claim)
-        # A selector that was chosen before stays: it cannot be changed.
+        # The selector of an earlier answer is immutable.
         selector = answers.get(key, {}).get("selector") or claim.get("defaultSelector") or {"matchAll": True}
         answers[key] = {**claim, "selector": selector, "state": states[key]}
     spec["permissionClaims"] = list(answers.values())

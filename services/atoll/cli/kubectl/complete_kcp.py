@@ -1,7 +1,7 @@
-"""`kubectl_complete-kcp` and `kubectl_complete-atoll`: what the word being typed may become.
+"""`kubectl_complete-kcp` and `kubectl_complete-atoll`: shell completion of the plug-ins.
 
-Called by kubectl, as `complete` is. Commands are words without dashes, in the order of COMMANDS; values of flags and
-names are asked of the server. Invariant: as of `complete`, no error and nothing but suggestions.
+kubectl calls them like `complete`. Commands are words without dashes, in the order of COMMANDS; values of flags and
+object names come from the server. Invariant: as in `complete`, only suggestions are printed, never an error.
 """
 
 from __future__ import annotations
@@ -12,7 +12,16 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from atoll.cli.kubectl import complete, workspaces
-from atoll.cli.kubectl.complete import COMMON, NO_FILES, NO_SPACE, Found, asked, below, read, told
+from atoll.cli.kubectl.complete import (
+    COMMON,
+    NO_FILES,
+    NO_SPACE,
+    Suggestions,
+    below,
+    parse_common_flags,
+    print_suggestions,
+    query_server,
+)
 from atoll.cli.kubectl.workspaces import BINDINGS, EXPORTS, claim_name
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
@@ -20,7 +29,7 @@ from atoll.machinery.meta.objects import Object
 
 _SHOWN = COMMON[:3]
 _CLAIMS = (*_SHOWN, "--resource", "--identity-hash")
-#: Words of a command, and what may follow it: further words with what they are about, or flags.
+#: The subcommands of a command, with their descriptions.
 COMMANDS: dict[str, dict[str, str]] = {
     "kcp": {
         "bind": "bind an API that another workspace exports",
@@ -50,7 +59,7 @@ FLAGS: dict[str, tuple[str, ...]] = {
     "kcp crd snapshot": ("--filename", "--prefix", "--output"),
     "atoll export": _SHOWN,
 }
-#: Flags whose value is another word.
+#: Flags that take the next word as their value.
 _VALUED = {
     *COMMON,
     "--name",
@@ -67,7 +76,7 @@ _VALUED = {
 }
 _FILES = {"-f", "--filename", "--kubeconfig"}
 
-Question = Callable[[Client], Coroutine[Any, Any, Found]]
+Question = Callable[[Client], Coroutine[Any, Any, Suggestions]]
 
 
 def kcp() -> None:
@@ -81,18 +90,18 @@ def atoll() -> None:
 
 
 def suggest(plugin: str, arguments: Sequence[str]) -> int:
-    """Print suggestions for the last of the arguments, which may be empty; gives the exit code, always 0."""
+    """Print suggestions for the last argument, which may be empty. Return exit code 0."""
     *before, word = arguments or [""]
-    options, rest = read(before)
+    options, rest = parse_common_flags(before)
     if plugin == "kcp" and rest[:1] and rest[0] in {"ws", "workspace", "workspaces"}:
         before.remove(rest[0])
         return complete.suggest([*before, word])
     command, names = _command(plugin, rest)
-    return told(*_suggested(options, command, names, before[-1] if before else "", word))
+    return print_suggestions(*_suggested(options, command, names, before[-1] if before else "", word))
 
 
 def _command(plugin: str, words: list[str]) -> tuple[str, list[str]]:
-    """The command that words make up, and what stands behind it and is no flag."""
+    """Return the command that the words name, and its positional arguments."""
     command, names = plugin, []
     for number, word in enumerate(words):
         if word.startswith("-") or (number and words[number - 1] in _VALUED):
@@ -104,7 +113,9 @@ def _command(plugin: str, words: list[str]) -> tuple[str, list[str]]:
     return command, names
 
 
-def _suggested(options: argparse.Namespace, command: str, names: list[str], last: str, word: str) -> tuple[Found, int]:
+def _suggested(
+    options: argparse.Namespace, command: str, names: list[str], last: str, word: str
+) -> tuple[Suggestions, int]:
     if last in _VALUED:
         return _value(options, command, names, last, word)
     if word.startswith("-"):
@@ -113,24 +124,26 @@ def _suggested(options: argparse.Namespace, command: str, names: list[str], last
         found = COMMANDS[command] if not names else {}
         return {text: about for text, about in found.items() if text.startswith(word)}, NO_FILES
     question = None if names else _names(command, word)
-    found = asked(options, question) if question is not None else {}
+    found = query_server(options, question) if question is not None else {}
     return found, NO_FILES | (NO_SPACE if command == "kcp bind apiexport" and found else 0)
 
 
-def _value(options: argparse.Namespace, command: str, names: list[str], flag: str, word: str) -> tuple[Found, int]:
+def _value(
+    options: argparse.Namespace, command: str, names: list[str], flag: str, word: str
+) -> tuple[Suggestions, int]:
     if flag in _FILES:
         return {}, 0
     if flag in {"-w", "--workspace"}:
-        return asked(options, lambda client: below(client, word)), NO_FILES | NO_SPACE
+        return query_server(options, lambda client: below(client, word)), NO_FILES | NO_SPACE
     if flag in {"-o", "--output"}:
         return {form: "" for form in ("yaml", "json") if form.startswith(word)}, NO_FILES
     if names and flag in {"--accept-permission-claim", "--reject-permission-claim", "--resource"}:
-        return asked(options, lambda client: _claimed(client, command, names[0], word)), NO_FILES
+        return query_server(options, lambda client: _claimed(client, command, names[0], word)), NO_FILES
     return {}, NO_FILES
 
 
 def _names(command: str, word: str) -> Question | None:
-    """What asks for the names that a command takes."""
+    """Return the query for the object names that a command takes."""
     if command == "kcp bind apiexport":
         return lambda client: _exports(client, word)
     kinds = {
@@ -143,26 +156,26 @@ def _names(command: str, word: str) -> Question | None:
     return (lambda client: _listed(client, resource, "", word)) if resource is not None else None
 
 
-async def _listed(client: Client, resource: Resource, lead: str, begun: str) -> Found:
+async def _listed(client: Client, resource: Resource, lead: str, begun: str) -> Suggestions:
     items = (await client.list(resource))["items"]
     names = sorted(str(item["metadata"]["name"]) for item in items)
     return {f"{lead}{name}": "" for name in names if name.startswith(begun)}
 
 
-async def _exports(client: Client, word: str) -> Found:
-    """Workspaces on the way to an export, and the exports of the one that the word leads to."""
+async def _exports(client: Client, word: str) -> Suggestions:
+    """Return workspaces on the path to an export, and the exports of the workspace typed so far."""
     cut = max(word.rfind(":"), word.rfind("/")) + 1
     found = {f"{text}:": about for text, about in (await below(client, word)).items()}
-    path = workspaces.resolve(client.target.workspace, workspaces.typed(word[:cut]).removesuffix(":") or ".")
+    path = workspaces.resolve(client.target.workspace, workspaces.normalize(word[:cut]).removesuffix(":") or ".")
     return {**found, **await _listed(client.cluster(path), EXPORTS, word[:cut], word[cut:])} if cut else found
 
 
-async def _claimed(client: Client, command: str, name: str, word: str) -> Found:
-    """The claims of the export that a command names, or of the one that its binding binds."""
+async def _claimed(client: Client, command: str, name: str, word: str) -> Suggestions:
+    """Return the claims of the export that a command names, or of the export of the named binding."""
     if command == "kcp bind apiexport":
-        path, _, export = workspaces.typed(name).rpartition(":")
-        there = client.cluster(workspaces.resolve(client.target.workspace, path or "."))
-        made = (await there.get(EXPORTS, export)).get("spec", {}).get("permissionClaims")
+        path, _, export = workspaces.normalize(name).rpartition(":")
+        provider = client.cluster(workspaces.resolve(client.target.workspace, path or "."))
+        made = (await provider.get(EXPORTS, export)).get("spec", {}).get("permissionClaims")
     else:
         made = (await client.get(BINDINGS, name)).get("status", {}).get("exportPermissionClaims")
     claims: list[Object] = made or []

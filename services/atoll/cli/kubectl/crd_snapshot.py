@@ -1,7 +1,7 @@
-"""`kubectl kcp crd snapshot`: CustomResourceDefinitions in, APIResourceSchemas out, no server asked.
+"""`kubectl kcp crd snapshot`: converts CustomResourceDefinitions to APIResourceSchemas, without a server.
 
-Called by `kcp`. Reads a file or standard input as kubectl reads manifests; what is no definition is named and left
-out, so that a whole release can be piped through. Invariant: nothing is printed unless every definition has a schema.
+Called by `kcp`. Reads a file or standard input like kubectl; other kinds are omitted with a warning, so that a whole
+release can be piped through. Invariant: nothing is printed unless every definition has a schema.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.schema.decoding.document import DecodeError
 from atoll.machinery.schema.decoding.yaml_decoder import decode_yaml
 
-#: Where one document of a YAML file ends and the next begins.
+#: Separator of YAML documents.
 _BREAK = re.compile(rb"^---(?=\s|$).*$", re.MULTILINE)
-#: Texts that a reader of YAML 1.2, or of Go's mixture, takes for numbers.
+#: Text that a parser of YAML 1.2, or Go's parser, reads as a number.
 _LIKE_A_NUMBER = re.compile(r"[-+]?\.?\d")
 DEFINITION, LISTS = "CustomResourceDefinition", {"List", "CustomResourceDefinitionList"}
 
 
 def dispatch(arguments: Sequence[str]) -> int:
-    """Run the command; gives its exit code."""
+    """Run the command. Return its exit code."""
     options = _parser().parse_args(list(arguments))
     return run(_snapshot(options))
 
@@ -59,7 +59,7 @@ def _read(filename: str) -> bytes:
 
 
 def schemas(data: bytes, prefix: str) -> Iterator[Object]:
-    """The schemas of all definitions in a manifest. Raises Failure."""
+    """Yield the schemas of all definitions in a manifest. Raises Failure."""
     for document in _documents(data):
         name = f"{document.get('kind')} {_name(document)}"
         if document.get("kind") != DEFINITION:
@@ -88,7 +88,7 @@ def _document(text: bytes) -> Any:
     except DecodeError as error:
         raise Failure(f"not a manifest: {error}") from error
     if decoded.duplicate_keys:
-        # Files that were joined without a break between them would otherwise be one document, of the last of them.
+        # Concatenated files without a separator would otherwise be one document with the values of the last.
         raise Failure(f"not a manifest: {decoded.duplicate_keys[0]}; is a --- missing between documents?")
     return decoded.value
 
@@ -116,7 +116,7 @@ _SafeDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class _Dumper(_SafeDumper):  # type: ignore[misc]
-    """Texts of several lines as blocks, and none that could be read as a number without quotes."""
+    """Writes multi-line text as blocks, and quotes text that could be read as a number."""
 
 
 def _text(dumper: Any, text: str) -> Any:
@@ -125,5 +125,5 @@ def _text(dumper: Any, text: str) -> Any:
 
 
 _Dumper.add_representer(str, _text)
-# One schema may stand in several versions of a definition: it is printed in each, not by reference.
+# Versions of a definition may share a schema object; print it in each, without YAML aliases.
 _Dumper.ignore_aliases = lambda self, data: True

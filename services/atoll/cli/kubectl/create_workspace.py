@@ -1,6 +1,6 @@
-"""`kubectl create workspace`: create one, wait until it is ready, go there if asked.
+"""`kubectl create workspace`: create a workspace, wait until it is ready, enter it on request.
 
-Found by kubectl as a plug-in of `create`. Invariant: exit code 0 means that the workspace is Ready, whoever created it.
+kubectl finds it as a plug-in of `create`. Invariant: exit code 0 means that the workspace is Ready, new or existing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from atoll.cli.kubectl import workspaces
-from atoll.cli.kubectl.plugin import Failure, common_flags, loaded, run, say
+from atoll.cli.kubectl.plugin import Failure, common_flags, load_context, run, say
 from atoll.cli.kubectl.wait import WaitTimeout, until
 from atoll.cli.kubectl.workspaces import phase_of, type_of
 from atoll.machinery.client.client import Client
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def dispatch(arguments: Sequence[str], common: argparse.Namespace | None = None) -> int:
-    """Run the command; gives its exit code. `common` are flags that were read before."""
+    """Run the command. Return its exit code. `common` are flags parsed by the caller."""
     options = _parser().parse_args(list(arguments), common)
     return run(_create(options))
 
@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _create(options: argparse.Namespace) -> None:
-    kubeconfig, context = loaded(options)
+    kubeconfig, context = load_context(options)
     if options.create_context and kubeconfig.has("context", options.create_context):
         raise Failure(f'context "{options.create_context}" already exists in kubeconfig')
     wanted = manifest(options)
@@ -58,7 +58,7 @@ async def _create(options: argparse.Namespace) -> None:
         workspace = await _created(client, wanted, ignore_existing=options.ignore_existing)
         workspace = await _ready(client, workspace)
         say(f'Workspace "{options.name}" (type {type_of(workspace)}) is ready to use.')
-        place = await workspaces.look(client, path) if options.enter else None
+        place = await workspaces.check_access(client, path) if options.enter else None
     if options.create_context:
         workspaces.create_context(kubeconfig, context, options.create_context, path)
         kubeconfig.save()
@@ -69,7 +69,7 @@ async def _create(options: argparse.Namespace) -> None:
 
 
 def manifest(options: argparse.Namespace) -> Object:
-    """The Workspace that the flags ask for. Raises Failure."""
+    """Return the Workspace of the flags. Raises Failure."""
     spec: Object = {}
     if options.type:
         path, _, name = options.type.removeprefix(":").replace("/", ":").rpartition(":")
@@ -107,10 +107,10 @@ async def _created(client: Client, wanted: Object, *, ignore_existing: bool) -> 
 
 
 def _accepted(existing: Object, wanted: Object) -> Object:
-    """An existing workspace that is what was asked for. Raises Failure for one of another type."""
+    """Return an existing workspace that matches the flags. Raises Failure for another type."""
     name = wanted["metadata"]["name"]
     type = type_of(wanted)
-    # A type given by name alone was resolved by the server, along the path of the parent.
+    # The server resolves a type without a path along the parents of the workspace.
     if type and type_of(existing) != type and not (":" not in type and type_of(existing).endswith(f":{type}")):
         raise Failure(f'workspace "{name}" exists already, with type {type_of(existing)} instead of {type}')
     say(f'Workspace "{name}" (type {type_of(existing)}) already exists.')
@@ -118,7 +118,7 @@ def _accepted(existing: Object, wanted: Object) -> Object:
 
 
 async def _ready(client: Client, workspace: Object) -> Object:
-    """The workspace once it is Ready. Raises Failure after a minute, or when it is deleted."""
+    """Return the workspace once it is Ready. Raises Failure after a minute, or if it is deleted."""
     try:
         return await until(client, WORKSPACES, workspace, _is_ready, READY_TIMEOUT_S)
     except WaitTimeout as late:

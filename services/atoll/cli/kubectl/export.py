@@ -1,8 +1,7 @@
-"""`kubectl atoll export`: who consumes what this workspace exports, and how far behind the streams of it are.
+"""`kubectl atoll export`: the consumers of this workspace's exports, and the lag of their streams.
 
-Called by `atoll`. Consumers are asked for where a provider's controller meets them: the APIBindings that the virtual
-workspace of the export shows, at every URL of its endpoint slice. Invariant: what could not be learned is said, with
-what would help; it is never shown as nothing.
+Called by `atoll`. Consumers are read as a provider's controller reads them: the APIBindings in the virtual workspace of
+the export, at every URL of its endpoint slice. Invariant: a failed read is reported with advice, never shown as empty.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from atoll.cli.kubectl import workspaces
-from atoll.cli.kubectl.plugin import Failure, columns, common_flags, loaded, run, say, warn
+from atoll.cli.kubectl.plugin import Failure, columns, common_flags, load_context, run, say, warn
 from atoll.cli.kubectl.workspaces import BINDINGS, EXPORTS, claim_key, claim_name
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
@@ -30,7 +29,7 @@ EVENTS, SECONDS = "atoll_stream_lag_events", "atoll_stream_lag_seconds"
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """One shard's virtual workspace of an export: the bindings seen there, or why they were not."""
+    """One shard's virtual workspace of an export: its bindings, or the reason that they could not be read."""
 
     url: str
     bindings: list[Object] = []
@@ -39,7 +38,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 def dispatch(arguments: Sequence[str]) -> int:
-    """Run the command; gives its exit code."""
+    """Run the command. Return its exit code."""
     parser = argparse.ArgumentParser(
         prog="kubectl atoll export",
         parents=[common_flags()],
@@ -51,7 +50,7 @@ def dispatch(arguments: Sequence[str]) -> int:
 
 
 async def _show(options: argparse.Namespace) -> None:
-    kubeconfig, context = loaded(options)
+    kubeconfig, context = load_context(options)
     async with Client(workspaces.target(kubeconfig, context, options.workspace)) as client:
         exports = await _exports(client)
         if options.name:
@@ -81,7 +80,7 @@ def _found(client: Client, exports: list[Object], name: str) -> Object:
     raise Failure(f'no APIExport "{name}" in workspace {client.target.workspace}; there are: {there}')
 
 
-# --- all of a workspace
+# --- all exports
 
 
 async def _all(client: Client, exports: list[Object]) -> list[str]:
@@ -104,7 +103,7 @@ async def _all(client: Client, exports: list[Object]) -> list[str]:
     return list(columns(rows))
 
 
-# --- one
+# --- one export
 
 
 async def _one(client: Client, export: Object) -> list[str]:
@@ -157,22 +156,22 @@ def _consumer(binding: Object, export: Object) -> tuple[str, str, str, str]:
 
 
 def _answers(binding: Object, export: Object) -> str:
-    """What the consumer answered to each claim of the export; `applied` tells what is in force."""
+    """Return the consumer's answer to each claim of the export, with `not applied` where it has no effect yet."""
     answers = {claim_key(each): each for each in (binding.get("spec") or {}).get("permissionClaims") or ()}
     applied = {claim_key(each) for each in (binding.get("status") or {}).get("appliedPermissionClaims") or ()}
-    told = []
+    answers_by_claim = []
     for claim in (export.get("spec") or {}).get("permissionClaims") or ():
         state = str(answers.get(claim_key(claim), {}).get("state") or "open").lower()
         late = " (not applied)" if state == "accepted" and claim_key(claim) not in applied else ""
-        told.append(f"{claim_name(claim)} {state}{late}")
-    return ", ".join(told) or "-"
+        answers_by_claim.append(f"{claim_name(claim)} {state}{late}")
+    return ", ".join(answers_by_claim) or "-"
 
 
 def _phase(binding: Object) -> str:
     return str((binding.get("status") or {}).get("phase") or "")
 
 
-# --- what the shards say
+# --- endpoints
 
 
 async def _slices(client: Client) -> list[Object]:
@@ -180,7 +179,7 @@ async def _slices(client: Client) -> list[Object]:
 
 
 async def _endpoints(client: Client, export: Object, slices: list[Object], *, lag: bool = False) -> list[Endpoint]:
-    """Every shard that has consumers, by those of the endpoint slices that are of this export."""
+    """Return the endpoints of all shards with consumers, from the endpoint slices of this export."""
     own = [each for each in slices if _is_of(each, export)]
     if not own:
         return [Endpoint("none", lag="-", refusal=NO_SLICE)]
@@ -198,28 +197,30 @@ def _is_of(slice: Object, export: Object) -> bool:
 async def _endpoint(client: Client, export: Object, url: str, *, lag: bool) -> Endpoint:
     view = client.view(url)
     try:
-        told = await _lag(client, url) if lag else ""
+        lag_text = await _lag(client, url) if lag else ""
         try:
             seen = (await view.list(BINDINGS, limit="500"))["items"]
-            return Endpoint(url, [binding for binding in seen if _binds(binding, export)], lag=told)
+            return Endpoint(url, [binding for binding in seen if _binds(binding, export)], lag=lag_text)
         except Forbidden as error:
             needs = f"you need the verbs get and list on apiexports/content of {_name(export)} in this workspace"
-            return Endpoint(url, lag=told, refusal=f"{error}; {needs}")
+            return Endpoint(url, lag=lag_text, refusal=f"{error}; {needs}")
         except (ApiError, ClientError, TimeoutError) as error:
-            return Endpoint(url, refusal=f"{url} does not answer: {error}", lag=told)
+            return Endpoint(url, refusal=f"{url} does not answer: {error}", lag=lag_text)
     finally:
         await view.close()
 
 
 def _binds(binding: Object, export: Object) -> bool:
-    """Whether a binding binds this export. Who claims APIBindings, and was let, sees those of other exports too."""
+    """Return whether a binding binds this export: with an accepted claim on APIBindings, bindings of other exports
+    appear too.
+    """
     cluster = str((export["metadata"].get("annotations") or {}).get(wellknown.CLUSTER) or "")
     wanted = hashes.export_hash(cluster, _name(export))
     return (binding["metadata"].get("labels") or {}).get(EXPORT_LABEL) == wanted
 
 
 async def _lag(client: Client, url: str) -> str:
-    """How far the shard behind an endpoint is from having published all that was written there."""
+    """Return how far the shard of an endpoint is behind in publishing its events."""
     parts = urlsplit(url)
     shard = client.view(f"{parts.scheme}://{parts.netloc}", "")
     try:
@@ -236,6 +237,6 @@ async def _lag(client: Client, url: str) -> str:
 
 
 def _metrics(text: bytes) -> dict[str, float]:
-    """Values of the series without labels that are asked for."""
+    """Return the values of the two lag series."""
     lines = (line.partition(" ") for line in text.decode(errors="replace").splitlines())
     return {name: float(value) for name, _, value in lines if name in {EVENTS, SECONDS}}

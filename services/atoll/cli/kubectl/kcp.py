@@ -1,6 +1,6 @@
-"""`kubectl kcp`: bind exported APIs, answer their claims, turn definitions into schemas to export.
+"""`kubectl kcp`: bind exported APIs, answer their claims, convert definitions to schemas to export.
 
-Found by kubectl as a plug-in, by kcp's name and with kcp's commands; each of them is a module of its own.
+kubectl finds it as a plug-in, with the name and commands of kcp's; each command is a module of its own.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from atoll.cli.kubectl.plugin import refused, say
+from atoll.cli.kubectl.plugin import print_error, say
 
 USAGE = """usage: kubectl kcp COMMAND [options]
 
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def dispatch(arguments: Sequence[str]) -> int:
-    """Run a command; gives its exit code."""
+    """Run a command. Return its exit code."""
     commands: dict[str, Callable[[Sequence[str]], int]] = {
         "bind": bind,
         "claims": claims,
@@ -41,7 +41,7 @@ def dispatch(arguments: Sequence[str]) -> int:
         return 0 if arguments else 2
     command = commands.get(arguments[0])
     if command is None:
-        return refused(f"unknown command {arguments[0]!r}; see kubectl kcp --help", 2)
+        return print_error(f"unknown command {arguments[0]!r}; see kubectl kcp --help", 2)
     return command(arguments[1:])
 
 
@@ -64,12 +64,12 @@ def crd(arguments: Sequence[str]) -> int:
     from atoll.cli.kubectl import crd_snapshot
 
     if not arguments or arguments[0] != "snapshot":
-        return refused("kubectl kcp crd knows one command: snapshot", 2)
+        return print_error("kubectl kcp crd knows one command: snapshot", 2)
     return crd_snapshot.dispatch(arguments[1:])
 
 
 def workspace(arguments: Sequence[str]) -> int:
-    """`kcp workspace`, `kcp ws`: the other plug-in."""
+    """`kcp workspace`, `kcp ws`: calls the other plug-in."""
     from atoll.cli.kubectl import ws
 
     return ws.dispatch(arguments)

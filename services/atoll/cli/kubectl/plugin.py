@@ -1,7 +1,7 @@
-"""What the kubectl plug-ins share: flags, running a coroutine, telling failures.
+"""Functions common to the kubectl plug-ins: flags, running a coroutine, output and errors.
 
-`ws` and `create_workspace` are called through here. Invariant: whatever goes wrong with arguments, kubeconfig, network
-or server becomes one line on standard error and an exit code, never a traceback.
+All plug-ins call this. Invariant: every failure of arguments, kubeconfig, network or server becomes one message on
+standard error and an exit code, never a traceback.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from atoll.machinery.wire.pending_response import ClientError
 
 
 class Failure(Exception):
-    """What could not be done, in one sentence for the person who asked."""
+    """A command failed; the message is for the user."""
 
 
 def common_flags() -> argparse.ArgumentParser:
-    """Flags of every plug-in, by kubectl's names."""
+    """Return a parser of the flags of every plug-in, named as in kubectl."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--kubeconfig", default="", metavar="FILE", help="the kubeconfig to use")
     parser.add_argument("--context", default="", metavar="NAME", help="the context to start from")
@@ -31,8 +31,8 @@ def common_flags() -> argparse.ArgumentParser:
     return parser
 
 
-def loaded(options: argparse.Namespace) -> tuple[Kubeconfig, str]:
-    """The kubeconfig that the flags name, and the context to start from. Raises KubeconfigError, Failure."""
+def load_context(options: argparse.Namespace) -> tuple[Kubeconfig, str]:
+    """Return the kubeconfig of the flags, and the context to start from. Raises KubeconfigError, Failure."""
     kubeconfig = Kubeconfig.load(options.kubeconfig)
     context = options.context or kubeconfig.current
     if not context:
@@ -41,15 +41,15 @@ def loaded(options: argparse.Namespace) -> tuple[Kubeconfig, str]:
 
 
 def run(work: Coroutine[Any, Any, None]) -> int:
-    """Run a command; gives its exit code."""
+    """Run a command. Return its exit code."""
     try:
         asyncio.run(work)
     except KeyboardInterrupt:
         return 130
     except (Failure, KubeconfigError, ApiError, ClientError, OSError) as error:
-        return refused(str(error))
+        return print_error(str(error))
     except TimeoutError:
-        return refused("the server did not answer in time")
+        return print_error("the server did not answer in time")
     return 0
 
 
@@ -58,7 +58,7 @@ _SECONDS_OF = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def duration_s(text: str) -> float:
-    """Seconds of a duration as Go writes it: 30s, 1m30s, 500ms; 0 is 0. Raises ArgumentTypeError."""
+    """Return the seconds of a Go duration: 30s, 1m30s, 500ms; 0 is 0. Raises ArgumentTypeError."""
     parts = _DURATION.findall(text)
     if not text or text not in {"0", "".join(number + unit for number, unit in parts)}:
         raise argparse.ArgumentTypeError(f"{text!r} is no duration; write it as in 30s or 1m30s")
@@ -66,25 +66,25 @@ def duration_s(text: str) -> float:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Lines of a table, as wide as what stands in it, three spaces between columns as kubectl has them."""
+    """Yield the lines of a table with aligned columns, three spaces apart as in kubectl."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "   ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
 
 
 def say(text: str) -> None:
-    """A line on standard output."""
+    """Print a line on standard output."""
     sys.stdout.write(text + "\n")
 
 
 def warn(text: str) -> None:
-    """A line on standard error, behind all that was said, that does not change the exit code."""
+    """Print a warning on standard error, after pending output; it does not change the exit code."""
     sys.stdout.flush()
     sys.stderr.write(f"Warning: {text}\n")
 
 
-def refused(text: str, code: int = 1) -> int:
-    """Tell what went wrong; gives the exit code."""
+def print_error(text: str, code: int = 1) -> int:
+    """Print an error on standard error. Return the exit code."""
     sys.stdout.flush()
     sys.stderr.write(f"Error: {text}\n")
     return code

@@ -1,8 +1,8 @@
-"""A CustomResourceDefinition as the APIResourceSchema by which a provider offers the same kind.
+"""Converts a CustomResourceDefinition to the APIResourceSchema of the same kind.
 
-`kubectl kcp crd snapshot` prints what comes out of here, and a provider creates it. Invariant: what a CRD says about
-names, versions, schemas, columns, subresources and conversion stands in the schema unchanged; what a schema cannot say
-(conversion by a service of a cluster) is refused, never dropped.
+`crd_snapshot` prints the result for a provider to create. Invariant: names, versions, schemas, columns, subresources
+and conversion of the CRD are unchanged; what a schema cannot express (conversion by a service of a cluster) is an
+error, never dropped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from atoll.machinery.meta.objects import Object
 
 API_VERSION, KIND = "apis.kcp.io/v1alpha1", "APIResourceSchema"
 _PREFIX = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-#: What a version keeps as it is, beside its schema.
+#: Fields of a version that are copied unchanged, besides its schema.
 _OF_VERSION = (
     "name",
     "served",
@@ -30,14 +30,14 @@ _OF_VERSION = (
 
 
 class NotExportable(Exception):
-    """Why a definition has no schema, in one sentence."""
+    """A definition has no equivalent schema; the message gives the reason."""
 
 
 def resource_schema(crd: Object, prefix: str) -> Object:
-    """The APIResourceSchema `<prefix>.<plural>.<group>` of a CustomResourceDefinition of apiextensions.k8s.io/v1.
+    """Return the APIResourceSchema `<prefix>.<plural>.<group>` of an apiextensions.k8s.io/v1 CustomResourceDefinition.
 
-    Needs no server: what Kubernetes defaults (singular, listKind, served by no conversion) is filled in here. Raises
-    NotExportable; whether the schema itself is sound is the server's to say.
+    Needs no server: Kubernetes' defaults (singular, listKind, conversion None) are set here. Raises NotExportable; the
+    server validates the schema itself.
     """
     if not _PREFIX.fullmatch(prefix):
         raise NotExportable(
@@ -82,7 +82,7 @@ def _versions(spec: Object) -> Iterator[Object]:
 
 
 def _conversion(conversion: Object, *, several: bool) -> Object:
-    """How versions become each other; a schema of several must say it where a definition may leave it out."""
+    """Return the conversion of the schema; with several versions it is required, while a definition may omit it."""
     strategy = conversion.get("strategy")
     if strategy != "Webhook":
         return {"strategy": strategy or "None"} if several or strategy else {}

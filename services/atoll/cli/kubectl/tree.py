@@ -1,6 +1,6 @@
-"""The workspaces below one, listed level by level and drawn.
+"""Lists the workspaces below one, level by level, and renders them as a tree.
 
-Called by `ws tree`. Invariant: what may not be listed is drawn without children; it never hides the rest.
+Called by `ws tree`. Invariant: a workspace that cannot be listed is drawn without children; the others are complete.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Forbidden, NotFound
 
 PAGE = "500"
-#: Lists under way at a time.
+#: Concurrent list requests.
 PARALLEL = 16
 
 
 class Node(msgspec.Struct):
-    """A workspace and what is below it, by name. What is not known of it is empty."""
+    """A workspace and its children, sorted by name. Unknown fields are empty."""
 
     path: str
     children: list[Node] = []
@@ -32,18 +32,18 @@ class Node(msgspec.Struct):
 
     @property
     def note(self) -> str:
-        """What a person has to know of it: a phase that is not the usual one."""
+        """The phase, unless it is Ready."""
         return f" ({self.phase})" if self.phase not in {"", "Ready"} else ""
 
     @property
-    def whole(self) -> str:
-        """Everything that is known of it."""
-        known = (("type", self.type), ("phase", self.phase), ("cluster", self.cluster))
-        return "".join(f"  {name}={value}" for name, value in known if value)
+    def details(self) -> str:
+        """Type, phase and cluster, where known."""
+        fields = (("type", self.type), ("phase", self.phase), ("cluster", self.cluster))
+        return "".join(f"  {name}={value}" for name, value in fields if value)
 
 
 async def workspace_tree(client: Client, path: str) -> Node:
-    """Everything below a workspace. Raises ApiError if the workspace itself may not be listed."""
+    """Return everything below a workspace. Raises ApiError if the workspace itself cannot be listed."""
     top = Node(path, await _children(client, path))
     slots = asyncio.Semaphore(PARALLEL)
 
@@ -72,13 +72,13 @@ def _node(path: str, workspace: Object) -> Node:
     return Node(f"{path}:{workspace['metadata']['name']}", [], type_of(workspace), phase_of(workspace), cluster)
 
 
-def drawn(top: Node, *, full: bool, wide: bool = False) -> str:
-    """Lines under a dot, as kcp's plug-in draws them, and behind a name what is unusual; `wide` tells all of it."""
+def render(top: Node, *, full: bool, wide: bool = False) -> str:
+    """Return the lines of the tree below a dot, as kcp's plug-in prints them; `wide` adds type, phase and cluster."""
     return "\n".join([".", *_lines([top], "", full, wide)])
 
 
 def _lines(nodes: list[Node], lead: str, full: bool, wide: bool) -> Iterator[str]:
     for node in nodes:
         last, name = node is nodes[-1], node.path if full else node.path.rpartition(":")[2]
-        yield f"{lead}{'└── ' if last else '├── '}{name}{node.whole if wide else node.note}"
+        yield f"{lead}{'└── ' if last else '├── '}{name}{node.details if wide else node.note}"
         yield from _lines(node.children, lead + ("    " if last else "│   "), full, wide)

@@ -1,7 +1,7 @@
-"""Waiting for one object to become what a command asked for.
+"""Waits until one object satisfies a condition.
 
-`create_workspace` and `bind` call this. By a watch on the one object; who may not watch is served by asking again.
-Invariant: what is given satisfied the condition when the server last spoke of it.
+`create_workspace` and `bind` call this. It watches the one object, or polls if the watch is forbidden. Invariant: the
+returned object satisfied the condition when the server last sent it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Holds = Callable[[Object], bool]
 
 
 class WaitTimeout(Exception):
-    """The time is over. `latest` is what the object was when it was last seen."""
+    """The wait timed out. `latest` is the last state of the object."""
 
     def __init__(self, latest: Object) -> None:
         super().__init__("not in time")
@@ -30,7 +30,10 @@ class WaitTimeout(Exception):
 
 
 async def until(client: Client, resource: Resource, obj: Object, holds: Holds, timeout_s: float) -> Object:
-    """The object, known as `obj`, once `holds` is true of it. Raises WaitTimeout, and Failure if it is deleted."""
+    """Return the object, `obj` or later, once `holds` is true of it.
+
+    Raises WaitTimeout, and Failure if it is deleted.
+    """
     latest = [obj]
     try:
         async with asyncio.timeout(timeout_s):
@@ -42,7 +45,7 @@ async def until(client: Client, resource: Resource, obj: Object, holds: Holds, t
 
 
 async def _follow(client: Client, resource: Resource, latest: list[Object], holds: Holds) -> None:
-    """Take up changes until the object is as wanted, or the watch ends and the object was asked for again."""
+    """Process changes until the condition holds, or the watch ends and the object was read again."""
     metadata = latest[-1]["metadata"]
     selector, revision = f"metadata.name={metadata['name']}", metadata["resourceVersion"]
     gone = Failure(f'{resource.plural[:-1]} "{metadata["name"]}" was deleted while it was waited for')
@@ -56,7 +59,7 @@ async def _follow(client: Client, resource: Resource, latest: list[Object], hold
                     if holds(event.object):
                         return
     except (Forbidden, Expired, ClientError):
-        # May not be watched, or not from there, or not for long: its present state says as much.
+        # The watch is forbidden, expired or broken: read the object instead.
         pass
     await asyncio.sleep(ASK_AGAIN_S)
     try:

@@ -1,7 +1,7 @@
-"""Workspaces as the plug-ins see them: paths people type, entries in the kubeconfig, a look before entering.
+"""Workspaces in the plug-ins: parsing of typed paths, kubeconfig entries, access checks.
 
-`ws` and `create_workspace` call this. The kubeconfig keys are those of kcp's plug-ins, so that both can be used on one
-file. Invariant: the kubeconfig is written only after the server let us into the workspace.
+`ws` and `create_workspace` call this. The kubeconfig entries have the names of kcp's plug-ins, so that both can be used
+on one file. Invariant: the kubeconfig is written only after the server granted access to the workspace.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A workspace that let us in. `type` is `path:name`, empty where its Workspace object could not be read."""
+    """An accessible workspace. `type` is `path:name`, empty if its Workspace object could not be read."""
 
     path: str
     type: str = ""
@@ -38,10 +38,10 @@ class Place(msgspec.Struct, frozen=True):
         return f'Current workspace is "{self.path}"{f" (type {self.type})" if self.type else ""}.'
 
 
-def typed(wanted: str) -> str:
-    """What a person typed, with `:` between names. A shell has replaced an unquoted `~` by the home directory.
+def normalize(wanted: str) -> str:
+    """Return a typed path with `:` between names, and `~` where the shell replaced it by the home directory.
 
-    The superuser's home directory, /root, reads like the root workspace and is taken for that.
+    The superuser's home directory, /root, is not replaced: it means the root workspace.
     """
     home = os.environ.get("HOME", "")
     if home and home != "/root" and (wanted == home or wanted.startswith(home + "/")):
@@ -50,9 +50,9 @@ def typed(wanted: str) -> str:
 
 
 def resolve(current: str, wanted: str) -> str:
-    """The path that `wanted` means when one stands in `current` (empty: nowhere). Raises Failure.
+    """Return the absolute path of `wanted`, relative to `current` (empty: none). Raises Failure.
 
-    A path is absolute if it begins with `:`, or with `root`, the workspace that all others are below.
+    A path is absolute if it begins with `:`, or with `root`, the top of all workspaces.
     """
     text = wanted if wanted == ":" else wanted.removesuffix(":")
     absolute = text.startswith(":") or text.partition(":")[0] == ROOT
@@ -73,15 +73,15 @@ def resolve(current: str, wanted: str) -> str:
 
 
 def target(kubeconfig: Kubeconfig, context: str, workspace: str = "") -> Target:
-    """Where a context points, in another workspace if one is named. Raises KubeconfigError, Failure."""
+    """Return the target of a context, in another workspace if given. Raises KubeconfigError, Failure."""
     found = kubeconfig.target(context)
     if not workspace:
         return found
-    return msgspec.structs.replace(found, path=found.path_of(resolve(found.workspace, typed(workspace))))
+    return msgspec.structs.replace(found, path=found.path_of(resolve(found.workspace, normalize(workspace))))
 
 
 async def home_path(client: Client) -> str:
-    """The path of the caller's home workspace, as the server tells it. Raises ApiError, Failure."""
+    """Return the path of the caller's home workspace, resolved by the server. Raises ApiError, Failure."""
     try:
         found = await client.cluster(ROOT).get(WORKSPACES, HOME)
     except (NotFound, Forbidden) as error:
@@ -93,8 +93,8 @@ async def home_path(client: Client) -> str:
     return path
 
 
-async def look(client: Client, path: str) -> Place:
-    """Whether a workspace lets us in, by discovery in it. Raises Failure if it does not, ApiError otherwise."""
+async def check_access(client: Client, path: str) -> Place:
+    """Check access to a workspace by discovery in it. Raises Failure without access, ApiError otherwise."""
     inside = client.cluster(path)
     api, apis, workspace, bindings = await asyncio.gather(
         inside.raw("GET", "/api"),
@@ -115,7 +115,7 @@ async def look(client: Client, path: str) -> Place:
 
 
 async def _workspace(client: Client, path: str) -> Object:
-    """The Workspace in its parent. What has no parent is known by discovery alone."""
+    """Return the Workspace object in its parent. Without a parent there is only discovery."""
     parent, _, name = path.rpartition(":")
     if not parent or parent == "system":
         raise Forbidden("no parent")
@@ -131,18 +131,18 @@ def _closed(path: str, workspace: object) -> Failure:
 
 
 def type_of(workspace: Object) -> str:
-    """`path:name` of a Workspace's type; only the name where the server has not resolved it."""
+    """Return `path:name` of a Workspace's type; only the name before the server resolved it."""
     type = (workspace.get("spec") or {}).get("type") or {}
     return ":".join(part for part in (type.get("path"), type.get("name")) if part)
 
 
 def phase_of(workspace: Object) -> str:
-    """Scheduling, Initializing, Ready, ...; empty before the first."""
+    """Return the phase: Scheduling, Initializing, Ready, ...; "" before the first."""
     return str((workspace.get("status") or {}).get("phase") or "")
 
 
 def warn_of_claims(binding: Object) -> None:
-    """An export may have begun to claim what nobody has accepted or rejected yet."""
+    """Warn of each claim of the export that the binding neither accepts nor rejects."""
     answered = {claim_key(claim) for claim in (binding.get("spec") or {}).get("permissionClaims") or ()}
     for claim in (binding.get("status") or {}).get("exportPermissionClaims") or ():
         if claim_key(claim) not in answered:
@@ -151,12 +151,12 @@ def warn_of_claims(binding: Object) -> None:
 
 
 def claim_key(claim: Object) -> tuple[str, str, str]:
-    """Group, resource and identity: what a claim is known by."""
+    """Return the identity of a claim: group, resource and identity hash."""
     return claim.get("group") or "", claim.get("resource") or "", claim.get("identityHash") or ""
 
 
 def claim_name(claim: Object) -> str:
-    """`resource.group` of a claim; of the core group the resource alone."""
+    """Return `resource.group` of a claim, or the resource alone for the core group."""
     return f"{claim.get('resource')}.{claim['group']}" if claim.get("group") else str(claim.get("resource"))
 
 
@@ -164,17 +164,17 @@ def claim_name(claim: Object) -> str:
 
 
 def workspace_of(kubeconfig: Kubeconfig, context: str) -> str:
-    """The workspace a context points to; empty if its URL names none. Raises KubeconfigError."""
+    """Return the workspace of a context; "" if its URL names none. Raises KubeconfigError."""
     cluster = kubeconfig.entry("cluster", kubeconfig.entry("context", context).get("cluster", ""))
     return split_workspace(urlsplit(str(cluster.get("server") or "")).path)[1]
 
 
 def enter(kubeconfig: Kubeconfig, context: str, path: str) -> None:
-    """Make a workspace the current one, reached with the credentials of `context`; that becomes the previous."""
+    """Make a workspace the current one, with the credentials of `context`, which becomes the previous one."""
     if context == CURRENT == kubeconfig.current and workspace_of(kubeconfig, context) == path:
         return
     found = kubeconfig.entry("context", context)
-    cluster = moved(kubeconfig.entry("cluster", found["cluster"]), path)
+    cluster = with_workspace(kubeconfig.entry("cluster", found["cluster"]), path)
     _remember(kubeconfig, found)
     kubeconfig.set_entry("cluster", CURRENT, cluster)
     kubeconfig.set_entry("context", CURRENT, {**found, "cluster": CURRENT})
@@ -183,7 +183,7 @@ def enter(kubeconfig: Kubeconfig, context: str, path: str) -> None:
 
 
 def go_back(kubeconfig: Kubeconfig, context: str) -> None:
-    """Exchange the current and the previous workspace. `require_previous` was called."""
+    """Swap the current and the previous workspace. The caller has called `require_previous`."""
     before = kubeconfig.entry("context", PREVIOUS)
     cluster = kubeconfig.entry("cluster", before["cluster"])
     found = kubeconfig.entry("context", context)
@@ -197,7 +197,7 @@ def go_back(kubeconfig: Kubeconfig, context: str) -> None:
 
 
 def require_previous(kubeconfig: Kubeconfig) -> str:
-    """The previous workspace. Raises Failure if there is none."""
+    """Return the previous workspace. Raises Failure if there is none."""
     path = workspace_of(kubeconfig, PREVIOUS) if kubeconfig.has("context", PREVIOUS) else ""
     if not path:
         raise Failure("no previous workspace found in kubeconfig")
@@ -205,21 +205,21 @@ def require_previous(kubeconfig: Kubeconfig) -> str:
 
 
 def create_context(kubeconfig: Kubeconfig, context: str, name: str, path: str) -> None:
-    """A context of its own for a workspace. The file is not written yet."""
+    """Add a context for a workspace. Does not save the file."""
     found = kubeconfig.entry("context", context)
-    kubeconfig.set_entry("cluster", name, moved(kubeconfig.entry("cluster", found["cluster"]), path))
+    kubeconfig.set_entry("cluster", name, with_workspace(kubeconfig.entry("cluster", found["cluster"]), path))
     kubeconfig.set_entry("context", name, {**found, "cluster": name})
 
 
-def moved(cluster: Object, path: str) -> Object:
-    """A kubeconfig cluster that points to another workspace of the same server."""
+def with_workspace(cluster: Object, path: str) -> Object:
+    """Return a kubeconfig cluster for another workspace of the same server."""
     url = urlsplit(str(cluster["server"]))
     prefix = split_workspace(url.path)[0]
     return {**cluster, "server": url._replace(path=prefix + CLUSTERS + path, query="", fragment="").geturl()}
 
 
 def _remember(kubeconfig: Kubeconfig, context: Object) -> None:
-    """Keep a context as the previous one; the cluster entry `current` is about to be overwritten."""
+    """Save a context as the previous one; the caller then overwrites the cluster entry `current`."""
     if context["cluster"] == CURRENT:
         kubeconfig.set_entry("cluster", PREVIOUS, kubeconfig.entry("cluster", CURRENT))
         context = {**context, "cluster": PREVIOUS}

@@ -1,7 +1,7 @@
-"""`kubectl ws`: show the current workspace, go to another, draw the tree below.
+"""`kubectl ws`: show or change the current workspace, and print the tree of workspaces below it.
 
-Found by kubectl as a plug-in. Reads and writes the kubeconfig that kubectl uses, asks the API, prints. Going somewhere
-looks first (`workspaces.look`), so that a mistyped path changes nothing.
+kubectl finds it as a plug-in. It reads and writes kubectl's kubeconfig. Invariant: a change first checks access to the
+workspace (`workspaces.check_access`), so that a mistyped path changes nothing.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable, Sequence
 
 from atoll.cli.kubectl import workspaces
-from atoll.cli.kubectl.plugin import Failure, common_flags, loaded, refused, run, say
-from atoll.cli.kubectl.tree import drawn, workspace_tree
+from atoll.cli.kubectl.plugin import Failure, common_flags, load_context, print_error, run, say
+from atoll.cli.kubectl.tree import render, workspace_tree
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Kubeconfig
 
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def dispatch(arguments: Sequence[str]) -> int:
-    """Run a command; gives its exit code."""
+    """Run a command. Return its exit code."""
     options, rest = common_flags().parse_known_args(list(arguments))
     commands: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
         "current": current,
@@ -67,13 +67,13 @@ def _parser(command: str) -> argparse.ArgumentParser:
 
 
 def current(options: argparse.Namespace, rest: list[str]) -> int:
-    """`ws`, `ws current`: from the kubeconfig alone."""
+    """`ws`, `ws current`: uses only the kubeconfig."""
     parser = _parser("current")
     parser.add_argument("--short", action="store_true", help="print only the path")
     found = parser.parse_args(rest)
 
     async def show() -> None:
-        kubeconfig, context = loaded(options)
+        kubeconfig, context = load_context(options)
         path = workspaces.workspace_of(kubeconfig, context)
         if not path:
             raise Failure(f'the current context "{context}" does not point to a workspace')
@@ -89,19 +89,19 @@ def use(options: argparse.Namespace, rest: list[str]) -> int:
     parser.add_argument("--short", action="store_true", help="print only the path")
     found = parser.parse_args(rest)
     if not found.path:
-        return refused("an empty path leads nowhere", 2)
-    return run(_go(options, workspaces.typed(found.path), short=found.short))
+        return print_error("an empty path leads nowhere", 2)
+    return run(_go(options, workspaces.normalize(found.path), short=found.short))
 
 
 async def _go(options: argparse.Namespace, wanted: str, *, short: bool) -> None:
-    kubeconfig, context = loaded(options)
+    kubeconfig, context = load_context(options)
     back = wanted == "-"
     path = workspaces.require_previous(kubeconfig) if back else ""
     start = workspaces.target(kubeconfig, workspaces.PREVIOUS if back else context, "" if back else options.workspace)
     async with Client(start) as client:
         if not back:
             path = await _destination(client, wanted)
-        place = await workspaces.look(client, path)
+        place = await workspaces.check_access(client, path)
     if back:
         workspaces.go_back(kubeconfig, context)
     else:
@@ -125,23 +125,23 @@ def tree(options: argparse.Namespace, rest: list[str]) -> int:
     found = parser.parse_args(rest)
 
     async def draw() -> None:
-        kubeconfig, context = loaded(options)
+        kubeconfig, context = load_context(options)
         async with Client(workspaces.target(kubeconfig, context, options.workspace)) as client:
             path = workspaces.resolve(client.target.workspace, ".")
-            say(drawn(await workspace_tree(client, path), full=found.full, wide=found.wide))
+            say(render(await workspace_tree(client, path), full=found.full, wide=found.wide))
 
     return run(draw())
 
 
 def create(options: argparse.Namespace, rest: list[str]) -> int:
-    """`ws create`: the other plug-in."""
+    """`ws create`: calls the other plug-in."""
     from atoll.cli.kubectl import create_workspace
 
     return create_workspace.dispatch(rest, options)
 
 
 def create_context(options: argparse.Namespace, rest: list[str]) -> int:
-    """`ws create-context`: from the kubeconfig alone."""
+    """`ws create-context`: uses only the kubeconfig."""
     parser = _parser("create-context")
     parser.add_argument("name", nargs="?", default="", help="name of the context; the path if left out")
     parser.add_argument("--overwrite", action="store_true", help="replace a context of this name")
@@ -149,16 +149,16 @@ def create_context(options: argparse.Namespace, rest: list[str]) -> int:
     found = parser.parse_args(rest)
 
     async def add() -> None:
-        kubeconfig, context = loaded(options)
+        kubeconfig, context = load_context(options)
         here = workspaces.workspace_of(kubeconfig, context)
-        path = workspaces.resolve(here, workspaces.typed(options.workspace or "."))
+        path = workspaces.resolve(here, workspaces.normalize(options.workspace or "."))
         add_context(kubeconfig, context, path, found)
 
     return run(add())
 
 
 def add_context(kubeconfig: Kubeconfig, context: str, path: str, found: argparse.Namespace) -> None:
-    """Create or replace the context `found.name` for a workspace, and write the file. Raises Failure."""
+    """Create or replace the context `found.name` for a workspace, and save the file. Raises Failure."""
     name = found.name or path
     existed = kubeconfig.has("context", name)
     if existed and not found.overwrite:
