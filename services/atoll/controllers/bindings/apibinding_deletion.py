@@ -120,10 +120,10 @@ class BindingDeletion:
         try:
             batch.delete(target, _SERVED)
             if batch.get(ObjectKey(API_BINDINGS, cluster, "", name)) is None:
-                # Who else holds the binding holds its names too: two must never have them.
+                # While another finalizer holds the binding, it keeps its names, so that no name has two holders.
                 self._unlock(batch, cluster, name)
             for type in going:
-                # What was written since they were looked for.
+                # Objects written since the search.
                 batch.delete_prefix(Scope(type, cluster))
             await batch.submit()
         except (NotFound, contract.RevisionConflict, contract.ObjectMissing, contract.GuardFailed):
@@ -154,7 +154,7 @@ class BindingDeletion:
                 Target(self._kind, cluster, "", binding["metadata"]["name"]), changed, whole=True
             )
         except (Conflict, NotFound):
-            # Its newer state has an entry in the log, which brings this key back.
+            # The newer state has a log entry, which enqueues this key again.
             return
 
 

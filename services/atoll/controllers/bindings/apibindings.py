@@ -97,11 +97,11 @@ Key = BindingKey | WaitingKey | ExportKey | SchemaKey | LostKey
 
 
 class ApiBindings:
-    """Key: a binding, the waiting ones of a cluster, or those of an export, of a schema or of a lost definition."""
+    """Keys: one binding, or the bindings that wait in a cluster, of an export, of a schema or of a lost bound CRD."""
 
     name = "apibinding"
     workers = 16
-    #: People wait for APIs: what failed is tried again within seconds, however often it failed.
+    #: Seconds: users wait for APIs, so the back-off stays short after any number of failures.
     max_delay_s = 10.0
 
     def __init__(self, loopback: Loopback, facts: Lookups, kind: Kind, clusters: Kind) -> None:
@@ -111,7 +111,7 @@ class ApiBindings:
         self._held = HeldNames(self._bound)
         self._offered: LruCache[ExportKey, Export] = LruCache(MAX_EXPORTS)
 
-    # --- what to look at ---
+    # --- keys ---
 
     def watches(self, type: ResourceType) -> bool:
         return type in {API_BINDINGS, CRDS} or self.watches_replicas(type)
@@ -175,10 +175,10 @@ class ApiBindings:
     def _of_binding(self, entry: LogEntry) -> Iterator[Hashable]:
         key = entry.key
         if entry.operation is not Operation.ADDED:
-            # Names that it held may be free: it is gone, or bound to another schema.
+            # Its names may be free: it is deleted, or bound to another schema.
             yield WaitingKey(key.cluster)
         elif _is_up_to_date(entry.value) and not self._has_remote_export(entry):
-            # The batch that makes a workspace brings its bindings bound, and guards that their exports stay.
+            # The batch that creates a workspace creates its bindings as Bound, and guards their exports.
             return
         if entry.operation is not Operation.DELETED:
             yield BindingKey(key.cluster, key.name)
@@ -202,7 +202,7 @@ class ApiBindings:
         for key in self._loopback.keys(Scope(API_BINDINGS)):
             yield BindingKey(key.cluster, key.name)
 
-    # --- what to do ---
+    # --- reconcile ---
 
     async def reconcile(self, key: Key) -> float | None:
         match key:

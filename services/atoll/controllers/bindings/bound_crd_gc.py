@@ -129,7 +129,7 @@ class BoundCrdCollector:
             await asyncio.sleep(0)
 
     async def _collect(self, found: BoundCrd, revision: int) -> float | None:
-        """Mark it; and if it bore the mark already when its bindings were looked for, let it go."""
+        """Mark a bound CRD; delete it if it was marked already before its bindings were searched."""
         stored = self._loopback.get(CRDS, SYSTEM_BOUND_CRDS, "", found.uid)
         if stored is None or int(stored["metadata"]["resourceVersion"]) != revision:
             return 0.0
@@ -139,7 +139,7 @@ class BoundCrdCollector:
             else:
                 await self._loopback.update(target_of(found.uid), bound_crds.with_collection_mark(stored), whole=True)
         except (Conflict, NotFound):
-            # Somebody bound it just now.
+            # A binding has bound it concurrently.
             return 0.0
         return None
 

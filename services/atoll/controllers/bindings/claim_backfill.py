@@ -60,7 +60,7 @@ class ClaimBackfill:
         return failures
 
     async def one(self, key: ObjectKey) -> None:
-        """Bring one object to its labels. Raises what its kind refuses it for."""
+        """Relabel one object. Raises the validation errors of its kind."""
         with self._loopback.store.snapshot() as snapshot:
             record = snapshot.get(key)
             kind = self._kind(snapshot, key)
@@ -70,7 +70,7 @@ class ClaimBackfill:
         try:
             await self._loopback.update(_target(kind, key), decode(record.value), whole=True)
         except (Conflict, NotFound):
-            # Whoever wrote it meanwhile went through admission; the log shows what came of that.
+            # The concurrent write passed admission; its log entry shows the resulting labels.
             return
 
     async def _scope(self, scope: Scope) -> str:

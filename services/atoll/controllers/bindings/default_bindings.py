@@ -1,9 +1,9 @@
-"""Default bindings of WorkspaceTypes: made for the initializer `system:apibindings`, kept up where types maintain them.
+"""Default APIBindings of WorkspaceTypes: create them for the initializer `system:apibindings`, and maintain them.
 
-Watches: LogicalClusters that are initialized, APIBindings; WorkspaceTypes and APIExports, on other shards too. Writes:
-APIBindings that a type asks for, as their author would (the binding controller binds them), and what the LogicalCluster
-tells of them, which with the last one takes the initializer away. A type finds its clusters by an index: a change costs
-what uses it. Converges because each look compares the bindings there are with those that the types ask for.
+Watches: initializing LogicalClusters and APIBindings; WorkspaceTypes and APIExports, also on other shards. Writes: the
+spec of the APIBindings that a type requires (the binding controller binds them), and the condition of the
+LogicalCluster; the last binding removes the initializer. A type finds its clusters by an index, so a change costs only
+the clusters that use it. Converges because each reconcile compares the existing bindings with the required ones.
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ from atoll.machinery.storage.contract import (
 from atoll.machinery.storage.pages import PAGE, position_after
 from atoll.tenancy.lookups import Lookups
 
-#: Clusters of one type that are found at a time.
-#: How often a LogicalCluster that others write too is changed at once, before it waits for its next turn.
+#: Attempts to write a LogicalCluster after conflicts before it is enqueued again.
 ATTEMPTS = 4
 AGAIN_S = 1.0
 _OPEN = frozenset({GateState.INITIALIZING, GateState.OPEN})
@@ -57,27 +56,30 @@ _INITIALIZER, _MAINTAINED = f'"{BINDINGS_INITIALIZER}"'.encode(), f'"{RECONCILED
 
 
 class Cluster(msgspec.Struct, frozen=True, tag=True):
-    """A logical cluster to look at."""
+    """One logical cluster."""
 
     cluster: str
 
 
 class Type(msgspec.Struct, frozen=True, tag=True):
-    """A WorkspaceType that changed: whoever uses it, or what extends it, is to be looked at."""
+    """A changed WorkspaceType: the clusters of this type and of types that extend it."""
 
     cluster: str
     name: str
 
 
 class OfferedExport(msgspec.Struct, frozen=True, tag=True):
-    """A new APIExport: types that maintain a binding to it are to be looked at."""
+    """A new APIExport: the clusters of types that maintain a binding to it."""
 
     cluster: str
     name: str
 
 
 class RequestedBindings(msgspec.Struct, frozen=True):
-    """What types ask of a cluster, and the condition that tells of it; `problem` says why nobody knows what."""
+    """The bindings that types require in a cluster, and the condition type that reports them.
+
+    `problem`: why the types cannot be resolved; empty if they can.
+    """
 
     type: str
     bindings: tuple[RequiredBindings, ...]
@@ -89,17 +91,17 @@ class DefaultBindings:
 
     name = "defaultapibindings"
     workers = 8
-    #: People wait for workspaces.
+    #: Seconds: users wait for workspaces.
     max_delay_s = 10.0
 
     def __init__(self, loopback: Loopback, facts: Lookups, kinds: tuple[Kind, Kind]) -> None:
-        """`kinds` are those of LogicalClusters and APIBindings."""
+        """`kinds`: the kinds LogicalCluster and APIBinding."""
         self._loopback, self._facts = loopback, facts
         self._cluster_kind, self._binding_kind = kinds
         self._types = facts.identities.workspace_types
         self._maintained: tuple[int, dict[str, list[Resolution]]] | None = None
 
-    # --- what to look at ---
+    # --- keys ---
 
     def watches(self, type: ResourceType) -> bool:
         return type in {LOGICAL_CLUSTERS, API_BINDINGS, API_EXPORTS, self._types}
@@ -123,14 +125,14 @@ class DefaultBindings:
             if _waits(entry.value):
                 yield Cluster(key.cluster)
         elif key.type == API_EXPORTS:
-            # What changes of one that is there, its bindings say.
+            # A change of an existing export shows in its bindings.
             if entry.operation is Operation.ADDED:
                 yield OfferedExport(key.cluster, key.name)
         else:
             yield Type(key.cluster, key.name)
 
     def _reports_bindings(self, cluster: str) -> bool:
-        """Whether the state of a cluster's bindings is changed anywhere: most are nobody's default, or long done."""
+        """Return whether the LogicalCluster reports the state of its default bindings; most do not, or are complete."""
         with self._loopback.store.snapshot() as snapshot:
             record = snapshot.get(_singleton(cluster))
         return record is not None and (_waits(record.value) or _MAINTAINED in record.value)
@@ -140,7 +142,7 @@ class DefaultBindings:
         yield from self._waiting()
 
     def _type_keys(self) -> Iterator[ObjectKey]:
-        """Every WorkspaceType that is known, here or elsewhere."""
+        """Yield every WorkspaceType, local or replicated."""
         after: Position | None = None
         while True:
             with self._loopback.store.snapshot() as snapshot:
@@ -151,7 +153,7 @@ class DefaultBindings:
             after = position_after(page[-1][0])
 
     def _waiting(self) -> Iterator[Cluster]:
-        """The clusters that wait for their default bindings."""
+        """Yield the clusters that wait for their default bindings."""
         return self._by_label(*hashes.initializer_label(BINDINGS_INITIALIZER))
 
     def _by_label(self, label: str, value: str) -> Iterator[Cluster]:
@@ -164,7 +166,7 @@ class DefaultBindings:
                 return
             after = found[-1]
 
-    # --- what to do ---
+    # --- reconcile ---
 
     async def reconcile(self, key: Cluster | Type | OfferedExport) -> float | None:
         if isinstance(key, Cluster):
@@ -172,14 +174,14 @@ class DefaultBindings:
         clusters = self._clusters_using(key) if isinstance(key, Type) else self._clusters_binding(key)
         again_s: float | None = None
         for each in clusters:
-            # What could not be changed now is this key's to tell again. Others have their turn in between.
+            # Yield to the event loop. A cluster that could not be written is retried with this key.
             await asyncio.sleep(0)
             if await self._cluster(each.cluster) is not None:
                 again_s = AGAIN_S
         return again_s
 
     def _clusters_using(self, key: Type) -> Iterator[Cluster]:
-        """Clusters whose type, or a base of it, is this one and maintains bindings; and all that wait."""
+        """Yield clusters whose type is or extends this one and maintains bindings, and all initializing clusters."""
         for resolution in self._resolutions():
             if any((alias.cluster, alias.name) == (key.cluster, key.name) for alias in resolution.aliases):
                 yield from self._of_type(resolution)
@@ -192,7 +194,7 @@ class DefaultBindings:
         yield from self._waiting()
 
     def _maintaining(self) -> dict[str, list[Resolution]]:
-        """The types that maintain bindings, by names of the exports; read again when any type changed."""
+        """Return the types that maintain bindings, by export name. Cached until any type changes."""
         with self._loopback.store.snapshot() as snapshot:
             stamp = federated(snapshot).last(self._types, "")
         if self._maintained is None or self._maintained[0] != stamp:
@@ -214,7 +216,7 @@ class DefaultBindings:
             yield from self._by_label(wellknown.TYPE, resolution.type.qualified)
 
     def _resolutions(self) -> Iterator[Resolution]:
-        """Every type with its bases; there are few types beside what uses them."""
+        """Yield every type with its bases. Types are few compared with clusters."""
         for key in self._type_keys():
             with self._loopback.store.snapshot() as snapshot:
                 resolution = self._resolution(snapshot, key)
@@ -234,7 +236,10 @@ class DefaultBindings:
     # --- one cluster ---
 
     async def _cluster(self, cluster: str) -> float | None:
-        """Bring a cluster its bindings and tell of them; seconds until another look where others wrote it all along."""
+        """Create or update the bindings of a cluster and write its condition.
+
+        Returns seconds until the retry if every attempt met a conflict, else None.
+        """
         for _ in range(ATTEMPTS):
             with self._loopback.store.snapshot() as snapshot:
                 record = snapshot.get(_singleton(cluster))
@@ -253,7 +258,7 @@ class DefaultBindings:
         return AGAIN_S
 
     def _requested(self, view: View, obj: Object) -> RequestedBindings | None:
-        """What types ask of a cluster, if anything."""
+        """Return the bindings that types require in a cluster; None if there is nothing to do or report."""
         waits = BINDINGS_INITIALIZER in ((obj.get("status") or {}).get("initializers") or ())
         type = INITIALIZED if waits else RECONCILED
         try:
@@ -267,7 +272,7 @@ class DefaultBindings:
         return RequestedBindings(type, default_bindings.required(cluster, requested)) if requested or waits else None
 
     async def _ensure_bindings(self, cluster: str, requested: RequestedBindings) -> Condition:
-        """Make what is missing; gives what is to be changed."""
+        """Create or update the required bindings. Returns the condition to write."""
         if requested.problem:
             return default_bindings.types_invalid(requested.type, requested.problem)
         present = list(self._loopback.each(Scope(API_BINDINGS, cluster)))
@@ -285,7 +290,7 @@ class DefaultBindings:
     async def _ensure_binding(
         self, cluster: str, wanted: RequiredBindings, binding: Object | None, *, keeps: bool
     ) -> bool:
-        """Make a binding, or bring it up to date; whether it is done. Raises what the API refuses, and NotFound."""
+        """Create a binding or update it. Returns whether it is bound. Raises ApiError; NotFound without an export."""
         if binding is not None and default_bindings.is_done(binding) and not keeps:
             return True
         with self._loopback.store.snapshot() as snapshot:
@@ -298,20 +303,20 @@ class DefaultBindings:
         if keeps and default_bindings.is_outdated(binding, wanted, export.claims):
             changed = {**binding, "spec": default_bindings.spec_of(wanted, export.claims)}
             with suppress(Conflict):
-                # Who was first has an entry in the log, which brings the cluster here again.
+                # The conflicting write has a log entry, which enqueues the cluster again.
                 await self._loopback.update(Target(self._binding_kind, cluster, "", wanted.name), changed)
             return False
         return default_bindings.is_done(binding)
 
     async def _create(self, cluster: str, name: str, binding: Object) -> None:
-        """Create a binding, unless the cluster is no longer what it was: nothing comes into one that is going."""
+        """Create a binding unless the cluster's gate is closed (terminating, moving); the batch guards the gate."""
         batch = self._loopback.batch()
         gate = batch.gate(cluster)
         if gate.state in _OPEN:
             batch.create(Target(self._binding_kind, cluster, "", name), binding, whole=False)
             batch.guard(GateUnchanged(cluster, gate.generation))
             with suppress(ObjectExists):
-                # Several keys may lead to one cluster; the entry of whoever was first brings it here again.
+                # Several keys may reach one cluster; the log entry of the first write enqueues it again.
                 await batch.submit()
 
     async def _write(self, cluster: str, changed: Object) -> bool:
@@ -329,5 +334,5 @@ def _singleton(cluster: str) -> ObjectKey:
 
 
 def _waits(value: bytes) -> bool:
-    """Whether the record of a LogicalCluster may say that default bindings are waited for."""
+    """Return whether a LogicalCluster may wait for default bindings, from the bytes of its record."""
     return b'"phase":"Initializing"' in value and _INITIALIZER in value

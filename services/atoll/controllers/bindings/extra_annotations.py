@@ -1,9 +1,9 @@
-"""Annotations `extra.apis.kcp.io/*` of an APIExport on all its APIBindings, as kcp's extraannotationsync does it.
+"""Copy annotations `extra.apis.kcp.io/*` of an APIExport to all its APIBindings, as kcp's extraannotationsync does.
 
-Watches: APIBindings, and APIExports here and on other shards. Writes: those annotations of bindings, and no others;
-they go when the export's do, and stay when the export itself is gone. Converges because a binding is compared with its
-export each time. What an export was last seen to have is remembered in a bounded cache, so that its other writes cost
-its consumers nothing.
+Watches: APIBindings, and APIExports on this and other shards. Writes: these annotations of bindings only; they are
+removed with the export's annotations, and stay when the export is deleted. Converges because each reconcile compares
+a binding with its export. A bounded cache holds the annotations last synced for each export, so that other writes of
+the export do not read its bindings.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from atoll.machinery.storage.contract import LogEntry, Operation, Record, Scope
 from atoll.tenancy.lookups import Lookups
 
 MAX_EXPORTS = 1024
-#: Bindings of an export looked at before others have their turn.
+#: Bindings of one export synced before yielding to the event loop.
 AT_ONCE = 100
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A binding to look at, or an export all of whose bindings are."""
+    """One binding, or all bindings of an export."""
 
     cluster: str
     name: str
@@ -42,7 +42,10 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Extra(msgspec.Struct, frozen=True):
-    """The annotations of an export for its bindings. By its uid: who bound while it was away got none."""
+    """The annotations of an export for its bindings.
+
+    The uid tells a recreated export apart: bindings created while there was no export have no annotations.
+    """
 
     uid: str
     annotations: dict[str, str]
@@ -57,7 +60,7 @@ class ExtraAnnotations:
     def __init__(self, loopback: Loopback, facts: Lookups) -> None:
         kind = loopback.core.catalogs.builtin(API_BINDINGS)
         self._loopback, self._facts, self._kind = loopback, facts, kind
-        #: What an export was read to have at a revision, and what all its bindings were last given.
+        #: `_known`: annotations of an export at a revision. `_given`: annotations last synced to all its bindings.
         self._known = RevisionCache(_read, MAX_EXPORTS)
         self._given: LruCache[ObjectKey, Extra] = LruCache(MAX_EXPORTS)
 
@@ -78,7 +81,7 @@ class ExtraAnnotations:
             yield Place(entry.key.cluster, entry.key.name, is_export)
 
     def _concerns(self, entry: LogEntry) -> bool:
-        """Whether a binding has extra annotations, or may have to get some: nearly none, and there are many."""
+        """Return whether a binding has extra annotations or its export has some. Most bindings have none."""
         if apiexports.may_have_extra(entry.value):
             return True
         with self._loopback.store.snapshot() as snapshot:
@@ -124,7 +127,7 @@ class ExtraAnnotations:
         try:
             await self._loopback.update(Target(self._kind, key.cluster, "", key.name), changed)
         except (Conflict, NotFound):
-            # Its newer state has an entry in the log, which brings this key back.
+            # The newer state has a log entry, which enqueues this key again.
             return
 
     def _export_of(self, view: View, binding: Record | LogEntry) -> ObjectKey | None:
@@ -133,7 +136,7 @@ class ExtraAnnotations:
         return ObjectKey(API_EXPORTS, cluster, "", export.name) if cluster else None
 
     def _extra(self, view: View, export: ObjectKey | None) -> Extra | None:
-        """An export's annotations for its bindings, None where there is no such export."""
+        """Return an export's annotations for its bindings; None where the export does not exist."""
         view = federated(view)
         revision = view.revision_of(export) if export is not None else 0
         if export is None or not revision:

@@ -1,9 +1,9 @@
-"""The lock annotation of each LogicalCluster, kept in step with the bindings and definitions that there are.
+"""Reconcile the lock annotation of each LogicalCluster with its APIBindings and CustomResourceDefinitions.
 
-Watches: LogicalClusters (the annotation is missing, or a lock in it runs out), deletions of APIBindings, and CRDs.
-Writes: the annotation, at the revision it was read at. Those who bind and accept names write their own locks as they
-do; this is for what was left behind, and for clusters that come without the annotation. Converges because the locks are
-compared with what stands each time.
+Watches: LogicalClusters (missing annotation, or a lock that expires), deletions of APIBindings, and CRDs. Writes: the
+annotation, conditional on the revision that was read. The binding and CRD controllers write locks themselves when they
+bind or accept names; this controller removes stale locks and adds a missing annotation. Converges because each
+reconcile compares the locks with the current bindings and CRDs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from atoll.machinery.storage.contract import GateState, LogEntry, Operation, Sco
 from atoll.machinery.storage.pages import each_record, each_revision
 
 _ANNOTATION = wellknown.LOCKS.encode()
-#: How a lock that runs out looks in the annotation, whose JSON is a string in the object's.
+#: Byte pattern of a lock that expires: the annotation's JSON is a string within the object's JSON.
 _EXPIRES = b'\\"e\\":'
 
 
@@ -39,7 +39,7 @@ class Locks:
 
     def __init__(self, loopback: Loopback, kind: Kind) -> None:
         self._loopback, self._kind = loopback, kind
-        #: A definition that comes is one of many, each of which is large.
+        #: CRDs are large, and a cluster may have many: only changed ones are decoded.
         self._accepted = RevisionCache(accepted, MAX_KNOWN)
 
     def watches(self, type: ResourceType) -> bool:
@@ -76,12 +76,12 @@ class Locks:
             try:
                 await self._loopback.update(target, with_locks(obj, wanted), whole=True)
             except (Conflict, NotFound):
-                # Somebody else wrote it: locks of what is gone are looked for in what stands then.
+                # A concurrent write: compare again with the newer state.
                 return 0.0
         return _until_next(expiries(wanted))
 
     def _defined(self, view: View, cluster: str) -> Iterator[str]:
-        """Group-resources of definitions that were accepted under their name."""
+        """Yield the group-resources of CRDs whose names were accepted."""
         for key, revision in each_revision(view, Scope(CRDS, cluster)):
             found = self._accepted.of(view, key, revision)
             if found.names.plural:
@@ -89,12 +89,12 @@ class Locks:
 
 
 def _is_readable(record: bytes) -> bool:
-    """Whether a LogicalCluster has locks that say something: nothing is bound where they do not."""
+    """Return whether the locks of a LogicalCluster can be parsed; without them, no binding is bound."""
     return _ANNOTATION in record and read_locks(decode(record)) is not None
 
 
 def _bound(view: View, cluster: str) -> Iterator[tuple[str, list[str]]]:
-    """Bindings of a cluster by name, with the group-resources they have bound."""
+    """Yield the name of each binding of a cluster, with its bound group-resources."""
     for record in each_record(view, Scope(API_BINDINGS, cluster)):
         resources: list[Object] = (decode(record.value).get("status") or {}).get("boundResources") or []
         yield record.key.name, [_joined(each["resource"], each.get("group") or "") for each in resources]
@@ -105,6 +105,6 @@ def _joined(resource: str, group: str) -> str:
 
 
 def _until_next(moments: list[str]) -> float | None:
-    """Seconds until the first of some times; None where there is none."""
+    """Return seconds until the first of some times; None without any."""
     moment = times.parse_time(moments[0]) if moments else None
     return max(moment - time.time(), 0.0) + 1.0 if moment is not None else None

@@ -1,8 +1,7 @@
-"""Who holds names in a logical cluster: bindings by what they bound, definitions by what they were accepted with.
+"""Holders of resource names in a logical cluster: APIBindings (bound resources) and CRDs (accepted names).
 
-The binding controller asks before it binds. Invariant: whoever is found here is guarded in the batch that was planned
-with the answer, so that names are never given twice, whichever order the writes come in; who comes new has to take a
-lock, and that shows in the LogicalCluster.
+The binding controller calls it before it binds. Invariant: the batch guards the revision of every holder found, so that
+no name is assigned twice, whatever the order of writes; a new holder has to take a lock in the LogicalCluster.
 """
 
 from __future__ import annotations
@@ -22,26 +21,26 @@ from atoll.machinery.storage.contract import RevisionUnchanged, Scope
 from atoll.machinery.storage.pages import each_record, each_revision
 from atoll.tenancy.bound_definitions import BoundCrds
 
-#: Definitions whose names are remembered.
+#: Number of CRDs whose names are cached.
 MAX_KNOWN = 8192
 
 
 class _DefinedNames(msgspec.Struct, frozen=True):
-    """Group of a definition, and the names it was accepted with, if any."""
+    """Group and accepted names of a CRD; the names are empty if none were accepted."""
 
     group: str
     names: Names
 
 
 class HeldNames:
-    """Holders of names, read again only as far as something was written."""
+    """Finds holders of names. Names are cached by revision."""
 
     def __init__(self, bound: BoundCrds) -> None:
         self._bound = bound
         self._known = RevisionCache(accepted, MAX_KNOWN)
 
     def beside(self, batch: Batch, cluster: str, binding: str, groups: Collection[str]) -> list[Holder]:
-        """Who holds names of some groups in a cluster beside a binding; the batch guards that it is still so."""
+        """Return the holders of names of some groups in a cluster, except one binding; the batch guards them."""
         found: list[Holder] = []
         for record in each_record(batch, Scope(API_BINDINGS, cluster)):
             if record.key.name != binding:
@@ -68,6 +67,6 @@ class HeldNames:
 
 
 def accepted(crd: Object) -> _DefinedNames:
-    """Group and accepted names of a definition; no names where it was accepted with none."""
+    """Return the group and the accepted names of a CRD."""
     names = (crd.get("status") or {}).get("acceptedNames") or {}
     return _DefinedNames(crd["spec"]["group"], names_of(names) if names.get("plural") else Names())

@@ -1,10 +1,10 @@
-"""Permission claims: labels on what they cover, and what a binding's status says of them.
+"""Permission claims: labels of the claimed objects, and the claims in the status of APIBindings.
 
-Watches: APIBindings, for what is accepted and, in a status that the binding controller writes, claimed; every other
-type, for an object whose write was under way while that changed. Writes: labels, through admission; of APIBindings'
-status the claims and their two conditions. Converges because labels follow from what status says to be applied, which
-nobody else changes: it is written first, then the objects, then that it is done. What an edit or a restart interrupts
-is not done, and all that the cluster holds is gone through again.
+Watches: APIBindings, for accepted and exported claims; every other type, for objects whose write was in flight when the
+claims changed. Writes: labels, through admission; in the status of APIBindings, the applied claims and their two
+conditions. Converges because labels follow from the applied claims in status, which only this controller writes. Order:
+status, then objects, then PermissionClaimsApplied=True. After an interruption (edit, restart) the condition is not
+True, and all objects of the cluster are labelled again.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ from atoll.tenancy.claim_labels import ClaimLabels
 from atoll.tenancy.lookups import Lookups
 
 AGAIN_S = 10.0
-#: Longer than any write takes from its plan to the log; revisions count microseconds.
+#: Upper bound of the time between the plan of a write and its log entry; revisions count microseconds.
 PLANNED_US = 120 * 1_000_000
-#: Clusters whose labelling the reading of the log remembers.
+#: Number of clusters whose labelling is cached.
 MAX_CLUSTERS = 4096
 
 
-#: In the record of a binding: any of its three lists of claims, and the condition that ends the work on them.
+#: Byte patterns in the record of a binding: a non-empty list of claims (one of three); PermissionClaimsApplied=True.
 _LABEL = hashes.CLAIM_LABEL_PREFIX.encode()
 _CLAIMS, _APPLIED = b'ermissionClaims":[{', f'"status":"True","type":"{claim_status.CLAIMS_APPLIED}"'.encode()
 
 
 class Binding(msgspec.Struct, frozen=True, tag=True):
-    """An APIBinding to look at."""
+    """One APIBinding."""
 
     cluster: str
     name: str
 
 
 class WithdrawnClaims(msgspec.Struct, frozen=True, tag=True):
-    """Types of a cluster of which a binding that is gone had labelled objects; None for any."""
+    """Types of a cluster whose objects a deleted binding had labelled; None: all types."""
 
     cluster: str
     types: tuple[ResourceType, ...] | None
 
 
 class PermissionClaimsController:
-    """Keys: Binding, WithdrawnClaims, or the ObjectKey of an object with other labels than it should carry."""
+    """Keys: Binding, WithdrawnClaims, or the ObjectKey of an object with wrong labels."""
 
     name = "permissionclaims"
     workers = 4
@@ -67,12 +67,12 @@ class PermissionClaimsController:
         self._loopback, self._facts, self._kind = loopback, facts, kind
         self._labels = ClaimLabels()
         self._relabelling = ClaimBackfill(loopback, self._labels)
-        #: As of a moment not before the log's last entry on the cluster's bindings.
+        #: Labelling by cluster, not older than the last log entry of the cluster's bindings.
         self._known: LruCache[str, Labelling] = LruCache(MAX_CLUSTERS)
-        #: Types that are left of a pass that was finished, and could not write all objects.
+        #: Types with objects that a completed pass could not write.
         self._failed: LruCache[Binding, set[ResourceType]] = LruCache(MAX_CLUSTERS)
 
-    # --- what to look at ---
+    # --- keys ---
 
     def watches(self, type: ResourceType) -> bool:
         return True
@@ -81,23 +81,23 @@ class PermissionClaimsController:
         key = entry.key
         if key.type == API_BINDINGS:
             if _CLAIMS in entry.value or self._known.get(key.cluster) is not NO_CLAIMS:
-                # One more that grants nothing changes nothing where nothing is granted.
+                # A binding without claims leaves a cluster without claims as it is.
                 self._known.drop(key.cluster)
             yield from _of_binding(entry)
         if entry.operation is not Operation.DELETED:
             labelling = self._labelling(key.cluster)
             if entry.sealed:
-                # Its labels cannot be told from the entry.
+                # A sealed entry does not show its labels.
                 if labelling.covers(key.type) or self._changed_before(entry):
                     yield key
             elif (labelling.covers(key.type) or _LABEL in entry.value) and labelling.misses(
                 key.type, labels_of(entry.value)
             ):
-                # A write that was planned before claims changed is stored with the labels of then.
+                # A write planned before the claims changed is stored with the earlier labels.
                 yield key
 
     def _changed_before(self, entry: LogEntry) -> bool:
-        """Whether an object may have been planned before the last change of its cluster's bindings."""
+        """Return whether the write of an object may have been planned before the last change of the bindings."""
         with self._loopback.store.snapshot() as snapshot:
             last = snapshot.last(API_BINDINGS, entry.key.cluster)
         return bool(last) and entry.revision - last < PLANNED_US
@@ -114,7 +114,7 @@ class PermissionClaimsController:
         for key in self._loopback.keys(Scope(API_BINDINGS)):
             yield Binding(key.cluster, key.name)
 
-    # --- what to do ---
+    # --- reconcile ---
 
     async def reconcile(self, key: Binding | WithdrawnClaims | ObjectKey) -> float | None:
         if isinstance(key, Binding):
@@ -138,13 +138,13 @@ class PermissionClaimsController:
         failures: dict[ResourceType, str] = {}
         if types is None or types:
             begun = claim_status.labelling_started(binding, claimed, times.now())
-            # One that is applied as it should be, and told to be unfinished, says all there is to say.
+            # Nothing to write if the status has the applied claims and PermissionClaimsApplied=False already.
             if not claim_status.has_started_labelling(binding, begun) and not await self._write(key, begun):
                 return None
             failures = await self._relabelling.types(key.cluster, types)
             binding, now_claimed = self._read(key)
             if binding is None or now_claimed != claimed or claim_status.types_to_label(binding, claimed):
-                # It was changed while objects were labelled, and its entry brings this key back.
+                # It changed during the labelling; its log entry enqueues this key again.
                 return None
         if failures:
             self._failed.put(key, set(failures))
@@ -154,7 +154,7 @@ class PermissionClaimsController:
         return AGAIN_S if failures else None
 
     def _to_label(self, key: Binding, binding: Object, claimed: Sequence[Object]) -> set[ResourceType] | None:
-        """The types whose objects are to be gone through; None for all, where an earlier pass was not finished."""
+        """Return the types whose objects are to be labelled; None for all types, after an interrupted pass."""
         types, failed = claim_status.types_to_label(binding, claimed), self._failed.get(key)
         self._failed.drop(key)
         if not claim_status.is_changing(binding):
@@ -162,8 +162,10 @@ class PermissionClaimsController:
         return types | failed if failed is not None else None
 
     def _read(self, key: Binding) -> tuple[Object | None, Sequence[Object] | None]:
-        """The binding and what its export claims, or claimed last if it is away; None for one that is not there, or not
-        yet judged by its controller, which a new binding waits for."""
+        """Return the binding and the claims of its export; without the export, the last known claims.
+
+        (None, None): no such binding. (binding, None): the binding controller has not reconciled it yet.
+        """
         with self._loopback.store.snapshot() as snapshot:
             record = snapshot.get(ObjectKey(API_BINDINGS, key.cluster, "", key.name))
             if record is None:
@@ -176,14 +178,14 @@ class PermissionClaimsController:
             export = self._facts.export(snapshot, path, name, seen_from=key.cluster)
         if export is not None:
             return binding, export.claims
-        # One that comes back unchanged changes no binding, so that nothing would bring what is accepted now here again.
+        # An export that returns unchanged changes no binding, so no log entry would enqueue the key then.
         return binding, (binding.get("status") or {}).get("exportPermissionClaims") or ()
 
     async def _write(self, key: Binding, binding: Object) -> bool:
         try:
             await self._loopback.update(Target(self._kind, key.cluster, "", key.name), binding, whole=True)
         except (Conflict, NotFound):
-            # Its newer state has an entry in the log, which brings this key back.
+            # The newer state has a log entry, which enqueues this key again.
             return False
         return True
 
@@ -191,7 +193,7 @@ class PermissionClaimsController:
 def _of_binding(entry: LogEntry) -> Iterator[Hashable]:
     key = entry.key
     if entry.operation is not Operation.DELETED:
-        # Where nothing is claimed, granted or still applied, the binding controller has said all there is to say.
+        # Without exported, accepted or applied claims, the binding controller alone writes the status.
         if _CLAIMS in entry.value or _APPLIED not in entry.value:
             yield Binding(key.cluster, key.name)
         return
