@@ -1,4 +1,4 @@
-"""The provider's side of an API: identities, endpoint slices, partitions, and what is cached for other shards.
+"""The provider's side of an API: identities, endpoint slices, partitions, and resources cached for other shards.
 
-Not here: who binds an export (`bindings`).
+Not here: APIBindings (`bindings`).
 """

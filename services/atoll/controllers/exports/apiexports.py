@@ -1,9 +1,9 @@
 """APIExports: their identity, its Secret, and the default endpoint slice.
 
-Watches: APIExports, the Secrets that they name, endpoint slices that go, and the namespace of generated Secrets.
-Writes: for an export that names no Secret one in `kcp-system`, the reference to it and the identity's hash together in
-one submit; afterwards what the Secret says, in status. Converges because each look compares the Secret with the hash;
-the hash itself is written once. What a Secret holds is read here and goes nowhere else.
+Watches: APIExports, their identity Secrets, deletions of endpoint slices, and the namespace of generated Secrets.
+Writes: for an export without a Secret reference, a Secret in `kcp-system`, the reference and the identity hash in one
+transaction; afterwards the condition of the identity in status. Converges because each reconcile compares the Secret
+with the hash; the hash is written once. The key in a Secret is read here only, and is not passed on.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from atoll.machinery.meta.types import API_EXPORT_ENDPOINT_SLICES, API_EXPORTS, 
 from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, RevisionUnchanged, Scope
 from atoll.machinery.storage.pages import each_record
 
-#: Clusters whose exports' Secrets are known by name, so that other Secrets cost a look-up.
+#: Number of clusters whose identity Secret references are cached, so that other Secrets cost one look-up.
 MAX_CLUSTERS = 1024
-#: After a race for an object that more than one may make.
+#: Seconds until the retry after a conflicting creation.
 AGAIN_S = 0.01
 
 
@@ -42,18 +42,18 @@ class ExportController:
 
     name = "apiexport"
     workers = 4
-    #: People wait for identities.
+    #: Seconds: users wait for identities.
     max_delay_s = 10.0
 
     def __init__(self, loopback: Loopback, shards: ResourceType | None = None) -> None:
-        """`shards` is the type of Shards where exports still list the URLs of their virtual workspaces in status."""
+        """`shards`: the type of Shards, if status lists the (deprecated) URLs of virtual workspaces; else None."""
         self._loopback, self._shards, self._shard_changes = loopback, shards, ShardChangePredicate()
         types = (API_EXPORTS, API_EXPORT_ENDPOINT_SLICES, SECRETS, NAMESPACES)
         self._kinds = {type: loopback.core.catalogs.builtin(type) for type in types}
-        #: Where the exports of a cluster have their identities, by export: listed once, then kept by the log.
+        #: Identity Secret references by cluster and export: listed once, then updated by log entries.
         self._named: LruCache[str, dict[str, SecretReference]] = LruCache(MAX_CLUSTERS)
 
-    # --- what to look at ---
+    # --- keys ---
 
     def watches(self, type: ResourceType) -> bool:
         return type in {API_EXPORTS, SECRETS, API_EXPORT_ENDPOINT_SLICES, NAMESPACES, self._shards}
@@ -94,10 +94,10 @@ class ExportController:
             named[entry.key.name] = _identity_of(decode(entry.value))
 
     def _secret_references(self, cluster: str) -> dict[str, SecretReference]:
-        """Which Secret is, or will be, the identity of each export of a cluster.
+        """Return the (future) identity Secret of each export of a cluster.
 
-        What is listed may be ahead of the log and goes back to what an entry says; an export that names another Secret
-        later has an entry of its own behind, so that no change of a Secret is missed.
+        The list may be newer than the log position, and a log entry may set it back. An export that names another
+        Secret later has a later log entry, so that no change of a Secret is missed.
         """
         found = self._named.get(cluster)
         if found is not None:
@@ -111,12 +111,12 @@ class ExportController:
         return named
 
     def all_keys(self) -> Iterable[Hashable]:
-        # The log may have been passed over: what was kept by it is not to be trusted.
+        # Log entries may have been skipped, so the cache may be stale.
         self._named.clear()
         for key in self._loopback.keys(Scope(API_EXPORTS)):
             yield key.cluster, key.name
 
-    # --- what to do ---
+    # --- reconcile ---
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
         cluster, name = key
@@ -130,7 +130,7 @@ class ExportController:
             self._reconcile_export(batch, cluster, export)
             await batch.submit()
         except (*LOST, AlreadyExists, Conflict, NotFound):
-            # Somebody was first; unless it was the export, nothing else would bring the key back.
+            # A concurrent write; only a write of the export itself would enqueue the key again.
             return AGAIN_S
         except ApiError as error:
             await self._write_error(cluster, export, error)
@@ -138,7 +138,7 @@ class ExportController:
         return None
 
     def _reconcile_export(self, batch: Batch, cluster: str, export: Object) -> None:
-        """Add to a batch whatever the export lacks."""
+        """Add to a batch the objects and status that an export lacks."""
         reference, desired = apiexports.secret_reference(export), export
         if reference is None:
             reference = apiexports.generated_reference(export)
@@ -152,7 +152,7 @@ class ExportController:
         self._add_slice(batch, cluster, export)
 
     def _generate(self, batch: Batch, cluster: str, reference: SecretReference) -> None:
-        """A Secret of that name that is there already is the identity, as in kcp: it may be older than the export."""
+        """Create the identity Secret. An existing Secret of the name is used, as in kcp, even if it is older."""
         if batch.get(ObjectKey(NAMESPACES, cluster, "", reference.namespace)) is None:
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": reference.namespace}}
             batch.create(self._target(NAMESPACES, cluster, reference.namespace), namespace, whole=False)
@@ -178,7 +178,7 @@ class ExportController:
             batch.create(self._target(API_EXPORT_ENDPOINT_SLICES, cluster, name), wanted, whole=False)
 
     async def _write_error(self, cluster: str, export: Object, error: ApiError) -> None:
-        """Say in status why an identity could not be made; the queue tries again."""
+        """Write to status why an identity could not be created; the queue retries."""
         if apiexports.secret_reference(export) is not None:
             return
         status = apiexports.with_generation_error(export.get("status") or {}, str(error), times.now())

@@ -1,10 +1,9 @@
-"""ClusterCachedResourceEndpointSlices: whether what they refer to is there, and this shard's URL in them.
+"""ClusterCachedResourceEndpointSlices: validity of their references, and this shard's URL in them.
 
-Watches: slices, ClusterCachedResources, APIExports and Shards on whichever shard they are, APIBindings and Partitions
-of this one. Writes: in the status of slices of this shard conditions and which shards are meant, and in those of all
-shards by server-side apply, as the field manager of the shard's name, its own URL while somebody on the shard binds the
-export. What a shard left behind that is no more, the slice's own takes away. Converges because all follows from what is
-there.
+Watches: slices, ClusterCachedResources, APIExports and Shards of all shards; APIBindings and Partitions of this shard.
+Writes: in local slices, conditions and the shard selector; in slices of all shards, this shard's URL while an
+APIBinding of the shard binds the export, by server-side apply with the shard's name as field manager. The slice's own
+shard removes the endpoints of removed shards. Converges because status is computed from current objects.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class CachedEndpoints:
         self._partitions, self._shards = facts.identities.partitions, facts.identities.shard_objects
         self._site_shards, self._shard_changes = Shards(facts, shard), ShardChangePredicate()
 
-    # --- what to look at ---
+    # --- keys ---
 
     def watches(self, type: ResourceType) -> bool:
         return type in {API_BINDINGS, self._partitions} or self.watches_replicas(type)
@@ -74,7 +73,7 @@ class CachedEndpoints:
     keys_of_replica = keys
 
     def _of_export(self, bound: BoundExport) -> Iterable[Hashable]:
-        """Slices of the export that a binding binds, by whatever words they name its workspace."""
+        """Yield the slices of a bound export, whether they name its workspace by path or by cluster."""
         with self._loopback.store.snapshot() as snapshot:
             home, view = self._facts.cluster_of(snapshot, bound.path), federated(snapshot)
             record = view.get(ObjectKey(API_EXPORTS, home, "", bound.name)) if home else None
@@ -87,7 +86,7 @@ class CachedEndpoints:
                 yield from ((key.cluster, key.name) for key in found)
 
     def _by_name(self, key: ObjectKey) -> Iterable[Hashable]:
-        """Slices that name an object of this name, wherever their paths lead: few have the name and are not meant."""
+        """Yield slices that refer to an object of this name at any path; few of them refer to another object."""
         for cluster, obj in self._each():
             names = {
                 CACHED_RESOURCES: cachedresources.cached_of(obj).name,
@@ -107,7 +106,7 @@ class CachedEndpoints:
     def all_keys(self) -> Iterable[Hashable]:
         return every_slice(self._loopback, CACHED_RESOURCE_ENDPOINT_SLICES)
 
-    # --- what to do ---
+    # --- reconcile ---
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
         cluster, name = key
@@ -130,14 +129,14 @@ class CachedEndpoints:
             for shard, urls in wanted:
                 await self._status.apply(cluster, cachedresources.apply_configuration(name, urls), shard)
         except (Conflict, NotFound):
-            # Its newer state has an entry in the log, which brings this key back.
+            # The newer state has a log entry, which enqueues this key again.
             return None
         return None
 
     def _applications(self, view: View, cluster: str, obj: Object, *, is_here: bool) -> list[tuple[str, list[str]]]:
-        """What is to be applied under which name: this shard's own, and nothing for those that are no more."""
+        """Return (field manager, endpoint URLs) to apply: for this shard, and without URLs for removed shards."""
         if not self._site_shards.are_known(view):
-            # A shard that root has not told of yet does not know what it is, and takes nothing away.
+            # Until its own Shard object is replicated from root, a shard removes no endpoints.
             return []
         urls = self._urls(view, cluster, obj)
         found = [(self._shard, urls)] if urls != endpointslices.owned_urls(obj, self._shard) else []
@@ -155,7 +154,7 @@ class CachedEndpoints:
         return SliceReferences(home, exporting_cluster(view, self._facts, obj), partition, is_cached)
 
     def _urls(self, view: View, cluster: str, obj: Object) -> list[str]:
-        """The endpoints that this shard should have in a slice: one or none."""
+        """Return the endpoints of this shard in a slice: one or none."""
         shard = self._site_shards.own_object(view) or {"metadata": {}}
         base = virtual_workspace_url(shard)
         home, labels = exporting_cluster(view, self._facts, obj), shard["metadata"].get("labels") or {}

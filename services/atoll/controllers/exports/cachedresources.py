@@ -1,9 +1,9 @@
-"""ClusterCachedResources: identity, phase, conditions, and how many objects they offer.
+"""ClusterCachedResources: identity, phase, conditions, and object counts.
 
-Watches: ClusterCachedResources, the Secrets that they name, what a workspace serves, and every cluster-scoped object.
-Writes: the identity's Secret where none is named, the finalizer, status. The objects are offered as they lie here, so
-that nothing is copied and nothing has to be cleared away: deletion lets go at once. Converges because status follows
-from what is there; counts are written at most once a second.
+Watches: ClusterCachedResources, their identity Secrets, CRDs and APIBindings, and every cluster-scoped object. Writes:
+the identity Secret where none is referenced, the finalizer, status. The stored objects are served directly, so there
+are no copies, and deletion has nothing to clean up. Converges because status is computed from current objects; counts
+alone are written at most once a second.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from atoll.machinery.meta.types import API_BINDINGS, CACHED_RESOURCES, CRDS, NAM
 from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, RevisionUnchanged, Scope, Snapshot
 from atoll.machinery.storage.pages import each_record
 
-#: Workspaces whose offers are remembered, so that other objects cost a look-up.
+#: Number of workspaces whose ClusterCachedResources are cached, so that other objects cost one look-up.
 MAX_CLUSTERS = 1024
-#: After a race for an object that more than one may make.
+#: Seconds until the retry after a conflicting creation.
 AGAIN_S = 0.01
-#: Between two writes of counts alone.
+#: Minimal seconds between two writes that change counts only.
 COUNTS_EVERY_S = 1.0
 
 
@@ -48,7 +48,7 @@ class CachedResources:
         self._offers: LruCache[str, tuple[int, tuple[Object, ...]]] = LruCache(MAX_CLUSTERS)
         self._counted: LruCache[tuple[str, str], float] = LruCache(MAX_CLUSTERS)
 
-    # --- what to look at ---
+    # --- keys ---
 
     def watches(self, type: ResourceType) -> bool:
         return True
@@ -64,7 +64,7 @@ class CachedResources:
                     yield key.cluster, offer["metadata"]["name"]
 
     def _of(self, cluster: str) -> tuple[Object, ...]:
-        """A workspace's ClusterCachedResources."""
+        """Return the ClusterCachedResources of a workspace."""
         with self._loopback.store.snapshot() as snapshot:
             stamp = snapshot.last(CACHED_RESOURCES, cluster)
         if not stamp:
@@ -79,7 +79,7 @@ class CachedResources:
         for key in self._loopback.keys(Scope(CACHED_RESOURCES)):
             yield key.cluster, key.name
 
-    # --- what to do ---
+    # --- reconcile ---
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
         cluster, name = key
@@ -89,7 +89,7 @@ class CachedResources:
             return None
         obj, gate = decode(record.value), batch.gate(cluster)
         if gate.state in NOTHING_NEW and not obj["metadata"].get("deletionTimestamp"):
-            # Nothing may be made in a workspace on its way out; the object goes with it.
+            # A terminating workspace rejects new objects; this object is deleted with it.
             return None
         wanted = self._desired(batch, cluster, obj)
         if wanted == obj:
@@ -102,12 +102,12 @@ class CachedResources:
         try:
             await batch.submit()
         except (*LOST, AlreadyExists, Conflict, NotFound):
-            # Somebody was first; unless it was the object, nothing else would bring the key back.
+            # A concurrent write; only a write of the object itself would enqueue the key again.
             return AGAIN_S
         return None
 
     def _wait_s(self, key: tuple[str, str], obj: Object, wanted: Object) -> float:
-        """Seconds until counts that changed alone may be written; 0: at once."""
+        """Return seconds until a change of counts alone may be written; 0: now."""
         now_s = time.monotonic()
         if _without_counts(obj) == _without_counts(wanted):
             since_s = now_s - (self._counted.get(key) or -COUNTS_EVERY_S)
@@ -117,7 +117,7 @@ class CachedResources:
         return 0.0
 
     def _desired(self, batch: Batch, cluster: str, obj: Object) -> Object:
-        """The object as it should be; what it needs beside itself is added to the batch."""
+        """Return the desired object. Adds the objects that it needs to the batch."""
         metadata = obj["metadata"]
         finalizers = metadata.get("finalizers") or []
         if metadata.get("deletionTimestamp"):
@@ -145,7 +145,7 @@ class CachedResources:
         }
 
     def _generate(self, batch: Batch, cluster: str, reference: SecretReference) -> None:
-        """As for exports: a Secret of that name that is there already is the identity."""
+        """Create the identity Secret. An existing Secret of the name is used, as for APIExports."""
         if batch.get(ObjectKey(NAMESPACES, cluster, "", reference.namespace)) is None:
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": reference.namespace}}
             batch.create(self._target(NAMESPACES, cluster, reference.namespace), namespace, whole=False)
@@ -156,7 +156,7 @@ class CachedResources:
     def _target(self, type: ResourceType, cluster: str, name: str, namespace: str = "") -> Target:
         return Target(self._loopback.core.catalogs.builtin(type), cluster, namespace, name)
 
-    # --- what is offered ---
+    # --- cached objects ---
 
     def _count(self, snapshot: Snapshot, cluster: str, obj: Object) -> ResourceCount | None:
         kind = self._kind(snapshot, cluster, obj)
@@ -180,7 +180,7 @@ class CachedResources:
 
 
 def _concerns(offer: Object, key: ObjectKey) -> bool:
-    """Whether a change of another object may change what an offer says."""
+    """Return whether a change of another object may change the status of a ClusterCachedResource."""
     if key.type == SECRETS:
         reference = apiexports.secret_reference(offer) or apiexports.generated_reference(offer)
         return reference == SecretReference(key.namespace, key.name)

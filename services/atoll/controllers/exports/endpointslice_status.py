@@ -48,7 +48,7 @@ class SliceStatus:
 
 
 def every_slice(loopback: Loopback, type: ResourceType) -> Iterable[tuple[str, str]]:
-    """The key of each slice, on this shard and elsewhere."""
+    """Yield the key of each slice, local or replicated."""
     for key in loopback.keys(Scope(type)):
         yield key.cluster, key.name
     with loopback.store.snapshot() as snapshot:
@@ -58,7 +58,7 @@ def every_slice(loopback: Loopback, type: ResourceType) -> Iterable[tuple[str, s
 
 
 class Shards:
-    """What is known of the site's shards."""
+    """The Shard objects of the site, as this shard knows them."""
 
     def __init__(self, facts: Lookups, own: str) -> None:
         self._facts, self._type, self.own = facts, facts.identities.shard_objects, own

@@ -1,9 +1,8 @@
-"""This shard's own URL in APIExportEndpointSlices: there while somebody on the shard binds the export.
+"""This shard's URL in APIExportEndpointSlices: present while an APIBinding of this shard binds the export.
 
-Watches: slices, APIExports that come and the object of this shard, on whichever shard they are, and APIBindings of this
-one. Writes: by server-side apply, as the field manager of the shard's name, the one endpoint that is the shard's; every
-other shard does the same with its own, and none undoes another's. Converges because what should be there is compared
-with what this shard has applied, as far as the slice's own shard has told.
+Watches: slices, new APIExports and this shard's Shard object, on all shards; APIBindings of this shard. Writes: this
+shard's endpoint, by server-side apply with the shard's name as field manager; each shard writes only its own endpoint.
+Converges because the desired endpoint is compared with the applied one in the newest replicated state of the slice.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ class EndpointUrlController:
             Shards(facts, shard),
             ShardChangePredicate(),
         )
-        #: Paths of exports with the revisions they were read at: many bind what few export.
+        #: Paths of exports by revision; exports are few compared with bindings.
         self._paths = RevisionCache(path_of, MAX_EXPORTS)
 
-    # --- what to look at ---
+    # --- keys ---
 
     def watches(self, type: ResourceType) -> bool:
         return type == API_BINDINGS or self.watches_replicas(type)
@@ -65,7 +64,7 @@ class EndpointUrlController:
         elif key.type == API_BINDINGS:
             yield from self._slices_of_bound(entry)
         elif key.type == API_EXPORTS:
-            # A binding whose export was not there when its entry was read led nowhere.
+            # A binding whose log entry was read before the export existed yielded no key.
             if entry.operation is Operation.ADDED:
                 with self._loopback.store.snapshot() as snapshot:
                     yield from slices_of(federated(snapshot), key, path_of(decode(entry.value)))
@@ -82,7 +81,7 @@ class EndpointUrlController:
             view = federated(snapshot)
             revision = view.revision_of(export)
             if entry.operation is Operation.DELETED and _is_bound(snapshot, export.cluster, export.name):
-                # Others still bind it, so that nothing changes.
+                # Another binding still binds the export, so the endpoint stays.
                 return
             if revision:
                 yield from slices_of(view, export, self._paths.of(view, export, revision))
@@ -90,13 +89,13 @@ class EndpointUrlController:
     def all_keys(self) -> Iterable[Hashable]:
         return every_slice(self._loopback, API_EXPORT_ENDPOINT_SLICES)
 
-    # --- what to do ---
+    # --- reconcile ---
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
         cluster, name = key
         with self._loopback.store.snapshot() as snapshot:
             record = federated(snapshot).get(ObjectKey(API_EXPORT_ENDPOINT_SLICES, cluster, "", name))
-            # A shard that root has not told of yet does not know what it is, and takes nothing away.
+            # Until its own Shard object is replicated from root, a shard removes no endpoints.
             if record is None or not self._known.are_known(snapshot):
                 return None
             obj = decode(record.value)
@@ -110,7 +109,7 @@ class EndpointUrlController:
         return None
 
     def _desired_urls(self, view: View, obj: Object) -> list[str]:
-        """The endpoints that this shard should have in a slice: one or none."""
+        """Return the endpoints of this shard in a slice: one or none."""
         shard = self._known.own_object(view) or {"metadata": {}}
         base = virtual_workspace_url(shard)
         if not base or not endpointslices.selects_shard(obj, shard["metadata"].get("labels") or {}):
@@ -122,6 +121,6 @@ class EndpointUrlController:
 
 
 def _is_bound(view: View, cluster: str, export: str) -> bool:
-    """Whether any APIBinding of this shard binds an export."""
+    """Return whether any APIBinding of this shard binds an export."""
     label = hashes.export_hash(cluster, export)
     return bool(view.labelled(hashes.EXPORT_LABEL, label, API_BINDINGS, 1))

@@ -1,9 +1,8 @@
-"""APIExportEndpointSlices of this shard's clusters: whether what they refer to is there, and which shards they mean.
+"""APIExportEndpointSlices of this shard's clusters: validity of their references, and the shard selector.
 
-Watches: slices and Partitions, APIExports and Shards wherever they are. Writes: status but for endpoints, which are
-every shard's own (`endpointslice_urls`), unless the export or the Partition is missing: then
-all endpoints are removed, as are those of shards without a Shard object. Converges because status is computed from
-current objects.
+Watches: local slices and Partitions; APIExports and Shards of all shards. Writes: status except endpoints, which each
+shard writes for itself (`endpointslice_urls`). If the export or the Partition is missing, all endpoints are removed, as
+are endpoints of shards without a Shard object. Converges because status is computed from current objects.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class EndpointSliceController:
         self._status = SliceStatus(loopback, facts, API_EXPORT_ENDPOINT_SLICES, None)
         self._partitions, self._shards = facts.identities.partitions, Shards(facts, shard)
 
-    # --- what to look at ---
+    # --- keys ---
 
     def watches(self, type: ResourceType) -> bool:
         return type in {API_EXPORT_ENDPOINT_SLICES, self._partitions} or self.watches_replicas(type)
@@ -67,7 +66,7 @@ class EndpointSliceController:
         for key in self._loopback.keys(Scope(API_EXPORT_ENDPOINT_SLICES)):
             yield key.cluster, key.name
 
-    # --- what to do ---
+    # --- reconcile ---
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
         cluster, name = key
@@ -89,25 +88,25 @@ class EndpointSliceController:
             for shard in gone:
                 await self._status.apply(cluster, endpointslices.apply_configuration(name, []), shard)
         except (Conflict, NotFound):
-            # Its newer state has an entry in the log, which brings this key back.
+            # The newer state has a log entry, which enqueues this key again.
             return None
         return None
 
 
 def exporting_cluster(view: View, facts: Lookups, obj: Object) -> str | None:
-    """The cluster of a slice's export, on whichever shard; None where the slice's cluster sees no such export."""
+    """Return the cluster of a slice's export, on any shard; None where the slice's cluster sees no such export."""
     reference = endpointslices.reference_of(obj)
     export = facts.export(view, reference.path, reference.name, seen_from=obj["metadata"]["annotations"][CLUSTER])
     return export.cluster if export is not None else None
 
 
 def path_of(export: Object) -> str:
-    """The path that an export is annotated with, empty where it has none."""
+    """Return the path annotation of an export; "" without one."""
     return str((export["metadata"].get("annotations") or {}).get(PATH, ""))
 
 
 def slices_of(view: View, export: ObjectKey, path: str) -> Iterable[tuple[str, str]]:
-    """The slices in a view that may be for an export: the one of its name, and those that are labelled so."""
+    """Return the slices in a view that may be for an export: the one with its name, and those with its label."""
     found = {ObjectKey(API_EXPORT_ENDPOINT_SLICES, export.cluster, "", export.name)}
     for words in {export.cluster, path} - {""}:
         label = hashes.export_hash(words, export.name)

@@ -1,8 +1,8 @@
-"""PartitionSets: a Partition for each combination of values that the labels of shards have.
+"""PartitionSets: one Partition for each combination of label values of the Shards.
 
-Watches: PartitionSets, Partitions that they own, and the Shards of the site. Writes: Partitions, made and removed, and
-the set's status. Converges because the Partitions a set owns are compared with those its shards ask for; one that
-somebody changed is replaced.
+Watches: PartitionSets, the Partitions that they own, and the Shards of the site. Writes: creations and deletions of
+Partitions, and the set's status. Converges because the owned Partitions are compared with the combinations of the
+current Shards; a modified Partition is replaced.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation,
 from atoll.machinery.storage.pages import each_record
 from atoll.tenancy.lookups import Lookups
 
-#: Partitions made and removed in one submit.
+#: Maximal number of Partitions created and deleted in one transaction.
 AT_ONCE = 200
-#: Until the rest of them, and after a race.
+#: Seconds until the remaining Partitions, and until the retry after a conflict.
 AGAIN_S = 0.01
 
 
@@ -44,7 +44,7 @@ class PartitionSetController:
         self._sets, self._partitions = facts.identities.partition_sets, facts.identities.partitions
         self._shards, self._shard_changes = facts.identities.shard_objects, ShardChangePredicate()
 
-    # --- what to look at ---
+    # --- keys ---
 
     def watches(self, type: ResourceType) -> bool:
         return type in {self._sets, self._partitions, self._shards}
@@ -70,7 +70,7 @@ class PartitionSetController:
         for key in self._loopback.keys(Scope(self._sets)):
             yield key.cluster, key.name
 
-    # --- what to do ---
+    # --- reconcile ---
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
         cluster, name = key
@@ -84,7 +84,7 @@ class PartitionSetController:
             left = self._reconcile_set(batch, cluster, obj)
             await batch.submit()
         except (*LOST, NotFound):
-            # Something changed meanwhile, or a name that was drawn is taken.
+            # A concurrent write, or a generated name that exists already.
             return AGAIN_S
         except ApiError as error:
             await self._write_status(
@@ -94,7 +94,7 @@ class PartitionSetController:
         return AGAIN_S if left else None
 
     def _reconcile_set(self, batch: Batch, cluster: str, obj: Object) -> bool:
-        """Add to a batch what makes the set's Partitions what they should be, and its status; whether some is left."""
+        """Add the changes of a set's Partitions and of its status to a batch. Returns whether changes remain."""
         labels = self._labels()
         if labels is None:
             return False
@@ -131,18 +131,18 @@ class PartitionSetController:
         return [decode(each.value) for each in records if each is not None and each.key.type == self._partitions]
 
     def _labels(self) -> list[dict[str, str]] | None:
-        """The labels of every shard of the site; None while root has not told of any."""
+        """Return the labels of every shard of the site; None while no Shard has been replicated from root."""
         with self._loopback.store.snapshot() as snapshot:
             shards = [decode(each.value) for each in each_record(federated(snapshot), Scope(self._shards, ROOT))]
             is_root_here = self._facts.is_here(snapshot, ROOT)
         return [each["metadata"].get("labels") or {} for each in shards] if shards or is_root_here else None
 
     async def _write_status(self, cluster: str, obj: Object, status: Object) -> None:
-        """Say what failed, in a submit of its own."""
+        """Write the status of a failed reconcile, in a separate transaction."""
         batch = self._loopback.batch()
         self._add_status(batch, cluster, obj, status)
         try:
             await batch.submit()
         except (contract.RevisionConflict, contract.ObjectMissing):
-            # Its newer state has an entry in the log, which brings this key back.
+            # The newer state has a log entry, which enqueues this key again.
             return

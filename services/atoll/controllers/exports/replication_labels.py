@@ -1,9 +1,9 @@
-"""Words and levels of replication, kept up when what they follow from changes: kcp's replication labellers in one.
+"""Replication annotations (`internal.kcp.io/replicate` and level): kcp's replication labellers in one controller.
 
-Watches: APIExports, on other shards too, and WorkspaceTypes (whether a cluster offers anything, and how far that goes),
-ClusterRoles and their bindings, schemas, conversions and endpoint slices. Writes: annotations of LogicalClusters and of
-these. Admission has noted what was known as an object came; this is for what followed, and for writes that were under
-way. A cluster that offers nothing costs two reads. Converges because each object is judged from what stands.
+Watches: APIExports, also on other shards, and WorkspaceTypes (whether a cluster exports anything, and at which level);
+ClusterRoles and ClusterRoleBindings, schemas, conversions and endpoint slices. Writes: annotations of LogicalClusters
+and of the latter types. Admission sets the annotations on write; this controller handles later changes and writes in
+flight. A cluster that exports nothing costs two reads. Converges because annotations are computed from current objects.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from atoll.machinery.storage.pages import each_record
 from atoll.tenancy.lookups import Lookups
 from atoll.tenancy.replication_scope import NOTED, ReplicatedExport, ReplicationScope
 
-#: Clusters of which it is remembered what they offered when all of them was last looked at.
+#: Number of clusters whose last fully reconciled exports are cached.
 MAX_CLUSTERS = 4096
 _POLICY = replicate_annotation.POLICY_PREFIX.encode()
 _IN_CLUSTER = NOTED - {API_EXPORT_ENDPOINT_SLICES}
 
 
 class Cluster(msgspec.Struct, frozen=True, tag=True):
-    """A cluster that offers something else than before: its LogicalCluster, and all that has words or levels."""
+    """A cluster whose exports or types changed: its LogicalCluster and all its annotated objects."""
 
     cluster: str
 
 
 class Role(msgspec.Struct, frozen=True, tag=True):
-    """A ClusterRole that changed, or is given to others: it, and the bindings that give it."""
+    """A ClusterRole that changed, or whose bindings changed: the role and its ClusterRoleBindings."""
 
     cluster: str
     name: str
@@ -64,7 +64,7 @@ class ReplicationLabels:
         self._types = facts.identities.workspace_types
         self._offered: LruCache[str, tuple[frozenset[str], dict[str, ReplicatedExport]]] = LruCache(MAX_CLUSTERS)
 
-    # --- what to look at ---
+    # --- keys ---
 
     def watches(self, type: ResourceType) -> bool:
         return type in NOTED or type in {API_EXPORTS, self._types}
@@ -73,7 +73,7 @@ class ReplicationLabels:
         return type == API_EXPORTS
 
     def keys_of_replica(self, entry: LogEntry) -> Iterable[Hashable]:
-        """The slices that workspaces here have for an export elsewhere."""
+        """Yield the local endpoint slices of a remote export."""
         with self._loopback.store.snapshot() as snapshot:
             slices = slices_of(snapshot, entry.key, path_of(decode(entry.value)) if entry.value else "")
         yield from (ObjectKey(API_EXPORT_ENDPOINT_SLICES, cluster, "", name) for cluster, name in slices)
@@ -95,8 +95,8 @@ class ReplicationLabels:
     def _of_binding(self, entry: LogEntry) -> Iterator[Hashable]:
         key = entry.key
         if _POLICY in entry.value:
-            # What it said before is not in the entry: a role that is no consumer's any more keeps its word until it, or
-            # what the cluster offers, changes. Nobody gains by reading it.
+            # The entry does not show the previous state: a role that no consumer uses any more keeps its annotation
+            # until the role or the cluster's exports change. The annotation grants nothing.
             yield Role(key.cluster, str((decode(entry.value).get("roleRef") or {}).get("name") or ""))
         if entry.operation is Operation.DELETED:
             return
@@ -104,12 +104,12 @@ class ReplicationLabels:
             yield key
 
     def _offers_something(self, cluster: str) -> bool:
-        """A new workspace has its administrator's binding and offers nothing: that is nearly every entry there is."""
+        """Return whether a cluster has exports or types. A new workspace has none, only its administrator's binding."""
         with self._loopback.store.snapshot() as snapshot:
             return bool(snapshot.last(API_EXPORTS, cluster) or snapshot.last(self._types, cluster))
 
     def _narrows(self, key: ObjectKey) -> bool:
-        """Whether there may be an export that narrows a schema, a conversion or a slice."""
+        """Return whether an export may narrow the replication of a schema, a conversion or a slice."""
         if key.type == API_EXPORT_ENDPOINT_SLICES:
             return True
         with self._loopback.store.snapshot() as snapshot:
@@ -126,7 +126,7 @@ class ReplicationLabels:
             if key.name != ADMIN_BINDING and not is_system_cluster(key.cluster):
                 yield key
 
-    # --- what to do ---
+    # --- reconcile ---
 
     async def reconcile(self, key: Cluster | Role | ObjectKey) -> float | None:
         match key:
@@ -169,7 +169,7 @@ class ReplicationLabels:
         return [ObjectKey(CLUSTER_ROLES, cluster, "", name), *giving]
 
     async def _all(self, keys: Iterable[ObjectKey]) -> float | None:
-        """Judge objects; 0 where one was written by somebody else meanwhile."""
+        """Annotate objects. Returns 0 after a conflict, else None."""
         again_s: float | None = None
         for key in keys:
             with self._loopback.store.snapshot() as snapshot:

@@ -1,4 +1,4 @@
-"""What Kubernetes' own controllers do in every cluster: namespaces, garbage, roles, accounts, definitions.
+"""Controllers known from Kubernetes: namespaces, garbage collection, ClusterRole aggregation, tokens, CRDs.
 
-Not here: anything that only kcp has (`tenancy`, `exports`, `bindings`).
+Not here: controllers of kcp's types (`workspaces`, `exports`, `bindings`).
 """

@@ -1,7 +1,7 @@
-"""Aggregated ClusterRoles: rules are the union of the roles their selectors find.
+"""ClusterRole aggregation: the rules are the union of the rules of all selected roles.
 
-Watches: ClusterRoles. Writes: `rules` of those with an aggregationRule. Converges because the union is taken from
-state, in name order, and an equal one is not written.
+Watches: ClusterRoles. Writes: `rules` of ClusterRoles with an aggregationRule. Converges because the union is computed
+from current roles, in name order, and an equal one is not written.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ClusterRoleAggregation:
 
 
 def union(role: Object, roles: list[Object]) -> list[Object]:
-    """The rules of every role that the aggregation selects, in name order, none twice."""
+    """Return the rules of all selected roles, in name order, without duplicates."""
     selectors = [compile_label_selector(each) for each in role["aggregationRule"].get("clusterRoleSelectors") or []]
     rules: list[Object] = []
     for other in sorted(roles, key=lambda each: str(each["metadata"]["name"])):

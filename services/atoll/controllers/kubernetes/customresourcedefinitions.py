@@ -1,9 +1,9 @@
-"""CustomResourceDefinitions: names accepted, established, and emptied before they go.
+"""CustomResourceDefinitions: accepted names, the Established condition, and deletion of instances before the CRD.
 
-Watches: CRDs, and deletions of custom objects (a CRD may wait for the last); bindings and LogicalClusters, for names
-that become free. Writes: CRD status and the lock that goes with accepted names, deletions of instances, the clean-up
-finalizer. Converges because names are judged from all CRDs and bound APIs of the cluster each time; a name that becomes
-free brings the losers back.
+Watches: CRDs, and deletions of custom objects (a CRD may wait for the last one); APIBindings and LogicalClusters, for
+names that become free. Writes: CRD status with the lock of the accepted names, deletions of instances, the clean-up
+finalizer. Converges because names are computed from all CRDs and bound APIs of the cluster each time; a freed name
+enqueues the CRDs that wait for names.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from atoll.machinery.storage import contract
 from atoll.machinery.storage.contract import LogEntry, Operation, RevisionUnchanged, Scope
 from atoll.machinery.storage.pages import each_record, each_revision
 
-#: How often names are judged at once, when another came first, before a definition waits for its next turn.
+#: Attempts after a write conflict before the CRD is enqueued again.
 ATTEMPTS = 4
 FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 AGAIN_S = 5.0
-#: Definitions whose names are remembered.
+#: Number of CRDs whose names are cached.
 MAX_KNOWN = 8192
 
 
 class _DefinitionNames(msgspec.Struct, frozen=True):
-    """What is remembered of a definition: its group, the names it was accepted with, and whether it wants more."""
+    """Group and accepted names of a CRD. `waits`: some of its names are not accepted."""
 
     group: str
     names: Object
@@ -65,7 +65,7 @@ class CustomResourceDefinitionController:
         key = entry.key
         if key.type in {API_BINDINGS, LOGICAL_CLUSTERS}:
             if entry.operation is not Operation.ADDED:
-                # Names that bindings held may be free.
+                # Names of bindings may be free.
                 yield from self._waiting(key.cluster)
         elif key.type != CRDS:
             if entry.operation is Operation.DELETED:
@@ -73,11 +73,11 @@ class CustomResourceDefinitionController:
         elif entry.operation is not Operation.DELETED:
             yield key.cluster, key.name
         elif key.cluster != SYSTEM_BOUND_CRDS:
-            # Its names are free: whoever lost them before is judged anew.
+            # Its names are free for the CRDs that wait for them.
             yield from self._waiting(key.cluster)
 
     def _waiting(self, cluster: str) -> list[tuple[str, str]]:
-        """Definitions of a cluster that did not get all their names."""
+        """Return the CRDs of a cluster whose names are not all accepted."""
         with self._loopback.store.snapshot() as snapshot:
             return [(cluster, key.name) for key, known in self._others(snapshot, cluster, "") if known.waits]
 
@@ -93,7 +93,7 @@ class CustomResourceDefinitionController:
         if crd["metadata"].get("deletionTimestamp"):
             return await self._finalize(cluster, crd)
         if cluster == SYSTEM_BOUND_CRDS:
-            # Their names are judged in each cluster that binds them.
+            # Names of bound CRDs are checked in each cluster that binds them.
             return None
         await self._accept_names(cluster, name)
         return None
@@ -101,7 +101,7 @@ class CustomResourceDefinitionController:
     # --- names ---
 
     async def _accept_names(self, cluster: str, name: str) -> None:
-        """Write what names a definition gets. Raises what the last attempt met when others kept coming first."""
+        """Write the accepted names of a CRD. Raises the error of the last attempt after repeated conflicts."""
         for attempt in range(ATTEMPTS):
             batch = self._loopback.batch()
             self._plan(batch, ObjectKey(CRDS, cluster, "", name))
@@ -123,7 +123,7 @@ class CustomResourceDefinitionController:
             return
         if judged["acceptedNames"] != status.get("acceptedNames"):
             self._hold(batch, key, crd["spec"]["group"], judged["acceptedNames"]["plural"])
-        # Nothing of what it defines changes, so that its rules need not be judged again.
+        # The spec does not change, so its validation rules are not checked again.
         target = replace(self._target(key.cluster, crd, "status"), kind=replace(self._kind, judge=None))
         batch.update(target, {**crd, "status": judged})
 
@@ -145,9 +145,9 @@ class CustomResourceDefinitionController:
         }
 
     def _hold(self, batch: Batch, key: ObjectKey, group: str, plural: str) -> None:
-        """Take the lock of a definition's resource, and see to it that whoever was asked for names still says so.
+        """Take the lock of a CRD's resource, and guard the revisions of the holders of names.
 
-        Bindings do the same, so that of two who want one name at a time only one is written.
+        The binding controller does the same, so that of two concurrent writers of one name only one succeeds.
         """
         home = ObjectKey(LOGICAL_CLUSTERS, key.cluster, "", wellknown.SINGLETON)
         record = batch.get(home)
@@ -164,9 +164,10 @@ class CustomResourceDefinitionController:
         batch.guard(*(RevisionUnchanged(each, batch.revision_of(each)) for each in (*others, *bindings)))
 
     def _accepted(self, view: View, cluster: str, crd: Object) -> tuple[Object, tuple[str, str] | None]:
-        """The names a CRD gets: each that no other kind of its group holds, and else the one it had.
+        """Return the accepted names of a CRD: each requested name unless another kind of its group holds it, else the
+        name accepted before.
 
-        Also the conflict to tell, if any: (reason, message); of several the last, as Kubernetes tells them.
+        Also the conflict, if any, as (reason, message); of several the last one, as in Kubernetes.
         """
         spec = crd["spec"]
         resources, kinds = self._held_names(view, cluster, spec["group"], crd["metadata"]["name"])
@@ -189,7 +190,7 @@ class CustomResourceDefinitionController:
         return {field: value for field, value in accepted.items() if value or field in _NO_NAMES}, conflict
 
     def _held_names(self, view: View, cluster: str, group: str, own: str) -> tuple[set[str], set[str]]:
-        """Resource names and kinds that others of the group have been accepted with."""
+        """Return the resource names and kinds that other holders of the group have."""
         resources: set[str] = set()
         kinds: set[str] = set()
         catalog = self._loopback.core.catalogs.of(view, cluster)
@@ -206,7 +207,7 @@ class CustomResourceDefinitionController:
         return resources - {""}, kinds - {""}
 
     def _others(self, view: View, cluster: str, own: str) -> Iterator[tuple[ObjectKey, _DefinitionNames]]:
-        """All definitions but one. What was not written since is not read again: it may be hundreds of large ones."""
+        """Yield all CRDs but one. Unchanged CRDs are not decoded again; there may be hundreds of large ones."""
         for key, revision in each_revision(view, Scope(CRDS, cluster)):
             if key.name != own:
                 yield key, self._definition_names.of(view, key, revision)
@@ -250,13 +251,13 @@ class CustomResourceDefinitionController:
         try:
             await self._loopback.update(self._target(cluster, crd, "status"), {**crd, "status": status})
         except (Conflict, NotFound):
-            # Its newer state has an entry in the log, which brings this key back.
+            # The newer state has a log entry, which enqueues this key again.
             return
 
 
 _LOCK = Lock(c=True)
 _NO_NAMES: Object = {"plural": "", "kind": ""}
-#: Names in the order they are judged, and among which names of other kinds.
+#: Fields of names in the order of their checks, each with the set that it must not collide with.
 _FIELDS = (
     ("plural", "resources"),
     ("singular", "resources"),
@@ -291,7 +292,7 @@ def _name_conditions(conflict: tuple[str, str] | None, established: bool) -> lis
 
 
 def _approval_conditions(crd: Object) -> list[Condition]:
-    """Whether a definition in a group of Kubernetes says who approved it; nothing for other groups."""
+    """Return the API approval condition of a CRD in a protected group; an empty list for other groups."""
     if not is_protected(crd["spec"]["group"]):
         return []
     state, message = approval(crd)

@@ -1,9 +1,9 @@
-"""Garbage collection: dependents follow their owners, by the rules of ownerReferences.
+"""Garbage collection: delete dependents after their owners, by the rules of ownerReferences.
 
-Watches: every deletion, every object whose deletion waits for propagation, every object that names owners. There
-is no graph in memory: the store's `owners` rows say who depends on a uid. Writes: deletions of dependents with
-their uid as precondition, removal of references, removal of the two propagation finalizers. Converges because
-every step is decided from current state, and the log repeats what a crash interrupted.
+Watches: every deletion, every object whose deletion waits for propagation, every object with ownerReferences. There is
+no graph in memory: the store's `owners` rows map a uid to its dependents. Writes: deletions of dependents with their
+uid as precondition, removal of references and of the two propagation finalizers. Converges because every step is
+computed from current state, and the log is replayed after a crash.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Metadata(msgspec.Struct, frozen=True):
 
 
 class _DeletedObject(msgspec.Struct, frozen=True):
-    """What is asked of every object that was deleted."""
+    """The fields that are decoded of every deleted object."""
 
     metadata: _Metadata
 
@@ -51,7 +51,7 @@ _gone = msgspec.json.Decoder(_DeletedObject)
 
 
 class GarbageCollector:
-    """Key: the ObjectKey of an object that may have to go, or whose deletion waits."""
+    """Key: the ObjectKey of an object that may have to be deleted, or whose deletion waits."""
 
     name = "garbagecollector"
     workers = 4
@@ -72,7 +72,7 @@ class GarbageCollector:
             yield entry.key
 
     def _after_deletion(self, entry: LogEntry) -> Iterable[Hashable]:
-        """The dependents of what is gone, and owners that waited for it."""
+        """Yield the dependents of a deleted object, and the owners whose deletion waited for it."""
         owners = references(decode(entry.value)) if _OWNED in entry.value else ()
         with self._loopback.store.snapshot() as snapshot:
             yield from snapshot.owned(entry.key.cluster, _gone.decode(entry.value).metadata.uid)
@@ -83,7 +83,7 @@ class GarbageCollector:
                         yield owner
 
     def all_keys(self) -> Iterable[Hashable]:
-        """Objects with owners or waiting deletions are few; the log's retention covers every ordinary restart."""
+        """Yield objects with owners or waiting deletions: few, and needed only where the log cannot be resumed."""
         with self._loopback.store.snapshot() as snapshot:
             yield from snapshot.all_owned()
 
@@ -124,7 +124,7 @@ class GarbageCollector:
                 await self._attempt(found[0], dependent, found[1])
         if not blocking:
             await self._drop_finalizer(kind, key, obj, FOREGROUND)
-        # While something blocks, its own deletion brings this key back.
+        # The deletion of a blocking dependent enqueues this key again.
         return None
 
     # --- an object whose owners may be gone ---
@@ -146,14 +146,14 @@ class GarbageCollector:
         try:
             await self._loopback.delete(_target(kind, key), options)
         except Conflict:
-            # Another object took the name, or it changed: its own entry brings it here again.
+            # Another object has the name, or the object changed: that log entry enqueues it again.
             return None
         return None
 
     def _classified(
         self, key: ObjectKey, owners: list[Reference]
     ) -> tuple[list[Reference], list[Reference], list[Reference]]:
-        """Owners that stand, that are gone, and that wait for this object in a foreground deletion."""
+        """Return the owners that exist, that are absent, and that wait for this object in a foreground deletion."""
         solid: list[Reference] = []
         dangling: list[Reference] = []
         waiting: list[Reference] = []
@@ -169,7 +169,7 @@ class GarbageCollector:
         return solid, dangling, waiting
 
     async def _report_invalid_owners(self, kind: Kind, key: ObjectKey, obj: Object, owners: list[Reference]) -> None:
-        """Say of owners that stand in another namespace that they are none."""
+        """Report owners in another namespace, which are invalid, by Events."""
         strays: list[Reference] = []
         with self._loopback.store.snapshot() as snapshot:
             for reference in owners:
@@ -189,10 +189,10 @@ class GarbageCollector:
         return record is not None and decode(record.value)["metadata"]["uid"] == reference.uid
 
     def _owner(self, snapshot: Snapshot, key: ObjectKey, reference: Reference) -> Object | None:
-        """The owner if it is there under the uid named.
+        """Return the owner if it exists with the uid of the reference.
 
-        A kind that is not served, or served by others, counts as there; so does a namespaced owner of a cluster-scoped
-        object, which cannot be found and, as in Kubernetes, must not cost the object its life.
+        An owner of a kind that is not served, or not served from this store, counts as present; so does a namespaced
+        owner of a cluster-scoped object, which cannot be looked up: as in Kubernetes, the object is not deleted.
         """
         owner_key = self._owner_key(snapshot, key, reference)
         if owner_key is None or (not key.namespace and self._is_namespaced(snapshot, owner_key)):
@@ -208,7 +208,7 @@ class GarbageCollector:
         return kind is not None and kind.namespaced
 
     def _owner_key(self, snapshot: Snapshot, key: ObjectKey, reference: Reference) -> ObjectKey | None:
-        """Where the owner would be: in the dependent's cluster, and in its namespace if it has one."""
+        """Return the key of an owner: in the dependent's cluster, and for a namespaced kind in its namespace."""
         group, _, version = reference.apiVersion.rpartition("/")
         for kind in self._loopback.core.catalogs.of(snapshot, key.cluster).kinds.values():
             if (kind.group, kind.version, kind.kind) == (group, version, reference.kind) and kind.virtual is None:
@@ -250,7 +250,7 @@ class GarbageCollector:
 
 
 def references(obj: Object) -> list[Reference]:
-    """An object's ownerReferences."""
+    """Return the ownerReferences of an object."""
     return [msgspec.convert(each, Reference) for each in obj["metadata"].get("ownerReferences") or []]
 
 

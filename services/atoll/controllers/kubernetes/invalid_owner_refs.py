@@ -1,8 +1,8 @@
-"""Owners that a dependent cannot have: they stand in another namespace, and an Event on the dependent says so.
+"""Events on dependents whose ownerReference names an object in another namespace.
 
-The garbage collector calls `report` for a reference that leads to no owner; a client that mixed up namespaces would
-otherwise see its object vanish without a word. Words, reason and component are Kubernetes'. Invariant: one Event for a
-dependent and an owner, however often it is judged.
+The garbage collector calls `report` for a reference without an owner; otherwise a client with a wrong namespace would
+see its object deleted without an explanation. Message, reason and component are those of Kubernetes. Invariant: one
+Event for each pair of dependent and owner.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from atoll.machinery.meta.types import NAMESPACES
 from atoll.machinery.storage.contract import Scope, Snapshot
 
 REASON, COMPONENT = "OwnerRefInvalidNamespace", "garbage-collector-controller"
-#: Namespaces that are searched for an owner of the same name; it is a help for people, not a promise.
+#: Maximal number of namespaces searched for an owner of the name; Events are best effort.
 MAX_NAMESPACES = 500
 
 
 def is_in_other_namespace(snapshot: Snapshot, type: ResourceType, key: ObjectKey, name: str, uid: str) -> bool:
-    """Whether the object of this name and uid is in another namespace of the dependent's cluster."""
+    """Return whether the object with this name and uid is in another namespace of the dependent's cluster."""
     for namespace in snapshot.scan(Scope(NAMESPACES, key.cluster), limit=MAX_NAMESPACES):
         found = snapshot.get(ObjectKey(type, key.cluster, namespace.key.name, name))
         if found is not None and decode(found.value)["metadata"]["uid"] == uid:
@@ -30,7 +30,7 @@ def is_in_other_namespace(snapshot: Snapshot, type: ResourceType, key: ObjectKey
 
 
 async def report(loopback: Loopback, kind: Kind, obj: Object, reference: Object) -> None:
-    """Write the Event, unless it is there."""
+    """Create the Event unless it exists."""
     space = obj["metadata"].get("namespace", "")
     owner = (
         f"[{reference.get('apiVersion', '')}/{reference.get('kind', '')}, namespace: {space}, "

@@ -1,7 +1,7 @@
-"""What every active namespace has: ServiceAccount `default` and ConfigMap `kube-root-ca.crt`.
+"""Default objects of every active namespace: ServiceAccount `default` and ConfigMap `kube-root-ca.crt`.
 
-Watches: Namespaces, and the two objects themselves. Writes: what is missing or was changed. Converges because
-both are compared with what they should be each time; a namespace on its way out gets nothing back.
+Watches: Namespaces and the two objects. Writes: the objects where they are missing or changed. Converges because both
+are compared with their desired state each time; nothing is created in a terminating namespace.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from atoll.machinery.meta.status import AlreadyExists, Conflict, Forbidden, NotF
 from atoll.machinery.meta.types import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
 from atoll.machinery.storage.contract import Flag, GateState, LogEntry, Operation, Scope
 
-#: Nothing is created in a cluster that is going, or moving away.
+#: Nothing is created in a cluster that is terminating or moving to another shard.
 _CLOSED = frozenset({GateState.DELETING, GateState.MOVING})
 ACCOUNT, ROOT_CA = "default", "kube-root-ca.crt"
 DESCRIPTION = (
@@ -26,12 +26,12 @@ DESCRIPTION = (
 
 
 def service_account() -> Object:
-    """The default account, as it is created."""
+    """Return the default ServiceAccount."""
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}}
 
 
 def root_ca(certificate: str) -> Object:
-    """The ConfigMap with the serving CA."""
+    """Return the ConfigMap with the serving CA."""
     annotations = {"kubernetes.io/description": DESCRIPTION}
     metadata = {"name": ROOT_CA, "annotations": annotations}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"ca.crt": certificate}}
@@ -75,19 +75,19 @@ class NamespaceDefaults:
             account = snapshot.revision_of(ObjectKey(SERVICE_ACCOUNTS, cluster, name, ACCOUNT))
             certificate = snapshot.get(ObjectKey(CONFIG_MAPS, cluster, name, ROOT_CA))
         if account and certificate is not None and self._is_right(certificate.value):
-            # What a new workspace brings is right already, and that is nearly every time.
+            # The common case: the objects of a new workspace are complete.
             return None
         try:
             if not account:
                 await self._loopback.create(Target(self._accounts, cluster, name, ACCOUNT), service_account())
             await self._root_ca(cluster, name)
         except (AlreadyExists, Conflict, NotFound, Forbidden):
-            # Someone was first, or the namespace began to go: the entry of that decides.
+            # A concurrent write, or the namespace is terminating: that log entry enqueues the key if needed.
             return None
         return None
 
     def _is_right(self, value: bytes) -> bool:
-        """Whether a stored ConfigMap holds the certificate and nothing else, told without decoding it."""
+        """Return whether a stored ConfigMap holds the certificate only, without decoding it."""
         return self._data in value and b'"binaryData"' not in value
 
     async def _root_ca(self, cluster: str, namespace: str) -> None:

@@ -1,7 +1,7 @@
 """Namespace deletion: content first, then the finalizer, then the Namespace itself.
 
-Watches: Namespaces, and deletions inside a namespace (one may be what a terminating namespace waits for). Writes:
-deletions of content, conditions, `spec.finalizers`. Converges because a terminating namespace admits nothing new.
+Watches: Namespaces, and deletions inside a namespace (a terminating namespace may wait for the object). Writes:
+deletions of content, conditions, `spec.finalizers`. Converges because a terminating namespace admits no new objects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from atoll.machinery.meta.types import NAMESPACES
 from atoll.machinery.storage.contract import Flag, LogEntry, Operation, Scope
 
 FINALIZER = "kubernetes"
-#: Content that finalizers hold is looked at again after this time, beside the wake-up by its deletion.
+#: Seconds until content held by finalizers is checked again; its deletion also enqueues the key.
 AGAIN_S = 5.0
 
 
@@ -71,7 +71,7 @@ class NamespaceController:
         return None
 
     async def _write_conditions(self, cluster: str, namespace: Object, remaining: RemainingContent) -> None:
-        """Say in conditions what is still there. Nothing is written when a namespace goes at once."""
+        """Write the remaining content to the conditions; no write if nothing remains and no conditions exist."""
         status = namespace.get("status") or {}
         if remaining.is_empty and not status.get("conditions"):
             return
@@ -86,7 +86,7 @@ class NamespaceController:
             return
 
     async def _release(self, cluster: str, name: str) -> None:
-        """Take our finalizer; the object goes with it unless someone else holds it."""
+        """Remove our finalizer; the object is deleted with it unless other finalizers remain."""
         namespace = self._loopback.get(NAMESPACES, cluster, "", name)
         if namespace is None:
             return
@@ -104,7 +104,7 @@ def _counted(found: dict[str, int], what: str) -> str:
 
 
 def _conditions(remaining: RemainingContent) -> list[Condition]:
-    """The five conditions of a terminating namespace, in Kubernetes' words."""
+    """Return the five conditions of a terminating namespace, with the texts of Kubernetes."""
     left = "Some resources are remaining: " + _counted(remaining.objects, "has {} resource instances")
     held = "Some content in the namespace has finalizers remaining: " + _counted(
         remaining.finalizers, "in {} resource instances"

@@ -1,8 +1,8 @@
-"""Secrets of type kubernetes.io/service-account-token: filled for their account, and gone with it.
+"""Secrets of type kubernetes.io/service-account-token: fill them for their ServiceAccount, delete them after it.
 
 Watches: Secrets and ServiceAccounts. Writes: `token`, `ca.crt`, `namespace` and the annotation with the account's uid;
-deletes Secrets whose account is not there, or is another of the same name. Converges because a Secret is compared with
-what it should hold each time; a token that is there is never replaced.
+deletes Secrets whose account does not exist or has another uid. Converges because a Secret is compared with its desired
+content each time; an existing token is never replaced.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TOKEN, ROOT_CA, NAMESPACE = "token", "ca.crt", "namespace"
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A Secret to look at, or with an empty name every token Secret of a namespace whose accounts changed."""
+    """One Secret; with an empty name, every token Secret of a namespace whose accounts changed."""
 
     cluster: str
     namespace: str
@@ -56,7 +56,7 @@ class AccountTokens:
             if entry.operation is Operation.DELETED:
                 yield Place(key.cluster, key.namespace, "")
         elif entry.operation is not Operation.DELETED:
-            # A sealed entry does not show its type; most Secrets turn out to be none of ours at their first look.
+            # A sealed entry does not show the Secret's type; most keys are dropped after one read.
             yield Place(key.cluster, key.namespace, key.name)
 
     def all_keys(self) -> Iterable[Hashable]:
@@ -91,7 +91,7 @@ class AccountTokens:
                 owner = Account(place.cluster, place.namespace, name, account["metadata"]["uid"])
                 await self._fill(target, secret, owner)
         except (Conflict, NotFound, Forbidden):
-            # It changed or went meanwhile, or its namespace is going: the entry of that decides.
+            # The Secret changed or was deleted, or its namespace is terminating: that log entry enqueues the key.
             return
 
     async def _fill(self, target: Target, secret: Object, account: Account) -> None:

@@ -51,7 +51,7 @@ class LogicalClusterLifecycle:
         try:
             await self._loopback.update(target, wanted, whole=True)
         except (Conflict, NotFound):
-            # Its newer state has an entry in the log, which brings this key back.
+            # The newer state has a log entry, which enqueues this key again.
             return None
         return None
 

@@ -62,7 +62,7 @@ class LogicalClusterDeletion:
 
     name = "logicalclusterdeletion"
     workers = 16
-    #: People wait for workspaces: what failed is tried again within seconds, however often it failed.
+    #: Seconds: users wait for workspaces, so the back-off stays short after any number of failures.
     max_delay_s = 10.0
 
     def __init__(

@@ -71,7 +71,7 @@ class MountController:
         try:
             await self._loopback.update(Target(kind, cluster, "", name), wanted, whole=True)
         except (Conflict, NotFound):
-            # Its newer state has an entry in the log, which brings this key back.
+            # The newer state has a log entry, which enqueues this key again.
             return None
         return None
 

@@ -165,7 +165,7 @@ class OwnerNotifications:
 
     name = "logicalclusterowner"
     workers = 8
-    #: People wait for workspaces: what failed is tried again within seconds, however often it failed.
+    #: Seconds: users wait for workspaces, so the back-off stays short after any number of failures.
     max_delay_s = 10.0
 
     def __init__(self, loopback: Loopback, kind: Kind, workspaces: ResourceType, owners: OwnerShards) -> None:

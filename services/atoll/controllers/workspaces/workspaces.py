@@ -53,7 +53,7 @@ class WorkspaceController:
 
     name = "workspace"
     workers = 16
-    #: People wait for workspaces: what failed is tried again within seconds, however often it failed.
+    #: Seconds: users wait for workspaces, so the back-off stays short after any number of failures.
     max_delay_s = 10.0
 
     def __init__(
@@ -73,7 +73,7 @@ class WorkspaceController:
             self._children = RemoteWorkspaces(self._writes, self._building, placement, RemoteLogicalClusters(calls))
         self._shard_changes = ShardChangePredicate()
 
-    # --- what to look at ---
+    # --- keys ---
 
     def watches(self, type: ResourceType) -> bool:
         return type in {self._type, LOGICAL_CLUSTERS, self._shards}
@@ -117,7 +117,7 @@ class WorkspaceController:
         for key in self._loopback.keys(Scope(self._type)):
             yield key.cluster, key.name
 
-    # --- what to do ---
+    # --- reconcile ---
 
     async def reconcile(self, key: tuple[str, ...]) -> float | None:
         parent, name, *said = key

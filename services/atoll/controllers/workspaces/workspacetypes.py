@@ -35,7 +35,7 @@ class WorkspaceTypeStatus:
         self._loopback, self._type, self._url = loopback, facts.identities.workspace_types, url
         self._shards, self._shard_changes = facts.identities.shard_objects, ShardChangePredicate()
 
-    # --- what to look at ---
+    # --- keys ---
 
     def watches(self, type: ResourceType) -> bool:
         return type in {self._type, self._shards}
@@ -56,7 +56,7 @@ class WorkspaceTypeStatus:
         for key in self._loopback.keys(Scope(self._type)):
             yield key.cluster, key.name
 
-    # --- what to do ---
+    # --- reconcile ---
 
     def _urls(self, cluster: str, name: str) -> list[Object]:
         """Of each shard, by name: where its initializers and its terminators look."""
