@@ -34,12 +34,12 @@ from atoll.machinery.storage.contract import (
 from atoll.machinery.storage.pages import position_after
 
 BATCH, PAGE = 500, 200
-#: Deletions begun in one batch, which holds up the loop while it is planned.
+#: Deletions started in one batch; planning a batch blocks the event loop.
 ASKED_AT_ONCE = 10
-#: Objects of one scope looked at in a call; the caller comes again for more.
+#: Maximal number of held objects read per scope and call; the next call continues.
 MAX_HELD = 2000
 
-#: Adds the start of an object's deletion to a batch. Raises NotFound where it is gone.
+#: Adds the start of an object's deletion to a batch. Raises NotFound for a deleted object.
 Begin = Callable[[Batch, Target, Object], None]
 
 

@@ -1,7 +1,7 @@
-"""Warnings for people: Events on objects that something went wrong with.
+"""Record Warning Events on objects, for users of `kubectl describe`.
 
-Controllers call `warn` where `kubectl describe` should say what a condition says. Invariant: the same warning about an
-object is one Event, however often it is found again; nothing else depends on it, so a refusal is let pass.
+Controllers call `warn` beside writing a condition. Invariant: repeated warnings with the same mark on an object are one
+Event. Events are best effort: a rejected Event is ignored.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.meta.types import EVENTS
 
-#: Where the events of cluster-scoped objects stand.
+#: Namespace of the Events of cluster-scoped objects.
 DEFAULT_NAMESPACE = "default"
 _MAX_NAME = 230
 
 
 class Warning(msgspec.Struct, frozen=True):
-    """What is said: one word, a sentence, and who says it. Warnings with equal `mark` are the same one."""
+    """Reason, message and reporting component of an Event. Warnings with equal `mark` are recorded once."""
 
     reason: str
     message: str
@@ -33,7 +33,7 @@ class Warning(msgspec.Struct, frozen=True):
 
 
 async def warn(loopback: Loopback, kind: Kind, obj: Object, warned: Warning) -> None:
-    """Write the Event, unless it is there."""
+    """Create the Event unless it exists."""
     events = loopback.core.catalogs.base.of_type(EVENTS)
     if events is None:
         return
@@ -47,7 +47,7 @@ async def warn(loopback: Loopback, kind: Kind, obj: Object, warned: Warning) -> 
     try:
         await loopback.create(target, _event(kind, metadata, warned, target))
     except ApiError:
-        # It is there already, or its namespace is going.
+        # The Event exists already, or its namespace is terminating.
         return
 
 

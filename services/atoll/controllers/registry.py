@@ -57,10 +57,10 @@ def controllers(
     deprecated_urls: bool = False,
     peers: Peers | None = None,
 ) -> list[Controller]:
-    """Every controller, sharing one loopback identity with its own field manager each.
+    """Return all controllers. They share one loopback identity; each has its own field manager.
 
     `deprecated_urls`: APIExports list the URLs of their virtual workspaces in status, beside the endpoint slices.
-    `peers`: how other shards are called; without it everything stays on this one.
+    `peers`: clients of other shards; None for a single shard.
     """
 
     kind = loopback.core.catalogs.builtin

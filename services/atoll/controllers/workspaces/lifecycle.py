@@ -33,7 +33,7 @@ class LogicalClusterLifecycle:
         return type == LOGICAL_CLUSTERS
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
-        # Most are written in the state that they stay in.
+        # Most writes do not change the phase.
         if entry.operation is not Operation.DELETED and _moves(decode(entry.value)):
             yield entry.key.cluster
 

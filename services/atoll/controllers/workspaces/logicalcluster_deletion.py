@@ -1,8 +1,8 @@
 """LogicalCluster deletion: content, then APIs, then RBAC, then the LogicalCluster.
 
-Watches: LogicalClusters, and deletions in clusters that are going. Writes: phase and the condition
-WorkspaceContentDeleted, deletions, the deletion finalizer. Access stays until the end, so an owner can still
-release what finalizers hold; APIs stay until their objects are gone, so that it can be released at all.
+Watches: LogicalClusters, and deletions in terminating clusters. Writes: phase and the condition
+WorkspaceContentDeleted, deletions, the deletion finalizer. Invariant: RBAC is deleted last and APIs after their
+objects, so that users can still remove the finalizers of remaining objects.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from atoll.machinery.storage.contract import (
 
 AGAIN_S, SOON_S = 5.0, 0.05
 BATCH = 500
-#: What goes in one submit with its cluster at most.
+#: Maximal number of objects deleted in one transaction with their LogicalCluster.
 MAX_AT_ONCE = 200
-#: What goes in one submit with its cluster and some of its siblings.
+#: The same for a child cluster that shares its transaction with siblings.
 MAX_IN_PASSING = 30
-#: Gone only after all other content, in this order: namespaces, definitions, bindings, access.
+#: Types deleted after all other content, in this order: namespaces, CRDs, APIBindings, RBAC.
 _LAST = ((NAMESPACES,), (CRDS,), (API_BINDINGS,), (CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES))
 _LATE = frozenset({type for stage in _LAST for type in stage} | {LOGICAL_CLUSTERS})
 _UNBOUND = DeleteOptions(served_finalizers=frozenset({wellknown.BINDING_FINALIZER}))
@@ -81,7 +81,7 @@ class LogicalClusterDeletion:
             yield entry.key.cluster
 
     def _was_last(self, entry: LogEntry) -> bool:
-        """Whether a cluster that is going holds nothing more of what was deleted."""
+        """Return whether a terminating cluster holds no more objects of the deleted object's type."""
         key = entry.key
         with self._loopback.store.snapshot() as snapshot:
             going = snapshot.gate(key.cluster).state is GateState.DELETING
@@ -99,14 +99,14 @@ class LogicalClusterDeletion:
         wanted = deletion_phase(obj)
         if status.get("phase") != wanted:
             await self._write(cluster, with_phase(obj, wanted))
-            # The write's own entry brings the cluster back, in its new phase.
+            # The log entry of this write enqueues the cluster again, in its new phase.
             return None
         if wanted == "Terminating" or wellknown.DELETION_FINALIZER not in (obj["metadata"].get("finalizers") or []):
             return None
         return await self._empty(cluster, obj)
 
     async def _empty(self, cluster: str, obj: Object) -> float | None:
-        """Content stage by stage; all that is left and the LogicalCluster in one submit where nothing holds it."""
+        """Delete content stage by stage; the rest, if it is small and not held, with the LogicalCluster at once."""
         for types in self._stages(cluster):
             free = self._unheld_records(cluster, MAX_AT_ONCE)
             if free is not None:
@@ -118,11 +118,11 @@ class LogicalClusterDeletion:
                 )
                 await self._write_condition(cluster, obj, pending)
                 return AGAIN_S
-        # Somebody who may wrote more while it went.
+        # New objects were written during the deletion.
         return AGAIN_S
 
     def _stages(self, cluster: str) -> Iterable[list[ResourceType]]:
-        """Types that the cluster holds, in the order in which they go."""
+        """Yield the types of the cluster's objects in the order of their deletion."""
         with self._loopback.store.snapshot() as snapshot:
             held = [usage.type for usage in snapshot.usage(cluster)]
         yield [type for type in held if type not in _LATE]
@@ -131,7 +131,7 @@ class LogicalClusterDeletion:
         yield []
 
     def _unheld_records(self, cluster: str, limit: int) -> list[Record] | None:
-        """What is left beside the LogicalCluster, if it is little and held by nobody but us; else None."""
+        """Return the remaining objects without the LogicalCluster; None if more than `limit`, or held by others."""
         found: list[Record] = []
         with self._loopback.store.snapshot() as snapshot:
             held = [usage for usage in snapshot.usage(cluster) if usage.type != LOGICAL_CLUSTERS]
@@ -142,7 +142,7 @@ class LogicalClusterDeletion:
         return found if all(_is_free(record) for record in found) else None
 
     async def _finish(self, cluster: str, obj: Object, free: list[Record]) -> float | None:
-        """Everything that is left, the LogicalCluster, and the hold on its Workspace, at once."""
+        """Delete the remaining objects and the LogicalCluster and release its Workspace, in one transaction."""
         if self._owners is not None:
             await self._release_remote_workspace(cluster, obj, self._owners)
         batch = self._loopback.batch()
@@ -151,14 +151,14 @@ class LogicalClusterDeletion:
             workspace_deletion.release_owner(batch, obj, self._workspaces)
             await batch.submit()
         except (NotFound, contract.RevisionConflict, contract.ObjectMissing, contract.GuardFailed):
-            # Something of it changed meanwhile, which need not bring the cluster back by itself.
+            # A concurrent write, whose log entry may not enqueue this cluster.
             return SOON_S
         return None
 
     async def _release_remote_workspace(self, cluster: str, obj: Object, owners: OwnerShards) -> None:
-        """Have the Workspace let go on its own shard, before nobody is left here who would ask for it.
+        """Release the Workspace on its own shard first: without the LogicalCluster, no controller would retry.
 
-        Raises ShardUnavailable and OwnerUnknown, and says so in a condition: it is tried again.
+        Raises ShardUnavailable and OwnerUnknown, so that it is retried, and reports them in a condition.
         """
         try:
             await self._release_workspace(obj, owners)
@@ -175,16 +175,16 @@ class LogicalClusterDeletion:
         except OwnerUnknown:
             if await owners.exists_on_any_shard(obj["spec"]["owner"]["cluster"]):
                 raise
-            # Gone with all that lay in it.
+            # The Workspace was deleted with its cluster.
             return
         if owner is not None:
             await owners.release(owner)
 
     async def _clear(self, cluster: str, types: list[ResourceType]) -> RemainingContent:
-        """Delete what types hold in a cluster, as far as finalizers let it."""
+        """Delete the objects of some types in a cluster. Returns the objects that finalizers hold."""
         scopes = [Scope(type, cluster) for type in types]
         while scopes:
-            # A submit removes so many objects and no more, whatever they are of: others wait for it.
+            # A transaction removes at most BATCH objects of all types together, as it delays other writers.
             share = max(BATCH // len(scopes), 1)
             counts = await self._loopback.store.submit([DeletePrefix(scope, share) for scope in scopes[:BATCH]])
             done = {scope for scope, count in zip(scopes[:BATCH], counts, strict=True) if count < share}
@@ -200,7 +200,7 @@ class LogicalClusterDeletion:
         return remaining
 
     def _begin(self, batch: Batch, target: Target, obj: Object) -> None:
-        """Begin the deletion of a Workspace; one with little in it that nobody holds is over as it begins."""
+        """Start the deletion of a Workspace; delete a small one without foreign finalizers at once."""
         leaf = workspace_deletion.unheld(batch, obj)
         free = self._unheld_records(leaf, MAX_IN_PASSING) if leaf else None
         if free is None:
@@ -210,14 +210,14 @@ class LogicalClusterDeletion:
         workspace_deletion.release(batch, target)
 
     def _remove(self, batch: Batch, cluster: str, free: list[Record]) -> None:
-        """Add the end of a cluster with all that it holds. It is refused if more came, or something changed."""
+        """Add the removal of a cluster and its objects to a batch. The batch fails if any changed or was added."""
         for record in free:
             batch.remove(record)
         batch.delete(Target(self._kind, cluster, "", wellknown.SINGLETON), _EMPTIED)
         batch.guard(ClusterEmpty(cluster))
 
     async def _unbind(self, cluster: str) -> None:
-        """Bindings go once nothing of what they bound is left, which the earlier stage saw to."""
+        """Delete the APIBindings of a cluster; an earlier stage has deleted the objects of their resources."""
         kind = self._loopback.core.catalogs.builtin(API_BINDINGS)
         with self._loopback.store.snapshot() as snapshot:
             records = snapshot.scan(Scope(API_BINDINGS, cluster))
@@ -239,7 +239,7 @@ class LogicalClusterDeletion:
 
 
 def _is_free(record: Record) -> bool:
-    """Whether nobody but us holds an object."""
+    """Return whether an object has no finalizers but ours."""
     if not record.flags & Flag.FINALIZERS:
         return True
     return record.key.type == API_BINDINGS and _UNBOUND.served_finalizers.issuperset(finalizers_of(record))

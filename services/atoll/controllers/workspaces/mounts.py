@@ -1,7 +1,7 @@
-"""Mounted workspaces: a Workspace that stands for something else, whose URL and health it carries.
+"""Mounted workspaces: copy URL and phase of the mounted object to its Workspace.
 
-Watches: Workspaces with `spec.mount`, and every object that is marked as mountable. Writes: the Workspace's URL, phase,
-label and the condition WorkspaceMountReady, as the object's status tells them. Mounts have no logical cluster.
+Watches: Workspaces with `spec.mount`, and every object annotated as mountable. Writes: the Workspace's URL, phase,
+label and the condition WorkspaceMountReady, from the object's status. Mounted Workspaces have no logical cluster.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MountController:
 
     def __init__(self, loopback: Loopback, facts: Lookups) -> None:
         self._loopback, self._type = loopback, facts.identities.workspaces
-        #: Objects that are mounted: one that loses its mark is told by nothing else.
+        #: Mounted objects: the log entry of an object that loses its annotation does not show it.
         self._mounted: LruCache[ObjectKey, bool] = LruCache(MAX_MOUNTED)
 
     def watches(self, type: ResourceType) -> bool:

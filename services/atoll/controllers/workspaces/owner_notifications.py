@@ -33,7 +33,7 @@ from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN
 
 log = structlog.get_logger()
 
-#: Seconds until the shard of a new cluster's Workspace is asked for a Workspace that was not replicated.
+#: Seconds until a new cluster's Workspace that was not replicated is read from its shard.
 SETTLING_S = 60.0
 ATTEMPTS = 4
 
@@ -134,10 +134,10 @@ class OwnerShards:
                     await self._delete(owner)
                 else:
                     await self._remove_finalizer(owner, found)
-                    # Its cluster may have waited for nothing else, and be gone as well.
+                    # The Workspace's cluster may have been deleted too.
                     return
             except (NotFound, Conflict):
-                # It changed meanwhile: look again.
+                # A concurrent write: read it again.
                 continue
         raise ShardUnavailable(owner.shard, unsent=False, text="changes the Workspace all the time")
 
@@ -217,11 +217,11 @@ class OwnerNotifications:
         return found if found is not None and found["metadata"]["uid"] == owner.uid else None
 
     async def _verify_owner(self, cluster: str, obj: Object, owner: Owner, workspace: Object | None) -> float | None:
-        """A new cluster was answered with, so that its state is known. That its Workspace has it is made sure once.
+        """Verify once that the Workspace of a new cluster refers to it; delete the cluster otherwise.
 
-        An order that was carried out late may find its Workspace deleted meanwhile, though what its shard published
-        does not say so yet, or with another cluster: such a cluster is nobody's, and goes as if its owner had deleted
-        it. Later nothing is concluded from a Workspace that is not there.
+        A creation request executed late may find its Workspace deleted, or with another cluster, before the replica
+        shows it. No notification is needed: the creation response carried the state of the cluster. After this check,
+        a missing Workspace has no effect.
         """
         if workspace is not None and _cluster_of(workspace) == cluster:
             self._new.discard(cluster)
@@ -232,7 +232,7 @@ class OwnerNotifications:
         found = await self._owners.find(owner)
         has = _cluster_of(found) if found is not None else None
         if has == "":
-            # Still being scheduled: whoever does that asks for this very cluster again.
+            # Not scheduled yet: the scheduling controller will request this cluster again.
             return SETTLING_S
         if has != cluster:
             log.warning("logical cluster without an owner", cluster=cluster, owner=owner.name, shard=owner.shard)

@@ -1,8 +1,8 @@
-"""The controller that keeps routes in step with this shard's own Workspaces whose clusters lie elsewhere.
+"""Reconcile the routes of this shard's Workspaces whose clusters are on other shards.
 
-Whoever schedules a workspace elsewhere writes its route with the Workspace, in one transaction, so after a crash or a
-restore both are there or neither. What remains is done here, from the log: looking at what the other shard sent before
-it was known to be the owner, forgetting the route of a Workspace that is gone, and mending where somebody forgot one.
+Scheduling writes the route and the Workspace in one transaction, so after a crash or a restore both exist or neither.
+This controller does the rest, from the log: it applies the rows that the other shard sent before the route existed,
+removes the routes of deleted Workspaces, and adds missing ones. Invariant: routes follow from stored Workspaces.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from atoll.machinery.storage.pages import position_after
 from atoll.replication.replica_writer import ReplicaWriter
 
 _PAGE = 500
-#: Workspaces whose claim was looked at and that changed otherwise since: each look announces the cluster's rows.
+#: Number of Workspaces whose resolved claim is cached: resolving one again announces all rows of its cluster.
 _REMEMBERED = 4096
 
 
 class RemoteRoutes:
-    """A `control.manager.Controller`. Its keys are Workspaces with what they claim."""
+    """Key: (parent cluster, Workspace name, claim)."""
 
     name = "ownership"
     workers = 1
@@ -67,7 +67,7 @@ class RemoteRoutes:
 
 
 def _claim(snapshot: Snapshot, key: ObjectKey) -> Claim | None:
-    """What a Workspace claims; nothing where it cannot be read, of which the store has raised its alarm."""
+    """Return the claim of a Workspace; None for a corrupt record, which the store reports."""
     try:
         record = snapshot.get(key)
     except CorruptRecord:

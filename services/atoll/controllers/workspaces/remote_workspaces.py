@@ -1,10 +1,10 @@
-"""Workspaces whose logical cluster lies on another shard: made there, mirrored from there, gone with it.
+"""Workspaces whose logical cluster is on another shard: creation, mirrored state, deletion.
 
-The workspace controller hands over every Workspace that has chosen another shard. Phase one, the choice, is written
-before anything is asked for, so that whatever is lost between two calls, the same cluster is asked for again; phase
-two is the Workspace as the target's answer leaves it, with the route to its cluster. Afterwards its state comes by the
-state stream; the target's word that there is something newer (`wellknown.CLUSTER_REVISION`) is followed by a look at
-the target where the stream is behind. Invariant: nothing is concluded from silence, nor from what has not arrived.
+The workspace controller delegates every Workspace scheduled to another shard. Phase one writes the choice of shard and
+cluster before any call, so that a retry requests the same cluster; phase two writes the Workspace by the target's
+response, with the route to the cluster. Later states arrive by the state stream; where the stream lags behind the
+revision that the target announced (`wellknown.CLUSTER_REVISION`), the LogicalCluster is read from the target.
+Invariant: a missing response or a missing replica never counts as a deletion.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from atoll.machinery.storage.contract import RevisionUnchanged
 from atoll.tenancy.cluster_builder import ClusterBuilder
 from atoll.tenancy.placement import ShardPlacement
 
-#: How long a logical cluster that its shard does not have may be away before its Workspace says so, as in kcp.
+#: Seconds that a logical cluster may be missing on its shard before the Workspace reports it, as in kcp.
 DISAPPEARED_S = 60.0
 MAX_MISSED = 1024
 UNAVAILABLE = "ShardUnavailable"
@@ -127,19 +127,19 @@ class RemoteWorkspaces:
             batch.route(choice.cluster, choice.shard)
             await batch.submit()
         except LOST:
-            # Somebody changed it meanwhile, and its entry brings it here again.
+            # A concurrent write, whose log entry enqueues this key again.
             return
 
     def _key(self, parent: str, obj: Object) -> ObjectKey:
         return ObjectKey(self._writes.type, parent, "", obj["metadata"]["name"])
 
-    # --- afterwards ---
+    # --- mirrored state ---
 
     async def _mirror(self, parent: str, obj: Object, choice: TargetShard, *, gone: bool) -> float | None:
         found, reported = self._replica(choice), remote_workspace_status.reported_revision(obj)
         if found is None or int(found["metadata"]["resourceVersion"]) < reported:
             if not reported and not gone:
-                # What has not arrived says nothing.
+                # A missing replica does not prove anything.
                 return None
             found = await self._elsewhere.get(choice)
             if found is None:
@@ -167,7 +167,7 @@ class RemoteWorkspaces:
         await self._writes.update(parent, obj, remote_workspace_status.disappeared(obj, times.now()))
         return None
 
-    # --- the end ---
+    # --- deletion ---
 
     async def _delete(self, parent: str, obj: Object, choice: TargetShard) -> None:
         """Delete the cluster first; the Workspace shows its progress and waits."""

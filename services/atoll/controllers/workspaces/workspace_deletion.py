@@ -1,7 +1,7 @@
-"""How a Workspace and its LogicalCluster go: marked in one submit, and gone in one submit.
+"""Deletion of a Workspace with its LogicalCluster: one transaction marks both, one removes both.
 
-Used by the controllers of both. A Workspace in a tree that is deleted from above is marked with its LogicalCluster
-by the controller that empties the parent, so that its status never lags behind what happens to it.
+Used by the controllers of both types. In a tree that is deleted from its root, the controller that empties the parent
+marks Workspace and LogicalCluster together. Invariant: the Workspace's status shows the phase of its LogicalCluster.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _RELEASED = DeleteOptions(served_finalizers=frozenset({wellknown.OWNER_FINALIZER
 
 
 def begin(batch: Batch, target: Target, obj: Object, cluster_kind: Kind) -> None:
-    """Mark a Workspace and the LogicalCluster that it owns for deletion; its status then tells the phase of both.
+    """Mark a Workspace and its LogicalCluster for deletion, and mirror the phase in the Workspace's status.
 
-    Raises NotFound where the Workspace is gone.
+    Raises NotFound for a deleted Workspace.
     """
     cluster = (obj.get("spec") or {}).get("cluster") or ""
     key = ObjectKey(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON)
@@ -31,7 +31,7 @@ def begin(batch: Batch, target: Target, obj: Object, cluster_kind: Kind) -> None
         batch.delete(Target(cluster_kind, cluster, "", wellknown.SINGLETON), DeleteOptions())
     record = batch.get(key) if cluster else None
     if record is None:
-        # It lies on another shard, or is gone: the controller of Workspaces finds out.
+        # The LogicalCluster is remote or deleted; the workspace controller handles both cases.
         batch.delete(target, DeleteOptions())
         return
     marked = decode(record.value)
@@ -43,7 +43,7 @@ def begin(batch: Batch, target: Target, obj: Object, cluster_kind: Kind) -> None
 
 
 def unheld(batch: Batch, obj: Object) -> str:
-    """The logical cluster of a Workspace if nobody but us holds either of both; else empty."""
+    """Return the logical cluster of a Workspace if neither has finalizers but ours; else ""."""
     cluster = (obj.get("spec") or {}).get("cluster") or ""
     found = _own(batch, cluster, obj) if cluster else None
     if found is None or (found.get("status") or {}).get("terminators"):
@@ -53,7 +53,7 @@ def unheld(batch: Batch, obj: Object) -> str:
 
 
 def _own(batch: Batch, cluster: str, obj: Object) -> Object | None:
-    """The LogicalCluster if it is there, this Workspace's, and not marked yet."""
+    """Return the LogicalCluster if it exists, is owned by this Workspace, and is not marked yet."""
     record = batch.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON))
     if record is None:
         return None
@@ -65,10 +65,10 @@ def _own(batch: Batch, cluster: str, obj: Object) -> Object | None:
 
 
 def release_owner(batch: Batch, cluster: Object, type: ResourceType) -> None:
-    """Let go of the Workspace of a LogicalCluster that goes in this very batch.
+    """Release the Workspace of a LogicalCluster that this batch deletes.
 
-    One that is not deleted itself is left to its own controller, and so is one whose workspace serves no Workspaces.
-    `type` is that of Workspaces.
+    A Workspace that is not being deleted, or whose parent does not serve Workspaces, is left to its own controller.
+    `type`: the type of Workspaces.
     """
     owner = (cluster.get("spec") or {}).get("owner")
     if not owner:
@@ -83,12 +83,12 @@ def release_owner(batch: Batch, cluster: Object, type: ResourceType) -> None:
 
 
 def release(batch: Batch, target: Target) -> None:
-    """Take our finalizer off a Workspace that is being deleted; it goes unless others hold it. Raises NotFound."""
+    """Remove our finalizer from a terminating Workspace; it is deleted unless others remain. Raises NotFound."""
     batch.delete(target, _RELEASED)
 
 
 def mirrored(obj: Object, cluster: Object) -> Object:
-    """The Workspace with phase and progress of the LogicalCluster that is being deleted."""
+    """Return the Workspace with phase and deletion progress of its terminating LogicalCluster."""
     theirs = cluster.get("status") or {}
     status = dict(obj.get("status") or {})
     status["phase"] = theirs.get("phase", status.get("phase", ""))

@@ -29,19 +29,19 @@ class WorkspaceWriter:
         self.loopback, self.type = loopback, type
 
     def target(self, view: View, parent: str, obj: Object) -> Target:
-        """A Workspace as a target of writes."""
+        """Return the write target of a Workspace."""
         kind = self.loopback.core.catalogs.of(view, parent).of_type(self.type)
         if kind is None:
             raise RuntimeError("the parent does not serve workspaces any more")
         return Target(kind, parent, "", obj["metadata"]["name"])
 
     def target_now(self, parent: str, obj: Object) -> Target:
-        """The same, by the latest state."""
+        """Return the write target of a Workspace, resolved in the latest state."""
         with self.loopback.store.snapshot() as snapshot:
             return self.target(snapshot, parent, obj)
 
     async def update(self, parent: str, obj: Object, changed: Object) -> Object | None:
-        """Write a Workspace, status and all; gives it as it was stored, None where somebody else wrote first."""
+        """Write a Workspace with its status. Returns the stored object; None after a conflict."""
         if changed == obj:
             return obj
         try:
@@ -50,7 +50,7 @@ class WorkspaceWriter:
             return None
 
     async def refuse(self, parent: str, obj: Object, reason: str, message: str) -> None:
-        """Say why a Workspace is not scheduled: in its condition, and as a warning."""
+        """Write why a Workspace is not scheduled to its condition, and record a warning Event."""
         changed = waiting(obj, reason, message)
         if changed is obj:
             return
@@ -59,7 +59,7 @@ class WorkspaceWriter:
         await warn(self.loopback, kind, obj, Warning(reason, message, COMPONENT, f"{reason}/{message}"))
 
     async def release(self, parent: str, obj: Object, route: str = "") -> None:
-        """Let a Workspace go that is being deleted, and forget where the cluster `route` lies, if that is given."""
+        """Remove our finalizer from a terminating Workspace, and the route of the cluster `route` unless empty."""
         batch = self.loopback.batch()
         try:
             workspace_deletion.release(batch, self.target(batch, parent, obj))
@@ -72,7 +72,7 @@ class WorkspaceWriter:
 
 
 def waiting(obj: Object, reason: str, message: str) -> Object:
-    """A Workspace that is not scheduled, saying why; the same object where it says so already."""
+    """Return the Workspace with the reason why it is not scheduled; the same object if it has it already."""
     status = obj.get("status") or {}
     condition = Condition(workspace.SCHEDULED, FALSE, reason, message, ERROR)
     conditions = set_condition(status.get("conditions") or [], condition, times.now())

@@ -49,7 +49,7 @@ class NotScheduled(Exception):
 
 
 class WorkspaceController:
-    """Key: (parent cluster, workspace name), and GONE behind it."""
+    """Key: (parent cluster, workspace name), optionally followed by GONE."""
 
     name = "workspace"
     workers = 16
@@ -83,14 +83,14 @@ class WorkspaceController:
             yield entry.key.cluster, entry.key.name
         elif entry.key.type == LOGICAL_CLUSTERS:
             owner = (decode(entry.value).get("spec") or {}).get("owner")
-            # The batch that made a cluster wrote its Workspace too; later changes are mirrored.
+            # The batch that creates a cluster writes its Workspace too; later changes are mirrored.
             if owner and entry.operation is not Operation.ADDED:
                 yield owner["cluster"], owner["name"]
         elif self._shard_changes.has_changed(entry):
             yield from self._unscheduled()
 
     def watches_replicas(self, type: ResourceType) -> bool:
-        """Whether what other shards publish of a type concerns it."""
+        """Return whether replicas of a type yield keys."""
         return type in {LOGICAL_CLUSTERS, self._shards}
 
     def keys_of_replica(self, entry: LogEntry) -> Iterable[Hashable]:
@@ -128,7 +128,7 @@ class WorkspaceController:
         choice = choice_of(obj, self._shard.name)
         if choice is not None and not self._is_here(choice.cluster):
             if self._children is None:
-                # Made when this shard could call others; they have it still.
+                # Scheduled while this shard had peers; without them, the remote cluster is left as it is.
                 return None
             return await self._children.reconcile(parent, obj, choice, gone=GONE in said)
         if obj["metadata"].get("deletionTimestamp"):
@@ -170,9 +170,9 @@ class WorkspaceController:
                 await batch.submit()
             except LOST:
                 if self._is_stale(parent, obj):
-                    # Its own entry brings it here again.
+                    # The newer state has a log entry, which enqueues this key again.
                     return
-                # Something that comes with its bindings was written meanwhile.
+                # An export or bound CRD of its bindings was written concurrently.
                 continue
             return
         if tried:
@@ -210,15 +210,15 @@ class WorkspaceController:
         desired = workspace.desired_workspace(obj, manifests[0].object, plan.shard, plan.now)
         batch.update(self._writes.target(batch, parent, obj), desired, whole=True)
         revision = int(obj["metadata"]["resourceVersion"])
-        # Somebody may have scheduled or changed it since it was read.
+        # Fails if the Workspace was scheduled or changed since it was read.
         batch.guard(RevisionUnchanged(ObjectKey(self._type, parent, "", obj["metadata"]["name"]), revision))
 
-    # --- afterwards ---
+    # --- mirrored state ---
 
     async def _mirror(self, parent: str, obj: Object, cluster: str) -> None:
         found = self._loopback.get(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON)
         if found is None:
-            # Deleted directly: the owner follows.
+            # The LogicalCluster was deleted directly: delete its owner too.
             await self._loopback.delete(self._writes.target_now(parent, obj), DeleteOptions())
             return
         await self._writes.update(parent, obj, workspace.desired_workspace(obj, found, self._shard, times.now()))
@@ -242,5 +242,5 @@ class WorkspaceController:
             workspace_deletion.begin(batch, self._writes.target(batch, parent, obj), obj, kind)
             await batch.submit()
         except (Conflict, NotFound, contract.RevisionConflict, contract.ObjectMissing):
-            # One of them changed meanwhile, and its entry brings this key back.
+            # A concurrent write to one of them, whose log entry enqueues this key again.
             return

@@ -1,7 +1,8 @@
-"""WorkspaceTypes: where their initializers and terminators find what waits for them.
+"""WorkspaceTypes: the URLs of their initializing and terminating virtual workspaces.
 
-Watches: WorkspaceTypes of this shard, and the Shards of the site. Writes: status with a URL for each of the two
-lifecycle views on each shard, by the shards' names, and conditions. Converges because the URLs follow from these alone.
+Watches: WorkspaceTypes of this shard, and the Shards of the site. Writes: status with the URLs of the two virtual
+workspaces on each shard, ordered by shard name, and conditions. Converges because the URLs are computed from type and
+Shards alone.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class WorkspaceTypeStatus:
     workers = 1
 
     def __init__(self, loopback: Loopback, facts: Lookups, url: str) -> None:
-        """`url` is this shard's own, for as long as root has told of none."""
+        """`url`: the URL of this shard, used while no Shard has been replicated from root."""
         self._loopback, self._type, self._url = loopback, facts.identities.workspace_types, url
         self._shards, self._shard_changes = facts.identities.shard_objects, ShardChangePredicate()
 
@@ -59,7 +60,7 @@ class WorkspaceTypeStatus:
     # --- reconcile ---
 
     def _urls(self, cluster: str, name: str) -> list[Object]:
-        """Of each shard, by name: where its initializers and its terminators look."""
+        """Return the entries of the initializing and terminating virtual workspaces of each shard, by shard name."""
         with self._loopback.store.snapshot() as snapshot:
             shards = [decode(each.value) for each in each_record(federated(snapshot), Scope(self._shards, ROOT))]
         bases = [virtual_workspace_url(each) for each in shards] or [self._url.rstrip("/")]
