@@ -1,8 +1,8 @@
-"""APIExports: the identity that sets their objects apart, and what the system adds to an export.
+"""APIExports: the identity of an export, and the fields that the system adds.
 
 An identity is a Secret's data key `key`; the export's status shows its SHA-256, under which bound objects are stored.
-The export controller brings objects here and writes what comes back; nothing here reads or writes. Invariant: an
-identity hash that an export once had never changes, whatever becomes of its Secret.
+The export controller calls these functions and writes the results. Invariant: the identity hash of an export never
+changes, even if its Secret does.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from atoll.machinery.meta.wellknown import CLUSTER, PATH
 
 IDENTITY_VALID, URLS_READY = "IdentityValid", "VirtualWorkspaceURLsReady"
 GENERATION_FAILED, VERIFICATION_FAILED = "IdentityGenerationFailed", "IdentityVerificationFailed"
-#: An annotation with this key, whatever its value, and nobody makes the export's default endpoint slice.
+#: An export with this annotation, of any value, gets no default endpoint slice.
 SKIP_SLICE = "apiexports.apis.kcp.io/skip-endpointslice"
-#: Annotations of an export that its bindings carry too.
+#: Prefix of annotations copied from an export to its bindings.
 EXTRA_PREFIX = "extra.apis.kcp.io/"
 _EXTRA_BYTES = b'"' + EXTRA_PREFIX.encode()
 
 
 class SecretReference(NamedTuple):
-    """Where an identity's Secret is, in the export's own cluster. Either text may be empty: it is then nowhere."""
+    """Namespace and name of an identity Secret in the export's cluster. If either is empty, there is no Secret."""
 
     namespace: str
     name: str
 
 
 class NoIdentity(Exception):
-    """A Secret that holds none; carries what to tell the export's owner, and nothing of what it holds."""
+    """A Secret without an identity. The message is for the export's owner and contains no secret data."""
 
 
 def secret_reference(export: Object) -> SecretReference | None:
-    """The Secret that an export names, None where it leaves that to the system."""
+    """Return the Secret that an export names; None where the system generates it."""
     reference = ((export.get("spec") or {}).get("identity") or {}).get("secretRef")
     if reference is None:
         return None
@@ -49,19 +49,19 @@ def secret_reference(export: Object) -> SecretReference | None:
 
 
 def generated_reference(export: Object) -> SecretReference:
-    """Where the system keeps the identity of an export that names no Secret."""
+    """Return the reference to the generated Secret of an export."""
     return SecretReference(KCP_SYSTEM, export["metadata"]["name"])
 
 
 def with_reference(export: Object, reference: SecretReference) -> Object:
-    """The export with its identity's Secret named."""
+    """Return the export with this reference to its identity Secret."""
     spec = export.get("spec") or {}
     named = {"name": reference.name, "namespace": reference.namespace}
     return {**export, "spec": {**spec, "identity": {**(spec.get("identity") or {}), "secretRef": named}}}
 
 
 def new_secret(reference: SecretReference) -> Object:
-    """A Secret with a fresh identity."""
+    """Build a Secret with a new identity."""
     key = base64.b64encode(hashes.new_identity_key().encode()).decode()
     return {
         "apiVersion": "v1",
@@ -73,7 +73,7 @@ def new_secret(reference: SecretReference) -> Object:
 
 
 def identity_of(secret: Object | None, reference: SecretReference) -> str:
-    """The identity hash that a Secret stands for; None is a Secret that is not there. Raises NoIdentity."""
+    """Return the identity hash of a Secret; `secret` None: it does not exist. Raises NoIdentity."""
     if secret is None:
         raise NoIdentity(f'secret "{reference.namespace}/{reference.name}" not found')
     key = base64.b64decode((secret.get("data") or {}).get(IDENTITY_KEY) or "")
@@ -83,7 +83,7 @@ def identity_of(secret: Object | None, reference: SecretReference) -> str:
 
 
 def with_verified_identity(status: Object, secret: Object | None, reference: SecretReference, now: str) -> Object:
-    """An export's status with what its Secret says: the hash, if there was none yet, and whether it is that one."""
+    """Return the status with the hash of the Secret, if it had none, and the condition whether both agree."""
     known = status.get("identityHash") or ""
     try:
         found = identity_of(secret, reference)
@@ -96,18 +96,18 @@ def with_verified_identity(status: Object, secret: Object | None, reference: Sec
 
 
 def with_generation_error(status: Object, why: str, now: str) -> Object:
-    """An export's status where its Secret could not be made."""
+    """Return the status of an export whose Secret could not be created."""
     return _with(status, _invalid(GENERATION_FAILED, f"Error creating identity secret: {why}"), now)
 
 
 def with_urls(status: Object, urls: Iterable[str], now: str) -> Object:
-    """An export's status with the deprecated URLs of its virtual workspaces, in the order given."""
+    """Return the status with the deprecated virtual workspace URLs, in the given order."""
     addresses = [{"url": url} for url in urls]
     return _with({**status, "virtualWorkspaces": addresses}, Condition(URLS_READY, TRUE), now)
 
 
 def without_urls(status: Object) -> Object:
-    """An export's status without the deprecated URLs and their condition; the same object where it has neither."""
+    """Return the status without the deprecated URLs and their condition; the same object where it has neither."""
     conditions = status.get("conditions") or []
     if "virtualWorkspaces" not in status and find(conditions, URLS_READY) is None:
         return status
@@ -116,7 +116,7 @@ def without_urls(status: Object) -> Object:
 
 
 def default_slice(export: Object) -> Object | None:
-    """The APIExportEndpointSlice that an export has unless it is annotated not to, by the export's name."""
+    """Build the export's default APIExportEndpointSlice; None where an annotation disables it."""
     metadata = export["metadata"]
     annotations, name = metadata.get("annotations") or {}, metadata["name"]
     if SKIP_SLICE in annotations:
@@ -165,32 +165,32 @@ _binding = msgspec.json.Decoder(_Binding)
 
 
 def bound_export(binding: bytes, cluster: str) -> BoundExport:
-    """What an APIBinding of a cluster binds, from its stored bytes: asked at every write of one, so little is read."""
+    """Return the export of a stored APIBinding of a cluster. Runs at every write of one, so it decodes few fields."""
     found = _binding.decode(binding)
     export = found.spec.reference.export
     return BoundExport(found.status.api_export_cluster_name, export.path or cluster, export.name)
 
 
 def export_of(binding: Object, cluster: str = "") -> BoundExport:
-    """As `bound_export`, of an APIBinding that is read already; `cluster` is where it is."""
+    """Return the export of a decoded APIBinding; `cluster` is the binding's."""
     export = ((binding.get("spec") or {}).get("reference") or {}).get("export") or {}
     home = (binding.get("status") or {}).get("apiExportClusterName") or ""
     return BoundExport(home, export.get("path") or cluster, export.get("name") or "")
 
 
 def extra_annotations(obj: Object) -> dict[str, str]:
-    """The annotations that go from an export to its bindings."""
+    """Return the annotations of an export that are copied to its bindings."""
     annotations = obj["metadata"].get("annotations") or {}
     return {key: value for key, value in annotations.items() if key.startswith(EXTRA_PREFIX)}
 
 
 def may_have_extra(value: bytes) -> bool:
-    """Whether stored bytes can be those of an object with extra annotations: nearly none are, and those are read."""
+    """Return whether stored bytes may contain extra annotations; if so, the caller decodes them."""
     return _EXTRA_BYTES in value
 
 
 def with_extra_annotations(binding: Object, extra: dict[str, str]) -> Object:
-    """A binding with exactly these extra annotations, all others as they are; the same object where it has them."""
+    """Return the binding with exactly these extra annotations, others unchanged; the same object without a change."""
     if extra_annotations(binding) == extra:
         return binding
     metadata = binding["metadata"]

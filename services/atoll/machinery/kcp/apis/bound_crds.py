@@ -1,9 +1,9 @@
-"""Bound CustomResourceDefinitions: what consumers are served once they are bound, whatever becomes of the schema.
+"""Bound CustomResourceDefinitions: the definitions served to bound consumers, independent of later schema changes.
 
-Whoever binds an APIResourceSchema (the binding controller, workspace building, bootstrap) writes one row for it in the
-cluster `system:bound-crds`, named by the schema's uid, in the batch that binds; catalogues read it from there by the
-uid in the binding's status. Invariant: a bound CRD is made once and its spec never changes, for neither does a
-schema's; so the deletion of a schema, and another one of its name, change nothing for who is bound.
+The binding controller, the workspace builder and bootstrap write one row for each bound APIResourceSchema in the
+cluster `system:bound-crds`, named by the schema's uid, in the batch that binds; catalogs read it by the uid in the
+binding's status. Invariant: a bound CRD is created once and its spec never changes, as a schema's never does; deleting
+or re-creating a schema changes nothing for existing bindings.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from atoll.machinery.meta.types import CRDS
 BOUND = "apis.kcp.io/bound-crd"
 SCHEMA_CLUSTER = "apis.kcp.io/schema-cluster"
 SCHEMA_NAME = "apis.kcp.io/schema-name"
-#: Its value `path-segment` lets objects have any name that fits in a URL; absent: DNS subdomains.
+#: Value `path-segment`: object names are URL path segments; absent: DNS subdomains.
 VALIDATE_NAME = "internal.kcp.io/validate-name"
 PATH_SEGMENT = "path-segment"
-#: Ours: names of the exports through which it was bound, by which its bindings are found in the index.
+#: Atoll's: names of the exports through which it was bound; the index finds its bindings by them.
 EXPORTS = "internal.atoll.dev/bound-through"
 #: Ours: which of these lie on another shard and carried a maximal permission policy when they were last seen. It is
 #: what the authorizer goes by while such an export is not known here.
 POLICED = "internal.atoll.dev/policed"
-#: Ours: nobody binds it, and it goes unless somebody does first.
+#: Atoll's: it has no bindings and will be deleted unless one is made.
 COLLECTED = "internal.atoll.dev/collected"
 
 _COPIED = (
@@ -45,7 +45,7 @@ _COPIED = (
 
 
 class RequiredCrd(msgspec.Struct, frozen=True):
-    """A bound CRD that a binding refers to: where its schema is, by which export, and under which uid it was bound."""
+    """A bound CRD that a binding refers to: cluster and name of its schema, the export, and the schema's uid."""
 
     cluster: str
     export: str
@@ -58,12 +58,12 @@ class RequiredCrd(msgspec.Struct, frozen=True):
 
 
 def key_of(uid: str) -> ObjectKey:
-    """Where the bound CRD of a schema uid stands."""
+    """Return the key of the bound CRD of a schema uid."""
     return ObjectKey(CRDS, SYSTEM_BOUND_CRDS, "", uid)
 
 
 def required_crds(binding: Object) -> Iterator[RequiredCrd]:
-    """What a binding's status refers to."""
+    """Yield the bound CRDs that a binding's status refers to."""
     status, export = binding.get("status") or {}, binding["spec"]["reference"]["export"]["name"]
     for item in status.get("boundResources") or ():
         schema = item["schema"]
@@ -71,7 +71,7 @@ def required_crds(binding: Object) -> Iterator[RequiredCrd]:
 
 
 def bound_crd(schema: Object, cluster: str, export: str, now: str) -> Object:
-    """The bound CRD of an APIResourceSchema of a cluster, first bound through `export`, established at `now`."""
+    """Build the bound CRD of an APIResourceSchema of a cluster, first bound through `export`, established at `now`."""
     metadata, spec = schema["metadata"], schema["spec"]
     names = {**spec["names"], "listKind": names_of(spec["names"]).list_kind}
     versions = [_version(version) for version in spec["versions"]]
@@ -92,17 +92,17 @@ def bound_crd(schema: Object, cluster: str, export: str, now: str) -> Object:
 
 
 def exports_of(crd: Object) -> list[str]:
-    """Names of the exports through which a bound CRD was bound, in its schema's cluster."""
+    """Return the names of the exports through which a bound CRD was bound, in its schema's cluster."""
     return [name for name in (crd["metadata"].get("annotations") or {}).get(EXPORTS, "").split(",") if name]
 
 
 def policed_of(crd: Object) -> list[str]:
-    """Names of those exports elsewhere whose maximal permission policy is known to be in force."""
+    """Return the names of its remote exports with a maximal permission policy."""
     return [name for name in (crd["metadata"].get("annotations") or {}).get(POLICED, "").split(",") if name]
 
 
 def with_policed(crd: Object, export: str, *, policed: bool) -> Object:
-    """The bound CRD with an export among those, or not; itself where nothing changes."""
+    """Return the bound CRD with an export added to, or removed from, those; the same object without a change."""
     known = policed_of(crd)
     if policed == (export in known):
         return crd
@@ -116,13 +116,13 @@ def with_policed(crd: Object, export: str, *, policed: bool) -> Object:
 
 
 def source_of(crd: Object) -> tuple[str, str]:
-    """Cluster and name of the schema that a bound CRD was made of; both empty for any other CRD."""
+    """Return cluster and name of the schema of a bound CRD; both empty for any other CRD."""
     annotations = crd["metadata"].get("annotations") or {}
     return annotations.get(SCHEMA_CLUSTER, ""), annotations.get(SCHEMA_NAME, "")
 
 
 def with_export(crd: Object, export: str) -> Object:
-    """The bound CRD as it is bound through one more export, and not to be collected."""
+    """Return the bound CRD with one more export and without the collection mark."""
     known = exports_of(crd)
     listed = known if export in known else [*known, export]
     metadata = crd["metadata"]
@@ -132,13 +132,13 @@ def with_export(crd: Object, export: str) -> Object:
 
 
 def with_collection_mark(crd: Object) -> Object:
-    """The bound CRD marked as about to go; whoever binds it now takes the mark away."""
+    """Return the bound CRD marked for collection; a new binding removes the mark."""
     metadata = crd["metadata"]
     return {**crd, "metadata": {**metadata, "annotations": {**(metadata.get("annotations") or {}), COLLECTED: ""}}}
 
 
 def established(now: str) -> list[Object]:
-    """Conditions of a definition whose names nobody else can have."""
+    """Return the conditions of a CRD whose names cannot conflict."""
     said = (
         ("NamesAccepted", "NoConflicts", "no conflicts found"),
         ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
@@ -151,7 +151,7 @@ def established(now: str) -> list[Object]:
 
 def _version(version: Object) -> Object:
     found = {field: version[field] for field in _COPIED if field in version}
-    # Schemas are wrapped in CRDs, and versions of APIResourceSchemas are served unless they say no.
+    # Versions of APIResourceSchemas are served by default, unlike those of CRDs.
     return {**found, "served": found.get("served", True), "schema": {"openAPIV3Schema": version["schema"]}}
 
 

@@ -54,7 +54,7 @@ def _selector(labels: Mapping[str, str], expressions: list[Object] | None) -> Ob
 
 
 def _compare(owned: Sequence[Object], wanted: list[Object]) -> tuple[list[Object], list[str]]:
-    """The selectors that are there already, and the names of Partitions that are not wanted."""
+    """Return the wanted selectors that have a Partition, and the names of Partitions to delete."""
     present: list[Object] = []
     surplus: list[str] = []
     for each in sorted(owned, key=lambda partition: str(partition["metadata"]["name"])):
@@ -93,7 +93,7 @@ def _generate_name(obj: Object, labels: Mapping[str, str]) -> str:
 
 
 def ready_status(status: Object, count: int, now: str) -> Object:
-    """A set's status when its Partitions are what they should be."""
+    """Return a set's status when its Partitions are complete."""
     conditions = status.get("conditions") or []
     for type in (SET_VALID, READY):
         conditions = set_condition(conditions, Condition(type, TRUE), now)
@@ -101,7 +101,7 @@ def ready_status(status: Object, count: int, now: str) -> Object:
 
 
 def invalid_status(status: Object, error: SelectorError, now: str) -> Object:
-    """A set's status when nobody can say which shards it means; its Partitions stay."""
+    """Return a set's status for an invalid selector; its Partitions are kept."""
     said = (
         Condition(SET_VALID, FALSE, INVALID_SELECTOR, error.message, ERROR),
         Condition(READY, FALSE, GENERATING_FAILED, "", ERROR),
@@ -110,7 +110,7 @@ def invalid_status(status: Object, error: SelectorError, now: str) -> Object:
 
 
 def failed_status(status: Object, why: str, now: str) -> Object:
-    """A set's status when a Partition could not be made or removed."""
+    """Return a set's status when a Partition could not be created or deleted."""
     said = Condition(SET_VALID, TRUE), Condition(READY, FALSE, GENERATING_FAILED, why, ERROR)
     return _with(status, said, now)
 

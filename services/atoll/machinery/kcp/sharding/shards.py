@@ -1,9 +1,8 @@
-"""Shard objects: what a shard says of itself in `root`, and what others read of it.
+"""Shard objects in `root`: registration, load and URLs of a shard.
 
-`shard.registration` writes what these functions give; scheduling reads `load_of`, controllers and views the URLs. Pure.
-Invariants: labels and annotations that somebody else set or changed are left alone (what the shard said last is noted
-in an annotation, so that only that is taken back); an object that says all that already gives None, so a restart
-without news writes nothing.
+`shard.registration` writes the results; scheduling reads `load_of`, controllers and views read the URLs. Pure.
+Invariants: labels and annotations set or changed by other clients are kept (an annotation records the shard's last
+values, and only those are removed); an up-to-date object yields None, so a restart without changes writes nothing.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class Registration(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What a shard holds and can hold. `heartbeat_s` is Unix time, 0 where there was none."""
+    """Used and total capacity of a shard. `heartbeat_s` is Unix time, 0 where there was none."""
 
     workspaces: int = 0
     objects: int = 0
@@ -85,12 +84,12 @@ class Load(msgspec.Struct, frozen=True):
 
 
 def virtual_workspace_url(shard: Object) -> str:
-    """Where a shard serves its virtual workspaces, without a trailing slash; "" where its object does not say."""
+    """Return the virtual workspace URL of a shard, without a trailing slash; "" where it is not set."""
     return str((shard.get("spec") or {}).get("virtualWorkspaceURL") or "").rstrip("/")
 
 
 def new_shard(said: Registration) -> Object:
-    """The object of a shard that registers for the first time."""
+    """Build the object of a shard that registers for the first time."""
     return {
         "apiVersion": "core.kcp.io/v1alpha1",
         "kind": "Shard",
@@ -100,7 +99,7 @@ def new_shard(said: Registration) -> Object:
 
 
 def registered(stored: Object, said: Registration) -> Object | None:
-    """The stored object saying what the shard says; None if it does. Raises OtherStore."""
+    """Return the stored object with the registration applied; None without a change. Raises OtherStore."""
     check_store(stored, said.store)
     metadata = stored["metadata"]
     annotations = metadata.get("annotations") or {}
@@ -118,7 +117,7 @@ def registered(stored: Object, said: Registration) -> Object | None:
 
 
 def check_store(stored: Object, store: str) -> None:
-    """Raises OtherStore for the Shard object of a shard that runs on another store."""
+    """Raise OtherStore if the Shard object belongs to a shard on another store."""
     metadata = stored["metadata"]
     if store and (metadata.get("annotations") or {}).get(STORE, store) != store:
         name = metadata["name"]
@@ -126,7 +125,7 @@ def check_store(stored: Object, store: str) -> None:
 
 
 def _labels(standing: Mapping[str, str], last: Mapping[str, str], said: Registration) -> dict[str, str]:
-    """Ours where nobody set another value; what we said once and say no more goes."""
+    """Merge labels: the shard's own unless changed by others; own labels that are no longer configured are removed."""
     labels = dict(standing)
     wanted = said.all_labels
     for key, value in last.items():
@@ -147,7 +146,7 @@ def _last(annotations: Mapping[str, str]) -> dict[str, str]:
 
 
 def status_of(stored: Object, load: Load) -> Object:
-    """status of a Shard with this load and a heartbeat at load.heartbeat_s; all else stays as it is."""
+    """Return the status of a Shard with this load and a heartbeat at load.heartbeat_s; other fields are kept."""
     status = stored.get("status") or {}
     capacity = {
         **(status.get("capacity") or {}),
@@ -162,7 +161,7 @@ def status_of(stored: Object, load: Load) -> Object:
 
 
 def load_of(shard: Object) -> Load:
-    """What a Shard object says; what it does not say, or says in no number, is 0."""
+    """Return the load in a Shard object; an absent or invalid number is 0."""
     status = shard.get("status") or {}
     capacity = status.get("capacity") or {}
     beat = find(status.get("conditions") or [], HEARTBEAT)
@@ -177,7 +176,7 @@ def load_of(shard: Object) -> Load:
 
 
 def digest(shard: Object) -> bytes:
-    """What a Shard says beside its status; equal for objects that say the same."""
+    """Return a digest of a Shard without its status."""
     metadata = shard["metadata"]
     said = (
         metadata.get("labels") or {},
@@ -189,14 +188,14 @@ def digest(shard: Object) -> bytes:
 
 
 def is_news(before: Load, now: Load) -> bool:
-    """Whether others should hear of a load before the next heartbeat is due."""
+    """Return whether a load changed enough to be written before the next heartbeat."""
     old = before.workspaces, before.objects, before.storage_bytes
     new = now.workspaces, now.objects, now.storage_bytes
     return any(abs(after - known) > _NEWS * max(known, 1) for known, after in zip(old, new, strict=True))
 
 
 def _number(quantity: object) -> int:
-    """A whole number, never below 0."""
+    """Return a quantity as a whole number, at least 0."""
     if not isinstance(quantity, str | int):
         return 0
     try:

@@ -1,7 +1,7 @@
-"""What a mounted Workspace says of the object that it mounts.
+"""Mounted Workspaces: URL, phase and conditions taken from the mounted object.
 
-The mount controller calls `settle`; paths and admission ask `reference`. A mountable object is any that is annotated so
-and has `status.URL` and `status.phase`.
+The mount controller calls `desired_workspace`; path resolution and admission call `reference`. A mountable object has
+the annotation, `status.URL` and `status.phase`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class Reference(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def reference(workspace: Object) -> Reference | None:
-    """What a Workspace mounts; None if it is an ordinary one."""
+    """Return the reference to the mounted object; None for an ordinary Workspace."""
     mount = (workspace.get("spec") or {}).get("mount")
     return msgspec.convert(mount.get("ref") or {}, Reference) if mount else None
 
 
 def desired_workspace(workspace: Object, mounted: Object | None, now: str) -> Object:
-    """The Workspace as it stands with the object that it mounts, None where that is not there."""
+    """Return the Workspace with the state of the mounted object; `mounted` None: it does not exist."""
     condition, url = _mount_condition(mounted)
     status = workspace.get("status") or {}
     phase = READY if condition.status == TRUE else UNAVAILABLE

@@ -1,9 +1,9 @@
-"""A logical cluster that one shard has made on another: what the parent's shard sends, what the target makes of it.
+"""Creation of a logical cluster on another shard: the manifest that is sent, and the plan that the target builds.
 
-The workspace controller sends `order` to the shard that was chosen; the target checks it with `problems` and builds the
-cluster from `plan_of`, with its own knowledge of types and exports, as it builds those of its own Workspaces. The order
-is the LogicalCluster that kcp posts. Invariant: an order says whose the cluster is, under which path and on which shard
-it lies, and nothing of that is taken from anybody but the one who sends it; phase and status are the target's.
+The workspace controller posts `manifest` to the chosen shard; the target checks it with `problems` and builds the
+cluster from `plan_of`, with its own types and exports, like those of its own Workspaces. The manifest is the
+LogicalCluster that kcp posts. Invariant: owner, path and shard are taken from the manifest alone; phase and status are
+set by the target.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OWNER_FIELDS = ("apiVersion", "resource", "name", "cluster", "uid")
 
 
 def manifest(plan: workspace.WorkspacePlan) -> Object:
-    """The LogicalCluster to post on plan's shard."""
+    """Return the LogicalCluster to post on the plan's shard."""
     annotations = {PATH: plan.path, TYPE: plan.resolution.type.qualified, SHARD: plan.shard.name}
     spec: Object = {"owner": workspace.owner_reference(plan)}
     if (creator := workspace.owner_of(plan.workspace)) is not None:
@@ -48,17 +48,17 @@ def manifest(plan: workspace.WorkspacePlan) -> Object:
 
 
 def is_requested(obj: Object) -> bool:
-    """Whether somebody's Workspace shall own this new LogicalCluster."""
+    """Return whether a Workspace will own this new LogicalCluster."""
     return bool((obj.get("spec") or {}).get("owner"))
 
 
 def owner_uid(cluster: Object) -> str:
-    """The uid of the Workspace that owns a LogicalCluster; "" where none does."""
+    """Return the uid of the Workspace that owns a LogicalCluster; "" where none does."""
     return str(((cluster.get("spec") or {}).get("owner") or {}).get("uid", ""))
 
 
 def problems(obj: Object, cluster: str, shard: str) -> list[FieldError]:
-    """What is wrong with an order for a cluster on a shard, so that nothing is made of it."""
+    """Return the errors of a manifest for a cluster on a shard; with any, the cluster is not created."""
     annotations = obj["metadata"].get("annotations") or {}
     owner, path = (obj.get("spec") or {}).get("owner") or {}, annotations.get(PATH, "")
     found = []
@@ -84,7 +84,7 @@ def problems(obj: Object, cluster: str, shard: str) -> list[FieldError]:
 
 
 class RequestedCluster(NamedTuple):
-    """What the target builds on: itself, the types and exports that it knows, the time, and where uids come from."""
+    """Inputs of the target: its shard, look-ups of types and exports, the time, and a source of uids."""
 
     shard: workspace.Shard
     find_type: Lookup
@@ -94,10 +94,10 @@ class RequestedCluster(NamedTuple):
 
 
 def plan_of(obj: Object, cluster: str, request: RequestedCluster) -> workspace.WorkspacePlan:
-    """How to build the cluster of an order without problems.
+    """Return the plan of a valid manifest.
 
-    Who must finish before it is Ready is what the sender says, who admitted its type. A type that is not known here yet
-    leaves the default bindings to the controllers, and the cluster waits for them.
+    Initializers and terminators are the sender's, which admitted the type. For a type that is not known here yet, the
+    controllers make the default bindings, and the cluster waits for them.
     """
     annotations, spec = obj["metadata"]["annotations"], obj["spec"]
     owner, creator = spec["owner"], {key: annotations[key] for key in (OWNER,) if key in annotations}

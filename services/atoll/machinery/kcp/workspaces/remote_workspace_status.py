@@ -1,7 +1,7 @@
-"""A Workspace whose logical cluster lies on another shard: what its state is at each step. Pure.
+"""State of a Workspace with a remote logical cluster, at each step. Pure.
 
-The controllers that look after such Workspaces write what these functions give. Invariant: what a Workspace shows of
-its cluster is never older than what was last said of it (`CLUSTER_REVISION`).
+`controllers.workspaces.remote_workspaces` writes the results. Invariant: the state that a Workspace shows of its
+cluster is never older than the last reported revision (`CLUSTER_REVISION`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from atoll.machinery.meta.wellknown import (
 UNAVAILABLE = "Unavailable"
 _CONTENT_DELETED, _INITIALIZED = wellknown.CONTENT_DELETED, "WorkspaceInitialized"
 _CHOICE = (SCHEDULED_CLUSTER, SHARD, SHARD_HASH)
-#: What a Workspace shows of its LogicalCluster.
+#: Fields that a Workspace mirrors from its LogicalCluster.
 _SHOWN = ("phase", "initializers", "terminators")
 
 
 def with_shard_choice(obj: Object, cluster: str, shard: str, now: str) -> Object:
-    """Phase one of scheduling, in kcp's words: where its cluster will be, before anybody is asked to make it."""
+    """Return the Workspace with kcp's annotations of phase one: cluster and shard, before the cluster is created."""
     metadata, status = obj["metadata"], obj.get("status") or {}
     choice = {SCHEDULED_CLUSTER: cluster, SHARD: shard, SHARD_HASH: hashes.shard_hash(shard)}
     finalizers = metadata.get("finalizers") or []
@@ -44,7 +44,7 @@ def with_shard_choice(obj: Object, cluster: str, shard: str, now: str) -> Object
 
 
 def without_shard_choice(obj: Object) -> Object:
-    """The Workspace without its choice, and without our hold on it."""
+    """Return the Workspace without the choice and without our finalizer."""
     metadata = obj["metadata"]
     kept = {key: value for key, value in (metadata.get("annotations") or {}).items() if key not in _CHOICE}
     finalizers = [each for each in metadata.get("finalizers") or [] if each != OWNER_FINALIZER]
@@ -52,7 +52,7 @@ def without_shard_choice(obj: Object) -> Object:
 
 
 def reported_revision(obj: Object) -> int:
-    """The revision of its LogicalCluster that a Workspace was told of; 0 where that is none, or no revision."""
+    """Return the reported revision of a Workspace's LogicalCluster; 0 where it is absent or invalid."""
     text = (obj["metadata"].get("annotations") or {}).get(CLUSTER_REVISION, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 
@@ -60,7 +60,7 @@ def reported_revision(obj: Object) -> int:
 def mirrored(obj: Object, cluster: Object, reported: int, now: str) -> Object:
     """The Workspace with its LogicalCluster's present state; `told` is noted where it was told of one by a call."""
     desired = workspace.desired_workspace(obj, cluster, workspace.Shard(shard_of(obj), "", ""), now)
-    # Where it is reached was said when it was made; the shard may not be known here at all now.
+    # The URL was set at creation; the shard's object may be unknown now.
     changed = {**desired, "spec": obj["spec"]}
     if not reported:
         return changed
@@ -70,12 +70,12 @@ def mirrored(obj: Object, cluster: Object, reported: int, now: str) -> Object:
 
 
 def shard_of(obj: Object) -> str:
-    """The shard that a Workspace has chosen; "" before that."""
+    """Return the chosen shard of a Workspace; "" before the choice."""
     return str((obj["metadata"].get("annotations") or {}).get(SHARD, ""))
 
 
 def is_mirrored(obj: Object, cluster: Object) -> bool:
-    """Whether a Workspace shows the state of its LogicalCluster, so that its shard need not be told."""
+    """Return whether a Workspace shows the state of its LogicalCluster, so that no notification is needed."""
     theirs, ours = cluster.get("status") or {}, obj.get("status") or {}
     if any((theirs.get(field) or None) != (ours.get(field) or None) for field in _SHOWN):
         return False
@@ -85,13 +85,13 @@ def is_mirrored(obj: Object, cluster: Object) -> bool:
 
 
 def disappeared(obj: Object, now: str) -> Object:
-    """The Workspace of a cluster that its own shard does not have."""
+    """Return the Workspace of a cluster that its shard does not have."""
     text = "the shard of the logical cluster does not have it"
     return _in_phase(obj, UNAVAILABLE, Condition(_INITIALIZED, FALSE, "WorkspaceDisappeared", text, ERROR), now)
 
 
 def undeletable(obj: Object, message: str, now: str) -> Object:
-    """A Workspace under deletion whose cluster's shard cannot be told so."""
+    """Return a terminating Workspace whose cluster's shard cannot be called."""
     phase = "Terminating" if (obj.get("status") or {}).get("terminators") else "Deleting"
     return _in_phase(obj, phase, Condition(_CONTENT_DELETED, FALSE, "ShardUnavailable", message, INFO), now)
 
