@@ -1,8 +1,8 @@
-"""Permission claims: what an APIExport asks for of its consumers, and what an APIBinding grants of it.
+"""Permission claims: matching of an APIExport's claims with the claims an APIBinding accepts.
 
-The labeller, the claims controller and the apiexport view all ask here; it is the one place that knows what a claim
-covers. A claim counts where the export makes it and the binding accepts it, with the verbs that both name and on the
-objects that the binding's selector selects. Pure: exports and bindings come in as v1alpha2 objects.
+The labeller, the claims controller and the apiexport view call these functions; no other module decides what a claim
+covers. A claim is effective where the export makes it and the binding accepts it, for the verbs in both and the objects
+that match the binding's selector. Pure: exports and bindings are v1alpha2 objects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EVERY_VERB = "*"
 _WITHHELD = ".withheld"
 _APIS, _EVENTS_GROUP, _EVENTS = "apis.kcp.io", "events.k8s.io", "events"
 
-#: Built-in kinds that can be claimed: without an identity, as nobody exports them.
+#: Built-in kinds that can be claimed. They have no identity, since no APIExport offers them.
 CLAIMABLE: frozenset[tuple[str, str]] = frozenset(
     {
         *(("", name) for name in ("configmaps", _EVENTS, "namespaces", "resourcequotas", "secrets", "serviceaccounts")),
@@ -51,12 +51,12 @@ CLAIMABLE: frozenset[tuple[str, str]] = frozenset(
         ("authentication.k8s.io", "tokenreviews"),
     }
 )
-#: Those of them that are answered and never stored, so that no object carries a label.
+#: Claimable kinds that are never stored (reviews): no object carries a claim label for them.
 REVIEWS = frozenset((group, name) for group, name in CLAIMABLE if name.endswith("reviews"))
 
 
 class ClaimKey(NamedTuple):
-    """Which kind a claim is about; identity is empty for what nobody exports. Exports and bindings match by it."""
+    """The claimed kind, by which claims of exports and bindings match. `identity` is empty for kinds without export."""
 
     group: str
     resource: str
@@ -75,7 +75,7 @@ class ClaimKey(NamedTuple):
 
     @property
     def group_resource(self) -> str:
-        """`configmaps`, `widgets.example.io`: how messages speak of it."""
+        """The name used in messages: `configmaps`, `widgets.example.io`."""
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
 
@@ -83,9 +83,9 @@ _CORE_EVENTS, _NEW_EVENTS = ClaimKey("", _EVENTS), ClaimKey(_EVENTS_GROUP, _EVEN
 
 
 class Selector:
-    """Which objects of a claimed kind a claim is about, told by their labels.
+    """A claim's selector: which objects of the claimed kind it covers, by label.
 
-    `required` are the labels that every object must carry with this very value: a view sets them on what is created
+    `required` holds the labels that the selector requires with one exact value; a view sets them on objects created
     through it.
     """
 
@@ -100,9 +100,9 @@ EVERYTHING, NOTHING = Selector(LabelSelector()), Selector(LabelSelector(matches_
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """What a binding grants of one claimed kind: verbs, and selectors of which one has to select an object.
+    """The grant of a binding for one claimed kind: verbs, and selectors of which at least one must match an object.
 
-    There is more than one selector only where both groups of events are claimed; `parts` are then the two claims.
+    More than one selector occurs only where events are claimed in both groups; `parts` then holds the two claims.
     """
 
     key: ClaimKey
@@ -111,41 +111,41 @@ class Claim(msgspec.Struct, frozen=True):
     parts: tuple[Claim, ...] = ()
 
     def allows(self, verb: str) -> bool:
-        """Whether a request with this verb is granted; `*` grants all only where export and binding both name it."""
+        """Whether a request with this verb is granted; `*` grants every verb if export and binding both list `*`."""
         return verb in self.verbs or EVERY_VERB in self.verbs
 
     def under(self, verb: str) -> Claim:
-        """What is granted of one verb: what the claim on one group selects is not for the verbs of the other."""
+        """Return the claim for one verb: with both events groups claimed, only selectors of claims with this verb apply."""
         allowing = [part for part in self.parts if part.allows(verb)]
         return allowing[0] if len(allowing) == 1 else self
 
     def selects(self, labels: Mapping[str, str]) -> bool:
-        """Whether an object with these labels (those of claims left out) is among the claimed ones."""
+        """Whether an object with these labels (claim labels removed) is claimed."""
         return any(each.matches(labels) for each in self.selectors)
 
 
 def key_of(claim: Object) -> ClaimKey:
-    """The key of a claim of an export, of a binding, or of a binding's status."""
+    """Return the key of a claim in an export's spec, a binding's spec or a binding's status."""
     return ClaimKey(claim.get("group") or "", claim["resource"], claim.get("identityHash") or "")
 
 
 def needs_identity(group: str, resource: str) -> bool:
-    """Whether a claim must say whose kind it means: all but built-in ones, and those of apis.kcp.io."""
+    """Whether a claim needs an identityHash: every kind except built-in ones and those of apis.kcp.io."""
     return group != _APIS and (group, resource) not in CLAIMABLE
 
 
 def exported(export: Object) -> dict[ClaimKey, Object]:
-    """What an export claims."""
+    """Return the claims of an export."""
     return _by_key((export.get("spec") or {}).get("permissionClaims"))
 
 
 def accepted(binding: Object) -> dict[ClaimKey, Object]:
-    """What a binding accepts, whether or not the export claims it."""
+    """Return the claims that a binding accepts, whether or not the export makes them."""
     return {key: claim for key, claim in _requested(binding).items() if claim.get("state") == ACCEPTED}
 
 
 def applied(binding: Object) -> dict[ClaimKey, Object]:
-    """What the binding's status says is granted, with the selectors by which objects are labelled."""
+    """Return the claims in status.appliedPermissionClaims, with the selectors by which objects are labelled."""
     return _by_key((binding.get("status") or {}).get("appliedPermissionClaims"))
 
 
@@ -158,10 +158,10 @@ def _by_key(claims: Iterable[Object] | None) -> dict[ClaimKey, Object]:
 
 
 def effective(export: Object, binding: Object) -> dict[ClaimKey, Claim]:
-    """What the export's provider may reach through the binding beside its own kinds, by the kind as it is stored.
+    """Return the claims that the export's provider may use through the binding, by stored kind.
 
-    Ask for it with `ClaimKey(group, resource, identity).covered`. A claim on a kind that the export itself offers
-    counts for nothing: the offered kind is served in its place.
+    The keys are `ClaimKey(group, resource, identity).covered`. A claim on a kind that the export itself offers has no
+    effect: the offered kind is served in its place.
     """
     offered = {(each.get("group") or "", each["name"]) for each in (export.get("spec") or {}).get("resources") or ()}
     claims = granted(exported(export), accepted(binding))
@@ -169,7 +169,7 @@ def effective(export: Object, binding: Object) -> dict[ClaimKey, Claim]:
 
 
 def granted(claimed: Mapping[ClaimKey, Object], accepted: Mapping[ClaimKey, Object]) -> dict[ClaimKey, Claim]:
-    """Claims that both sides name, by the kind as it is stored."""
+    """Return the claims in both mappings, by stored kind."""
     found: dict[ClaimKey, Claim] = {}
     for key, claim in accepted.items():
         exported_claim = claimed.get(key)
@@ -187,7 +187,7 @@ def _both(one: Claim, other: Claim) -> Claim:
 
 
 def selector_of(claim: Object) -> Selector:
-    """The selector of an accepted claim. One that is empty or cannot be followed selects nothing."""
+    """Return the selector of an accepted claim. An empty or invalid selector matches nothing."""
     selector = claim.get("selector") or {}
     if selector.get("matchAll"):
         return EVERYTHING
@@ -200,46 +200,46 @@ def selector_of(claim: Object) -> Selector:
 
 
 def label(export_hash: str, key: ClaimKey) -> tuple[str, str]:
-    """Label key and value on the objects that a claim covers; `export_hash` is hashes.export_hash."""
+    """Return label key and value for the objects that a claim covers; `export_hash` is hashes.export_hash."""
     group, resource, identity = key.covered
     return hashes.CLAIM_LABEL_PREFIX + export_hash, hashes.claim_value(group, resource, identity)
 
 
 def withheld_label(export_hash: str) -> tuple[str, str]:
-    """Label key and value on what a claim covers without granting to list or watch it.
+    """Return label key and value for objects that a claim covers without granting list or watch.
 
-    Requests over all workspaces ask no single one of them, so that they go by it.
+    Wildcard requests across workspaces select by this label, since they do not evaluate each binding.
     """
     return f"{hashes.CLAIM_LABEL_PREFIX}{export_hash}{_WITHHELD}", "true"
 
 
 def is_withheld(claim: Object) -> bool:
-    """Whether a claim was accepted without the verbs by which everything it covers can be seen."""
+    """Whether a claim was accepted without the verbs `list`, `watch` and `*`."""
     return not {"list", "watch", EVERY_VERB} & set(claim.get("verbs") or ())
 
 
 def reflexive_label(export_hash: str) -> tuple[str, str]:
-    """Label key and value on an APIBinding to the export, where no claim on APIBindings covers it."""
+    """Return label key and value for an APIBinding to the export that no claim on APIBindings covers."""
     return hashes.CLAIM_LABEL_PREFIX + export_hash, hashes.REFLEXIVE_VALUE
 
 
 def accept(claim: Object) -> Object:
-    """An export's claim as a binding accepts it unasked: on what it selects by default, or else on everything."""
+    """Return an export's claim as a default binding accepts it: with its defaultSelector, or else matchAll."""
     return {**claim, "selector": claim.get("defaultSelector") or {"matchAll": True}, "state": ACCEPTED}
 
 
-# --- objects that are written through a view ---------------------------------------------------------------------
+# --- objects written through a view ------------------------------------------------------------------------------
 
 
 def labelled_for(claim: Claim, labels: Mapping[str, str]) -> dict[str, str]:
-    """Labels of an object that a provider creates under a claim: what its selector requires is added where absent."""
+    """Return the labels of an object that a provider creates under a claim; absent required labels are added."""
     if claim.selects(labels) or len(claim.selectors) != 1:
         return dict(labels)
     return {**claim.selectors[0].required, **labels}
 
 
 def unselected(claim: Claim, labels: Mapping[str, str]) -> str | None:
-    """Why an object with these labels may not be written under a claim; None if it may."""
+    """Return why an object with these labels may not be written under a claim; None if it may."""
     if claim.selects(labels):
         return None
     selectors = " or ".join(f'"{each.selector}"' for each in claim.selectors)
@@ -247,10 +247,10 @@ def unselected(claim: Claim, labels: Mapping[str, str]) -> str | None:
 
 
 def unclaimed(labels: Mapping[str, str]) -> dict[str, str]:
-    """The labels without those that claims put there: what selectors are judged on."""
+    """Return the labels without claim labels. Selectors are evaluated on these."""
     return {key: value for key, value in labels.items() if not key.startswith(hashes.CLAIM_LABEL_PREFIX)}
 
 
 def sorted_claims(claims: Mapping[ClaimKey, Object]) -> Sequence[ClaimKey]:
-    """Keys in the order in which kcp lists claims in a status."""
+    """Return the keys in the order in which kcp lists claims in a status."""
     return sorted(claims, key=lambda key: (key.resource, key.group, key.identity))

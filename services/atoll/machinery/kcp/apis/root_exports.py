@@ -1,8 +1,8 @@
-"""What root offers: APIResourceSchemas made of our CustomResourceDefinitions, APIExports, identities.
+"""The APIExports of root: APIResourceSchemas built from our CustomResourceDefinitions, exports and identities.
 
-Bootstrap writes these into root; bindings in root, system:shard and every universal workspace refer to
-them. Names of schemas are kcp's (`schemas/bootstrap/exports.yaml`); an identity is the hash of a secret key
-that is drawn once, at the first start, and never changes after.
+Bootstrap writes these objects into root; bindings in root, system:shard and every universal workspace refer to them.
+Names of schemas are kcp's (`schemas/bootstrap/exports.yaml`). Invariant: an identity is the hash of a secret key that
+is generated at the first start and never changes.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ IDENTITY_KEY = "key"
 
 
 def root_exports() -> tuple[str, ...]:
-    """Names of the APIExports that root offers from the start."""
+    """Return the names of the APIExports that bootstrap writes into root."""
     return tuple(bootstrap_file("exports")["exports"])
 
 
 class ExportIdentity(msgspec.Struct, frozen=True):
-    """An export's identity: its hash, and its key where that has yet to be written into a Secret."""
+    """An export's identity: its hash, and its key if the Secret is not written yet (else empty)."""
 
     hash: str
     key: str = ""
 
 
 def new_identity(key: str = "") -> ExportIdentity:
-    """An identity that nobody had before, or that of a key which no Secret holds yet."""
+    """Return the identity of `key`, or of a newly generated key if it is empty."""
     key = key or hashes.new_identity_key()
     return ExportIdentity(hashes.identity_hash(key.encode()), key)
 
 
 def exported_type(name: str, identities: Mapping[str, ExportIdentity]) -> ResourceType:
-    """Under which type objects of a root export's kind are stored; name is `<plural>.<group>`.
+    """Return the type under which objects of a root export's kind are stored; `name` is `<plural>.<group>`.
 
     Raises KeyError for a kind that root does not export.
     """
@@ -58,13 +58,13 @@ def exported_type(name: str, identities: Mapping[str, ExportIdentity]) -> Resour
 
 
 def schemas(stamp: ObjectStamp) -> Iterator[Manifest]:
-    """The APIResourceSchemas of root, also those that belong to no export."""
+    """Yield the APIResourceSchemas of root, including those that belong to no export."""
     for name, prefix in bootstrap_file("exports")["schemas"].items():
         yield Manifest(stamp.cluster, _schema(stamp, name, prefix), API_RESOURCE_SCHEMAS, reconciled=True)
 
 
 def exports(stamp: ObjectStamp, identities: Mapping[str, ExportIdentity]) -> Iterator[Manifest]:
-    """For each export its identity secret, if that is to be written, then the APIExport."""
+    """Yield, for each export, its identity Secret if it is not written yet, then the APIExport."""
     for name, offer in bootstrap_file("exports")["exports"].items():
         identity = identities[name]
         if identity.key:
@@ -73,7 +73,7 @@ def exports(stamp: ObjectStamp, identities: Mapping[str, ExportIdentity]) -> Ite
 
 
 def bindable(root: ObjectStamp, identities: Mapping[str, ExportIdentity]) -> dict[str, Export]:
-    """Root's exports by name, as bindings need them. `root` is the stamp with which `schemas` were made."""
+    """Return root's exports by name, for building bindings. `root` is the stamp that `schemas` was called with."""
     return {
         name: Export(
             cluster=ROOT,
@@ -102,7 +102,7 @@ def bound(root: ObjectStamp, stamp: ObjectStamp, *, root_is_remote: bool = False
 
 
 def definitions(stamp: ObjectStamp) -> Iterator[Manifest]:
-    """The CustomResourceDefinitions of the kinds that every logical cluster serves, established."""
+    """Yield the CustomResourceDefinitions of the kinds that every logical cluster serves, with status Established."""
     for name in bootstrap_file("exports")["system"]:
         source = definition(name)
         obj = {
@@ -120,7 +120,7 @@ def definitions(stamp: ObjectStamp) -> Iterator[Manifest]:
 
 
 def schema_name(name: str) -> str:
-    """Name of the APIResourceSchema of `<plural>.<group>` in root."""
+    """Return the name of the APIResourceSchema in root for `<plural>.<group>`."""
     return f"{bootstrap_file('exports')['schemas'][name]}.{name}"
 
 
@@ -170,7 +170,7 @@ def _export(stamp: ObjectStamp, name: str, offer: Object, identity: ExportIdenti
         "kind": "APIExport",
         "metadata": stamp.pathed_metadata("apiexports", name),
         "spec": spec,
-        # Of a Secret that is there already the export controller says whether it is the right one.
+        # For an existing Secret the export controller sets condition IdentityValid.
         "status": {
             "identityHash": identity.hash,
             **({"conditions": stamp.holds(("IdentityValid",))} if identity.key else {}),

@@ -1,8 +1,8 @@
 """APIExports and APIBindings served in v1alpha1 beside the stored v1alpha2.
 
-`kinds` puts the kinds of their definitions through here. What is written in v1alpha1 has to be sound in both: it is
-checked in its own version, then converted and checked as what will be stored. Invariant: nothing is stored that a
-write in v1alpha2 would not have been let through with.
+`system_kinds` calls `served_in_both` for their definitions. An object written in v1alpha1 must be valid in both
+versions: it is validated in v1alpha1, then converted and validated in v1alpha2. Invariant: no object is stored that a
+write in v1alpha2 would have rejected.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Hook = Callable[[Object], Object]
 
 
 def served_in_both(kinds: Sequence[Kind]) -> list[Kind]:
-    """The kinds of one definition, in v1alpha2 and v1alpha1, made to convert as kcp does."""
+    """Return the kinds of one definition, v1alpha2 and v1alpha1, with kcp's conversion."""
     stored = next(kind for kind in kinds if kind.api_version == V1ALPHA2)
     older = next(kind for kind in kinds if kind.api_version == V1ALPHA1)
     converting = _converting(stored)
@@ -55,7 +55,7 @@ def _after_conversion(finish: _Hook | None, kind: str, api_version: str) -> _Hoo
 
 
 class _Checks:
-    """What more holds for an object of v1alpha1: it is sound once converted."""
+    """Additional validation of an object of v1alpha1: it must be valid after conversion."""
 
     def __init__(self, kind: Kind, stored: Kind, converting: Convert) -> None:
         self._kind, self._stored, self._converting = kind, stored, converting
@@ -75,7 +75,7 @@ class _Checks:
     def judge(
         self, obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]
     ) -> Verdict:
-        """The rules of v1alpha1, then those of v1alpha2 on the converted object."""
+        """Apply the rules of v1alpha1, then those of v1alpha2 on the converted object."""
         found = _asked(self._kind.judge, obj, old, errors, pause)
         if errors or found.errors:
             return found

@@ -34,7 +34,7 @@ SYSTEM_CRDS = (
 
 
 def load_crd(name: str) -> Object:
-    """One of our CRDs by file name."""
+    """Return one of our CRDs by file name."""
     text = schema_path("crds", f"{name}.yaml").read_text()
     crd: Object = yaml.load(text, Loader=yaml.CSafeLoader)
     return crd
@@ -46,10 +46,10 @@ _ESTABLISHED: Object = {"conditions": [{"type": "Established", "status": "True"}
 
 
 def system_kinds() -> tuple[Kind, ...]:
-    """Every kind of the base catalogue, in discovery order.
+    """Return every kind of the base catalogue, in discovery order.
 
-    Two of kcp's have an older version that differs in more than its apiVersion: a CRD's own conversion could not bring
-    it over without loss, ours does.
+    Two of kcp's kinds have an older version that differs in more than its apiVersion; `served_in_both` converts them
+    without loss, which CRD conversion strategy `None` cannot.
     """
     return (*NATIVE, *(kind for name in SYSTEM_CRDS for kind in _served(load_crd(name))))
 
@@ -64,7 +64,7 @@ def _served(crd: Object) -> list[Kind]:
 
 
 def _compiling(kind: Kind) -> Kind:
-    """Admission judges APIResourceSchemas and cannot wait: here their rules are compiled in time, before it asks."""
+    """Return the kind with a `judge` that compiles an APIResourceSchema's rules, since admission cannot pause for it."""
     own = kind.judge
 
     def judge(obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]) -> Verdict:
@@ -76,5 +76,5 @@ def _compiling(kind: Kind) -> Kind:
 
 
 def _deletable(kind: Kind) -> Kind:
-    """LogicalClusters say in their phase that their deletion began."""
+    """Return the kind with a hook that sets phase Terminating or Deleting when deletion begins."""
     return replace(kind, begin_deletion=begin_deletion)

@@ -1,7 +1,7 @@
-"""The annotations that carry what the other version of an object has no field for.
+"""The annotations that carry content for which one version of an object has no field.
 
-`apiexports` and `apibindings` read and write them on the way through. Invariant: an object in one version carries
-none of the annotations that its own fields speak for, so that nothing is told twice.
+`apiexports` and `apibindings` read and write them during conversion. Invariant: an object carries no annotation whose
+content its own fields hold.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import msgspec
 from atoll.machinery.meta.objects import Object, encode_json
 
 _PREFIX = "apis.v1alpha2.kcp.io/"
-#: On objects in v1alpha1: resources that are no APIResourceSchema by its name alone, and claims that say more than
-#: v1alpha1 can; of a binding also those in its status.
+#: On objects in v1alpha1: resources that a schema name alone does not describe, and claims with more than v1alpha1 can
+#: express; on bindings also the claims in status.
 RESOURCES = _PREFIX + "resource-schemas"
 CLAIMS = _PREFIX + "permission-claims"
 ACCEPTABLE_CLAIMS = _PREFIX + "acceptable-permission-claims"
@@ -31,13 +31,13 @@ ON_V1ALPHA2 = (OLD_CLAIMS, OLD_EXPORT_CLAIMS, OLD_APPLIED_CLAIMS)
 
 
 def read(obj: Object, key: str) -> list[Object]:
-    """The objects in an annotation; none where it is missing or nothing of the kind."""
+    """Return the objects in an annotation; an empty list if it is absent or malformed."""
     found = parsed(mapping(mapping(obj.get("metadata")).get("annotations")).get(key))
     return found or []
 
 
 def parsed(text: Any) -> list[Object] | None:
-    """The objects that an annotation holds, None if it holds something else."""
+    """Return the objects in an annotation's text; None if it is not a JSON list of objects."""
     try:
         value = msgspec.json.decode(text) if isinstance(text, str) else None
     except (msgspec.DecodeError, RecursionError):
@@ -48,7 +48,7 @@ def parsed(text: Any) -> list[Object] | None:
 
 
 def annotated(obj: Object, dropped: tuple[str, ...], added: Mapping[str, list[Object]]) -> Object:
-    """The object's metadata without some annotations and with others; empty ones are left out."""
+    """Return the object's metadata with annotations dropped and added; empty lists are not added."""
     metadata = dict(mapping(obj.get("metadata")))
     given = mapping(metadata.get("annotations"))
     kept = {key: value for key, value in given.items() if key not in dropped}
@@ -61,10 +61,10 @@ def annotated(obj: Object, dropped: tuple[str, ...], added: Mapping[str, list[Ob
 
 
 def mapping(value: Any) -> Object:
-    """A JSON object; an empty one for anything else."""
+    """Return `value` if it is a JSON object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def objects(value: Any) -> list[Object]:
-    """The objects of a list, in order."""
+    """Return the JSON objects of a list, in order; an empty list for any other value."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

@@ -1,6 +1,6 @@
-"""APIBindings in both versions: they differ in their claims, those granted and those that status tells.
+"""APIBindings in both versions: their claims in spec and in status differ.
 
-`convert` calls this.
+`convert` calls these functions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from atoll.machinery.meta.objects import Object
 
 
 class _Claims(NamedTuple):
-    """One list of claims: where it stands, its annotations on either version, whether its claims have selectors."""
+    """One list of claims: its field, its annotations in each version, and whether its claims have selectors."""
 
     part: str
     field: str
@@ -31,7 +31,7 @@ _LISTS = (
 
 
 def to_v1alpha1(obj: Object) -> Object:
-    """An APIBinding of v1alpha2."""
+    """Convert an APIBinding from v1alpha2."""
     found, added = dict(obj), {}
     for each in _LISTS:
         recorded = notes.read(obj, each.on_v1alpha2)
@@ -43,7 +43,7 @@ def to_v1alpha1(obj: Object) -> Object:
 
 
 def to_v1alpha2(obj: Object) -> Object:
-    """An APIBinding of v1alpha1."""
+    """Convert an APIBinding from v1alpha1."""
     found, added = dict(obj), {}
     for each in _LISTS:
         kept = notes.read(obj, each.on_v1alpha1)
@@ -65,9 +65,9 @@ def _put(obj: Object, where: _Claims, converted: list[Object]) -> None:
 
 
 def keep_status_annotations(obj: Object, old: Object) -> None:
-    """Give an APIBinding of v1alpha1, in place, the annotations that belong to its status, as they are in `old`.
+    """Set, in place, the annotations of an APIBinding of v1alpha1 that belong to its status, as they are in `old`.
 
-    A write of anything else cannot take them along: status is what controllers found, and clients replace annotations.
+    Controllers own status, and clients replace annotations: a write of the spec must not remove them.
     """
     metadata = obj.get("metadata")
     given = mapping(metadata).get("annotations")

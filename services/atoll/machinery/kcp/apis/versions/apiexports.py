@@ -1,7 +1,7 @@
-"""APIExports in both versions: schemas by name become resources, and back.
+"""APIExports in both versions: schema names are converted to resources, and back.
 
-`convert` calls this. v1alpha1 names APIResourceSchemas, whose names say group and resource; whatever else v1alpha2
-offers (virtual storage, a name that says something else) stands in an annotation there.
+`convert` calls these functions. v1alpha1 lists names of APIResourceSchemas, which contain group and resource; other
+resources of v1alpha2 (virtual storage, a schema name with another group or resource) are kept in an annotation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MIN_SEGMENTS = 3
 
 
 def to_v1alpha1(obj: Object) -> Object:
-    """An APIExport of v1alpha2."""
+    """Convert an APIExport from v1alpha2."""
     found = dict(obj)
     spec = mapping(obj.get("spec"))
     older = claims.to_v1alpha1(objects(spec.get("permissionClaims")), notes.read(obj, notes.OLD_CLAIMS), scoped=False)
@@ -37,8 +37,11 @@ def to_v1alpha1(obj: Object) -> Object:
 
 
 def to_v1alpha2(obj: Object) -> Object:
-    """An APIExport of v1alpha1. Names of schemas that say no resource are left out, and all but the last of those that
-    say the same: an apply that puts one name in place of another has both for a moment."""
+    """Convert an APIExport from v1alpha1.
+
+    Schema names without a resource are omitted. Of several names for one resource the last is used: during an apply
+    that replaces one name by another, both are present.
+    """
     found = dict(obj)
     spec = mapping(obj.get("spec"))
     newer = claims.to_v1alpha2(objects(spec.get("permissionClaims")), notes.read(obj, notes.CLAIMS), scoped=False)
@@ -53,7 +56,7 @@ def to_v1alpha2(obj: Object) -> Object:
 
 
 def problems(obj: Object) -> list[FieldError]:
-    """What of an APIExport of v1alpha1 cannot be converted."""
+    """Return an error for each schema name of an APIExport of v1alpha1 that cannot be converted."""
     found, names = [], mapping(obj.get("spec")).get("latestResourceSchemas")
     known: set[str] = set()
     for index, name in enumerate(names if isinstance(names, list) else []):
@@ -76,13 +79,13 @@ def _spec(spec: Object, converted: list[Object], dropped: str) -> Object:
 
 
 def _resources(names: Any) -> dict[tuple[str, str], Object]:
-    """The resources that names of schemas say, by group and name."""
+    """Return the resources in a list of schema names, by group and name."""
     said = (_resource(name) for name in (names if isinstance(names, list) else []) if isinstance(name, str))
     return {(each["group"], each["name"]): each for each in said if each is not None}
 
 
 def _resource(schema: str) -> Object | None:
-    """The resource that the name of a schema says; None if it says none."""
+    """Return the resource in a schema's name (`<prefix>.<resource>.<group>`); None if it has too few segments."""
     segments = schema.split(".")
     if len(segments) < MIN_SEGMENTS:
         return None
@@ -91,6 +94,6 @@ def _resource(schema: str) -> Object | None:
 
 
 def _is_named(resource: Object) -> bool:
-    """Whether v1alpha1 says the same of a resource by the name of its schema."""
+    """Whether the schema's name alone describes a resource, so that v1alpha1 can express it."""
     schema = resource.get("schema")
     return isinstance(schema, str) and _resource(schema) == resource

@@ -1,8 +1,8 @@
 """Permission claims in both versions.
 
-v1alpha2 says verbs and, on bindings, a selector; v1alpha1 says `all` or names objects. What one version cannot say
-stands in an annotation beside the object, and finds its claim again by group, resource and identity. Invariant: a claim
-that both can say the same way leaves no annotation.
+Claims of v1alpha2 have verbs and, on bindings, a selector; claims of v1alpha1 have `all` or list objects. Content that
+one version cannot express is kept in an annotation of the object and matched to its claim by group, resource and
+identity. Invariant: a claim that both versions can express needs no annotation.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _NEW = ("verbs", "defaultSelector", "selector")
 
 
 class ConvertedClaims(NamedTuple):
-    """Claims in one version, and those (as they were) that it cannot say fully."""
+    """Claims in one version, and the original claims (`kept`) that this version cannot express fully."""
 
     claims: list[Object]
     kept: list[Object]
 
 
 def key(claim: Object) -> tuple[str, str, str]:
-    """What a claim is for; a missing group or identity is an empty one."""
+    """Return group, resource and identity of a claim; a missing group or identity is empty."""
     group, resource, identity = (claim.get(name) for name in ("group", "resource", "identityHash"))
     return (str(group or ""), str(resource or ""), str(identity or ""))
 
 
 def to_v1alpha1(claims: Iterable[Object], recorded: Iterable[Object], *, scoped: bool) -> ConvertedClaims:
-    """Claims of v1alpha2. `recorded` are claims as v1alpha1 wrote them once; `scoped` ones have selectors."""
+    """Convert claims from v1alpha2. `recorded` holds claims as written in v1alpha1; `scoped` claims have selectors."""
     old = {key(claim): claim for claim in recorded}
     found, kept = [], []
     for claim in claims:
@@ -44,7 +44,7 @@ def to_v1alpha1(claims: Iterable[Object], recorded: Iterable[Object], *, scoped:
 
 
 def to_v1alpha2(claims: Iterable[Object], kept: Iterable[Object], *, scoped: bool) -> ConvertedClaims:
-    """Claims of v1alpha1. `kept` are claims as v1alpha2 had them; the result's are to be recorded, all or none."""
+    """Convert claims from v1alpha1. `kept` holds claims as v1alpha2 had them; the result's `kept` has all or none."""
     given = list(claims)
     new = {key(claim): claim for claim in kept}
     found = [_newer(claim, new.get(key(claim)), scoped) for claim in given]
@@ -55,7 +55,7 @@ def to_v1alpha2(claims: Iterable[Object], kept: Iterable[Object], *, scoped: boo
 
 def _common(claim: Object) -> Object:
     common = {name: claim[name] for name in _COMMON if name in claim}
-    # v1alpha2 fills in an empty identity, v1alpha1 leaves it out.
+    # v1alpha2 has an empty identityHash where v1alpha1 omits the field.
     if common.get("identityHash") == "":
         del common["identityHash"]
     return common
@@ -68,7 +68,7 @@ def _older(claim: Object, recorded: Object | None, scoped: bool) -> Object:
 
 
 def _newer(claim: Object, kept: Object | None, scoped: bool) -> Object:
-    # Objects named one by one were never told apart: such a claim was always for all of them.
+    # `resourceSelector` was never evaluated: such a claim covers all objects.
     said: Object = {"verbs": list(ALL_VERBS), **({"selector": dict(EVERYTHING)} if scoped else {})}
     if kept is not None:
         said.update({name: kept[name] for name in _NEW if name in kept})
@@ -85,7 +85,7 @@ def _selector(claim: Object) -> Object:
 
 
 def _is_plain(claim: Object, scoped: bool) -> bool:
-    """Whether v1alpha1 says the same of a claim."""
+    """Whether v1alpha1 can express a claim fully."""
     if claim.get("verbs") != ALL_VERBS or "defaultSelector" in claim:
         return False
     return not scoped or claim.get("selector") == EVERYTHING

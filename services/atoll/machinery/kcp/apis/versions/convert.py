@@ -1,8 +1,7 @@
-"""One entry for both kinds: an APIExport or APIBinding in the version asked for.
+"""Conversion of an APIExport or APIBinding to a version.
 
-The shard's kinds call this for reads, writes and field ownership; admission and whoever else gets an object in the
-version of a request asks for the latest. Invariant: the input is not changed, and what is in the wanted version
-already comes back as it is.
+`machinery.kcp.kinds` calls `convert` for reads, writes and field ownership; admission calls `latest` on objects in the
+version of a request. Invariant: the input is not changed; an object already in the wanted version is returned as is.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ _UNDECODABLE = {
 
 
 def convert(obj: Object, kind: str, api_version: str) -> Object:
-    """An object of a kind (`APIExport` or `APIBinding`) in a version; any JSON will do."""
+    """Return an object of a kind (`APIExport` or `APIBinding`) in a version; any JSON is accepted."""
     if obj.get("apiVersion") == api_version:
         return obj
     return {**_STEPS[kind, api_version](obj), "apiVersion": api_version}
 
 
 def latest(obj: Object) -> Object:
-    """The object in v1alpha2; objects of other kinds as they are."""
+    """Return the object in v1alpha2; objects of other kinds are returned as is."""
     kind = obj.get("kind")
     if obj.get("apiVersion") != V1ALPHA1 or kind not in {"APIExport", "APIBinding"}:
         return obj
@@ -48,7 +47,7 @@ def latest(obj: Object) -> Object:
 
 
 def problems(obj: Object, kind: str) -> list[FieldError]:
-    """What of an object of v1alpha1 its conversion would leave out without a word."""
+    """Return an error for each part of an object of v1alpha1 that its conversion would silently omit."""
     given = notes.mapping(notes.mapping(obj.get("metadata")).get("annotations"))
     found = apiexports.problems(obj) if kind == "APIExport" else []
     for key, text in _UNDECODABLE.items():
