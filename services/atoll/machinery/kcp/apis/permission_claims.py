@@ -115,7 +115,7 @@ class Claim(msgspec.Struct, frozen=True):
         return verb in self.verbs or EVERY_VERB in self.verbs
 
     def under(self, verb: str) -> Claim:
-        """Return the claim for one verb: with both events groups claimed, only selectors of claims with this verb apply."""
+        """Return the claim for one verb: where both events groups are claimed, the one claim that allows the verb."""
         allowing = [part for part in self.parts if part.allows(verb)]
         return allowing[0] if len(allowing) == 1 else self
 

@@ -1,9 +1,9 @@
-"""Everything that exists before the first request: the system's logical clusters and root.
+"""The bootstrap objects: the system logical clusters and root, with their contents.
 
-The shard calls `bootstrap` at each start and submits the manifests in the order given: a LogicalCluster
-first, for it opens its cluster's gate, then what others refer to. At the first start all are created; later
-the `reconciled` ones are brought back to this shape and the rest is left to its users. The same options
-give the same objects.
+The shard calls `bootstrap` at each start and submits the manifests in the returned order: a LogicalCluster first, since
+it opens its cluster's gate, then objects before those that refer to them. The first start creates all; later starts
+reconcile the manifests marked `reconciled` and leave the others unchanged. Invariant: the same options return the same
+objects.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from atoll.machinery.meta.wellknown import REPLICATE
 
 #: In namespace `default` of system:shard: export name -> identity hash, as kcp's shards look them up.
 IDENTITY_CACHE = "apiexport-identity-cache"
-#: Annotation of that ConfigMap: the UUID that uids of root's objects are derived from, as each shard has to know them.
+#: Annotation of that ConfigMap: the UUID from which the uids of root's objects are derived; every shard reads it.
 INSTALLATION = "internal.atoll.dev/installation"
 _ADMIN_NAMESPACES = (DEFAULT, KUBE_SYSTEM, "kube-public", "kube-node-lease")
 _ROOT_TYPE = "root:root"
@@ -39,13 +39,13 @@ _ROOT_REPLICATE = "apis.kcp.io,tenancy.kcp.io"
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What bootstrap is told. URLs have no trailing slash.
+    """The inputs of bootstrap. URLs have no trailing slash.
 
-    `installation` is a UUID drawn with the store; uids are derived from it, so that they are the same at
-    each start. `root_installation` is that of the root shard, where this shard joins one: uids of what root offers are
-    derived from it everywhere, and `root` itself is written nowhere else.
-    `identities` are those of root's exports: new ones at the first start, later what the exports
-    say, whatever became of their secrets. `ca_bundle` is PEM. `now` is an RFC 3339 text.
+    `installation` is a UUID generated with the store; uids are derived from it, so that they are the same at each
+    start. `root_installation` is the root shard's UUID if this shard joins one, else empty: on every shard the uids of
+    root's objects are derived from it, and only the root shard writes `root`. `identities` are those of root's exports:
+    generated at the first start, later read from the exports' status, independent of their Secrets. `ca_bundle` is PEM.
+    `now` is an RFC 3339 text.
     """
 
     shard: str
@@ -63,7 +63,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bootstrap(options: Options) -> Iterator[Manifest]:
-    """All manifests, in the order in which they can be written."""
+    """Yield all manifests, in the order in which they can be written."""
     yield from _system_crds(options)
     yield from _system_admin(options)
     yield from _system_bound_crds(options)
@@ -73,7 +73,7 @@ def bootstrap(options: Options) -> Iterator[Manifest]:
 
 
 def stamp_of(options: Options, cluster: str) -> ObjectStamp:
-    """How objects of one of bootstrap's clusters are stamped; its path is its name."""
+    """Return the stamp for objects of a bootstrap cluster; the cluster's path is its name."""
     installation = options.root_installation if cluster == ROOT and options.root_installation else options.installation
     space = uuid.UUID(installation)
     return ObjectStamp(cluster, cluster, options.now, lambda key: str(uuid.uuid5(space, key)))
@@ -86,7 +86,7 @@ def _system_crds(options: Options) -> Iterator[Manifest]:
 
 
 def _system_bound_crds(options: Options) -> Iterator[Manifest]:
-    """Before root, whose bindings are served from here; uids of root's schemas are known before they are written."""
+    """Yield the bound CRDs, before root, whose bindings need them. The uids of root's schemas are derived."""
     stamp = stamp_of(options, SYSTEM_BOUND_CRDS)
     yield _system_cluster(stamp, options)
     yield from root_exports.bound(stamp_of(options, ROOT), stamp, root_is_remote=bool(options.root_installation))
@@ -156,7 +156,7 @@ def _identity_cache(stamp: ObjectStamp, options: Options) -> Manifest:
 
 
 def registration(options: Options) -> Registration:
-    """What the shard says of itself in `root`."""
+    """Return the shard's registration: the fields of its Shard object in `root`."""
     return Registration(
         options.shard,
         options.base_url,
@@ -168,7 +168,7 @@ def registration(options: Options) -> Registration:
 
 
 def _shard(stamp: ObjectStamp, options: Options) -> Manifest:
-    """The root shard's own object; it is kept up to date by registration, as that of any other."""
+    """Return the root shard's own Shard object; registration keeps it up to date, as on other shards."""
     shard = new_shard(registration(options))
     metadata = shard["metadata"]
     stamped = stamp.metadata("shards", options.shard, "", metadata.get("annotations"), metadata["labels"])
@@ -190,7 +190,7 @@ def _workspace_types(stamp: ObjectStamp, options: Options) -> Iterator[Manifest]
 
 
 def _type_status(stamp: ObjectStamp, name: str, url: str) -> Object:
-    """kcp publishes both URLs for every type, whether or not anybody initializes or terminates."""
+    """Return a WorkspaceType's status. As in kcp, both URLs are set for types without initializer or terminator too."""
     return {
         "conditions": stamp.holds(("Ready", "VirtualWorkspaceURLsReady")),
         "virtualWorkspaces": lifecycle_urls(url, stamp.cluster, name),
@@ -198,7 +198,7 @@ def _type_status(stamp: ObjectStamp, name: str, url: str) -> Object:
 
 
 def lifecycle_urls(url: str, cluster: str, name: str) -> list[Object]:
-    """status.virtualWorkspaces of a WorkspaceType on a shard with this virtual workspace URL."""
+    """Return status.virtualWorkspaces of a WorkspaceType on a shard with this virtual workspace URL."""
     return [
         {"url": f"{url}/services/{kind}workspaces/{cluster}:{name}", "type": kind}
         for kind in ("initializing", "terminating")

@@ -1,9 +1,8 @@
-"""The RBAC that exists before anybody wrote any: Kubernetes' and kcp's default roles, and root's own.
+"""The default RBAC objects: the default roles of Kubernetes and kcp, and root's own.
 
-Bootstrap writes what this gives. The roles of system:admin are part of every cluster's authorization, those
-of root say what any authenticated user may do there. The data stands in `schemas/bootstrap/rbac.yaml`;
-aggregated roles come out with their rules gathered, in the order in which the aggregation controller would
-gather them.
+Bootstrap writes these manifests. The roles of system:admin are part of every cluster's authorization; those of root
+state the rights of any authenticated user there. The data is in `schemas/bootstrap/rbac.yaml`. Invariant: aggregated
+roles have their rules filled in, in the order of the aggregation controller.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ _READER, _READER_NAMESPACE = "extension-apiserver-authentication-reader", "kube-
 
 
 def policy(stamp: ObjectStamp, home_creators: Sequence[str] = ()) -> Iterator[Manifest]:
-    """ClusterRoles, then ClusterRoleBindings of stamp's cluster (root or system:admin).
+    """Yield the ClusterRoles, then the ClusterRoleBindings of stamp's cluster (root or system:admin).
 
-    `home_creators` are the groups bound to the role for home workspaces.
+    `home_creators` are the groups bound to the role for home workspaces. In system:admin a Role follows.
     """
     data = bootstrap_file("rbac")[stamp.cluster]
     labels, annotations = data.get("labels") or {}, data.get("annotations") or {}
@@ -61,7 +60,7 @@ def _role(stamp: ObjectStamp, roles: Object, name: str, annotations: Mapping[str
 
 
 def _gathered(roles: Object, target: str) -> list[Object]:
-    """The rules of all roles that aggregate to target, by role name, each rule once."""
+    """Return the rules of all roles that aggregate to `target`, by role name, without duplicates."""
     gathered: list[Object] = []
     for _, role in sorted(roles.items()):
         if role.get("aggregate_to") == target:

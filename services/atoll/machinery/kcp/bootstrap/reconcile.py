@@ -1,8 +1,8 @@
-"""Bringing a bootstrap object that exists back into shape, without taking away what others added.
+"""Reconciliation of stored bootstrap objects; additions by users are kept.
 
-The shard calls this at each start for manifests marked `reconciled`. Kubernetes' rules for default RBAC
-hold: missing rules and subjects come back, additional ones stay, and an object annotated with autoupdate
-`false` is left alone. An object that needs nothing gives None, so a restart without news writes nothing.
+The shard calls this at each start for manifests marked `reconciled`. As in Kubernetes' reconciliation of default RBAC,
+missing rules and subjects are restored, additional ones stay, and an object with annotation autoupdate `false` is not
+changed. Invariant: a restart without changes writes nothing.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _TOP = ("apiVersion", "kind", "metadata")
 
 
 def reconciled(stored: Object, wanted: Object) -> Object | None:
-    """What to write in place of `stored`, or None where it is as wanted.
+    """Return the object to write in place of `stored`; None if nothing changes.
 
-    Identity, finalizers and others' labels and annotations stay; the generation rises when anything but
-    metadata and status changes; conditions that say the same keep their times.
+    Identity, finalizers and other labels and annotations are kept. The generation is incremented if anything except
+    metadata and status changes. Unchanged conditions keep their times.
     """
     annotations = stored["metadata"].get("annotations") or {}
     if annotations.get(AUTO_UPDATE) == "false":
@@ -73,5 +73,5 @@ def _conditions(stored: Mapping[str, object], wanted: list[Object]) -> list[Obje
 
 
 def _is_same_condition(stored: Object, wanted: Object) -> bool:
-    """Whether a condition says what is wanted; a controller may have noted a time and a generation of its own."""
+    """Whether a condition has the wanted fields; its time, and fields added by a controller, are not compared."""
     return all(stored.get(key) == value for key, value in wanted.items() if key != "lastTransitionTime")

@@ -64,7 +64,7 @@ def _served(crd: Object) -> list[Kind]:
 
 
 def _compiling(kind: Kind) -> Kind:
-    """Return the kind with a `judge` that compiles an APIResourceSchema's rules, since admission cannot pause for it."""
+    """Return the kind with a `judge` that compiles an APIResourceSchema's rules; admission cannot pause for that."""
     own = kind.judge
 
     def judge(obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]) -> Verdict:

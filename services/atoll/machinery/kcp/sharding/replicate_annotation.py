@@ -1,9 +1,9 @@
-"""Which RBAC objects and LogicalClusters other shards need: the words of annotation `internal.kcp.io/replicate`.
+"""The words of annotation `internal.kcp.io/replicate` on RBAC objects and LogicalClusters.
 
-kcp's labellers, as functions. Roles that let somebody bind an export or reach its content, use, initialize or terminate
-a type, or enter a workspace that has either, and the bindings that give them, are read on other shards: admission there
-asks whether a caller may. Admission sets the words that follow from an object, the labelling controller those that
-follow from others. Invariant: in a workspace that offers nothing, no object of its making carries a word.
+kcp's replication labellers, as functions. Other shards authorize against replicated ClusterRoles and their bindings:
+those that grant to bind an export, to access its content, to use, initialize or terminate a type, or to access a
+workspace with exports or types. Admission sets the words derived from the object itself, the labelling controller those
+derived from other objects. Invariant: in a workspace without exports and types, no object gets a word by default.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable, Set
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.wellknown import APIS_GROUP, CORE_GROUP, REPLICATE, TENANCY_GROUP
 
-#: Groups and users of maximal permission policies, as RBAC in the export's cluster names them.
+#: Prefix of groups and users in the RBAC of maximal permission policies, in the export's cluster.
 POLICY_PREFIX = "apis.kcp.io:binding:"
-#: The words that the system sets and takes away; others are their author's.
+#: The words that the system sets and removes; other words belong to the object's author.
 WORDS = frozenset({APIS_GROUP, CORE_GROUP, TENANCY_GROUP})
 NONE: Set[str] = frozenset()
 
@@ -25,13 +25,13 @@ _TYPE_VERBS = ("use", "initialize", "terminate")
 
 
 def words_of(obj: Object) -> frozenset[str]:
-    """The words that an object carries, whoever's they are."""
+    """Return all words of an object's annotation, the system's and its author's."""
     text = (obj["metadata"].get("annotations") or {}).get(REPLICATE) or ""
     return frozenset(word for word in (part.strip() for part in text.split(",")) if word)
 
 
 def with_words(obj: Object, words: Collection[str]) -> Object:
-    """An object that carries these of the system's words beside its author's; itself where nothing changes."""
+    """Return the object with these system words and its author's words; the same object if nothing changes."""
     wanted = (words_of(obj) - WORDS) | (WORDS & set(words))
     if wanted == words_of(obj):
         return obj
@@ -43,23 +43,23 @@ def with_words(obj: Object, words: Collection[str]) -> Object:
 
 
 def of_cluster(*, exports: bool, types: bool) -> frozenset[str]:
-    """Words of a LogicalCluster, by whether its cluster has APIExports and WorkspaceTypes."""
+    """Return the words of a LogicalCluster, by whether its cluster has APIExports and WorkspaceTypes."""
     return frozenset(word for word, has in ((APIS_GROUP, exports), (TENANCY_GROUP, types)) if has)
 
 
 def of_rules(rules: Iterable[Object], cluster: Collection[str]) -> frozenset[str]:
-    """Words of a ClusterRole by its rules, in a LogicalCluster of these words."""
+    """Return the words of a ClusterRole with these rules, in a LogicalCluster with the words `cluster`."""
     found = frozenset(word for rule in rules for word in _of_rule(rule))
     return found if cluster else found - {CORE_GROUP}
 
 
 def of_binding(binding: Object, role: Collection[str]) -> frozenset[str]:
-    """Words of a ClusterRoleBinding whose role has these."""
+    """Return the words of a ClusterRoleBinding whose role has the words `role`."""
     return frozenset({*role, APIS_GROUP}) if is_for_policies(binding) else frozenset(role)
 
 
 def is_for_policies(binding: Object) -> bool:
-    """Whether a binding names consumers of an export, as maximal permission policies do."""
+    """Whether a binding's subjects are consumers of an export, as in maximal permission policies."""
     subjects: list[Object] = binding.get("subjects") or []
     return any(
         each.get("kind") in ("User", "Group") and str(each.get("name", "")).startswith(POLICY_PREFIX)
@@ -68,7 +68,7 @@ def is_for_policies(binding: Object) -> bool:
 
 
 def names_exports(rule: Object) -> bool:
-    """Whether a rule is about exports: who may bind them, or reach what is bound."""
+    """Whether a rule grants to bind exports or to access their content."""
     return APIS_GROUP in _of_rule(rule)
 
 
@@ -87,7 +87,7 @@ def _of_rule(rule: Object) -> list[str]:
 
 
 def _enters(rule: Object) -> bool:
-    """Whether a rule lets somebody into the workspace."""
+    """Whether a rule grants access to the workspace."""
     urls = rule.get("nonResourceURLs") or ()
     return bool({"/", "/*", _ANY}.intersection(urls)) and _has(rule, "verbs", "access")
 

@@ -1,10 +1,10 @@
-"""How far what is replicated goes: the annotation `replication.atoll.dev/level` of APIExports, and what follows of it.
+"""The replication level: annotation `replication.atoll.dev/level` of APIExports, and the level derived from it.
 
-Everything replicated goes everywhere, as in kcp, unless its export says `organization` (it is found by workspaces
-below the second component of its path alone) or `region` (it is stored by shards with the region of its own shard
-alone). Admission checks the annotation and notes on what belongs to an export how far it goes with it (`DERIVED`),
-followers ask `may_hold` before they store anything, look-ups of exports ask `is_within`. Invariant: a value that nobody
-understands is taken for the narrowest.
+Replicated objects go to every shard, as in kcp, unless their export has level `organization` (only workspaces below the
+first two components of its path find it) or `region` (only shards in the region of its shard store it). Admission
+validates the annotation and sets the derived level (`DERIVED`) on objects that belong to an export; followers call
+`may_hold` before they store an object; look-ups of exports call `is_within`. Invariant: an unknown level is treated as
+the narrowest, `region`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import msgspec
 
 from atoll.machinery.meta.objects import Object
 
-#: What the author of an export says, or of a schema that is to stay even before an export names it.
+#: Set by the author of an export, or of a schema that must not be replicated before an export names it.
 LEVEL = "replication.atoll.dev/level"
-#: What the system notes on schemas, conversions, endpoint slices and RBAC objects of narrowed exports.
+#: Set by the system on schemas, conversions, endpoint slices and RBAC objects of exports with a level.
 DERIVED = "internal.atoll.dev/level"
 ORGANIZATION, REGION = "organization", "region"
 LEVELS = (ORGANIZATION, REGION)
 
 _MARKS = (LEVEL.encode(), DERIVED.encode())
-#: Components of a path that name an organization: where it hangs, and its own name.
+#: Number of path components that name an organization: its parent and its own name.
 _COMPONENTS = 2
 
 
@@ -44,7 +44,7 @@ _decoder = msgspec.json.Decoder(_Annotated)
 
 
 def level_of(obj: Object) -> str:
-    """The level that an object's author asks for; empty where it may go everywhere."""
+    """Return the level set by an object's author; empty if it is replicated to every shard."""
     level = str((obj["metadata"].get("annotations") or {}).get(LEVEL) or "")
     return level if level in ("", *LEVELS) else REGION
 
@@ -52,7 +52,7 @@ def level_of(obj: Object) -> str:
 def may_hold(value: bytes, origin_region: str, own_region: str) -> bool:
     """Whether a shard of `own_region` may store an object (JSON) of a shard of `origin_region`.
 
-    Without a region nobody is in one: what is to stay in its region then stays on its shard.
+    A shard without a region label is in no region: objects of level `region` then stay on their own shard.
     """
     if not any(mark in value for mark in _MARKS):
         return True
@@ -63,23 +63,23 @@ def may_hold(value: bytes, origin_region: str, own_region: str) -> bool:
 
 
 def organization(path: str) -> str:
-    """The organization of a workspace path: `root:acme` of `root:acme:web`, a home of what is below it."""
+    """Return the organization of a workspace path: `root:acme` for `root:acme:web`; the home below a home workspace."""
     return ":".join(path.split(":")[:_COMPONENTS])
 
 
 def is_within(path: str, of: str) -> bool:
-    """Whether a workspace path is that of an organization or below it."""
+    """Whether a workspace path is that of the organization `of` or below it."""
     return path == of or path.startswith(of + ":")
 
 
 def widest_level(levels: Iterable[str]) -> str:
-    """How far goes what belongs to exports of several levels: no narrower than any of them; empty without one."""
+    """Return the level of an object that belongs to several exports: their common level, else empty (every shard)."""
     found = set(levels)
     return found.pop() if len(found) == 1 else ""
 
 
 def with_derived_level(obj: Object, level: str) -> Object:
-    """An object with the system's note on how far it goes, or without one; itself where nothing changes."""
+    """Return the object with this derived level, without one if empty; the same object if nothing changes."""
     metadata = obj["metadata"]
     annotations = dict(metadata.get("annotations") or {})
     if annotations.get(DERIVED, "") == level:

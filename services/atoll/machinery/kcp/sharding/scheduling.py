@@ -1,9 +1,9 @@
-"""Which shard a new workspace goes to: allowed, wanted, near, alive, and not fuller than others.
+"""Scheduling of new workspaces to shards: by reservation, selector, region, heartbeat and load.
 
-The workspace controller asks `choose` with the Shards as they are known; admission asks `check_reserved`, so that a
-selector that can never be followed is refused while somebody is listening. Pure: chance is given, and the same chance
-over the same shards gives the same shard. Invariant: a workspace never goes to a shard that is reserved for others, nor
-outside those that are reserved for it, whatever its selector says.
+Placement calls `choose` with the known Shards; admission calls `check_reserved` to reject a selector that can never be
+satisfied. Pure: the random generator is an argument, and the same generator state over the same shards returns the same
+shard. Invariant: a workspace is never scheduled to a shard reserved for other workspaces, nor outside the shards
+reserved for it, whatever its selector.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.selectors import LabelSelector, SelectorError, compile_label_selector
 from atoll.machinery.meta.wellknown import REGION
 
-#: On a Shard: workspace paths, separated by commas, at and below which alone workspaces may go there.
+#: Annotation of a Shard: comma-separated workspace paths. Only workspaces at or below these are scheduled there.
 RESERVED_FOR = "scheduling.atoll.dev/reserved-for"
-#: kcp's words; clients know them.
+#: kcp's text; clients compare it.
 NO_SHARDS = "No available shards to schedule the workspace"
-#: Six heartbeats; a shard that was silent for longer comes last. Never a refusal: while `root` is away nobody's heart
-#: is seen to beat.
+#: Six heartbeats, in seconds. A shard whose last heartbeat is older is used only if no other is available. It is not
+#: excluded, since no heartbeats arrive while `root` is unreachable.
 FRESH_S = 60.0
-#: What a disk holds beyond this share keeps workspaces away for as long as another shard has more room.
+#: A shard whose disk is fuller than this share is used only if every other one is too.
 NEARLY_FULL = 0.9
 
 
 class Unschedulable(Exception):
-    """No shard will do now; the text says why. Another look is due when a Shard changes."""
+    """No shard is suitable now; the text is the reason. Scheduling is retried when a Shard changes."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A Shard, as far as scheduling goes by it. `is_own`: it is the one that asks."""
+    """The fields of a Shard that scheduling uses. `is_own`: it is the scheduling shard itself."""
 
     name: str
     labels: dict[str, str] = {}
@@ -46,16 +46,16 @@ class Candidate(msgspec.Struct, frozen=True):
 
     @property
     def fullness(self) -> float:
-        """The share of its disk that is used, from 0 to 1; 0 where it does not say."""
+        """The used share of the shard's disk, from 0 to 1; 0 where the capacity is unknown."""
         return self.load.storage_bytes / self.load.capacity_bytes if self.load.capacity_bytes else 0.0
 
     def takes(self, path: str) -> bool:
-        """Whether it is reserved for a workspace path."""
+        """Whether the shard is reserved for a workspace path."""
         return any(path == each or path.startswith(f"{each}:") for each in self.reserved_for)
 
 
 class PlacementRequest(msgspec.Struct, frozen=True):
-    """What is known of a workspace: canonical path, location selector, and the region of its parent's shard."""
+    """The workspace to schedule: canonical path, location selector, and the region of its parent's shard."""
 
     path: str
     selector: LabelSelector | None = None
@@ -63,7 +63,7 @@ class PlacementRequest(msgspec.Struct, frozen=True):
 
 
 def read_candidate(shard: Object, own: str) -> Candidate:
-    """A Shard object, read; `own` is the name of the shard that asks."""
+    """Return a Shard object as a Candidate; `own` is the name of the scheduling shard."""
     metadata, spec = shard["metadata"], shard.get("spec") or {}
     annotations = metadata.get("annotations") or {}
     reserved = (each.strip() for each in annotations.get(RESERVED_FOR, "").split(","))
@@ -79,7 +79,7 @@ def read_candidate(shard: Object, own: str) -> Candidate:
 
 
 def selector_of(workspace: Object) -> LabelSelector | None:
-    """The location selector of a Workspace; None where it has none. Raises Unschedulable where it is not valid."""
+    """Return the location selector of a Workspace; None without one. Raises Unschedulable if it is invalid."""
     selector = ((workspace.get("spec") or {}).get("location") or {}).get("selector")
     if selector is None:
         return None
@@ -90,9 +90,9 @@ def selector_of(workspace: Object) -> LabelSelector | None:
 
 
 def check_reserved(shards: Sequence[Candidate], path: str, selector: LabelSelector) -> str:
-    """Why a selector can never be followed: all that it matches is not for this workspace; "" where it may be.
+    """Return why a selector can never be satisfied (it matches only shards not for this workspace); else "".
 
-    One that matches nothing is not refused, since shards come and go.
+    A selector that matches no shard is accepted, since shards come and go.
     """
     matching = [each for each in shards if selector.matches(each.labels)]
     allowed = _allowed(shards, path)
@@ -110,10 +110,10 @@ def choose(
     chance: random.Random,
     without: Collection[str] = (),
 ) -> Candidate:
-    """The shard for a workspace; `without` names those that were tried in vain. Raises Unschedulable.
+    """Return the shard for a workspace; `without` names shards that failed before. Raises Unschedulable.
 
-    Of two that are drawn, the less loaded is taken: loads are some seconds old, and whoever always took the least
-    loaded would send everybody to the same shard until it says so.
+    The less loaded of two random candidates is chosen: loads are some seconds old, and choosing always the least loaded
+    shard would send all workspaces to one shard until its load is updated.
     """
     ready = [each for each in _near(shards, wish) if each.name not in without]
     if not ready:
@@ -125,9 +125,9 @@ def choose(
 
 
 def _near(shards: Sequence[Candidate], wish: PlacementRequest) -> list[Candidate]:
-    """Schedulable shards that the workspace wants and may have; those of its parent's region, if it says nothing else.
+    """Return schedulable shards that are allowed and selected; without a region selector those of the parent's region.
 
-    A region is where data may lie: without a word of its owner, a workspace does not leave the one of its parent.
+    A region states where data may be stored: without a selector, a workspace stays in the region of its parent.
     """
     selector = wish.selector
     if selector is not None and (problem := check_reserved(shards, wish.path, selector)):
@@ -147,7 +147,7 @@ def _near(shards: Sequence[Candidate], wish: PlacementRequest) -> list[Candidate
 
 
 def _allowed(shards: Sequence[Candidate], path: str) -> list[Candidate]:
-    """The shards that are reserved for a path, or else all that are reserved for nobody."""
+    """Return the shards reserved for a path, or else all unreserved shards."""
     own = [each for each in shards if each.takes(path)]
     return own or [each for each in shards if not each.reserved_for]
 
@@ -157,5 +157,5 @@ def _names_region(selector: LabelSelector) -> bool:
 
 
 def _pressure(shard: Candidate) -> tuple[int, int, int]:
-    """By tenths of the disk, then by what lies there: the least loaded sorts first."""
+    """Sort key: tenths of the disk used, then number of workspaces, then of objects; the least loaded sorts first."""
     return int(shard.fullness * 10), shard.load.workspaces, shard.load.objects

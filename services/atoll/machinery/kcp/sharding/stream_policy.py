@@ -1,9 +1,9 @@
-"""Which kinds the streams of a shard carry.
+"""The kinds that a shard publishes in its change stream and its state stream.
 
-The publisher of a shard is given this as its `StreamPolicy` and asks it for each log entry. Changes carry every type
-but those excluded; state carries what other processes need of a shard to route, bind and authorize. Invariant:
-nothing of a `system:` cluster is ever replicated, and a type that a cluster declared for itself never passes for one
-of the system's.
+The publisher of a shard uses this as its `StreamPolicy` and calls it for each log entry. The change stream carries
+every type not excluded; the state stream carries the objects that other processes need to route, bind and authorize.
+Invariant: no object of a `system:` cluster is replicated, and a type from a cluster's own CRD is never treated as a
+system type.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from atoll.machinery.meta.names import LOCAL, ObjectKey, ResourceType, is_system_cluster
 from atoll.machinery.meta.wellknown import REPLICATE
 
-#: Machines write these every few seconds, and no subscriber needs them.
+#: Components write these every few seconds, and no subscriber needs them.
 UNPUBLISHED = frozenset({"leases.coordination.k8s.io", "events", "events.events.k8s.io"})
 
 _ALWAYS = {
@@ -42,7 +42,7 @@ _ANNOTATED = {"rbac.authorization.k8s.io": ("clusterroles", "clusterrolebindings
 REPLICATED = frozenset((group, resource) for group, names in _ALWAYS.items() for resource in names)
 REPLICATED_IF_ANNOTATED = frozenset((group, resource) for group, names in _ANNOTATED.items() for resource in names)
 
-#: A non-empty value of the annotation asks for replication.
+#: An object with a non-empty value of this annotation is replicated.
 _REPLICATE_BYTES = REPLICATE.encode()
 
 
@@ -58,7 +58,7 @@ _decoder = msgspec.json.Decoder(_Annotated)
 
 
 class KcpStreamPolicy:
-    """The policy of a shard. `excluded` lists resources in Kubernetes' notation, as `leases.coordination.k8s.io`."""
+    """The stream policy of a shard. `excluded` lists resources as `<plural>.<group>` (`leases.coordination.k8s.io`)."""
 
     def __init__(self, excluded: Iterable[str] = UNPUBLISHED) -> None:
         self._excluded = frozenset(excluded)
@@ -77,7 +77,7 @@ class KcpStreamPolicy:
 
 
 def _annotated(value: bytes) -> bool:
-    """Searches the bytes first: most roles and bindings lack the annotation and need no decoding."""
+    """Search the bytes first: most roles and bindings lack the annotation and are not decoded."""
     if _REPLICATE_BYTES not in value:
         return False
     return bool(_decoder.decode(value).metadata.annotations.get(REPLICATE))
