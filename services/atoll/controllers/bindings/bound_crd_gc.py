@@ -1,6 +1,6 @@
 """Garbage collection of bound CRDs without bindings, above a minimal age.
 
-Watches: deletions of APIBindings and changes of APIExports, also on other shards (the last user may be gone), bound
+Watches: deletions of APIBindings and changes of APIExports, also on other shards (a last user may be deleted), bound
 CRDs. Writes: first a mark on the bound CRD, then its deletion. A new binding removes the mark in its own transaction,
 and both writes are conditional on the revision, so that no bound CRD in use is deleted. Converges because the users are
 searched each time.

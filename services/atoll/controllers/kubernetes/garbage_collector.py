@@ -103,7 +103,7 @@ class GarbageCollector:
             return None
         return await self._attempt(kind, key, obj)
 
-    # --- an object whose own deletion waits for its dependents ---
+    # --- objects whose deletion waits for dependents ---
 
     async def _orphan(self, kind: Kind, key: ObjectKey, obj: Object) -> float | None:
         uid = obj["metadata"]["uid"]
@@ -127,7 +127,7 @@ class GarbageCollector:
         # The deletion of a blocking dependent enqueues this key again.
         return None
 
-    # --- an object whose owners may be gone ---
+    # --- objects with owners ---
 
     async def _attempt(self, kind: Kind, key: ObjectKey, obj: Object) -> float | None:
         owners = references(obj)

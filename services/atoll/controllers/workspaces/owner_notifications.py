@@ -87,7 +87,7 @@ class OwnerShards:
     async def find(self, owner: Owner) -> Object | None:
         """Return the Workspace; None where its shard has none, or another one of that name.
 
-        After a Forbidden response, the existence of the cluster of the Workspace decides: None where it is gone.
+        After a Forbidden response, the existence of the cluster of the Workspace decides: None if it is deleted.
         """
 
         async def ask(client: Client) -> Object:
