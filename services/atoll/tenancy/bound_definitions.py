@@ -1,8 +1,8 @@
-"""Bound CRDs as rows: written with the binding that needs them first, remembered by revision.
+"""Rows of bound CRDs: written with the first binding that needs them, cached by revision.
 
-The binding controller, workspace building and homes add them to the batch that binds (`BoundCrds.add`). Invariant: no
-binding is written whose bound CRDs do not stand in the same moment: a guard names the revision of those that were
-there, and one that was about to be collected is taken back in the same submit.
+The binding controller, workspace building and homes add them to the batch of the binding (`BoundCrds.add`). Invariant:
+every written binding has its bound CRDs at the same revision: a guard holds the revision of existing ones, and one
+marked for collection is unmarked in the same submit.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ from atoll.machinery.storage.contract import RevisionUnchanged
 
 MAX_KNOWN = 8192
 
-#: Bound CRDs are the system's own, from schemas that were judged when they came, and go without waiting for instances.
+#: The kind of bound CRDs: their schemas were validated at creation, and deletion does not wait for instances.
 BOUND_CRDS = replace(CUSTOMRESOURCEDEFINITIONS, judge=None, begin_deletion=lambda obj: None, held=lambda obj: False)
 
 
 class SchemaMissing(Exception):
-    """A binding needs a bound CRD that is not there, and neither is the schema it was made from."""
+    """A binding needs a bound CRD that does not exist, and the schema to build it from does not exist either."""
 
     def __init__(self, needed: RequiredCrd) -> None:
         super().__init__(f"schema {needed.schema} ({needed.uid}) of cluster {needed.cluster}")
 
 
 class BoundCrd(msgspec.Struct, frozen=True):
-    """What is remembered of a bound CRD. `exports` of `cluster` offered it; `collected` if it is about to go."""
+    """The cached fields of a bound CRD. `exports` of `cluster` offer it; `collected`: it is marked for collection;
+    `policed`: those of `exports` with a maximal permission policy, on other shards."""
 
     uid: str
     group: str
@@ -54,23 +55,23 @@ class BoundCrd(msgspec.Struct, frozen=True):
 
 
 def target_of(uid: str) -> Target:
-    """A bound CRD as a target of writes."""
+    """Return the write target of a bound CRD."""
     return Target(BOUND_CRDS, SYSTEM_BOUND_CRDS, "", uid)
 
 
 class BoundCrds:
-    """Finds and adds bound CRDs; a look-up costs the row's revision."""
+    """Finds and adds bound CRDs; a cached look-up reads only the row's revision."""
 
     def __init__(self) -> None:
         self._known: LruCache[str, tuple[int, BoundCrd]] = LruCache(MAX_KNOWN)
         self._policies = RevisionCache(_is_policed, MAX_KNOWN)
 
     def get(self, view: View, uid: str) -> BoundCrd | None:
-        """The bound CRD of a schema's uid, or None."""
+        """Return the bound CRD for a schema's uid; None if it does not exist."""
         return self._read_row(view, uid)[1]
 
     def _read_row(self, view: View, uid: str) -> tuple[int, BoundCrd | None]:
-        """A bound CRD with its revision, 0 for one that a batch has not submitted yet."""
+        """Return a bound CRD with its revision; revision 0 if a batch has not submitted it yet."""
         key = bound_crds.key_of(uid)
         revision = view.revision_of(key)
         found = self._known.get(uid)
@@ -85,19 +86,19 @@ class BoundCrds:
         return read
 
     def lacks(self, view: View, binding: Object) -> bool:
-        """Whether something that a binding refers to is not there, though its schema is."""
+        """Whether a bound CRD of the binding is missing although its schema exists."""
         return any(
             self.get(view, needed.uid) is None and _schema(view, needed) is not None
             for needed in bound_crds.required_crds(binding)
         )
 
     def is_outdated(self, view: View, binding: Object) -> bool:
-        """Whether something that a binding refers to says otherwise of the policy of an export elsewhere."""
+        """Whether a bound CRD of the binding lacks its export, or differs from a remote export's permission policy."""
         found = ((needed, self.get(view, needed.uid)) for needed in bound_crds.required_crds(binding))
         return any(crd is not None and _differs(crd, needed, self._polices(view, needed)) for needed, crd in found)
 
     def _polices(self, view: View, needed: RequiredCrd) -> bool | None:
-        """Whether a binding's export lies elsewhere and carries a maximal permission policy; None where unknown."""
+        """Whether a binding's export is remote and has a maximal permission policy; None if unknown."""
         reaching = federated(view)
         if not isinstance(reaching, FederatedView):
             return None
@@ -108,10 +109,11 @@ class BoundCrds:
         return self._policies.of(reaching, key, revision) if revision else None
 
     def add(self, batch: Batch, binding: Object, before: Object | None = None) -> None:
-        """Add to a batch what a binding refers to, where it is not there yet.
+        """Add the missing bound CRDs of a binding to a batch.
 
-        `before` is the binding as it stands: what it lost together with the schema stays lost. Raises SchemaMissing for
-        what it did not refer to. Of an export elsewhere is noted whether it carries a maximal permission policy.
+        `before` is the stored binding: a bound CRD that it refers to and whose schema is gone too is not restored.
+        Raises SchemaMissing for one that `before` does not refer to. For a remote export the bound CRD records whether
+        the export has a maximal permission policy.
         """
         known = {needed.uid for needed in bound_crds.required_crds(before)} if before is not None else set()
         for needed in bound_crds.required_crds(binding):
@@ -141,7 +143,7 @@ def _is_policed(export: Object) -> bool:
 
 
 def _differs(found: BoundCrd, needed: RequiredCrd, policed: bool | None) -> bool:
-    """Whether a bound CRD does not say yet what it is bound through, or says otherwise of that."""
+    """Whether a bound CRD does not list the export yet, or differs from its permission policy."""
     return needed.export not in found.exports or (policed is not None and policed != (needed.export in found.policed))
 
 
@@ -162,7 +164,7 @@ def _read(crd: Object) -> BoundCrd:
 
 
 def _schema(view: View, needed: RequiredCrd) -> Object | None:
-    """The schema that a bound CRD is made from, unless it is another one of that name."""
+    """Return the schema of a bound CRD; None if it does not exist or has another uid."""
     record = federated(view).get(ObjectKey(API_RESOURCE_SCHEMAS, needed.cluster, "", needed.schema))
     schema: Object | None = decode(record.value) if record is not None else None
     return schema if schema is not None and schema["metadata"]["uid"] == needed.uid else None

@@ -1,7 +1,7 @@
-"""Which labels of permission claims the objects of a cluster carry: looked up by admission and by the controller.
+"""The permission claim labels of a cluster's objects, for admission and the claims controller.
 
-Reads the cluster's bindings through a view and keeps what was compiled of them, in a bounded cache, under the revision
-of their last change; so a cluster that grants nothing costs one look-up of a row.
+Reads the cluster's bindings through a view and caches the compiled labelling by the revision of their last change, in a
+bounded cache. Invariant: a labelling always matches the bindings at the view's revision.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ClaimLabels:
         self._batch: tuple[ref[Batch], str, int, Labelling] | None = None
 
     def of(self, view: View, cluster: str) -> Labelling:
-        """The labelling of a cluster at the view's revision."""
+        """Return the labelling of a cluster at the view's revision."""
         last = view.last(API_BINDINGS, cluster)
         if not last:
             return NO_CLAIMS
@@ -42,7 +42,7 @@ class ClaimLabels:
         return made
 
     def _in_batch(self, batch: Batch, cluster: str, last: int) -> Labelling:
-        """What a batch holds is nobody else's to know, and is remembered for its next write alone."""
+        """Return the labelling for an unsubmitted batch. It is cached for this batch only, not in the shared cache."""
         known = self._batch
         if known is not None and known[0]() is batch and known[1:3] == (cluster, last):
             return known[3]
@@ -52,7 +52,7 @@ class ClaimLabels:
 
 
 def _compiled(view: View, cluster: str) -> Labelling:
-    # Most bindings grant nothing, and what grants something says so in these words.
+    # Most bindings grant no claims; these bytes occur in those that do.
     granting = (
         record
         for record in each_record(view, Scope(API_BINDINGS, cluster))

@@ -1,7 +1,7 @@
-"""New logical clusters: what is known gathered into a plan, and what follows added to a batch.
+"""Building of new logical clusters: inputs are collected into a plan, and its objects are added to a batch.
 
-The workspace controller builds those of its own shard, `shard.newclusters` those that other shards order, `shard.homes`
-those that nobody ordered. Invariant: nothing of a new cluster is written by itself.
+The workspace controller builds clusters of its own shard, `shard.handlers.logicalcluster_creates` those requested by
+other shards, `shard.handlers.homes` home workspaces. Invariant: all objects of a new cluster are written in one batch.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class ClusterBuilder:
         self._loopback, self._facts, self._bound = loopback, facts, BoundCrds()
 
     def parent(self, batch: Batch, cluster: str) -> Object:
-        """The LogicalCluster that a Workspace lies in. Raises TypeRefused where it is gone."""
+        """Return the LogicalCluster that contains a Workspace. Raises TypeRefused if it does not exist."""
         home = batch.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON))
         if home is None:
             raise TypeRefused("the parent workspace is gone")
         return decode(home.value)
 
     def resolve(self, batch: Batch, parent: Object, obj: Object) -> Resolution:
-        """The type of a Workspace. Raises TypeRefused."""
+        """Return the resolved type of a Workspace. Raises TypeRefused."""
         reference = obj["spec"].get("type") or {}
         requested = TypeReference(reference["name"], reference.get("path") or "") if reference else None
 
@@ -49,7 +49,7 @@ class ClusterBuilder:
         return resolve(requested, parent, lookup)
 
     def plan(self, batch: Batch, parent: Object, obj: Object, shard: workspace.Shard) -> workspace.WorkspacePlan:
-        """How the cluster of a Workspace is built on a shard. Raises TypeRefused."""
+        """Return the plan for the cluster of a Workspace on a shard. Raises TypeRefused."""
         metadata, above = obj["metadata"], parent["metadata"]["annotations"][wellknown.CLUSTER]
         below = path_below(parent, metadata["name"])
         return workspace.WorkspacePlan(
@@ -66,7 +66,7 @@ class ClusterBuilder:
         )
 
     def add(self, batch: Batch, manifests: Sequence[Manifest]) -> None:
-        """Add a new cluster's objects, the LogicalCluster first."""
+        """Add a new cluster's objects to a batch, the LogicalCluster first."""
         kinds = self._loopback.core.catalogs.builtin
         for manifest in manifests:
             metadata = manifest.object["metadata"]
@@ -77,16 +77,17 @@ class ClusterBuilder:
 
 
 def path_below(parent: Object, name: str) -> str:
-    """The canonical path of a Workspace in the cluster of LogicalCluster `parent`."""
+    """Return the canonical path of a Workspace in the cluster of LogicalCluster `parent`."""
     annotations = parent["metadata"].get("annotations") or {}
     return f"{annotations.get(wellknown.PATH) or annotations.get(wellknown.CLUSTER, '')}:{name}"
 
 
 def export_for(batch: Batch, facts: Lookups, path: str, name: str, seen_from: str) -> Export | None:
-    """An export that a new cluster of path `seen_from` binds; the batch guards that it still offers that when it lands.
+    """Return an export that a new cluster of path `seen_from` binds; a guard of the batch holds the export's revision.
 
-    Nobody looks at a binding that comes bound, and a change of the export is only told to the bindings there are. One
-    that lies elsewhere has no revision here.
+    Without the guard a change of the export before the submit would be missed: controllers do not visit a binding
+    created in phase Bound, and a change of the export enqueues only existing bindings. A remote export has no revision
+    on this shard.
     """
     found = facts.export(batch, path, name, seen_from)
     if found is not None:

@@ -1,8 +1,8 @@
-"""What workspace admission and controllers look up again and again: types, exports, paths, shards.
+"""Cached look-ups of WorkspaceTypes, APIExports and workspace paths, for admission and controllers.
 
-Reads through a view, this shard's clusters first and then what other shards published; what was decoded is kept under
-the revision of the record it came from, in bounded caches, so a changed object is never found by memory. What another
-shard has not published yet is not found: whoever asks tries again when it arrives, and nobody takes it for permission.
+Reads through a view: rows of this shard first, then replicas of other shards. Decoded objects are cached by the
+revision of their record, in bounded caches. Invariant: a stale object is never returned. An object that another shard
+has not published yet is not found; callers retry when it arrives and never treat absence as permission.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_FACTS = 1024
 
 
 class Resolver(Protocol):
-    """Paths to clusters."""
+    """Resolves workspace paths to logical clusters."""
 
     def resolve(self, snapshot: View, workspace: str) -> str | None: ...
 
@@ -37,7 +37,7 @@ class Resolver(Protocol):
 
 
 class SystemIdentities(msgspec.Struct, frozen=True):
-    """Identity hashes of root's exports: under them tenancy objects are stored and published."""
+    """Identity hashes of root's exports, under which tenancy, topology and shard objects are stored and published."""
 
     tenancy: str
     topology: str
@@ -80,7 +80,7 @@ _pathed, _NO_PATH = msgspec.json.Decoder(_Cluster), _PathAnnotation()
 
 
 class _Reading(NamedTuple, Generic[T]):
-    """How facts are read of the objects of a type, and of which other type's objects they speak too."""
+    """How objects of a type are decoded, and the other type (`of`) in the same cluster on which the result depends."""
 
     type: ResourceType
     read: Callable[[View, ObjectKey, Object], T]
@@ -88,7 +88,7 @@ class _Reading(NamedTuple, Generic[T]):
 
 
 class Lookups:
-    """Cached look-ups over one shard's rows, and those of others that it holds copies of."""
+    """Cached look-ups over one shard's rows and its replicas of other shards."""
 
     def __init__(self, resolver: Resolver, identities: SystemIdentities) -> None:
         self._resolver, self.identities = resolver, identities
@@ -96,23 +96,23 @@ class Lookups:
         self._exports: _Cache[Export] = LruCache(MAX_FACTS)
 
     def cluster_of(self, view: View, path: str) -> str | None:
-        """The cluster behind a path or name; empty means root."""
+        """Return the logical cluster of a path or cluster name (empty: root); None if it is not found."""
         return self._resolver.resolve(view, path or ROOT)
 
     def awaited(self, view: View, path: str) -> tuple[str, str] | None:
-        """Cluster and name of the Workspace whose change may lead a path somewhere else; None for a name."""
+        """Return cluster and name of the Workspace whose change may change a path's resolution; None for a name."""
         return self._resolver.awaited(view, path)
 
     def workspace_type(self, view: View, path: str, name: str) -> WorkspaceType | None:
-        """A WorkspaceType by workspace path or cluster name, and name."""
+        """Return a WorkspaceType by workspace path or cluster name, and name; None if it is not found."""
         return self._read_cached(view, path, name, self._types, _Reading(self.identities.workspace_types, _read_type))
 
     def export(self, view: View, path: str, name: str, seen_from: str = "") -> Export | None:
-        """An APIExport by workspace path or cluster name, with the schemas it serves.
+        """Return an APIExport by workspace path or cluster name, with the schemas it serves; None if it is not found.
 
-        `seen_from` is the cluster on whose behalf it is looked for, or its path where it is yet to be made: an
-        export that is an organization's own is not there for clusters of another. Without it the level is not
-        asked for: by the export's own shard, about itself.
+        `seen_from` is the cluster that needs the export, or its path if it does not exist yet: an export of level
+        `organization` is not found for clusters of another organization. If it is empty, as for the export's own shard,
+        the level is not checked.
         """
         found = self._read_cached(view, path, name, self._exports, _EXPORT)
         if found is None or not found.organization or seen_from in ("", found.cluster):
@@ -121,19 +121,19 @@ class Lookups:
         return found if replication_level.is_within(path, found.organization) else None
 
     def path_of(self, view: View, cluster: str) -> str:
-        """The canonical path of a cluster; its name where that is all that is known of it."""
+        """Return the canonical path of a cluster; its name if the path is unknown."""
         record = federated(view).get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", SINGLETON))
         annotations = _pathed.decode(record.value).metadata.annotations if record is not None else _NO_PATH
         return annotations.path or cluster
 
     def is_here(self, view: View, cluster: str) -> bool:
-        """Whether a cluster is this shard's own. One that nobody has heard of is not."""
+        """Whether a cluster belongs to this shard. An unknown cluster does not."""
         return bool(view.gate(cluster).generation) or (
             view.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", SINGLETON)) is not None
         )
 
     def _read_cached(self, view: View, path: str, name: str, cache: _Cache[T], reading: _Reading[T]) -> T | None:
-        """What was read of an object; read again when it changed, or what it is made of in its cluster."""
+        """Return the decoded object; decoded again after a change of it or of a `reading.of` object in its cluster."""
         type, of, view = reading.type, reading.of, federated(view)
         cluster = self.cluster_of(view, path)
         if cluster is None:
@@ -144,7 +144,7 @@ class Lookups:
         known = cache.get(key)
         if revision and known is not None and known[0] == stamp:
             return known[1]
-        # A batch gives no revision to what it has not submitted.
+        # An unsubmitted object of a batch has no revision.
         record = view.get(key)
         if record is None:
             return None

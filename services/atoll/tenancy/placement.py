@@ -1,8 +1,7 @@
-"""Placement of new workspaces: the known Shards, and the choice among them.
+"""Placement of new workspaces: the cached list of Shards, and the choice among them.
 
-The workspace controller calls `choose`, admission calls `refusal`. Shards are read from root, from replicas where root
-is remote, and cached until one of them changes. Invariant: where no other shard can be called, only the own shard is
-chosen.
+The workspace controller calls `choose`, admission calls `refusal`. Shards are read from root, from replicas if root is
+remote, and cached until one of them changes. Invariant: if this shard cannot call other shards, it chooses only itself.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from atoll.tenancy.lookups import Lookups
 
 
 class ShardPlacement:
-    """Chooses shards. `own` is the name of the shard that asks; `reaches` says whether it can call others."""
+    """Chooses shards. `own` is the name of this shard; `reaches`: it can call other shards."""
 
     def __init__(
         self,
@@ -46,7 +45,7 @@ class ShardPlacement:
         self._known: tuple[int, tuple[Candidate, ...]] = (-1, ())
 
     def shards(self, view: View) -> Sequence[Candidate]:
-        """The Shards that workspaces of this shard may go to, as far as they can be reached."""
+        """Return the Shards for workspaces of this shard; only this shard if it cannot call others."""
         view = federated(view) if self._reaches else view
         last = view.last(self._type, ROOT)
         if self._known[0] != last:
@@ -56,26 +55,26 @@ class ShardPlacement:
         return self._known[1]
 
     def _alone(self, found: Sequence[Candidate]) -> tuple[Candidate, ...]:
-        """The own shard; it needs no object for that."""
+        """Return this shard only; its Shard object may be absent."""
         return tuple(each for each in found if each.is_own) or (Candidate(self.own, is_own=True),)
 
     def others(self, store: Store) -> Collection[str]:
-        """Names of all other shards that are known now."""
+        """Return the names of all other known shards."""
         with store.snapshot() as snapshot:
             return [each.name for each in self.shards(snapshot) if not each.is_own]
 
     def shard(self, view: View, name: str) -> Candidate | None:
-        """A shard by name; None where it is not known."""
+        """Return a shard by name; None if it is unknown."""
         return next((each for each in self.shards(view) if each.name == name), None)
 
     def choose(self, view: View, workspace: Object, path: str, without: Collection[str] = ()) -> Candidate:
-        """The shard for a Workspace of this shard; `path` is its canonical one. Raises Unschedulable."""
+        """Return the shard for a Workspace of this shard; `path` is its canonical path. Raises Unschedulable."""
         shards = self.shards(view)
         region = next((each.labels.get(REGION, "") for each in shards if each.is_own), "")
         wish = PlacementRequest(path, selector_of(workspace), region)
         return choose(shards, wish, self._clock(), self._chance, without)
 
     def refusal(self, view: View, workspace: Object, path: str) -> str:
-        """Why a Workspace's location selector can never be followed; "" where it may be. Raises Unschedulable."""
+        """Return why a Workspace's location selector can never be satisfied, else "". Raises Unschedulable."""
         selector = selector_of(workspace)
         return check_reserved(self.shards(view), path, selector) if selector is not None else ""

@@ -1,8 +1,8 @@
-"""Who else reads an object: its words for replication, and its level, as they follow from what stands beside it.
+"""The replication scope of an object: its replicate words and derived level, from other objects of its cluster.
 
-Admission and the labelling controller ask; both get the same answer for the same state, so that whoever comes last is
-right. Reads through a view: exports, types, roles and bindings of the object's own cluster. What exports say is
-remembered by their revisions. Invariant: where a cluster offers nothing and names nobody's exports, nothing is noted.
+Admission and the labelling controller call `noted`; both get the same result for the same state, so the last write is
+correct. Reads exports, types, roles and bindings of the object's cluster through a view; decoded exports are cached by
+revision. Invariant: in a cluster that has no exports or types and refers to no exports, no annotation is set.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from atoll.machinery.storage.pages import each_record, each_revision
 from atoll.tenancy.lookups import Lookups
 
 MAX_EXPORTS = 4096
-#: What the system notes something on.
+#: The types on which the system sets replicate words or a derived level.
 NOTED = frozenset(
     {CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, API_RESOURCE_SCHEMAS, API_CONVERSIONS, API_EXPORT_ENDPOINT_SLICES}
 )
@@ -41,35 +41,35 @@ _NARROWING = {APIS_GROUP}
 
 
 class ReplicatedExport(msgspec.Struct, frozen=True):
-    """What an export means for what belongs to it: its level, and the schemas it names."""
+    """The fields of an export that determine the scope of its objects: its level, and its schemas' names."""
 
     level: str
     schemas: frozenset[str]
 
 
 class ReplicationScope:
-    """Answers for one shard; caches are bounded and keyed by revision."""
+    """The replication scope of objects of one shard; caches are bounded and keyed by revision."""
 
     def __init__(self, facts: Lookups) -> None:
         self._facts = facts
         self._offers = RevisionCache(_read_offer, MAX_EXPORTS)
 
     def cluster_words(self, view: View, cluster: str) -> frozenset[str]:
-        """Words of a cluster's LogicalCluster, by what the cluster offers now."""
+        """Return the words of a LogicalCluster, from the current exports and types of its cluster."""
         types = self._facts.identities.workspace_types
         return replicate_annotation.of_cluster(
             exports=_has(view, API_EXPORTS, cluster), types=_has(view, types, cluster)
         )
 
     def offers(self, view: View, cluster: str) -> dict[str, ReplicatedExport]:
-        """The exports of a cluster, by name."""
+        """Return the exports of a cluster, by name."""
         if not view.last(API_EXPORTS, cluster):
             return {}
         found = each_revision(view, Scope(API_EXPORTS, cluster))
         return {key.name: self._offers.of(view, key, revision) for key, revision in found}
 
     def noted(self, view: View, key: ObjectKey, obj: Object) -> Object:
-        """An object of one of the types in NOTED as it should be; itself where nothing changes."""
+        """Return an object of a type in NOTED with its annotations set; the same object if nothing changes."""
         if is_system_cluster(key.cluster):
             return obj
         offers = self.offers(view, key.cluster)
@@ -98,8 +98,10 @@ class ReplicationScope:
         return _with(binding, words, _level(rules, words, offers, every=replicate_annotation.is_for_policies(binding)))
 
     def _rules(self, view: View, cluster: str, binding: Object) -> tuple[list[Object], frozenset[str]]:
-        """The rules that a binding gives, and their words. A role that every cluster has means something to other
-        shards only where there is something to bind, to use or to enter."""
+        """Return the rules that a binding grants, and their words.
+
+        A default role of every cluster has words only in a cluster with exports or types.
+        """
         reference, words = binding.get("roleRef") or {}, self.cluster_words(view, cluster)
         if reference.get("kind") != "ClusterRole":
             return [], frozenset()
@@ -128,7 +130,10 @@ def _with(obj: Object, words: Iterable[str], level: str) -> Object:
 def _level(
     rules: Iterable[Object], words: Iterable[str], offers: Mapping[str, ReplicatedExport], *, every: bool
 ) -> str:
-    """The level of what only gives rights on exports, if all that it may be about agree. `every`: any export."""
+    """Return the level of an RBAC object that grants only rights on exports, if all these exports have the same level.
+
+    `every`: the rules apply to all exports of the cluster.
+    """
     if set(words) != _NARROWING:
         return ""
     named: set[str] = set()
@@ -141,7 +146,7 @@ def _level(
 
 
 def _policy_roles(view: View, cluster: str) -> set[str]:
-    """Names of the ClusterRoles that a cluster's bindings give to consumers of exports."""
+    """Return the names of the ClusterRoles that a cluster's bindings grant to consumers of exports."""
     if not view.last(CLUSTER_ROLE_BINDINGS, cluster):
         return set()
     found = each_record(view, Scope(CLUSTER_ROLE_BINDINGS, cluster))

@@ -1,8 +1,8 @@
-"""Default bindings: the APIBindings that a WorkspaceType makes in its workspaces, and keeps there if it says so.
+"""Default bindings: the APIBindings of a WorkspaceType in its workspaces, created once or maintained.
 
-Workspace building makes what can be bound at once; the controller of default bindings the rest, for the initializer
-`system:apibindings`, and later for types that maintain theirs. Here is how they are called, what one is, when one is
-done, and what the LogicalCluster says of it. Pure: bindings and exports come in.
+Workspace building creates the bindings that can be bound at once. The controller of default bindings creates the others
+for the initializer `system:apibindings`, and maintains those of types with lifecycle Maintain. Here belong their names,
+their content, their completion, and the conditions on the LogicalCluster. Pure: bindings and exports are arguments.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from atoll.machinery.meta import hashes
 from atoll.machinery.meta.conditions import ERROR, FALSE, INFO, TRUE, Condition, is_true, set_condition
 from atoll.machinery.meta.objects import Object
 
-#: On the LogicalCluster: while it is initialized, and where its type maintains bindings.
+#: Conditions of the LogicalCluster: during initialization, and for a type that maintains its default bindings.
 INITIALIZED, RECONCILED = BINDINGS_INITIALIZED, "APIBindingsReconciled"
 MAX_SHOWN = 10
 
 
 class RequiredBindings(msgspec.Struct, frozen=True):
-    """One default binding of a cluster: what it is called there, and the export as it refers to it."""
+    """One default binding of a cluster: its name, and the export as its reference names it."""
 
     name: str
     path: str
@@ -36,7 +36,7 @@ class RequiredBindings(msgspec.Struct, frozen=True):
 
 
 def required(cluster: str, bindings: Iterable[DefaultBinding]) -> tuple[RequiredBindings, ...]:
-    """The default bindings of a cluster, each name once."""
+    """Return the default bindings of a cluster, without duplicate names."""
     found = {
         name: RequiredBindings(name, each.path, each.export)
         for each in bindings
@@ -46,7 +46,7 @@ def required(cluster: str, bindings: Iterable[DefaultBinding]) -> tuple[Required
 
 
 def spec_of(wanted: RequiredBindings, claimed: Sequence[Object]) -> Object:
-    """Spec of a default binding: it accepts all that the export claims."""
+    """Return the spec of a default binding: it accepts all claims of the export."""
     spec: Object = {"reference": {"export": wanted.reference}}
     if claimed:
         spec["permissionClaims"] = [permission_claims.accept(claim) for claim in claimed]
@@ -54,7 +54,7 @@ def spec_of(wanted: RequiredBindings, claimed: Sequence[Object]) -> Object:
 
 
 def binding_of(wanted: RequiredBindings, claimed: Sequence[Object]) -> Object:
-    """A default binding to create."""
+    """Return a default binding to create."""
     return {
         "apiVersion": "apis.kcp.io/v1alpha2",
         "kind": "APIBinding",
@@ -64,7 +64,7 @@ def binding_of(wanted: RequiredBindings, claimed: Sequence[Object]) -> Object:
 
 
 def find_binding(bindings: Sequence[Object], wanted: RequiredBindings) -> Object | None:
-    """The binding that stands for a default one: that of its name, or any other that refers to the export so."""
+    """Return the existing binding for a default one: that of its name, else one with the same reference, else None."""
     named = next((each for each in bindings if each["metadata"]["name"] == wanted.name), None)
     if named is not None:
         return named
@@ -72,7 +72,7 @@ def find_binding(bindings: Sequence[Object], wanted: RequiredBindings) -> Object
 
 
 def is_outdated(binding: Object, wanted: RequiredBindings, claimed: Sequence[Object]) -> bool:
-    """Whether a default binding of its own name does not accept what the export claims now."""
+    """Whether a binding has the default binding's name, and its accepted claims differ from those of the export."""
     accepts = binding["spec"].get("permissionClaims") or []
     return binding["metadata"]["name"] == wanted.name and accepts != [
         permission_claims.accept(claim) for claim in claimed
@@ -80,18 +80,18 @@ def is_outdated(binding: Object, wanted: RequiredBindings, claimed: Sequence[Obj
 
 
 def is_done(binding: Object) -> bool:
-    """Whether a binding was bound once, and what it accepts is applied."""
+    """Whether a binding was bound once, and its accepted claims are applied."""
     conditions = (binding.get("status") or {}).get("conditions") or []
     return is_true(conditions, "InitialBindingCompleted") and claim_status.is_complete(binding)
 
 
 def no_export(wanted: RequiredBindings) -> str:
-    """What is wrong where the export of a default binding is not there."""
+    """Return the text for a default binding whose export does not exist."""
     return f"APIExport {wanted.path}|{wanted.export} not found"
 
 
 def verdict(type: str, waiting: Sequence[str], problems: Sequence[str]) -> Condition:
-    """What the LogicalCluster says of its default bindings: `waiting` are not done yet, `problems` went wrong."""
+    """Return the LogicalCluster's condition for its default bindings: `waiting` are incomplete, `problems` failed."""
     if problems:
         return Condition(type, FALSE, "APIBindingErrors", _listed(problems, "; "), ERROR)
     if waiting:
@@ -101,12 +101,12 @@ def verdict(type: str, waiting: Sequence[str], problems: Sequence[str]) -> Condi
 
 
 def types_invalid(type: str, text: str) -> Condition:
-    """What it says where the types cannot be resolved."""
+    """Return the condition for types that cannot be resolved."""
     return Condition(type, FALSE, "WorkspaceTypesInvalid", text, ERROR)
 
 
 def with_verdict(cluster: Object, condition: Condition, now: str) -> Object:
-    """The LogicalCluster with a verdict; one that all is initialized takes the initializer away."""
+    """Return the LogicalCluster with the condition; a true INITIALIZED removes the initializer too."""
     status = dict(cluster.get("status") or {})
     status["conditions"] = set_condition(status.get("conditions") or [], condition, now)
     if condition == Condition(INITIALIZED, TRUE):

@@ -1,9 +1,9 @@
-"""A new workspace, built in the furthest state that its type allows.
+"""The objects of a new workspace, in the furthest state that its type allows.
 
-The workspace controller gathers the facts (resolved type, exports to bind, shard, creator), calls `build`,
-and submits the manifests in one batch; then it writes the Workspace as `settle` gives it. Initializers that
-the system runs itself (`root:universal`, `system:apibindings`) are passed here; any other leaves the
-logical cluster Initializing. The objects are those that kcp's controllers would have left behind.
+The workspace controller collects the inputs (resolved type, exports to bind, shard, creator), calls `build`, and
+submits the manifests in one batch; then it writes the Workspace that `desired_workspace` returns. Initializers run by
+the system (`root:universal`, `system:apibindings`) are completed here; with any other the logical cluster stays
+Initializing. Invariant: the objects equal the final result of kcp's controllers.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from atoll.machinery.meta.conditions import TRUE, Condition, set_condition
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.types import CLUSTER_ROLE_BINDINGS
 
-#: The initializer that makes a workspace's first namespaces; every type that extends `universal` has it.
+#: The initializer that creates a workspace's first namespaces; every type that extends `universal` has it.
 NAMESPACE_INITIALIZER = "root:universal"
 ADMIN_BINDING = "workspace-admin"
 SCHEDULED = "WorkspaceScheduled"
 
 
 class Shard(msgspec.Struct, frozen=True):
-    """The shard that hosts a cluster. URLs have no trailing slash; `ca_bundle` is PEM. `virtual_workspace_url` is where
-    its views are reached."""
+    """The shard that hosts a cluster. URLs have no trailing slash; `ca_bundle` is PEM. `virtual_workspace_url` is the
+    base URL of its virtual workspaces."""
 
     name: str
     external_url: str
@@ -49,7 +49,7 @@ class Shard(msgspec.Struct, frozen=True):
 
 
 class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who made a workspace: UserInfo, as the owner annotation and spec.createdBy have it."""
+    """The creator of a workspace: UserInfo, as in the owner annotation and spec.createdBy."""
 
     username: str
     uid: str = ""
@@ -90,11 +90,11 @@ class WorkspacePlan(msgspec.Struct, frozen=True):
 
 
 def build(plan: WorkspacePlan) -> tuple[Manifest, ...]:
-    """Everything inside the new logical cluster; the LogicalCluster, which opens the gate, comes first."""
+    """Return all objects of the new logical cluster; the LogicalCluster, which opens the gate, is first."""
     stamp = ObjectStamp(plan.cluster, plan.path, plan.now, partial(_fresh, plan.new_uid))
     bindings, missing = _bindings(plan, stamp)
     life = _life(plan, bindings, missing)
-    # Bindings come next, so that what they claim of the rest is labelled in this very submit.
+    # Bindings precede the other objects, so that objects they claim are labelled in the same submit.
     conditions = _verdicts(plan.resolution, bindings, missing)
     manifests = [_logical_cluster(plan, stamp, bindings, (life, conditions)), *bindings.manifests]
     owner = owner_of(plan.workspace)
@@ -106,10 +106,9 @@ def build(plan: WorkspacePlan) -> tuple[Manifest, ...]:
 
 
 def desired_workspace(workspace: Object, cluster: Object, shard: Shard, now: str) -> Object:
-    """The Workspace as it stands once its LogicalCluster `cluster` was written on `shard`.
+    """Return the Workspace for its LogicalCluster `cluster` on `shard`.
 
-    Also mirrors later phases: called again with the LogicalCluster's present state it changes what has
-    changed.
+    Also used for later phases: the result follows the LogicalCluster's current state.
     """
     status = cluster["status"]
     metadata, annotations = workspace["metadata"], cluster["metadata"]["annotations"]
@@ -135,7 +134,7 @@ def desired_workspace(workspace: Object, cluster: Object, shard: Shard, now: str
 
 
 def owner_of(obj: Object) -> Owner | None:
-    """The creator in the owner annotation; None where it is absent or, put there by hand, unreadable."""
+    """Return the creator from the owner annotation; None if it is absent or cannot be decoded."""
     text = (obj["metadata"].get("annotations") or {}).get(wellknown.OWNER, "")
     try:
         return _owner_decoder.decode(text) if text else None
@@ -144,7 +143,7 @@ def owner_of(obj: Object) -> Owner | None:
 
 
 def owner_reference(plan: WorkspacePlan) -> Object:
-    """spec.owner of the LogicalCluster behind a Workspace."""
+    """Return spec.owner of a Workspace's LogicalCluster."""
     metadata = plan.workspace["metadata"]
     return {
         "apiVersion": "tenancy.kcp.io/v1alpha1",
@@ -156,7 +155,7 @@ def owner_reference(plan: WorkspacePlan) -> Object:
 
 
 def reduced_owner(owner: Owner) -> str:
-    """Value of the owner annotation once a workspace is ready: the name alone."""
+    """Return the value of the owner annotation once a workspace is Ready: the username only."""
     return msgspec.json.encode({"username": owner.username}).decode()
 
 
@@ -165,7 +164,7 @@ def _fresh(new_uid: Callable[[], str], _: str) -> str:
 
 
 def _bindings(plan: WorkspacePlan, stamp: ObjectStamp) -> tuple[Bindings, tuple[str, ...]]:
-    """The default bindings, and the exports that are not there: a binding waits for its export to be made."""
+    """Return the default bindings, and a text for each missing export, whose binding is not created yet."""
     wanted, missing = [], []
     for each in required(plan.cluster, plan.resolution.default_bindings):
         export = plan.find_export(each.path, each.export)

@@ -1,9 +1,8 @@
-"""Which WorkspaceType a new workspace gets, what it extends, and whether it may stand where it is made.
+"""Resolution of a new workspace's WorkspaceType: the type, the types it extends, and its limits.
 
-The admission steps of Workspaces call `resolve` (mutating) and `check` (validating); workspace building
-reads the Resolution. WorkspaceTypes are found through a lookup that the caller gives, by path or cluster
-name and by name. What is not allowed raises TypeRefused with kcp's text, which `forbidden` turns into the
-403 clients see.
+The admission steps of Workspaces call `resolve` (mutating) and `check` (validating); workspace building reads the
+Resolution. The caller passes the lookup of WorkspaceTypes, by path or cluster name and by name. A type that is not
+allowed raises TypeRefused with kcp's text; `forbidden` builds the 403 response from it.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Details, Forbidden
 from atoll.machinery.meta.wellknown import CLUSTER, PATH, TYPE
 
-#: An older form of spec.defaultAPIBindingLifecycle; what the spec says comes first.
+#: An older form of spec.defaultAPIBindingLifecycle; the spec takes precedence.
 LIFECYCLE_ANNOTATION = "experimental.tenancy.kcp.io/default-api-binding-lifecycle"
 MAINTAIN = "Maintain"
-#: Done when every default binding is bound; the system runs it, for every type that has default bindings.
+#: Removed when every default binding is bound. The system sets and runs it for every type with default bindings.
 BINDINGS_INITIALIZER = "system:apibindings"
-#: kcp bounds neither; a type may not make each new workspace walk further than this.
+#: Most types that one type may extend, itself included. kcp has no bound.
 MAX_ALIASES = 64
 
 
 class TypeRefused(Exception):
-    """This type cannot be used here; the text says why."""
+    """The type cannot be used for this workspace; the text is the reason."""
 
 
 class TypeReference(msgspec.Struct, frozen=True, order=True):
-    """A WorkspaceType by workspace path (empty: to be found by walking up) and name."""
+    """A WorkspaceType by workspace path (empty: the nearest ancestor workspace that has it) and name."""
 
     name: str
     path: str = ""
@@ -43,20 +42,20 @@ class TypeReference(msgspec.Struct, frozen=True, order=True):
 
 
 class DefaultBinding(msgspec.Struct, frozen=True):
-    """An export that workspaces of a type bind; `path` empty means the type's own workspace."""
+    """An export that workspaces of a type bind; an empty `path` is the type's own workspace."""
 
     export: str
     path: str = ""
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """Which types may stand above or below. Without `types` and `none` everything may."""
+    """The allowed parent or child types. Without `types` and `none` every type is allowed."""
 
     none: bool = False
     types: tuple[TypeReference, ...] = ()
 
     def allows(self, aliases: Sequence[WorkspaceType]) -> bool:
-        """Whether something with these aliases may: one of them being listed is enough."""
+        """Whether a type with these aliases is allowed: at least one alias must be listed."""
         return not self.types or any(alias.qualified in map(str, self.types) for alias in aliases)
 
 
@@ -86,28 +85,28 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class WorkspaceType(msgspec.Struct, frozen=True, dict=True):
-    """A WorkspaceType object, read: its logical cluster, that cluster's canonical path, its name and spec."""
+    """A decoded WorkspaceType: its logical cluster, that cluster's canonical path, its name and spec."""
 
     cluster: str
     path: str
     name: str
     spec: _Spec = _Spec()
-    #: Of its default bindings: InitializeOnly (also where it is empty) or Maintain.
+    #: Lifecycle of its default bindings: InitializeOnly (also if empty) or Maintain.
     lifecycle: str = ""
 
     @property
     def maintains(self) -> bool:
-        """Whether its workspaces keep its default bindings, and get those that it gains."""
+        """Whether default bindings are maintained in existing workspaces, later additions included."""
         return self.lifecycle == MAINTAIN and bool(self.spec.default_bindings)
 
     @cached_property
     def qualified(self) -> str:
-        """`<canonical path>:<name>`, by which limits and annotations speak of it."""
+        """`<canonical path>:<name>`, as used in limits and annotations."""
         return paths.join(self.path, self.name)
 
     @property
     def lifecycle_name(self) -> str:
-        """Its name as initializer and terminator: by logical cluster, which no rename changes."""
+        """`<logical cluster>:<name>`, its name as initializer and terminator."""
         return f"{self.cluster}:{self.name}"
 
 
@@ -117,7 +116,7 @@ MayUse = Callable[[WorkspaceType], bool]
 
 
 class Resolution(msgspec.Struct, frozen=True, dict=True):
-    """A type with everything it extends: bases in the order of their references, the type itself last."""
+    """A type with all types it extends: bases in the order of their references, the type itself last."""
 
     aliases: tuple[WorkspaceType, ...]
 
@@ -127,7 +126,7 @@ class Resolution(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def initializers(self) -> tuple[str, ...]:
-        """Who must finish before a workspace of this type is ready, in kcp's order."""
+        """The initializers of a workspace of this type, in kcp's order."""
         names = tuple(alias.lifecycle_name for alias in self.aliases if alias.spec.initializer)
         return (*names, BINDINGS_INITIALIZER) if self.default_bindings else names
 
@@ -137,12 +136,12 @@ class Resolution(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def default_bindings(self) -> tuple[DefaultBinding, ...]:
-        """Each export once, with its path filled in."""
+        """The default bindings without duplicates, with their paths filled in."""
         return _default_bindings(self.aliases)
 
     @cached_property
     def maintained_bindings(self) -> tuple[DefaultBinding, ...]:
-        """Those of the types that keep them up in workspaces which are there."""
+        """The default bindings of the types with lifecycle Maintain."""
         return _default_bindings([alias for alias in self.aliases if alias.maintains])
 
 
@@ -156,7 +155,7 @@ def _default_bindings(aliases: Sequence[WorkspaceType]) -> tuple[DefaultBinding,
 
 
 def read_type(obj: Object) -> WorkspaceType:
-    """A stored WorkspaceType; where it has no path annotation, its cluster's name stands for the path."""
+    """Decode a stored WorkspaceType; without a path annotation, its cluster's name is used as path."""
     metadata = obj["metadata"]
     annotations = metadata.get("annotations") or {}
     cluster = annotations.get(CLUSTER, "")
@@ -166,10 +165,10 @@ def read_type(obj: Object) -> WorkspaceType:
 
 
 def resolve(requested: TypeReference | None, parent: Object, lookup: Lookup) -> Resolution:
-    """The type of a workspace made in the workspace of LogicalCluster `parent`.
+    """Return the type of a workspace created in the workspace of LogicalCluster `parent`.
 
-    Without a request it is the default child type of the parent's type; without a path the nearest one of
-    that name going up from the parent, and `root` at last. Raises TypeRefused.
+    Without `requested` it is the default child type of the parent's type. Without a path it is the type of that name in
+    the nearest workspace upwards from the parent, with `root` last. Raises TypeRefused.
     """
     reference = requested or _default_child(parent, lookup)
     found = lookup(reference.path, reference.name) if reference.path else _nearest(parent, reference, lookup)
@@ -179,7 +178,7 @@ def resolve(requested: TypeReference | None, parent: Object, lookup: Lookup) -> 
 
 
 def resolve_present(cluster: Object, lookup: Lookup) -> Resolution | None:
-    """The type of a LogicalCluster that is there; None for one that has none. Raises TypeRefused."""
+    """Return the type of an existing LogicalCluster; None if it has no type annotation. Raises TypeRefused."""
     if TYPE not in (cluster["metadata"].get("annotations") or {}):
         return None
     path, name = _annotated_type(cluster)
@@ -190,12 +189,12 @@ def resolve_present(cluster: Object, lookup: Lookup) -> Resolution | None:
 
 
 def with_bases(found: WorkspaceType, lookup: Lookup) -> Resolution:
-    """A type with everything it extends. Raises TypeRefused."""
+    """Return the Resolution of a type: with all types it extends. Raises TypeRefused."""
     return Resolution(tuple(_with_bases(found, lookup)))
 
 
 def check(resolution: Resolution, parent: Object, lookup: Lookup, may_use: MayUse) -> None:
-    """Refuse a type the caller may not use, or whose limits or whose parent's limits forbid it here."""
+    """Raise TypeRefused if the caller may not use the type, or if its limits or its parent's limits forbid it."""
     for alias in resolution.aliases:
         if not may_use(alias):
             text = "missing verb='use' permission on workspacetype"
@@ -204,13 +203,13 @@ def check(resolution: Resolution, parent: Object, lookup: Lookup, may_use: MayUs
 
 
 def forbidden(workspace: str, error: TypeRefused) -> Forbidden:
-    """The 403 that the creation of a Workspace answers."""
+    """Return the 403 for the creation of a Workspace."""
     message = f'workspaces.tenancy.kcp.io "{workspace}" is forbidden: {error}'
     return Forbidden(message, Details(workspace, "tenancy.kcp.io", "workspaces"))
 
 
 def with_type(workspace: Object, resolution: Resolution) -> Object:
-    """The Workspace with its type spelled out, and the type's additional labels where it lacks them."""
+    """Return the Workspace with its type's name and path, and with the type's additional labels where absent."""
     found, spec = resolution.type, workspace.get("spec") or {}
     path = (spec.get("type") or {}).get("path") or found.path
     metadata = dict(workspace["metadata"])
@@ -263,7 +262,7 @@ def _with_bases(found: WorkspaceType, lookup: Lookup) -> list[WorkspaceType]:
 
 
 def _bases(found: WorkspaceType, lookup: Lookup, seen: set[str], trail: tuple[str, ...]) -> Iterator[WorkspaceType]:
-    """Depth first: each base, then what it extends. `trail` are the types on the way here."""
+    """Yield the bases depth first: each base, then the types it extends. `trail` is the path of types to `found`."""
     for reference in found.spec.extend.bases:
         name = str(TypeReference(reference.name, reference.path or found.path))
         if name in trail:
@@ -303,7 +302,7 @@ def _check_limits(children: Sequence[WorkspaceType], parents: Sequence[Workspace
 
 
 def _limiting(name: str, alias: WorkspaceType) -> str:
-    """The type at fault, and which of its bases has the limit where it is not its own."""
+    """Return the text for the limited type and, if a base has the limit, that base."""
     extending = f" extends {alias.qualified}, which" if alias.qualified != name else ""
     return f"workspace type {name}{extending} only allows"
 
