@@ -16,7 +16,7 @@ from atoll.machinery.meta.wellknown import CLUSTER, PATH
 
 
 class Manifest(NamedTuple):
-    """One object to write. Where it exists already, it is left alone unless `reconciled`."""
+    """One object to write. An existing object is not changed unless `reconciled`."""
 
     cluster: str
     object: Object
@@ -43,7 +43,7 @@ class ObjectStamp(NamedTuple):
     uid: Callable[[str], str]
 
     def uid_of(self, resource: str, name: str, namespace: str = "") -> str:
-        """The uid of an object; of bootstrap's objects also before they are made."""
+        """Return the uid of an object; for bootstrap objects also before their creation."""
         return self.uid(f"{self.cluster}/{resource}/{namespace}/{name}")
 
     def metadata(

@@ -1,4 +1,4 @@
-"""Namespaces with what stands in each from the start: a ServiceAccount and the root CA.
+"""Namespaces with their default objects: a ServiceAccount and the root CA.
 
 Bootstrap and new workspaces get them in the same submit; for namespaces that users make, controllers do the
 same later. A namespace here is Active and has its label and finalizer as if the namespace controller had

@@ -1,4 +1,4 @@
-"""The files that bootstrap is made from: `schemas/crds` and `schemas/bootstrap`, read once a process.
+"""The files that bootstrap reads: `schemas/crds` and `schemas/bootstrap`, read once per process.
 
 Exports, policy and bootstrap ask here. The files ship with the product, so a broken one is an error of the
 installation and raises what the YAML parser raises.

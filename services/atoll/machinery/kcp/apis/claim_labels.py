@@ -58,7 +58,7 @@ class Labelling:
                 if any(selector.matches(others) for selector in rule.selectors):
                     found[rule.key] = rule.value
         if type == API_BINDINGS and (export := labels.get(EXPORT_LABEL)):
-            # Its provider sees a binding whatever it grants.
+            # The provider sees bindings to its export even if they grant no claim.
             found.setdefault(*permission_claims.reflexive_label(export))
             found.pop(permission_claims.withheld_label(export)[0], None)
         return found
@@ -69,7 +69,7 @@ class Labelling:
         return present != self.wanted(type, labels)
 
 
-#: Of a cluster whose bindings grant nothing.
+#: The labelling of a cluster whose bindings grant no claims.
 NO_CLAIMS = Labelling({})
 
 

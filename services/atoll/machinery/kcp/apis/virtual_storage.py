@@ -34,12 +34,12 @@ class Reference(NamedTuple):
 
 
 def own_endpoint(shard: Object) -> ShardEndpoint:
-    """What a Shard object says of itself."""
+    """Return the labels and virtual workspace URL of a Shard object."""
     return ShardEndpoint(shard["metadata"].get("labels") or {}, virtual_workspace_url(shard))
 
 
 def reference(export: Object, group: str, plural: str) -> Reference | None:
-    """What an APIExport (v1alpha2) says serves a resource; None where it is stored, or not offered."""
+    """Return the virtual storage of an APIExport's (v1alpha2) resource; None if it is stored or not offered."""
     for each in (export.get("spec") or {}).get("resources") or ():
         if (each.get("group") or "", each["name"]) == (group, plural):
             found = ((each.get("storage") or {}).get("virtual") or {}).get("reference")
@@ -50,7 +50,7 @@ def reference(export: Object, group: str, plural: str) -> Reference | None:
 
 
 def endpoint(slice: Object, shard: ShardEndpoint) -> str:
-    """The first endpoint that is for a shard; empty where none is."""
+    """Return the first endpoint for a shard; empty if there is none."""
     status = slice.get("status")
     endpoints = status.get("endpoints") if isinstance(status, dict) else None
     for each in endpoints[:MAX_ENDPOINTS] if isinstance(endpoints, list) else ():
@@ -76,7 +76,7 @@ def _is_for(shards: object, url: str, shard: ShardEndpoint) -> bool:
 
 
 def own_path(url: str, shard: ShardEndpoint) -> str | None:
-    """The path of a URL that is one of the shard's own virtual workspaces, None for any other."""
+    """Return the path of a URL below the shard's own virtual workspaces; None for any other URL."""
     if not shard.url or not url.startswith(f"{shard.url}/"):
         return None
     return urlsplit(url).path.rstrip("/")

@@ -1,10 +1,10 @@
 """Ownership claims of Workspaces and LogicalClusters: the shard of a logical cluster, and whether it is proven.
 
-`ownership_resolver` combines them. A Workspace names the cluster behind it and the shard it is on; the cluster's name
-is derived from the Workspace (`hashes.cluster_name_of`), so that none but its own can name it. A LogicalCluster without
-a Workspace is a home if its name is that of its user's. Of a cluster that moved, the source keeps its LogicalCluster,
-naming successor and generation, for as long as the stream keeps tombstones; who receives a cluster clears both
-annotations on it, and who writes the Workspace then notes where it was born.
+`ownership_resolver` combines them. A Workspace names its logical cluster and that cluster's shard; the cluster's name
+is derived from the Workspace (`hashes.cluster_name_of`), so no other Workspace can name it. A LogicalCluster without a
+Workspace is a home if its name is derived from its user. After a move the source shard keeps the LogicalCluster, with
+successor and generation, for as long as the stream keeps tombstones; the target clears both annotations, and the writer
+of the Workspace sets `BORN_ON`.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from atoll.machinery.meta import hashes
 from atoll.machinery.meta.names import ROOT, is_cluster_name, is_system_cluster
 from atoll.machinery.meta.wellknown import SHARD
 
-#: The shard that the cluster `root` lies on, by name.
+#: Name of the shard that owns the cluster `root`.
 ROOT_SHARD = "root"
-#: On a LogicalCluster: who has its cluster now, and for the how manieth time it moved.
+#: On a LogicalCluster: the shard that owns its cluster now, and the number of moves.
 MOVED_TO = "internal.atoll.dev/moved-to"
 MOVED_GENERATION = "internal.atoll.dev/moved-generation"
-#: On the Workspace of a cluster that moved: the shard that its cluster was named for.
+#: On the Workspace of a cluster that moved: the shard from which the cluster's name is derived.
 BORN_ON = "internal.atoll.dev/born-on"
 
 
 class Owner(NamedTuple):
-    """Where a cluster lies, and how many moves brought it there, as far as known."""
+    """The owning shard of a cluster, and the known number of its moves."""
 
     shard: str
     generation: int
 
 
 class Claim(NamedTuple):
-    """What a Workspace says: `cluster` lies on `shard`. It is `proven` if nobody else's can have that name."""
+    """A Workspace's claim that `shard` owns `cluster`; `proven`: the cluster's name is derived from this Workspace."""
 
     cluster: str
     shard: str
@@ -43,7 +43,7 @@ class Claim(NamedTuple):
 
 
 class ClusterRecord(NamedTuple):
-    """What a LogicalCluster says: whose it is, and where it went. `successor` is empty where it stays."""
+    """The owner of a LogicalCluster, and the shard that it moved to; `successor` is empty if it did not move."""
 
     owner: tuple[str, str] | None
     is_home: bool
@@ -52,26 +52,26 @@ class ClusterRecord(NamedTuple):
 
 
 class Rows(Protocol):
-    """What is known, all of it as of one moment. An origin is a shard, this one (`own`, "" for none) included.
+    """The known rows, all at one revision. An origin is a shard, this one (`own`, "" for none) included.
 
-    LogicalClusters and Workspaces are given as the origin sent them, whether they count or not.
+    LogicalClusters and Workspaces are returned as the origin sent them, whether or not the origin owns the cluster.
     """
 
     @property
     def own(self) -> str: ...
 
     def seat(self, cluster: str) -> Owner | None:
-        """What was decided last; None where nothing was."""
+        """Return the owner decided last; None if none was."""
 
     def origins(self) -> Sequence[str]:
-        """Everybody that is followed."""
+        """Return all followed shards."""
 
     def logical_cluster(self, origin: str, cluster: str) -> bytes | None: ...
 
     def workspace(self, origin: str, cluster: str, name: str) -> bytes | None: ...
 
     def workspaces(self, origin: str, cluster: str, after: str, limit: int) -> Sequence[tuple[str, bytes]]:
-        """Up to `limit` of a cluster, name and object, in order behind a name."""
+        """Return name and object of up to `limit` Workspaces of a cluster after a name, in order."""
 
 
 class _Metadata(msgspec.Struct, frozen=True):

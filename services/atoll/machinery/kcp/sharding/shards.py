@@ -44,8 +44,8 @@ class OtherStore(Exception):
 
 
 class Registration(msgspec.Struct, frozen=True):
-    """What a shard says of itself. URLs have no trailing slash; `store` is the uid of its store, empty where nobody
-    else could take its name: on the root shard itself."""
+    """A shard's registration. URLs have no trailing slash; `store` is the uid of its store, empty for the root shard,
+    whose name no other shard can take."""
 
     name: str
     base_url: str
@@ -68,7 +68,7 @@ class Registration(msgspec.Struct, frozen=True):
 
     @property
     def notes(self) -> dict[str, str]:
-        """Annotations for the shard itself to go by; none on an object that says nothing but kcp's."""
+        """The annotations with the shard's configured labels and store uid; absent where these are empty."""
         noted = {REGISTERED: json.dumps(dict(self.labels), sort_keys=True)} if self.labels else {}
         return {**noted, **({STORE: self.store} if self.store else {})}
 

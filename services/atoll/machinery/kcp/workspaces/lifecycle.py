@@ -46,7 +46,7 @@ class Lifecycle(msgspec.Struct, frozen=True):
         return f"{PHASE}={self.phase},{key}={value}"
 
     def refused(self, new: Object, old: Object, name: str) -> list[FieldError]:
-        """What a member may not do to the field: anything but taking itself away."""
+        """Return the error for a member's change of the field other than removing itself."""
         now, then = ((each.get("status") or {}).get(self.field) or [] for each in (new, old))
         if now in (then, [each for each in then if each != name]):
             return []

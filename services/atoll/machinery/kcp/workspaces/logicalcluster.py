@@ -1,4 +1,4 @@
-"""LogicalClusters: the one object that opens a logical cluster's gate and tells how far its life has gone.
+"""LogicalClusters: the object that opens a logical cluster's gate and holds its phase.
 
 Bootstrap makes those of the system's clusters, workspace building those behind Workspaces. Labels always
 mirror status: phase, and a hash for each initializer and terminator that has not finished.
@@ -32,7 +32,7 @@ BINDINGS_INITIALIZED = "APIBindingsInitialized"
 
 
 class ClusterLifecycle(msgspec.Struct, frozen=True):
-    """What a new logical cluster has to go through, and what is left of it after the submit that makes it."""
+    """The initializers and terminators of a new logical cluster, and the initializers left after its creation."""
 
     initializers: tuple[str, ...] = ()
     terminators: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class ClusterLifecycle(msgspec.Struct, frozen=True):
 
 
 class ClusterFacts(msgspec.Struct, frozen=True):
-    """What a LogicalCluster is made of.
+    """The inputs of a LogicalCluster.
 
     `type` is `<path>:<name>` of its WorkspaceType, empty for system clusters. `spec` holds owner and
     createdBy where they exist; `annotations` what goes beyond path, shard, type and locks.
@@ -61,7 +61,7 @@ class ClusterFacts(msgspec.Struct, frozen=True):
 
 
 def logical_cluster(stamp: ObjectStamp, facts: ClusterFacts) -> Manifest:
-    """The LogicalCluster `cluster` of stamp's cluster, in the phase that facts.life leaves it."""
+    """Return the LogicalCluster `cluster` of stamp's cluster, in the phase that follows from facts.life."""
     life = facts.life
     annotations = {PATH: stamp.path, SHARD: facts.shard, LOCKS: facts.locks, **facts.annotations}
     if facts.type:
@@ -84,7 +84,7 @@ def logical_cluster(stamp: ObjectStamp, facts: ClusterFacts) -> Manifest:
 
 
 def initialized(left: tuple[str, ...]) -> Condition:
-    """The condition WorkspaceInitialized of LogicalClusters and Workspaces alike."""
+    """Return the condition WorkspaceInitialized of LogicalClusters and Workspaces."""
     if not left:
         return Condition(INITIALIZED, TRUE)
     message = f"Initializers still exist: [{' '.join(left)}]"

@@ -58,7 +58,7 @@ def reported_revision(obj: Object) -> int:
 
 
 def mirrored(obj: Object, cluster: Object, reported: int, now: str) -> Object:
-    """The Workspace with its LogicalCluster's present state; `told` is noted where it was told of one by a call."""
+    """Return the Workspace with its LogicalCluster's state; a nonzero `reported` revision is recorded."""
     desired = workspace.desired_workspace(obj, cluster, workspace.Shard(shard_of(obj), "", ""), now)
     # The URL was set at creation; the shard's object may be unknown now.
     changed = {**desired, "spec": obj["spec"]}
