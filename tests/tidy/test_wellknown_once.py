@@ -8,7 +8,7 @@ from pathlib import Path
 from atoll.machinery.meta import wellknown
 
 SERVICES = Path(__file__).resolve().parents[2] / "services"
-KEYS = {value for name, value in vars(wellknown).items() if name.isupper() and "/" in str(value)}
+KEYS = {value for name, value in vars(wellknown).items() if name.isupper() and isinstance(value, str) and "/" in value}
 
 
 def test_a_wellknown_key_is_spelled_once() -> None:
