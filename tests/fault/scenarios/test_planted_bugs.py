@@ -21,7 +21,7 @@ from fault.validators import violation as named
 from fault.validators.violation import Violation
 from harness.servers.shard_process import ShardProcess
 
-RUNS = 3
+RUNS = 5
 ONE_KILL = Plan(kills=1, shortest_s=0.8, longest_s=1.2, survives=False)
 NO_KILL = Plan(kills=0, shortest_s=2.5, survives=False)
 #: Which bug shows under which plan, and as what.

@@ -227,13 +227,17 @@ def test_a_service_accounts_token_finds_its_workspace_and_ends_with_the_account(
     assert site.proxy.with_token(token, "root:who").send("GET", CONFIGMAPS).code == 401
 
 
+def _headers(said: dict[str, str], accept: str = "", more: dict[str, str] | None = None) -> dict[str, str]:
+    return {**said, **(more or {})}
+
+
 def test_a_watch_goes_on_when_the_assertion_it_began_with_is_over(site: Site, here: Api) -> None:
     """Straight at the shard, with an assertion whose last moment is near: nobody waits half a minute."""
     cluster = cluster_of(here)
     proxy = as_proxy(site, site.shards["shard-1"], cluster)
     for left_s in (2.0, 8.0, 20.0):
         said = nearly_over(site, cluster, left_s)
-        proxy.headers = partial(lambda accept, more, said: {**said, **(more or {})}, "", None, said)  # type: ignore[method-assign]
+        proxy.headers = partial(_headers, said)  # type: ignore[method-assign]
         # A machine that is too slow to begin before it is over is given one that lasts longer.
         if proxy.send("GET", CONFIGMAPS).code == 200:
             with contextlib.suppress(AssertionError), proxy.watch(SEEN) as events:

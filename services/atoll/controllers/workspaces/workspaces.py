@@ -41,7 +41,7 @@ log = structlog.get_logger()
 ATTEMPTS = 4
 #: Third part of a key: the cluster's shard published the deletion of the cluster.
 GONE = "gone"
-_UNSCHEDULED = b'wellknown.PHASE:"Scheduling"'
+_UNSCHEDULED = b'"tenancy.kcp.io/phase":"Scheduling"'
 
 
 class NotScheduled(Exception):
