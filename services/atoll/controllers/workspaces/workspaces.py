@@ -41,7 +41,7 @@ log = structlog.get_logger()
 ATTEMPTS = 4
 #: Third part of a key: the cluster's shard published the deletion of the cluster.
 GONE = "gone"
-_UNSCHEDULED = b'"tenancy.kcp.io/phase":"Scheduling"'
+_UNSCHEDULED = f'"{wellknown.PHASE}":"Scheduling"'.encode()
 
 
 class NotScheduled(Exception):
