@@ -7,6 +7,7 @@ the program, and the guard, without effect; neither the type checker nor the lin
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -17,15 +18,30 @@ TESTS = Path(__file__).resolve().parents[1]
 def programs() -> Iterator[tuple[str, ast.Module]]:
     """Strings of tests that are programs and import the product, with where they stand."""
     for path in sorted(TESTS.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+        for line, text in texts(ast.parse(path.read_text())):
             if not text.lstrip().startswith(("import ", "from ")) or " atoll." not in text:
                 continue
             try:
                 program = ast.parse(text)
             except SyntaxError:
                 continue
-            yield f"{path.relative_to(TESTS)}:{getattr(node, 'lineno', 0)}", program
+            yield f"{path.relative_to(TESTS)}:{line}", program
+
+
+def texts(module: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and value of every string, and of every template of the module that is formatted with literals."""
+    templates: dict[str, str] = {}
+    for node in module.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(name)], value=ast.Constant(str() as text)):
+                templates[name] = text
+    for node in ast.walk(module):
+        match node:
+            case ast.Constant(str() as text):
+                yield node.lineno, text
+            case ast.Call(func=ast.Attribute(ast.Name(name), "format"), args=[*args]) if name in templates:
+                with contextlib.suppress(ValueError):  # an argument that is no literal
+                    yield node.lineno, templates[name].format(*map(ast.literal_eval, args))
 
 
 def problems(program: ast.Module) -> Iterator[str]:

@@ -391,7 +391,7 @@ chain.Admission.validate = lambda self, review: review.call.restrictions.check(r
     ),
     "who made it": (
         test_who_made_a_workspace_is_not_written_anew_before_it_is_placed,
-        _PLUGIN.format("workspaces", "_keep_annotations", None),
+        _PLUGIN.format("workspaces", "_restore_annotations", None),
     ),
     "identity headers": (
         test_no_spelling_of_an_identity_header_is_taken_for_one,

@@ -44,7 +44,7 @@ def test_a_shard_that_waits_leaves_when_told_to(pair: Site) -> None:
     shutil.rmtree(pair.layout.shard("shard-1"))
     pair.root.stop()
     shard.spawn()
-    shard.until(lambda: "does not say what is needed" in shard.log()[len(kept) :])
+    shard.until(lambda: "joining root shard failed" in shard.log()[len(kept) :])
     assert shard.stop() == 0
     pair.root.start()
 
