@@ -18,7 +18,7 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.kinds.registry import native_kind
 from atoll.machinery.meta.names import CORE, ResourceType
 from atoll.machinery.meta.objects import Object
-from atoll.virtualworkspaces.framework import shown
+from atoll.virtualworkspaces.framework import view_kind
 
 #: The identity under which all rows of a cache server lie.
 CACHE = "cache"
@@ -28,7 +28,7 @@ _ESTABLISHED: Object = {"conditions": [{"type": "Established", "status": "True"}
 def cache_kinds() -> tuple[Kind, ...]:
     """Return every served kind in discovery order, without replicated names that have no definition."""
     names = sorted(REPLICATED | REPLICATED_IF_ANNOTATED)
-    return tuple(shown(replace(kind, identity=CACHE)) for name in names for kind in _kinds(*name))
+    return tuple(view_kind(replace(kind, identity=CACHE)) for name in names for kind in _kinds(*name))
 
 
 def _kinds(group: str, resource: str) -> Iterator[Kind]:

@@ -35,7 +35,7 @@ from atoll.machinery.storage.pages import position_after
 
 BATCH, PAGE = 500, 200
 #: Deletions started in one batch; planning a batch blocks the event loop.
-ASKED_AT_ONCE = 10
+BATCH_SIZE = 10
 #: Maximal number of held objects read per scope and call; the next call continues.
 MAX_HELD = 2000
 
@@ -125,8 +125,8 @@ async def delete_held(loopback: Loopback, scope: Scope, remaining: RemainingCont
 
 async def _delete_each(loopback: Loopback, kind: Kind, objects: list[Object], begin: Begin) -> None:
     """Begin deletions in batches; after a conflict, the objects of that batch one by one."""
-    for at in range(0, len(objects), ASKED_AT_ONCE):
-        some, batch = objects[at : at + ASKED_AT_ONCE], loopback.batch()
+    for at in range(0, len(objects), BATCH_SIZE):
+        some, batch = objects[at : at + BATCH_SIZE], loopback.batch()
         for obj in some:
             with suppress(NotFound):
                 begin(batch, _target(kind, obj), obj)

@@ -20,15 +20,15 @@ class ShardChangePredicate:
     """The filter of one controller."""
 
     def __init__(self) -> None:
-        self._known: LruCache[ObjectKey, bytes] = LruCache(MAX_SHARDS)
+        self._digests: LruCache[ObjectKey, bytes] = LruCache(MAX_SHARDS)
 
     def has_changed(self, entry: LogEntry) -> bool:
         """Return True for the first entry, for a deletion, and for a change outside of status."""
         if entry.operation is Operation.DELETED:
-            self._known.drop(entry.key)
+            self._digests.drop(entry.key)
             return True
         found = digest(decode(entry.value))
-        if self._known.get(entry.key) == found:
+        if self._digests.get(entry.key) == found:
             return False
-        self._known.put(entry.key, found)
+        self._digests.put(entry.key, found)
         return True

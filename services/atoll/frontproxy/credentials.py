@@ -34,11 +34,11 @@ from atoll.replication.root_types import RootTypes
 from atoll.tenancy.lookups import Lookups, SystemIdentities
 
 #: The types that root's own kinds are stored under; None while unknown.
-KnownTypes: TypeAlias = Callable[[View], RootTypes | None]
+TypesReader: TypeAlias = Callable[[View], RootTypes | None]
 
 
 def build_authentication(
-    config: FrontProxyConfig, pair: Pair, types: KnownTypes, egress: Egress
+    config: FrontProxyConfig, pair: Pair, types: TypesReader, egress: Egress
 ) -> ProxyAuthentication:
     """Authentication with the certificate that the proxy shows to shards. Raises InvalidCredentials, OSError."""
     trusted = trusted_authorities(config)
@@ -60,7 +60,7 @@ def trusted_authorities(config: FrontProxyConfig) -> ClientCAs:
     return ClientCAs(*map(dynamic_client_ca.read, (config.client_ca_file, config.requestheader_client_ca_file)))
 
 
-def _tokens(config: FrontProxyConfig, types: KnownTypes, egress: Egress) -> TokenAuthentication:
+def _tokens(config: FrontProxyConfig, types: TypesReader, egress: Egress) -> TokenAuthentication:
     names = config.service_account_issuer or ServiceAccountIssuers().names
     audiences = config.api_audiences or names
     sources: list[TokenSource] = []
@@ -85,8 +85,8 @@ def _tokens(config: FrontProxyConfig, types: KnownTypes, egress: Egress) -> Toke
 class _WorkspaceTypes:
     """WorkspaceTypes as the shards published them; none before their types are known."""
 
-    def __init__(self, types: KnownTypes) -> None:
-        self._known_types = types
+    def __init__(self, types: TypesReader) -> None:
+        self._read_types = types
         self._facts: Lookups | None = None
         self._types: RootTypes | None = None
         self._count = -1
@@ -101,7 +101,7 @@ class _WorkspaceTypes:
 
     def _of(self, view: View) -> Lookups | None:
         if view.replicas.count != self._count:
-            self._count, types = view.replicas.count, self._known_types(view)
+            self._count, types = view.replicas.count, self._read_types(view)
             if types is not None and types != self._types:
                 identities = SystemIdentities(
                     tenancy=types.workspaces.identity, topology="", shards=types.shards.identity

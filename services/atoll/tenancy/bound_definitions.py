@@ -26,7 +26,7 @@ from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.types import API_EXPORTS, API_RESOURCE_SCHEMAS
 from atoll.machinery.storage.contract import RevisionUnchanged
 
-MAX_KNOWN = 8192
+MAX_CACHED = 8192
 
 #: The kind of bound CRDs: their schemas were validated at creation, and deletion does not wait for instances.
 BOUND_CRDS = replace(CUSTOMRESOURCEDEFINITIONS, judge=None, begin_deletion=lambda obj: None, held=lambda obj: False)
@@ -63,8 +63,8 @@ class BoundCrds:
     """Finds and adds bound CRDs; a cached look-up reads only the row's revision."""
 
     def __init__(self) -> None:
-        self._known: LruCache[str, tuple[int, BoundCrd]] = LruCache(MAX_KNOWN)
-        self._policies = RevisionCache(_is_policed, MAX_KNOWN)
+        self._cached: LruCache[str, tuple[int, BoundCrd]] = LruCache(MAX_CACHED)
+        self._policies = RevisionCache(_is_policed, MAX_CACHED)
 
     def get(self, view: View, uid: str) -> BoundCrd | None:
         """Return the bound CRD for a schema's uid; None if it does not exist."""
@@ -74,7 +74,7 @@ class BoundCrds:
         """Return a bound CRD with its revision; revision 0 if a batch has not submitted it yet."""
         key = bound_crds.key_of(uid)
         revision = view.revision_of(key)
-        found = self._known.get(uid)
+        found = self._cached.get(uid)
         if revision and found is not None and found[0] == revision:
             return found
         record = view.get(key)
@@ -82,7 +82,7 @@ class BoundCrds:
             return 0, None
         read = revision, _read(decode(record.value))
         if revision:
-            self._known.put(uid, read)
+            self._cached.put(uid, read)
         return read
 
     def lacks(self, view: View, binding: Object) -> bool:

@@ -42,17 +42,17 @@ class ShardPlacement:
     ) -> None:
         self._type, self.own, self._reaches = facts.identities.shard_objects, own, reaches
         self._chance, self._clock = chance or random.Random(), clock
-        self._known: tuple[int, tuple[Candidate, ...]] = (-1, ())
+        self._candidates: tuple[int, tuple[Candidate, ...]] = (-1, ())
 
     def shards(self, view: View) -> Sequence[Candidate]:
         """Return the Shards for workspaces of this shard; only this shard if it cannot call others."""
         view = federated(view) if self._reaches else view
         last = view.last(self._type, ROOT)
-        if self._known[0] != last:
+        if self._candidates[0] != last:
             records = each_record(view, Scope(self._type, ROOT))
             found = tuple(read_candidate(decode(record.value), self.own) for record in records)
-            self._known = last, found if self._reaches else self._alone(found)
-        return self._known[1]
+            self._candidates = last, found if self._reaches else self._alone(found)
+        return self._candidates[1]
 
     def _alone(self, found: Sequence[Candidate]) -> tuple[Candidate, ...]:
         """Return this shard only; its Shard object may be absent."""

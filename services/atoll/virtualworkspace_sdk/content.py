@@ -23,7 +23,7 @@ from atoll.machinery.meta.user import AUTHENTICATED, User
 from atoll.machinery.storage.contract import Snapshot, Store
 from atoll.virtualworkspace_sdk.reviews import Reviews
 from atoll.virtualworkspace_sdk.rows import Rows
-from atoll.virtualworkspaces.framework import READ_VERBS, Own, is_listed, shown
+from atoll.virtualworkspaces.framework import READ_VERBS, Own, is_listed, view_kind
 
 JUDGE_EVERY_S = 5.0
 
@@ -59,7 +59,7 @@ class Content:
     own_segments = 0
 
     def __init__(self, kinds: list[Kind], rows: Rows, reviews: Reviews) -> None:
-        self._catalog = Catalog([shown(kind) for kind in kinds])
+        self._catalog = Catalog([view_kind(kind) for kind in kinds])
         self._rows, self._reviews = rows, reviews
 
     def opens(self, view: Reading, user: User, own: Own) -> bool:

@@ -34,7 +34,7 @@ from atoll.machinery.storage.contract import Snapshot
 from atoll.virtualworkspaces.accepted_claims import AcceptedClaimsReader
 from atoll.virtualworkspaces.export_catalog import ExportCatalogs, ExportKey
 from atoll.virtualworkspaces.export_request import ExportRequest, Sources
-from atoll.virtualworkspaces.framework import Own, is_listed, shown
+from atoll.virtualworkspaces.framework import Own, is_listed, view_kind
 
 SERVICE = "apiexport"
 #: The account of the warrant: a service account of the workspace with its administrators' rights.
@@ -107,7 +107,7 @@ class ExportView:
         if kept is None:
             verbs = tuple(verb for verb in local.verbs if verb in offered.verbs)
             subresources = tuple(sub for sub in local.subresources if offered.subresource(sub.name) is not None)
-            kept = local, offered, Catalog([shown(local, verbs, subresources)])
+            kept = local, offered, Catalog([view_kind(local, verbs, subresources)])
             self._kinds.put(key, kept)
         return kept[2]
 

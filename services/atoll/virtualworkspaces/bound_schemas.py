@@ -28,7 +28,7 @@ from atoll.machinery.meta.user import User
 from atoll.machinery.meta.wellknown import SINGLETON
 from atoll.machinery.storage.contract import Scope, Snapshot
 from atoll.virtualworkspaces.cross_shard_rows import CrossShardRows
-from atoll.virtualworkspaces.framework import READ_VERBS, Own, is_listed, shown
+from atoll.virtualworkspaces.framework import READ_VERBS, Own, is_listed, view_kind
 
 SERVICE = "apiresourceschema"
 
@@ -41,7 +41,7 @@ class BoundSchemas:
 
     def __init__(self, kind: Kind, authorizer: Authorizer, store: Rows) -> None:
         self._authorizer, self._store = authorizer, store
-        self._catalog = Catalog([shown(kind)])
+        self._catalog = Catalog([view_kind(kind)])
 
     def opens(self, view: View, user: User, own: Own) -> bool:
         """Return whether the user may get the consumer's APIBindings."""

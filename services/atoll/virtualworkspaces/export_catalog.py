@@ -31,7 +31,7 @@ from atoll.machinery.meta.types import API_CONVERSIONS, API_EXPORTS, API_RESOURC
 from atoll.machinery.meta.wellknown import APIS_GROUP
 from atoll.machinery.storage.contract import Scope
 from atoll.machinery.storage.pages import each_record
-from atoll.virtualworkspaces.framework import shown
+from atoll.virtualworkspaces.framework import view_kind
 
 MAX_OFFERS = 512
 #: Kinds that one export may claim; further claims are not served.
@@ -61,12 +61,12 @@ class ExportKey(NamedTuple):
 class ClaimedResource(NamedTuple):
     """A kind that an export claims.
 
-    `shown` selects its objects, `wide` those visible across all workspaces; both are None for a kind without stored
+    `selector` selects its objects, `wide` those visible across all workspaces; both are None for a kind without stored
     objects. `owners` are the exports that offer the kind, empty for built-in kinds.
     """
 
     key: ClaimKey
-    shown: LabelSelector | None
+    selector: LabelSelector | None
     wide: LabelSelector | None
     owners: tuple[ExportKey, ...]
 
@@ -145,7 +145,7 @@ class ExportCatalogs:
                 if name not in own and claimed.setdefault(name, claim) is claim:
                     kinds.append(kind)
         if BINDINGS not in claimed:
-            kinds.extend(shown(kind) for kind in self._builtin(ClaimKey(*BINDINGS)))
+            kinds.extend(view_kind(kind) for kind in self._builtin(ClaimKey(*BINDINGS)))
         foreign = any(claim.identity for claim in permission_claims.exported(export))
         stamp = _stamp(view, key, revision, foreign=foreign)
         return ExportCatalog(
@@ -160,7 +160,9 @@ class ExportCatalogs:
             for kind in self._catalogs.offered(view, key.cluster, schema, identity):
                 if (kind.group, kind.plural) == name:
                     # The endpoint of a virtual resource decides on verbs other than reads.
-                    yield msgspec.structs.replace(shown(kind), virtual=Virtual(*key)) if is_virtual else _served(kind)
+                    yield (
+                        msgspec.structs.replace(view_kind(kind), virtual=Virtual(*key)) if is_virtual else _served(kind)
+                    )
 
     # --- claims ---
 
@@ -169,14 +171,14 @@ class ExportCatalogs:
         claimed = tuple(islice(permission_claims.exported(export), MAX_CLAIMS))
         owners_of = _owners(view, frozenset(asked.identity for asked in claimed if asked.identity))
         for asked in claimed:
-            shown = _carrying(*self._labels(key, asked.covered))
-            wide = _without(shown, permission_claims.withheld_label(key.hash)[0])
+            selector = _carrying(*self._labels(key, asked.covered))
+            wide = _without(selector, permission_claims.withheld_label(key.hash)[0])
             if asked.identity:
                 owners = tuple(owners_of.get(asked, ()))
-                yield ClaimedResource(asked, shown, wide, owners), self._foreign(view, asked, owners)
+                yield ClaimedResource(asked, selector, wide, owners), self._foreign(view, asked, owners)
             elif not permission_claims.needs_identity(asked.group, asked.resource):
                 stored = (asked.group, asked.resource) not in permission_claims.REVIEWS
-                found = ClaimedResource(asked.covered, shown if stored else None, wide if stored else None, ())
+                found = ClaimedResource(asked.covered, selector if stored else None, wide if stored else None, ())
                 yield found, self._builtin(asked)
 
     def _labels(self, key: ExportKey, claim: ClaimKey) -> Iterator[tuple[str, str]]:
@@ -235,7 +237,7 @@ def _owners(view: View, identities: Collection[str]) -> dict[ClaimKey, list[Expo
 
 def _served(kind: Kind) -> Kind:
     """Return a kind as the view serves it: all its verbs, and of its subresources only status."""
-    return shown(kind, kind.verbs, tuple(sub for sub in kind.subresources if sub.name == "status"))
+    return view_kind(kind, kind.verbs, tuple(sub for sub in kind.subresources if sub.name == "status"))
 
 
 def _carrying(*labels: tuple[str, str]) -> LabelSelector:

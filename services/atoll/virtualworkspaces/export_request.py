@@ -95,8 +95,8 @@ class ExportRequest:
         claim = consent.claim(claimed.key) if consent is not None and claimed is not None else None
         if self._name == BINDINGS and (claim is None or not claim.allows(verb)):
             return offer.bindings
-        shown = claimed.shown if claimed is not None else None
-        return _narrowed(shown, claim.under(verb)) if claim is not None and shown is not None else shown
+        selector = claimed.selector if claimed is not None else None
+        return _narrowed(selector, claim.under(verb)) if claim is not None and selector is not None else selector
 
     # --- authorization ---
 
@@ -193,14 +193,14 @@ class ExportRequest:
         return errors.forbidden(kind, name, text)
 
 
-def _narrowed(shown: LabelSelector, claim: Claim) -> LabelSelector:
+def _narrowed(selector: LabelSelector, claim: Claim) -> LabelSelector:
     """Return a claim's label selector combined with its own selector.
 
     With several selectors the label alone decides.
     """
     if len(claim.selectors) != 1 or claim.selectors[0].everything:
-        return shown
-    return _both(shown, claim.selectors[0].selector)
+        return selector
+    return _both(selector, claim.selectors[0].selector)
 
 
 @lru_cache(maxsize=1024)

@@ -88,7 +88,7 @@ def is_listed(info: RequestInfo) -> bool:
     return info.is_resource or info.path.strip("/").split("/")[0] in DOCUMENTS
 
 
-def shown(kind: Kind, verbs: tuple[str, ...] = READ_VERBS, subresources: tuple[Subresource, ...] = ()) -> Kind:
+def view_kind(kind: Kind, verbs: tuple[str, ...] = READ_VERBS, subresources: tuple[Subresource, ...] = ()) -> Kind:
     """Return a kind as a view serves it: read only by default."""
     return replace(kind, verbs=verbs, subresources=subresources)
 

@@ -37,7 +37,7 @@ from atoll.machinery.meta.status import ServiceUnavailable, invalid
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.meta.user import AUTHENTICATED, MASTERS, User
 from atoll.machinery.storage.contract import Snapshot
-from atoll.virtualworkspaces.framework import Own, selected, shown
+from atoll.virtualworkspaces.framework import Own, selected, view_kind
 
 #: Find a WorkspaceType by its logical cluster and its name.
 FindType = Callable[[View, str, str], WorkspaceType | None]
@@ -52,7 +52,7 @@ class LifecycleView:
     def __init__(self, lifecycle: Lifecycle, kind: Kind, authorizer: Authorizer, find_type: FindType) -> None:
         self._lifecycle, self._authorizer, self._find_type = lifecycle, authorizer, find_type
         status = Subresource("status", kind.kind, kind.group, kind.version, ("get", "patch", "update"))
-        self._kind = shown(kind, subresources=(status,))
+        self._kind = view_kind(kind, subresources=(status,))
         self._catalog = Catalog([self._kind])
 
     def opens(self, view: View, user: User, own: Own) -> bool:

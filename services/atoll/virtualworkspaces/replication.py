@@ -44,7 +44,7 @@ from atoll.machinery.meta.types import (
 from atoll.machinery.meta.user import User
 from atoll.machinery.meta.wellknown import SINGLETON
 from atoll.machinery.storage.contract import Scope, Snapshot
-from atoll.virtualworkspaces.framework import READ_VERBS, Own, is_listed, shown
+from atoll.virtualworkspaces.framework import READ_VERBS, Own, is_listed, view_kind
 
 SERVICE = "replication"
 #: Resolve a path or name to its cluster; None for an unknown one.
@@ -190,7 +190,7 @@ class Replication:
         else:
             kinds = self._catalogs.of(view, offer.cluster).kinds.values()
         return [
-            shown(kind)
+            view_kind(kind)
             for kind in kinds
             if (kind.group, kind.plural) == (group, plural) and not kind.namespaced and kind.virtual is None
         ]

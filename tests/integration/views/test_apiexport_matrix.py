@@ -85,7 +85,7 @@ get.look_up = write.look_up = lambda call, view, name: view.get(call.key(name))
         """
 import atoll.machinery.apiserver.rest.list as listing
 plain = listing.selection
-listing.selection = lambda kind, options, shown=None: plain(kind, options)
+listing.selection = lambda kind, options, view_selector=None: plain(kind, options)
 """,
     ),
     "labels, in watches": (
@@ -93,7 +93,7 @@ listing.selection = lambda kind, options, shown=None: plain(kind, options)
         """
 import atoll.machinery.apiserver.rest.watch as watch
 plain = watch.selection
-watch.selection = lambda kind, options, shown=None: plain(kind, options)
+watch.selection = lambda kind, options, view_selector=None: plain(kind, options)
 """,
     ),
     "the selector of what is written": (

@@ -40,7 +40,7 @@ boundschemas.bound_by = lambda bindings: replace(plain(bindings), matches=lambda
         schemas.test_it_is_read_only_and_says_so,
         """
 import atoll.virtualworkspaces.bound_schemas as boundschemas
-boundschemas.shown = lambda kind: kind
+boundschemas.view_kind = lambda kind: kind
 boundschemas.READ_VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 """,
     ),
@@ -74,7 +74,7 @@ replication.Replication._is_bound = lambda self, view, cluster, offer: True
         replication.test_it_is_read_only_in_verbs_discovery_and_openapi,
         """
 import atoll.virtualworkspaces.replication as replication
-replication.shown = lambda kind: kind
+replication.view_kind = lambda kind: kind
 """,
     ),
     "the end of watches": (

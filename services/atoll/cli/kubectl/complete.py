@@ -38,14 +38,14 @@ COMMANDS = {
 }
 PLACES = {"..": "the parent", ".": "here", "-": "where you came from", "~": "your home workspace", ":": "root"}
 COMMON = ("--kubeconfig", "--context", "--workspace", "-w")
-_SHOWN = COMMON[:3]
+_COMMON = COMMON[:3]
 FLAGS = {
-    "": (*_SHOWN, "--short"),
-    "use": (*_SHOWN, "--short"),
+    "": (*_COMMON, "--short"),
+    "use": (*_COMMON, "--short"),
     "current": ("--kubeconfig", "--context", "--short"),
-    "tree": (*_SHOWN, "--full", "--wide"),
-    "create-context": (*_SHOWN, "--overwrite", "--keep-current"),
-    "create": (*_SHOWN, "--type", "--enter", "--ignore-existing", "--location-selector", "--create-context"),
+    "tree": (*_COMMON, "--full", "--wide"),
+    "create-context": (*_COMMON, "--overwrite", "--keep-current"),
+    "create": (*_COMMON, "--type", "--enter", "--ignore-existing", "--location-selector", "--create-context"),
 }
 #: Flags that take the next word as their value.
 _VALUED = {*COMMON, "--type", "--location-selector", "--create-context"}

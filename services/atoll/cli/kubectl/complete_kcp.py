@@ -27,8 +27,8 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.objects import Object
 
-_SHOWN = COMMON[:3]
-_CLAIMS = (*_SHOWN, "--resource", "--identity-hash")
+_COMMON = COMMON[:3]
+_CLAIMS = (*_COMMON, "--resource", "--identity-hash")
 #: The subcommands of a command, with their descriptions.
 COMMANDS: dict[str, dict[str, str]] = {
     "kcp": {
@@ -45,7 +45,7 @@ COMMANDS: dict[str, dict[str, str]] = {
 }
 FLAGS: dict[str, tuple[str, ...]] = {
     "kcp bind apiexport": (
-        *_SHOWN,
+        *_COMMON,
         "--name",
         "--timeout",
         "--accept-permission-claim",
@@ -53,11 +53,11 @@ FLAGS: dict[str, tuple[str, ...]] = {
         "--accept-all-permission-claims",
         "--reject-all-permission-claims",
     ),
-    "kcp claims get apibinding": _SHOWN,
+    "kcp claims get apibinding": _COMMON,
     "kcp claims accept": _CLAIMS,
     "kcp claims reject": _CLAIMS,
     "kcp crd snapshot": ("--filename", "--prefix", "--output"),
-    "atoll export": _SHOWN,
+    "atoll export": _COMMON,
 }
 #: Flags that take the next word as their value.
 _VALUED = {

@@ -60,8 +60,8 @@ class ExtraAnnotations:
     def __init__(self, loopback: Loopback, facts: Lookups) -> None:
         kind = loopback.core.catalogs.builtin(API_BINDINGS)
         self._loopback, self._facts, self._kind = loopback, facts, kind
-        #: `_known`: annotations of an export at a revision. `_given`: annotations last synced to all its bindings.
-        self._known = RevisionCache(_read, MAX_EXPORTS)
+        #: `_current`: annotations of an export at a revision. `_given`: annotations last synced to all its bindings.
+        self._current = RevisionCache(_read, MAX_EXPORTS)
         self._given: LruCache[ObjectKey, Extra] = LruCache(MAX_EXPORTS)
 
     def watches(self, type: ResourceType) -> bool:
@@ -141,7 +141,7 @@ class ExtraAnnotations:
         revision = view.revision_of(export) if export is not None else 0
         if export is None or not revision:
             return None
-        return self._known.of(view, export, revision)
+        return self._current.of(view, export, revision)
 
 
 def _read(export: Object) -> Extra:

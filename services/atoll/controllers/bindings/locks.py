@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable, Iterable, Iterator
 
-from atoll.controllers.bindings.naming import MAX_KNOWN, accepted
+from atoll.controllers.bindings.naming import MAX_CACHED, accepted
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.catalog.revision_cache import RevisionCache
 from atoll.machinery.apiserver.writing.loopback import Loopback
@@ -40,7 +40,7 @@ class Locks:
     def __init__(self, loopback: Loopback, kind: Kind) -> None:
         self._loopback, self._kind = loopback, kind
         #: CRDs are large, and a cluster may have many: only changed ones are decoded.
-        self._accepted = RevisionCache(accepted, MAX_KNOWN)
+        self._accepted = RevisionCache(accepted, MAX_CACHED)
 
     def watches(self, type: ResourceType) -> bool:
         return type in {LOGICAL_CLUSTERS, API_BINDINGS, CRDS}

@@ -22,7 +22,7 @@ from atoll.machinery.storage.pages import each_record, each_revision
 from atoll.tenancy.bound_definitions import BoundCrds
 
 #: Number of CRDs whose names are cached.
-MAX_KNOWN = 8192
+MAX_CACHED = 8192
 
 
 class _DefinedNames(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class HeldNames:
 
     def __init__(self, bound: BoundCrds) -> None:
         self._bound = bound
-        self._known = RevisionCache(accepted, MAX_KNOWN)
+        self._accepted = RevisionCache(accepted, MAX_CACHED)
 
     def beside(self, batch: Batch, cluster: str, binding: str, groups: Collection[str]) -> list[Holder]:
         """Return the holders of names of some groups in a cluster, except one binding; the batch guards them."""
@@ -58,7 +58,7 @@ class HeldNames:
 
     def _definitions(self, batch: Batch, cluster: str, groups: Collection[str]) -> Iterator[Holder]:
         for key, revision in each_revision(batch, Scope(CRDS, cluster)):
-            found = self._known.of(batch, key, revision)
+            found = self._accepted.of(batch, key, revision)
             if found.group not in groups:
                 continue
             batch.guard(RevisionUnchanged(key, revision))

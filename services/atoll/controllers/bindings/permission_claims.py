@@ -68,7 +68,7 @@ class PermissionClaimsController:
         self._labels = ClaimLabels()
         self._relabelling = ClaimBackfill(loopback, self._labels)
         #: Labelling by cluster, not older than the last log entry of the cluster's bindings.
-        self._known: LruCache[str, Labelling] = LruCache(MAX_CLUSTERS)
+        self._labellings: LruCache[str, Labelling] = LruCache(MAX_CLUSTERS)
         #: Types with objects that a completed pass could not write.
         self._failed: LruCache[Binding, set[ResourceType]] = LruCache(MAX_CLUSTERS)
 
@@ -80,9 +80,9 @@ class PermissionClaimsController:
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key = entry.key
         if key.type == API_BINDINGS:
-            if _CLAIMS in entry.value or self._known.get(key.cluster) is not NO_CLAIMS:
+            if _CLAIMS in entry.value or self._labellings.get(key.cluster) is not NO_CLAIMS:
                 # A binding without claims leaves a cluster without claims as it is.
-                self._known.drop(key.cluster)
+                self._labellings.drop(key.cluster)
             yield from _of_binding(entry)
         if entry.operation is not Operation.DELETED:
             labelling = self._labelling(key.cluster)
@@ -103,11 +103,11 @@ class PermissionClaimsController:
         return bool(last) and entry.revision - last < PLANNED_US
 
     def _labelling(self, cluster: str) -> Labelling:
-        found = self._known.get(cluster)
+        found = self._labellings.get(cluster)
         if found is None:
             with self._loopback.store.snapshot() as snapshot:
                 found = self._labels.of(snapshot, cluster)
-            self._known.put(cluster, found)
+            self._labellings.put(cluster, found)
         return found
 
     def all_keys(self) -> Iterable[Hashable]:

@@ -135,7 +135,7 @@ class CachedEndpoints:
 
     def _applications(self, view: View, cluster: str, obj: Object, *, is_here: bool) -> list[tuple[str, list[str]]]:
         """Return (field manager, endpoint URLs) to apply: for this shard, and without URLs for removed shards."""
-        if not self._site_shards.are_known(view):
+        if not self._site_shards.are_complete(view):
             # Until its own Shard object is replicated from root, a shard removes no endpoints.
             return []
         urls = self._urls(view, cluster, obj)

@@ -68,13 +68,13 @@ class Shards:
         record = federated(view).get(ObjectKey(self._type, ROOT, "", self.own))
         return decode(record.value) if record is not None else None
 
-    def are_known(self, view: View) -> bool:
+    def are_complete(self, view: View) -> bool:
         """Return whether Shard objects are complete: root is local, or this shard's own object has been replicated."""
         return self._facts.is_here(view, ROOT) or self.own_object(view) is not None
 
     def gone(self, view: View, obj: Object, path: str) -> list[str]:
         """Return the removed shards that have endpoints at `path` in a slice."""
-        if not (obj.get("status") or {}).get("endpoints") or not self.are_known(view):
+        if not (obj.get("status") or {}).get("endpoints") or not self.are_complete(view):
             return []
         names = {key.name for key, _ in each_revision(federated(view), Scope(self._type, ROOT))}
         return endpointslices.abandoned_managers(obj, path, names)

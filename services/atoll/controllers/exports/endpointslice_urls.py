@@ -40,7 +40,7 @@ class EndpointUrlController:
     def __init__(self, loopback: Loopback, facts: Lookups, shard: str, calls: ShardCaller | None = None) -> None:
         self._loopback, self._facts, self._shard = loopback, facts, shard
         self._status = SliceStatus(loopback, facts, API_EXPORT_ENDPOINT_SLICES, calls)
-        self._shards, self._known, self._shard_changes = (
+        self._shards, self._site_shards, self._shard_changes = (
             facts.identities.shard_objects,
             Shards(facts, shard),
             ShardChangePredicate(),
@@ -96,7 +96,7 @@ class EndpointUrlController:
         with self._loopback.store.snapshot() as snapshot:
             record = federated(snapshot).get(ObjectKey(API_EXPORT_ENDPOINT_SLICES, cluster, "", name))
             # Until its own Shard object is replicated from root, a shard removes no endpoints.
-            if record is None or not self._known.are_known(snapshot):
+            if record is None or not self._site_shards.are_complete(snapshot):
                 return None
             obj = decode(record.value)
             wanted = self._desired_urls(snapshot, obj)
@@ -110,7 +110,7 @@ class EndpointUrlController:
 
     def _desired_urls(self, view: View, obj: Object) -> list[str]:
         """Return the endpoints of this shard in a slice: one or none."""
-        shard = self._known.own_object(view) or {"metadata": {}}
+        shard = self._site_shards.own_object(view) or {"metadata": {}}
         base = virtual_workspace_url(shard)
         if not base or not endpointslices.selects_shard(obj, shard["metadata"].get("labels") or {}):
             return []

@@ -37,7 +37,7 @@ ATTEMPTS = 4
 FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 AGAIN_S = 5.0
 #: Number of CRDs whose names are cached.
-MAX_KNOWN = 8192
+MAX_CACHED = 8192
 
 
 class _DefinitionNames(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ class CustomResourceDefinitionController:
 
     def __init__(self, loopback: Loopback, kind: Kind, clusters: Kind) -> None:
         self._loopback, self._kind, self._clusters = loopback, kind, clusters
-        self._definition_names = RevisionCache(_definition_names, MAX_KNOWN)
+        self._definition_names = RevisionCache(_definition_names, MAX_CACHED)
 
     def watches(self, type: ResourceType) -> bool:
         return type in {CRDS, API_BINDINGS, LOGICAL_CLUSTERS} or type.identity == LOCAL

@@ -50,10 +50,10 @@ class RemoteWorkspaces:
         writes: WorkspaceWriter,
         building: ClusterBuilder,
         placement: ShardPlacement,
-        elsewhere: RemoteLogicalClusters,
+        remote: RemoteLogicalClusters,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._writes, self._building, self._placement, self._elsewhere = writes, building, placement, elsewhere
+        self._writes, self._building, self._placement, self._remote = writes, building, placement, remote
         self._clock, self._missed = clock, LruCache[str, float](MAX_MISSED)
 
     async def reconcile(self, parent: str, obj: Object, choice: TargetShard, *, gone: bool) -> float | None:
@@ -73,7 +73,7 @@ class RemoteWorkspaces:
 
         Raises ShardUnavailable, and ClusterNotCreated with the current Workspace, where another shard may be chosen.
         """
-        self._elsewhere.check(plan)
+        self._remote.check(plan)
         choice = TargetShard(plan.cluster, plan.shard.name)
         chosen = await self._writes.update(
             parent, obj, remote_workspace_status.with_shard_choice(obj, *choice, times.now())
@@ -81,7 +81,7 @@ class RemoteWorkspaces:
         if chosen is None:
             return
         try:
-            made = await self._elsewhere.make(replace(plan, workspace=chosen), first=True)
+            made = await self._remote.make(replace(plan, workspace=chosen), first=True)
         except ShardUnavailable as error:
             await self._writes.refuse(parent, chosen, UNAVAILABLE, str(error))
             raise
@@ -106,7 +106,7 @@ class RemoteWorkspaces:
             await self._writes.refuse(parent, obj, "Unknown", str(error))
             return
         try:
-            made = await self._elsewhere.make(replace(plan, cluster=choice.cluster), first=False)
+            made = await self._remote.make(replace(plan, cluster=choice.cluster), first=False)
         except ClusterNotCreated as error:
             await self.give_up(parent, obj, "Unknown", str(error))
             return
@@ -141,7 +141,7 @@ class RemoteWorkspaces:
             if not reported and not gone:
                 # A missing replica does not prove anything.
                 return None
-            found = await self._elsewhere.get(choice)
+            found = await self._remote.get(choice)
             if found is None:
                 return await self._missing(parent, obj)
             reported = int(found["metadata"]["resourceVersion"])
@@ -177,7 +177,7 @@ class RemoteWorkspaces:
             obj
         ):
             try:
-                found = await self._elsewhere.begin_deletion(choice, uid)
+                found = await self._remote.begin_deletion(choice, uid)
             except ShardUnavailable as error:
                 await self._writes.update(
                     parent, obj, remote_workspace_status.undeletable(obj, str(error), times.now())

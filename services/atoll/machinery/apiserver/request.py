@@ -23,7 +23,7 @@ from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import ApiError, InternalError
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
 from atoll.machinery.storage.contract import Snapshot, StoreError
-from atoll.machinery.wire.compress import MIN_BYTES, accepts_gzip, gzip_if_asked
+from atoll.machinery.wire.compress import MIN_BYTES, accepts_gzip, gzip_if_accepted
 from atoll.machinery.wire.exchange import Exchange, Headers, HttpRequest
 
 log = structlog.get_logger()
@@ -150,7 +150,7 @@ class Request(msgspec.Struct):
 
     async def reply_packed(self, answer: Reply) -> None:
         """Send a complete reply, compressed if it is large and the client accepts that."""
-        packed = await gzip_if_asked(self.exchange, self._headers_of(answer), self._body_of(answer))
+        packed = await gzip_if_accepted(self.exchange, self._headers_of(answer), self._body_of(answer))
         self.code = answer.status
         self.exchange.reply(answer.status, *packed)
         self.done()

@@ -71,7 +71,7 @@ class Outbound(msgspec.Struct, frozen=True, kw_only=True):
     trusted: bool = False
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """The call as Go's client names it in errors."""
         return f'{self.method.capitalize()} "{self.url}{"?" + self.query if self.query else ""}"'
 
@@ -140,7 +140,7 @@ class Egress:
                 reason=str(error),
                 duration_s=round(time.monotonic() - began, 3),
             )
-            raise EgressError(error.result, f"{call.shown}: {error}") from error
+            raise EgressError(error.result, f"{call.label}: {error}") from error
         finally:
             self._times.labels(call.purpose).observe(time.monotonic() - began)
         self._calls.labels(call.purpose, "ok").inc()
@@ -291,5 +291,5 @@ def _https(url: str) -> SplitResult:
 
 def authority(host: str, port: int) -> str:
     """The value of a Host header."""
-    shown = f"[{host}]" if ":" in host else host
-    return shown if port == 443 else f"{shown}:{port}"
+    label = f"[{host}]" if ":" in host else host
+    return label if port == 443 else f"{label}:{port}"

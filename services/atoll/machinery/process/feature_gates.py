@@ -15,7 +15,7 @@ from atoll.machinery.process.config import comma_separated
 log = structlog.get_logger()
 
 #: kcp's feature gates and the Kubernetes gates that kcp documents.
-KNOWN = (
+ALL_GATES = (
     "WorkspaceMounts",
     "CacheAPIs",
     "EnableDeprecatedAPIExportVirtualWorkspacesUrls",
@@ -37,7 +37,7 @@ def parse(text: str) -> dict[str, bool]:
     gates: dict[str, bool] = {}
     for part in comma_separated(text):
         name, _, value = part.partition("=")
-        if name not in KNOWN:
+        if name not in ALL_GATES:
             raise UnknownGate(f"unrecognized feature gate: {name}")
         if value not in {"true", "false"}:
             raise UnknownGate(f"invalid value of {name}={value}, err: it must be true or false")
@@ -47,7 +47,7 @@ def parse(text: str) -> dict[str, bool]:
 
 def description(effective: Collection[str]) -> str:
     """The help text of `--feature-gates` in a process where the gates `effective` have an effect."""
-    others = ", ".join(gate for gate in KNOWN if gate not in effective)
+    others = ", ".join(gate for gate in ALL_GATES if gate not in effective)
     return f"comma separated Gate=true|false of {', '.join(effective)}. Accepted without any effect: {others}"
 
 

@@ -19,7 +19,7 @@ _GZIP_WINDOW = 31
 PACKED: Headers = (("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))
 
 
-async def gzip_if_asked(
+async def gzip_if_accepted(
     exchange: Exchange, headers: Headers, body: bytes | Sequence[bytes]
 ) -> tuple[Headers, bytes | Sequence[bytes]]:
     """Headers and body to reply with: compressed with Content-Encoding and Vary if the request accepts gzip and the

@@ -9,7 +9,7 @@ import pytest
 
 from atoll.machinery.meta.status import BadRequest, ServiceUnavailable
 from atoll.machinery.wire import response
-from atoll.machinery.wire.compress import accepts_gzip, gzip_if_asked
+from atoll.machinery.wire.compress import accepts_gzip, gzip_if_accepted
 from atoll.machinery.wire.exchange import Exchange, Headers
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
@@ -63,7 +63,7 @@ async def answered(asking: str, size: int) -> tuple[Headers, bytes]:
 
     def handler(exchange: Exchange) -> None:
         async def work() -> None:
-            headers, body = await gzip_if_asked(exchange, [("X", "y")], parts)
+            headers, body = await gzip_if_accepted(exchange, [("X", "y")], parts)
             sent.append(headers)
             exchange.reply(200, headers, body)
 

@@ -80,8 +80,8 @@ def namespace_terminating(kind: Kind, name: str, namespace: str) -> Forbidden:
     return Forbidden(message, Details(name, kind.group, kind.plural, causes=(cause,)))
 
 
-def too_large_revision(asked: int, current: int) -> Timeout:
-    message = f"Too large resource version: {asked}, current: {current}"
+def too_large_revision(requested: int, current: int) -> Timeout:
+    message = f"Too large resource version: {requested}, current: {current}"
     cause = Cause("ResourceVersionTooLarge", "Too large resource version")
     return Timeout(f"Timeout: {message}", Details(causes=(cause,), retry_after_s=1))
 

@@ -22,7 +22,7 @@ from atoll.machinery.storage.contract import Scope
 from atoll.machinery.storage.pages import each_record, each_revision
 
 #: Bound of the caches of exports and of bound CRDs, for wildcard requests.
-MAX_KNOWN = 8192
+MAX_CACHED = 8192
 #: Bindings of one export that are searched for a bound resource; nearly always the first one has it.
 MAX_LOOKED = 500
 
@@ -96,8 +96,8 @@ class ExportIndex:
     """Finds the bindings and exports of a resource under an identity, for wildcard requests."""
 
     def __init__(self) -> None:
-        self._crds = RevisionCache(_read_bound_crd, MAX_KNOWN)
-        self._exports = RevisionCache(_read_offer, MAX_KNOWN)
+        self._crds = RevisionCache(_read_bound_crd, MAX_CACHED)
+        self._exports = RevisionCache(_read_offer, MAX_CACHED)
 
     def bound(self, view: View, resource: tuple[str, str], identity: str) -> Iterator[tuple[ObjectKey, BoundResource]]:
         """Yield bindings of a group and plural under an identity, even if their export is gone."""

@@ -23,16 +23,16 @@ class RevisionCache(Generic[T]):
 
     def __init__(self, read: Callable[[Object], T], limit: int) -> None:
         self._read = read
-        self._known: LruCache[ObjectKey, tuple[int, T]] = LruCache(limit)
+        self._cached: LruCache[ObjectKey, tuple[int, T]] = LruCache(limit)
 
     def of(self, view: View, key: ObjectKey, revision: int) -> T:
         """Return the value of an existing object at its revision in the view."""
-        known = self._known.get(key)
-        if revision and known is not None and known[0] == revision:
-            return known[1]
+        cached = self._cached.get(key)
+        if revision and cached is not None and cached[0] == revision:
+            return cached[1]
         record = view.get(key)
         assert record is not None, "its revision was read in the same view"
         made = self._read(decode(record.value))
         if revision:
-            self._known.put(key, (revision, made))
+            self._cached.put(key, (revision, made))
         return made

@@ -92,14 +92,16 @@ class Selection:
         return values
 
 
-def selection(kind: Kind, options: ListOptions, shown: LabelSelector | None = None) -> Selection:
-    """Compile a request's selectors, and the selector `shown` of its virtual workspace.
+def selection(kind: Kind, options: ListOptions, view_selector: LabelSelector | None = None) -> Selection:
+    """Compile a request's selectors, and the selector `view_selector` of its virtual workspace.
 
     Raises BadRequest for bad syntax or an unknown field label.
     """
     labels = parse_label_selector(options.label_selector) if options.label_selector else None
-    if shown is not None:
-        labels = LabelSelector((*shown.requirements, *labels.requirements)) if labels is not None else shown
+    if view_selector is not None:
+        labels = (
+            LabelSelector((*view_selector.requirements, *labels.requirements)) if labels is not None else view_selector
+        )
     if not options.field_selector:
         return Selection(kind, labels, None)
     fields = parse_field_selector(options.field_selector)

@@ -223,7 +223,7 @@ class ConvertedWrite(NamedTuple):
     """An object in its stored version, and in the client's; None if that conversion failed and may fail."""
 
     stored_form: Object
-    shown: Object | None
+    served: Object | None
 
 
 def _chunks(missing: dict[_Key, bytes]) -> Iterator[list[_Key]]:

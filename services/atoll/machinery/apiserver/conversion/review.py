@@ -16,8 +16,8 @@ from atoll.machinery.kinds.conversion import Conversion
 from atoll.machinery.meta import labels, wellknown
 from atoll.machinery.meta.objects import Object, decode, encode_json
 
-KNOWN = ("v1", "v1beta1")
-MAX_TOLD = 1024
+REVIEW_VERSIONS = ("v1", "v1beta1")
+MAX_MESSAGE = 1024
 _GROUP = "apiextensions.k8s.io"
 _SAME = (("name", "name"), ("namespace", "namespace"), ("uid", "UID"))
 
@@ -39,7 +39,7 @@ class ReviewError(Exception):
 
 def version_of(reviews: Sequence[str]) -> str:
     """Return the first supported version listed, as in Kubernetes; v1 if there is none."""
-    return next((version for version in reviews if version in KNOWN), KNOWN[0])
+    return next((version for version in reviews if version in REVIEW_VERSIONS), REVIEW_VERSIONS[0])
 
 
 def request(version: str, uid: str, api_version: str, values: Sequence[bytes]) -> bytes:
@@ -96,7 +96,7 @@ def objects(version: str, uid: str, body: bytes, count: int) -> list[msgspec.Raw
 
 def _short(value: Any) -> str:
     """Return a webhook's text, truncated for an error."""
-    return str(value)[:MAX_TOLD] if value else ""
+    return str(value)[:MAX_MESSAGE] if value else ""
 
 
 def adopted(conversion: Conversion, original: bytes, converted: msgspec.Raw, api_version: str, index: int) -> bytes:

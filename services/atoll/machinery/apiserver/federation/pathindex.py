@@ -64,10 +64,10 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class ResolvedPath(msgspec.Struct, frozen=True):
-    """Where a path leads. `elsewhere`: to another shard's cluster; `unavailable`: to one that cannot be used."""
+    """Where a path leads. `remote`: to another shard's cluster; `unavailable`: to one that cannot be used."""
 
     cluster: str
-    elsewhere: bool = False
+    remote: bool = False
     unavailable: bool = False
 
 
@@ -202,5 +202,5 @@ def _holds(snapshot: View, cached: _CachedPath) -> bool:
 
 
 def _resolved(view: View, last: Step) -> ResolvedPath:
-    elsewhere = not view.gate(last.cluster).generation and bool(view.replicas.shard_of(last.cluster))
-    return ResolvedPath(last.cluster, elsewhere, last.unavailable)
+    remote = not view.gate(last.cluster).generation and bool(view.replicas.shard_of(last.cluster))
+    return ResolvedPath(last.cluster, remote, last.unavailable)

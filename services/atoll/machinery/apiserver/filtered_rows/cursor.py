@@ -50,7 +50,7 @@ class FilteredCursor:
         self._feeds: list[_Feed] = []
         self._waiter: asyncio.Future[None] | None = None
         try:
-            self._known = [self._opened(number, source) for number, source in enumerate(sources)]
+            self._values = [self._opened(number, source) for number, source in enumerate(sources)]
             self._choice = self._chosen()
             self._follow(self._choice.clusters)
         except BaseException:
@@ -72,7 +72,7 @@ class FilteredCursor:
         return rows
 
     def _chosen(self) -> RowFilter:
-        return self._choose([rows[key] for rows in self._known for key in sorted(rows)])
+        return self._choose([rows[key] for rows in self._values for key in sorted(rows)])
 
     def _follow(self, clusters: Iterable[str]) -> None:
         for cluster in clusters:
@@ -118,7 +118,7 @@ class FilteredCursor:
 
     def _rechosen(self, source: int, change: Change) -> Iterator[Change]:
         """Yield the rows that a change of a source hides and shows."""
-        rows = self._known[source]
+        rows = self._values[source]
         if change.operation is Operation.DELETED:
             rows.pop(change.key, None)
         else:

@@ -19,16 +19,16 @@ from atoll.machinery.storage.contract import Record
 
 
 class EncodedObject(msgspec.Struct, frozen=True):
-    """An object as it will be stored, and its revision's offset. `shown`: the client's version, made by a webhook."""
+    """An object as it will be stored, and its revision's offset. `served`: the client's version, made by a webhook."""
 
     value: bytes
     hole: int
-    shown: EncodedObject | None = None
+    served: EncodedObject | None = None
 
     @staticmethod
-    def of(stored_form: Object, shown: Object | None) -> EncodedObject:
+    def of(stored_form: Object, served: Object | None) -> EncodedObject:
         """Encode an object in its stored version, and in the client's where that is not derived from the former."""
-        return EncodedObject(*encode(stored_form), EncodedObject(*encode(shown)) if shown is not None else None)
+        return EncodedObject(*encode(stored_form), EncodedObject(*encode(served)) if served is not None else None)
 
 
 class ObjectAnswer(msgspec.Struct, frozen=True):
@@ -41,8 +41,8 @@ class ObjectAnswer(msgspec.Struct, frozen=True):
 
     def reply(self, revisions: Sequence[int]) -> Reply:
         """Return the object at its revision. An object that was never stored has none."""
-        kind = bare(self.call.kind) if self.encoded.shown is not None else self.call.kind
-        form = self.encoded.shown or self.encoded
+        kind = bare(self.call.kind) if self.encoded.served is not None else self.call.kind
+        form = self.encoded.served or self.encoded
         revision = self.revision or (revisions[0] if revisions else 0)
         value = splice(form.value, form.hole, revision) if revision else _without_revision(form.value, form.hole)
         return present.single(msgspec.structs.replace(self.call, kind=kind), value, self.status)

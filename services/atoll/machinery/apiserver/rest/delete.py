@@ -136,13 +136,13 @@ class MarkedForDeletion(msgspec.Struct, frozen=True):
     #: The deletion begins even if the conversion fails; the answer is then a Status.
     may_hide: bool = True
 
-    def encode(self, stored_form: Object, shown: Object | None = None) -> Plan:
-        """Return the plan for the object in its stored version; `shown` as a webhook made it, None if it could not."""
-        encoded, record = EncodedObject.of(stored_form, shown), self.old.record
+    def encode(self, stored_form: Object, served: Object | None = None) -> Plan:
+        """Return the plan for the object in its stored version; `served` as a webhook made it, None if it could not."""
+        encoded, record = EncodedObject.of(stored_form, served), self.old.record
         dry_run = self.options.dry_run
         unchanged = splice(encoded.value, encoded.hole, record.revision) == record.value
         answer: Answer = DeletionStatusAnswer(self.call, stored_form)
-        if shown is not None or not self.needs_conversion:
+        if served is not None or not self.needs_conversion:
             status = 202 if self.options.orphan_explicit else 200
             answer = ObjectAnswer(self.call, encoded, status, record.revision if dry_run or unchanged else 0)
         if dry_run:

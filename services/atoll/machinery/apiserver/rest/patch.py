@@ -129,8 +129,8 @@ def _check_patched(context: WriteContext, media: str, obj: Object) -> None:
 
 
 def _strict(context: WriteContext, obj: Object, problems: list[str]) -> Exception:
-    shown = encode_json(encode_json(obj).decode()).decode()
-    detail = f"Invalid value: {shown}: strict decoding error: {', '.join(problems)}"
+    served = encode_json(encode_json(obj).decode()).decode()
+    detail = f"Invalid value: {served}: strict decoding error: {', '.join(problems)}"
     error = FieldError("FieldValueInvalid", "patch", detail)
     return invalid(context.call.kind.group_kind, context.call.info.name, [error])
 

@@ -123,8 +123,8 @@ def _replicas(call: Call, desired: Object) -> int:
             return 0
         raise BadRequest(f'the spec replicas field "{_paths(call.kind).spec_replicas}" cannot be empty')
     if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas > _MAX_REPLICAS:
-        shown = encode_json(replicas).decode()
-        raise BadRequest(f"{cannot_be_handled(_SCALE)}: json: spec.replicas: {shown} is no number of 32 bits")
+        served = encode_json(replicas).decode()
+        raise BadRequest(f"{cannot_be_handled(_SCALE)}: json: spec.replicas: {served} is no number of 32 bits")
     if replicas < 0:
         detail = f"Invalid value: {replicas}: must be greater than or equal to 0"
         raise invalid("Scale.autoscaling", call.info.name, [FieldError("FieldValueInvalid", "spec.replicas", detail)])

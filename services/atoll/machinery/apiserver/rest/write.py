@@ -205,10 +205,10 @@ class AdmittedWrite(msgspec.Struct, frozen=True):
         conversion = self.prepared.context.call.kind.conversion
         return conversion is not None and self.obj["apiVersion"] != conversion.storage
 
-    def encode(self, stored_form: Object, shown: Object | None = None) -> Plan:
-        """Return the plan for the object in its stored version; `shown` as a webhook made it for the answer."""
+    def encode(self, stored_form: Object, served: Object | None = None) -> Plan:
+        """Return the plan for the object in its stored version; `served` as a webhook made it for the answer."""
         prepared, call = self.prepared, self.prepared.context.call
-        encoded, old = EncodedObject.of(stored_form, shown), prepared.old
+        encoded, old = EncodedObject.of(stored_form, served), prepared.old
         if old is None:
             key = call.key(self.obj["metadata"]["name"])
             return self._plan(Put(key, encoded.value, encoded.hole, 0), ObjectAnswer(call, encoded, 201))

@@ -49,7 +49,7 @@ class Destination(Protocol):
     def cluster(self) -> str: ...
 
     @property
-    def elsewhere(self) -> bool:
+    def remote(self) -> bool:
         """Whether the cluster is on another shard."""
 
     @property
@@ -134,11 +134,11 @@ class RequestPipeline:
         authentication: Authentication,
         authorization: Authorization,
         observer: Observer,
-        doors: Handlers,
+        handlers: Handlers,
     ) -> None:
         self._store, self._resolver = store, resolver
         self._authentication, self._authorization = authentication, authorization
-        self._observer, self._doors = observer, doors
+        self._observer, self._handlers = observer, handlers
 
     def __call__(self, exchange: Exchange) -> None:
         self._serve(exchange, MAX_KEY_FETCHES)
@@ -150,7 +150,7 @@ class RequestPipeline:
 
     def streams(self, request: HttpRequest) -> bool:
         """Whether the body is relayed as it arrives, because the workspace is mounted."""
-        mounts = self._doors.mounts
+        mounts = self._handlers.mounts
         try:
             workspace = parse(request.method, request.target).workspace if mounts is not None else ""
         except ApiError:
@@ -184,7 +184,7 @@ class RequestPipeline:
                 self.authorize(request, snapshot)
                 if request.cluster:
                     check_gate(request.info, request.user, request.cluster, snapshot.gate(request.cluster))
-                self._doors.route(request.info).serve(request, snapshot)
+                self._handlers.route(request.info).serve(request, snapshot)
         except AuthenticationPending as error:
             if retry_when_authenticated(exchange, error, fetches, self._serve):
                 return
@@ -205,22 +205,22 @@ class RequestPipeline:
             # As in kcp, a service account's token names its cluster.
             request.cluster = token_cluster(request.http)
             return None
-        way = self._resolver.find(snapshot, workspace)
-        request.cluster = way.cluster if way is not None else UNKNOWN
-        if way is None or not (way.elsewhere or way.unavailable):
+        target = self._resolver.find(snapshot, workspace)
+        request.cluster = target.cluster if target is not None else UNKNOWN
+        if target is None or not (target.remote or target.unavailable):
             return None
-        return _UNAVAILABLE if way.unavailable else _ELSEWHERE
+        return _UNAVAILABLE if target.unavailable else _OTHER_SHARD
 
     def _mounted(self, request: Request, snapshot: Snapshot) -> bool:
         def identify() -> User:
             return self._authentication.identify(request.http, "", snapshot).user
 
-        mounts = self._doors.mounts
+        mounts = self._handlers.mounts
         return mounts is not None and mounts.take(request, snapshot, identify)
 
     def _enter(self, request: Request, snapshot: Snapshot) -> None:
         """Set the scope of the request: the authorizer's, or that of its virtual workspace."""
-        service = self._doors.services.get(request.info.service)
+        service = self._handlers.services.get(request.info.service)
         if service is not None and not request.info.workspace:
             service.enter(request, snapshot)
             return
@@ -266,5 +266,5 @@ _UNPARSED = parse("GET", b"/")
 _TRY_AGAIN = Details(retry_after_s=1)
 _TEXT = "text/plain; charset=utf-8"
 #: kcp's replies, sent before authentication: clients reach clusters of other shards through a front proxy.
-_ELSEWHERE = Reply(429, b"Not found on this shard\n", _TEXT, (("retry-after", "1"),))
+_OTHER_SHARD = Reply(429, b"Not found on this shard\n", _TEXT, (("retry-after", "1"),))
 _UNAVAILABLE = Reply(503, b"Not available.\n", _TEXT)

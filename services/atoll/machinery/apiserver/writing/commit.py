@@ -131,7 +131,7 @@ class WriteService(msgspec.Struct, frozen=True):
                 if isinstance(admitted, Plan) or not admitted.needs_conversion:
                     return _encoded(call, admitted)
                 forms = await self.conversions.for_write(call.kind, admitted.obj, may_hide=admitted.may_hide)
-                return admitted.encode(forms.stored_form, forms.shown)
+                return admitted.encode(forms.stored_form, forms.served)
         except TimeoutError as error:
             raise _deadline_exceeded() from error
 

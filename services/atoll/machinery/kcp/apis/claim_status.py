@@ -18,7 +18,7 @@ from atoll.machinery.meta.objects import Object
 
 CLAIMS_VALID, CLAIMS_APPLIED = "PermissionClaimsValid", "PermissionClaimsApplied"
 #: Maximal number of claims or types in one message.
-MAX_SHOWN = 10
+MAX_LISTED = 10
 
 
 def with_exported_claims(binding: Object, claimed: Sequence[Object], now: str) -> Object:
@@ -54,7 +54,7 @@ def labelling_finished(
     """
     condition = Condition(CLAIMS_APPLIED, TRUE)
     if failures:
-        failed = "; ".join(f"{type.group_resource}: {text}" for type, text in sorted(failures.items())[:MAX_SHOWN])
+        failed = "; ".join(f"{type.group_resource}: {text}" for type, text in sorted(failures.items())[:MAX_LISTED])
         text = f"Permission claims have not been fully applied: {failed}"
         condition = Condition(CLAIMS_APPLIED, FALSE, "InternalError", text, ERROR)
     return _with_condition(binding, claimed, condition, now)
@@ -152,5 +152,5 @@ def _named(key: ClaimKey) -> str:
 
 
 def _listed(words: Sequence[str]) -> str:
-    more = f" and {len(words) - MAX_SHOWN} more" if len(words) > MAX_SHOWN else ""
-    return ", ".join(words[:MAX_SHOWN]) + more
+    more = f" and {len(words) - MAX_LISTED} more" if len(words) > MAX_LISTED else ""
+    return ", ".join(words[:MAX_LISTED]) + more

@@ -76,15 +76,15 @@ class _Checks:
         self, obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]
     ) -> Verdict:
         """Apply the rules of v1alpha1, then those of v1alpha2 on the converted object."""
-        found = _asked(self._kind.judge, obj, old, errors, pause)
+        found = _verdict(self._kind.judge, obj, old, errors, pause)
         if errors or found.errors:
             return found
         before = self._converting(old, V1ALPHA2) if old is not None else None
-        more = _asked(self._stored.judge, self._converting(obj, V1ALPHA2), before, errors, pause)
+        more = _verdict(self._stored.judge, self._converting(obj, V1ALPHA2), before, errors, pause)
         return Verdict(more.errors, [*found.warnings, *more.warnings])
 
 
-def _asked(
+def _verdict(
     judge: Judge | None, obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]
 ) -> Verdict:
     return judge(obj, old, errors, pause) if judge is not None else Verdict([], [])

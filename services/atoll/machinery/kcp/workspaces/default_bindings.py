@@ -20,7 +20,7 @@ from atoll.machinery.meta.objects import Object
 
 #: Conditions of the LogicalCluster: during initialization, and for a type that maintains its default bindings.
 INITIALIZED, RECONCILED = BINDINGS_INITIALIZED, "APIBindingsReconciled"
-MAX_SHOWN = 10
+MAX_LISTED = 10
 
 
 class RequiredBindings(msgspec.Struct, frozen=True):
@@ -118,5 +118,5 @@ def with_verdict(cluster: Object, condition: Condition, now: str) -> Object:
 
 
 def _listed(words: Sequence[str], separator: str) -> str:
-    more = f" and {len(words) - MAX_SHOWN} more" if len(words) > MAX_SHOWN else ""
-    return separator.join(words[:MAX_SHOWN]) + more
+    more = f" and {len(words) - MAX_LISTED} more" if len(words) > MAX_LISTED else ""
+    return separator.join(words[:MAX_LISTED]) + more

@@ -23,7 +23,7 @@ UNAVAILABLE = "Unavailable"
 _CONTENT_DELETED, _INITIALIZED = wellknown.CONTENT_DELETED, "WorkspaceInitialized"
 _CHOICE = (SCHEDULED_CLUSTER, SHARD, SHARD_HASH)
 #: Fields that a Workspace mirrors from its LogicalCluster.
-_SHOWN = ("phase", "initializers", "terminators")
+_FIELDS = ("phase", "initializers", "terminators")
 
 
 def with_shard_choice(obj: Object, cluster: str, shard: str, now: str) -> Object:
@@ -77,7 +77,7 @@ def shard_of(obj: Object) -> str:
 def is_mirrored(obj: Object, cluster: Object) -> bool:
     """Return whether a Workspace shows the state of its LogicalCluster, so that no notification is needed."""
     theirs, ours = cluster.get("status") or {}, obj.get("status") or {}
-    if any((theirs.get(field) or None) != (ours.get(field) or None) for field in _SHOWN):
+    if any((theirs.get(field) or None) != (ours.get(field) or None) for field in _FIELDS):
         return False
     if not cluster["metadata"].get("deletionTimestamp"):
         return True

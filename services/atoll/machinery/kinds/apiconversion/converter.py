@@ -130,8 +130,8 @@ class _FieldMover:
                 continue
             result = deepcopy(value) if rule.program is None else self._transformed(rule, value)
             if result is not MISSING and not put(self._target, rule.destination, result, makes_room=rule.makes_room):
-                shown = ".".join(rule.destination)
-                raise ConversionError(f'error setting destination field "{shown}": something else stands on the way')
+                field = ".".join(rule.destination)
+                raise ConversionError(f'error setting destination field "{field}": something else stands on the way')
 
     def _transformed(self, rule: Rule, value: Any) -> Any:
         """Return the result of a transformation; MISSING for a value of a wrong type, which the schema rejects."""
@@ -150,9 +150,9 @@ class _FieldMover:
                 value = declared.deep_value(value) if program.compares_structures else declared.value(value)
             result = as_json(program.evaluate({"self": value}, self._budget))
         except (EvaluationError, BudgetExceeded) as error:
-            raise ConversionError(f"error converting: {_shown(rule.source)}: {error}") from error
+            raise ConversionError(f"error converting: {_dotted(rule.source)}: {error}") from error
         return MISSING if result is None else result
 
 
-def _shown(path: Path) -> str:
+def _dotted(path: Path) -> str:
     return ".".join(path)

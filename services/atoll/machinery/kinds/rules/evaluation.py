@@ -168,12 +168,12 @@ class _PartEvaluation:
             if self._evaluation.is_overdrawn:
                 self._stop(_OUT_OF_BUDGET)
             text = f"'{error}': no further validation rules will be run due to call cost exceeds limit for rule"
-            self._stop(f"{text}: {rule.shown}")
+            self._stop(f"{text}: {rule.label}")
         except EvaluationError as error:
             text = str(error)
             overload = text.startswith("no such overload")
             self._add_error(
-                f"'{text}': {_OVERLOAD}: {rule.shown}" if overload else f"{text} evaluating rule: {rule.shown}"
+                f"'{text}': {_OVERLOAD}: {rule.label}" if overload else f"{text} evaluating rule: {rule.label}"
             )
             return
         if holds is not True:
@@ -263,14 +263,14 @@ def _failure(field: str, type_name: str, value: Any, message: str, rule: Rule) -
 
     Objects and lists are not printed; duplicates have no message.
     """
-    shown = type_name not in ("object", "array")
+    label = type_name not in ("object", "array")
     reason = rule.entry.get("reason")
     if reason == "FieldValueForbidden":
         return forbidden(field, message)
     if reason == "FieldValueRequired":
         return required(field, message)
     if reason == "FieldValueDuplicate":
-        return duplicate(field, value) if shown else FieldError("FieldValueDuplicate", field, "Duplicate value")
-    if shown:
+        return duplicate(field, value) if label else FieldError("FieldValueDuplicate", field, "Duplicate value")
+    if label:
         return invalid(field, value, message)
     return FieldError("FieldValueInvalid", field, f"Invalid value: {message}")

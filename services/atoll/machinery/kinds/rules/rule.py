@@ -51,7 +51,7 @@ class Rule(msgspec.Struct, frozen=True):
         return self.entry.get("optionalOldSelf") is True
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """The rule in errors: its message, else its text."""
         return str(self.entry.get("message") or self.entry["rule"]).strip()
 
@@ -59,4 +59,4 @@ class Rule(msgspec.Struct, frozen=True):
     def refusal(self) -> str:
         """The message of a failure without a message expression."""
         message = str(self.entry.get("message") or "")
-        return message.strip() if message else f"failed rule: {self.shown}"
+        return message.strip() if message else f"failed rule: {self.label}"

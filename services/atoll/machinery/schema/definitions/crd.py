@@ -72,8 +72,8 @@ def validate_crd_update(
 
     Unchanged versions are not validated again, nor are the rules of an unchanged schema.
     """
-    known = {name: each for each in versions(old) if isinstance(name := each.get("name"), str)}
-    errors = [*_spec_errors(obj, system, known, rules), *_immutable_errors(obj, old), *_status_errors(obj)]
+    validated = {name: each for each in versions(old) if isinstance(name := each.get("name"), str)}
+    errors = [*_spec_errors(obj, system, validated, rules), *_immutable_errors(obj, old), *_status_errors(obj)]
     if list(bundle_errors(_bundle(old), _BUNDLE)):
         errors = [error for error in errors if error.field != _BUNDLE]
     return [*errors, *approval_errors(obj, old)]
@@ -99,7 +99,7 @@ def _name_errors(obj: Object, system: bool) -> Iterator[FieldError]:
 
 
 def _spec_errors(
-    obj: Object, system: bool, known: dict[str, Object], rules: RuleValidator | None
+    obj: Object, system: bool, validated: dict[str, Object], rules: RuleValidator | None
 ) -> Iterator[FieldError]:
     spec = mapping(obj, "spec")
     group = spec.get("group")
@@ -108,7 +108,7 @@ def _spec_errors(
     elif not system:
         yield required("spec.group")
     yield from scope_errors(spec)
-    yield from version_list_errors(obj, ("openAPIV3Schema",), known, rules)
+    yield from version_list_errors(obj, ("openAPIV3Schema",), validated, rules)
     yield from required_name_errors(spec)
     yield from names_errors(mapping(spec, "names"), "spec.names")
     yield from conversion_errors(spec.get("conversion"), "spec.conversion", allow_service=True)

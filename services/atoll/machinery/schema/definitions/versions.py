@@ -23,11 +23,11 @@ _COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int
 
 
 def version_list_errors(
-    obj: Object, steps: tuple[str, ...], known: dict[str, Object], rules: RuleValidator | None
+    obj: Object, steps: tuple[str, ...], validated: dict[str, Object], rules: RuleValidator | None
 ) -> Iterator[FieldError]:
     """Validate the versions and their schemas, which are at `schema` and the keys `steps` below it.
 
-    `known` holds versions that were validated before, by name; unchanged ones are skipped.
+    `validated` holds versions that were validated before, by name; unchanged ones are skipped.
     """
     entries = versions(obj)
     for index, version in enumerate(entries):
@@ -39,7 +39,7 @@ def version_list_errors(
         schema, at = _schema_of(version, steps), ".".join([path, "schema", *steps])
         if schema is None:
             yield required(at)
-        before = known.get(name) if isinstance(name, str) else None
+        before = validated.get(name) if isinstance(name, str) else None
         if before is None or not same(version, before):
             unchanged = before is not None and same(schema, _schema_of(before, steps))
             errors = _schema_errors(version, schema, at, None if unchanged else rules)

@@ -41,12 +41,12 @@ def open_for_writing(options: StoreOptions, now_us: int) -> Environment:
     if not options.allow_any_filesystem:
         filesystem.require_local(directory)
     if _is_foreign(directory):
-        _require_known(directory, options)
+        _require_compatible(directory, options)
     filesystem.prepare_directory(directory)
     owner_fd = filesystem.own(directory)
     try:
         if (directory / filesystem.DATA_FILE).exists():
-            _require_known(directory, options)
+            _require_compatible(directory, options)
         else:
             _create(directory, options)
         opened = _with_databases(_open(directory, options), directory, owner_fd)
@@ -97,7 +97,7 @@ def _with_databases(env: lmdb.Environment, directory: Path, owner_fd: int = -1) 
         raise
 
 
-def _require_known(directory: Path, options: StoreOptions) -> None:
+def _require_compatible(directory: Path, options: StoreOptions) -> None:
     try:
         env = _open(directory, options, readonly=True, lock=False)
     except lmdb.Error as error:

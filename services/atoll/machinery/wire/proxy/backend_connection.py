@@ -70,13 +70,13 @@ class BackendConnection(PooledConnection):
     reframes = False
 
     __slots__ = (
+        "_active",
+        "_active_s",
         "_buffer",
         "_content",
         "_ended",
         "_head_only",
         "_headers",
-        "_heard",
-        "_heard_s",
         "_interim",
         "_keeps",
         "_parser",
@@ -109,7 +109,7 @@ class BackendConnection(PooledConnection):
         self._interim = 0
         self._written_bytes = self._seen_taken = 0
         self._stalled_since = 0.0
-        self._heard, self._heard_s = True, 0.0
+        self._active, self._active_s = True, 0.0
         #: Parsed content that was not handed on yet; None where bodies go on as they arrived.
         self._content: list[bytes] | None = None
 
@@ -125,12 +125,12 @@ class BackendConnection(PooledConnection):
         self._interim = 0
         # The next check sees progress, and counts from there.
         self._seen_taken = -1
-        self._heard = True
+        self._active = True
 
     def write(self, data: bytes) -> None:
         if not self.closed:
             self._written_bytes += len(data)
-            self._heard = True
+            self._active = True
             self._transport.write(data)
 
     def pause(self, pause: bool) -> None:
@@ -179,9 +179,9 @@ class BackendConnection(PooledConnection):
         elif now_s - self._stalled_since >= stall_s:
             self._fail(TimeoutError("the backend takes nothing"))
         self._seen_taken = taken
-        if self._heard or self._reading_paused or self._phase < _BODY:
-            self._heard, self._heard_s = False, now_s
-        elif now_s - self._heard_s >= (upgraded_silence_s if self._phase == _UPGRADED else silence_s):
+        if self._active or self._reading_paused or self._phase < _BODY:
+            self._active, self._active_s = False, now_s
+        elif now_s - self._active_s >= (upgraded_silence_s if self._phase == _UPGRADED else silence_s):
             self._fail(TimeoutError("the backend sends nothing"))
 
     # asyncio.Protocol
@@ -195,7 +195,7 @@ class BackendConnection(PooledConnection):
 
     def data_received(self, data: bytes) -> None:
         sink = self._sink
-        self._heard = True
+        self._active = True
         if sink is None:
             self.abort()  # Unrequested bytes: the next response could be taken for them.
         elif self._phase == _UPGRADED:

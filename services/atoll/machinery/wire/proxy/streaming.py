@@ -65,14 +65,14 @@ class StreamingExchange(ServerExchange):
     """A request whose body may still be arriving. In addition to `reply` and `start` ... `finish`, a response can be
     sent as `send` ... `end`: bytes that are framed already."""
 
-    __slots__ = ("_end_told", "_sink")
+    __slots__ = ("_end_delivered", "_sink")
 
     _connection: StreamingConnection
 
     def __init__(self, connection: StreamingConnection, parsed: ParsedRequest) -> None:
         super().__init__(connection, parsed)
         self._sink: BodySink | None = None
-        self._end_told = False
+        self._end_delivered = False
 
     @property
     def begun(self) -> bool:
@@ -125,7 +125,7 @@ class StreamingExchange(ServerExchange):
         collector = _Collector()
         self.stream_body(collector)
         body = await collector.done
-        self._sink, self._end_told = None, False
+        self._sink, self._end_delivered = None, False
         # Counted until the reply is complete, as every body that is held.
         self._connection.count(len(body))
         self.request = msgspec.structs.replace(self.request, body=body, streamed=False)
@@ -186,8 +186,8 @@ class StreamingExchange(ServerExchange):
             size = body.held_bytes
             sink.request_data(body.take())
             self._connection.count(-size)
-        if body.ended and not self._end_told:
-            self._end_told = True
+        if body.ended and not self._end_delivered:
+            self._end_delivered = True
             if self.request.body:
                 sink.request_data(self.request.body)
             sink.request_end()

@@ -74,7 +74,7 @@ def answer(**more: Any) -> Object:
         (
             encode_json(answer(result={"status": "Failure", "message": "m" * 5000})),
             review.MALFORMED,
-            "failed: " + "m" * review.MAX_TOLD,
+            "failed: " + "m" * review.MAX_MESSAGE,
         ),
         (encode_json(answer(convertedObjects=[{}, {}])), review.PARTIAL, "returned 2 objects, expected 1"),
         (encode_json(answer(convertedObjects=None)), review.PARTIAL, "returned 0 objects, expected 1"),

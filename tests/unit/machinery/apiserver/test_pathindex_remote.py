@@ -74,15 +74,15 @@ async def test_a_path_goes_on_where_another_shard_holds_the_workspace(store: Lmd
     await published(store, TEAM, replica(workspace(TEAM, "shop"), 7, **leading(SHOP)))
     await published(store, SHOP)
     for _ in range(2):
-        assert find(store, index, "root:team") == ResolvedPath(TEAM, elsewhere=True)
-        assert find(store, index, "root:team:shop") == ResolvedPath(SHOP, elsewhere=True)
+        assert find(store, index, "root:team") == ResolvedPath(TEAM, remote=True)
+        assert find(store, index, "root:team:shop") == ResolvedPath(SHOP, remote=True)
 
 
 async def test_a_way_that_changed_elsewhere_is_not_remembered(store: LmdbStore, index: PathIndex) -> None:
     await published(store, ROOT, replica(workspace(ROOT, "team"), 7, **leading(TEAM)))
     assert find(store, index, "root:team") == ResolvedPath(TEAM)
     await published(store, TEAM)
-    assert find(store, index, "root:team") == ResolvedPath(TEAM, elsewhere=True)
+    assert find(store, index, "root:team") == ResolvedPath(TEAM, remote=True)
     await published(store, ROOT, replica(workspace(ROOT, "team"), 8, **leading(SHOP)))
     assert find(store, index, "root:team") == ResolvedPath(SHOP)
     await published(store, ROOT, gone(workspace(ROOT, "team"), 9))
@@ -93,7 +93,7 @@ async def test_a_cluster_that_comes_to_stand_here_is_here(store: LmdbStore, inde
     await cluster_here(store, ROOT)
     await put(store, workspace(ROOT, "team"), **leading(TEAM))
     await published(store, TEAM)
-    assert find(store, index, "root:team") == ResolvedPath(TEAM, elsewhere=True)
+    assert find(store, index, "root:team") == ResolvedPath(TEAM, remote=True)
     await cluster_here(store, TEAM)
     for _ in range(2):
         assert find(store, index, "root:team") == ResolvedPath(TEAM)
