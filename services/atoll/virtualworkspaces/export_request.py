@@ -205,8 +205,7 @@ def _narrowed(selector: LabelSelector, claim: Claim) -> LabelSelector:
 
 @lru_cache(maxsize=1024)
 def _both(one: LabelSelector, other: LabelSelector) -> LabelSelector:
-    nothing = one.matches_nothing or other.matches_nothing
-    return LabelSelector((*one.requirements, *other.requirements), matches_nothing=nothing)
+    return one.and_(other)
 
 
 def _step(name: str, outcome: Outcome, reason: str = "") -> Step:

@@ -66,6 +66,11 @@ class LabelSelector:
     def matches_everything(self) -> bool:
         return not self.requirements and not self.matches_nothing
 
+    def and_(self, other: LabelSelector) -> LabelSelector:
+        """Return the selector of the objects that both select."""
+        nothing = self.matches_nothing or other.matches_nothing
+        return LabelSelector((*self.requirements, *other.requirements), matches_nothing=nothing)
+
     def exact(self) -> dict[str, str]:
         """Return the labels that the selector requires with exactly these values."""
         return {each.key: each.values[0] for each in self.requirements if each.operator == EQUALS}

@@ -8,6 +8,7 @@ from atoll.machinery.apiserver.call.options import ListOptions
 from atoll.machinery.apiserver.catalog.selection import selection
 from atoll.machinery.kinds.conversion import Conversion, Webhook
 from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.selectors import EXISTS, LabelSelector, new_requirement
 from atoll.machinery.storage.contract import EVERYTHING, Interest
 
 CONFIGMAPS = Kind(group="", version="v1", kind="ConfigMap", plural="configmaps", singular="configmap", builtin=True)
@@ -46,3 +47,11 @@ def test_labels_that_a_webhook_may_change_decide_nothing() -> None:
     )
     assert selection(converted, ListOptions(label_selector="a=b")).interest == EVERYTHING
     assert selection(converted, ListOptions(field_selector="metadata.name=x")).interest == Interest(name="x")
+
+
+@pytest.mark.parametrize("labels", ["", "a=b"])
+def test_a_view_that_selects_nothing_selects_nothing_with_the_clients_selector_too(labels: str) -> None:
+    """A view's selector keeps its requirements when a claim that selects nothing narrows it."""
+    claimed = LabelSelector([new_requirement("claimed", EXISTS, ())], matches_nothing=True)
+    chosen = selection(CONFIGMAPS, ListOptions(label_selector=labels), claimed)
+    assert not chosen.matches_object({"metadata": {"labels": {"claimed": "x", "a": "b"}}})

@@ -99,9 +99,7 @@ def selection(kind: Kind, options: ListOptions, view_selector: LabelSelector | N
     """
     labels = parse_label_selector(options.label_selector) if options.label_selector else None
     if view_selector is not None:
-        labels = (
-            LabelSelector((*view_selector.requirements, *labels.requirements)) if labels is not None else view_selector
-        )
+        labels = view_selector.and_(labels) if labels is not None else view_selector
     if not options.field_selector:
         return Selection(kind, labels, None)
     fields = parse_field_selector(options.field_selector)
