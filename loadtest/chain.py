@@ -26,7 +26,7 @@ RUNS, REQUESTS = 40, 300
 _BASE = f"/clusters/root{CONFIG_MAPS.path('default')}"
 
 
-class _Asked:
+class _RecordedExchange:
     """An exchange that keeps the status."""
 
     def __init__(self, request: HttpRequest) -> None:
@@ -69,17 +69,17 @@ async def _measured(pipeline: RequestPipeline, headers: dict[str, list[str]]) ->
     return percentile(runs[RUNS // 4 :], 0.5)
 
 
-def _timed(ask: Callable[[], _Asked]) -> float:
+def _timed(ask: Callable[[], _RecordedExchange]) -> float:
     began = time.process_time()
     for _ in range(REQUESTS):
-        asked = ask()
+        exchange = ask()
     took = time.process_time() - began
-    if asked.status != 200:
-        raise RuntimeError(f"a GET was answered {asked.status}")
+    if exchange.status != 200:
+        raise RuntimeError(f"a GET was answered {exchange.status}")
     return took / REQUESTS * 1e6
 
 
-def _ask(pipeline: RequestPipeline, request: HttpRequest) -> _Asked:
-    asked = _Asked(request)
-    pipeline(cast(Exchange, asked))
-    return asked
+def _ask(pipeline: RequestPipeline, request: HttpRequest) -> _RecordedExchange:
+    exchange = _RecordedExchange(request)
+    pipeline(cast(Exchange, exchange))
+    return exchange

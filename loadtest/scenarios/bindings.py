@@ -34,11 +34,11 @@ async def run(bench: Bench) -> list[Row]:
         consumers = await _workspaces(clients, "consumer", bindings // PER_CONSUMER)
         singles = await _workspaces(clients, "single", alone)
         await _fill(first, singles[0])
-        before = await _settled(server)
+        before = await _idle_rss(server)
         offered = list(_offers(providers))
         for provider, plural in offered:
             await _offer(first, provider, plural)
-        exported = await _settled(server)
+        exported = await _idle_rss(server)
         times = [await _bound(first, cluster, offer) for cluster, offer in zip(singles, cycle(offered), strict=False)]
         wanted = [
             (cluster, offered[(at * PER_CONSUMER + step) % exports])
@@ -47,7 +47,7 @@ async def run(bench: Bench) -> list[Row]:
         ]
         with Cost(server) as cost:
             await _all_bound(clients, wanted)
-        after = await _settled(server)
+        after = await _idle_rss(server)
     took = [seconds * 1000 for seconds in times]
     return [
         Row(
@@ -136,6 +136,6 @@ async def _all_bound(clients: Sequence[Poster], wanted: Sequence[tuple[str, tupl
     await asyncio.gather(*map(work, clients))
 
 
-async def _settled(server: Server) -> float:
+async def _idle_rss(server: Server) -> float:
     await asyncio.sleep(SETTLE_S)
     return processes.memory([server.pid]).private

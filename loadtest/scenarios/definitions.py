@@ -46,14 +46,14 @@ async def _large(server: Server, sharing: int) -> list[Row]:
         # What is made once for the built-in kinds is not what is asked for, nor what is kept of recent changes.
         await client.openapi(clusters[0], "api/v1")
         await client.fill(clusters[0])
-        before = await _settled(server)
+        before = await _idle_rss(server)
         definition = crd("whales", LARGE_BYTES)
         with Cost(server) as cost:
             served_s, openapi_s = await client.define(clusters[0], definition)
-        alone = await _settled(server)
+        alone = await _idle_rss(server)
         with Cost(server) as again_cost:
             again = [await client.define(cluster, definition) for cluster in clusters[1:]]
-        shared = await _settled(server)
+        shared = await _idle_rss(server)
     size = len(msgspec.json.encode(definition)) / 1e6
     return [
         Row(f"definition of {size:.1f} MB, POST to served", served_s, "s", 1, note=f"OpenAPI after {openapi_s:.2f} s"),
@@ -69,14 +69,14 @@ async def _many(server: Server, count: int) -> list[Row]:
     async with readiness(server) as ready, posters(server, ready, 1) as clients, _client(server) as client:
         cluster = (await clients[0].make("root", "many"))[1]
         await client.discovery(cluster)
-        before = await _settled(server)
+        before = await _idle_rss(server)
         began = time.perf_counter()
         with Cost(server) as cost:
             for index in range(count):
                 await client.post(cluster, crd(f"kind{index}s", USUAL_BYTES))
             await client.listed(cluster, count)
         defined_s = time.perf_counter() - began
-        after = await _settled(server)
+        after = await _idle_rss(server)
         # One change makes everything anew that is made of all definitions together.
         await client.post(cluster, crd("others", USUAL_BYTES))
         await client.listed(cluster, count + 1)
@@ -85,7 +85,7 @@ async def _many(server: Server, count: int) -> list[Row]:
         kept_ms = [(await client.timed(client.discovery(cluster))) * 1000 for _ in range(20)]
         openapi_s = await client.timed(client.openapi(cluster, f"apis/{GROUP}/v1"))
         v2_s = await client.timed(client.v2(cluster))
-        published = await _settled(server)
+        published = await _idle_rss(server)
     return [
         Row(f"{count} definitions, each from POST to listed", defined_s / count * 1000, "ms", 50),
         Row("  CPU for each", cost.cpu_s / count * 1000, "ms", 50),
@@ -97,7 +97,7 @@ async def _many(server: Server, count: int) -> list[Row]:
     ]
 
 
-async def _settled(server: Server) -> float:
+async def _idle_rss(server: Server) -> float:
     await asyncio.sleep(SETTLE_S)
     return processes.memory([server.pid]).private
 

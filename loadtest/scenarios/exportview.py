@@ -133,12 +133,12 @@ def _put(name: str, place: _Place, number: int) -> Put:
     return Put(ObjectKey(type, cluster, "default", f"o-{number:07d}"), value, hole, 0)
 
 
-async def _list_ms(server: Server, name: str, place: _Place, times_asked: int) -> float:
+async def _list_ms(server: Server, name: str, place: _Place, repetitions: int) -> float:
     cluster = "*" if name == WIDE else place.consumer
     path = f"/services/apiexport/{place.home}/{name}/clusters/{cluster}/apis/{GROUP}/v1/{_plural(name)}"
     request = server.origin.request("GET", path)
     await closed_loop(server.origin, repeat(request, 3), 1, 30)
-    return sound(await closed_loop(server.origin, repeat(request, times_asked), 1, 60)).percentile_ms(0.5)
+    return sound(await closed_loop(server.origin, repeat(request, repetitions), 1, 60)).percentile_ms(0.5)
 
 
 # --- events -----------------------------------------------------------------------------------------------

@@ -27,17 +27,17 @@ async def run(bench: Bench) -> list[Row]:
         server = Server(place, processes.cores()[0])
         async with server:
             await server.free_children()
-            await _asked(server, numbered("warm", warm))
+            await _list_homes(server, numbered("warm", warm))
             before, users = server.memory(), numbered("user", count)
             with Cost(server) as making:
-                made = await _asked(server, users)
+                made = await _list_homes(server, users)
             after = server.memory()
-            found = await _asked(server, users[:again])
+            found = await _list_homes(server, users[:again])
         began = time.perf_counter()
         async with server:
             started = time.perf_counter() - began
             await server.free_children()
-            sound(await _asked(server, users[-again:]))
+            sound(await _list_homes(server, users[-again:]))
             restarted = server.memory()
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -53,7 +53,7 @@ async def run(bench: Bench) -> list[Row]:
     ]
 
 
-async def _asked(server: Server, users: list[str]) -> Load:
+async def _list_homes(server: Server, users: list[str]) -> Load:
     """Ask for the homes of some users. Raises RuntimeError unless each was answered."""
     origin = _master(server)
     load = sound(await closed_loop(origin, _requests(origin, users), CLIENTS, LIMIT_S))

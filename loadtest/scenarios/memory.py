@@ -26,11 +26,11 @@ async def run(bench: Bench) -> list[Row]:
     async with bench.server() as server, readiness(server) as ready, posters(server, ready, CLIENTS) as clients:
         # Caches fill up to their bounds first; what is asked for is what comes after.
         await _each(clients, numbered("warm", warm), server)
-        before = await _settled(server)
+        before = await _idle_memory(server)
         await _each(clients, numbered("kept", kept), server)
-        used = await _settled(server)
+        used = await _idle_memory(server)
         await _cycles(clients, iter(numbered("gone", cycles)))
-        after = await _settled(server)
+        after = await _idle_memory(server)
     return [
         _row(f"memory a workspace, {kept:,} used once", before, used, kept),
         _row(f"  after {cycles:,} more came and went, each", used, after, cycles),
@@ -103,6 +103,6 @@ async def _cycles(clients: list[Poster], names: Iterator[str]) -> None:
 WORKSPACES_PATH = f"/clusters/root{WORKSPACES.path()}/{{}}"
 
 
-async def _settled(server: Server) -> processes.Memory:
+async def _idle_memory(server: Server) -> processes.Memory:
     await asyncio.sleep(SETTLE_S)
     return server.memory()

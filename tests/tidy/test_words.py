@@ -12,16 +12,16 @@
 | `Compacted` | `RevisionCompacted` |
 | `Lane` | `StreamWriter` |
 | `Origin` | `SourceShard` |
-
-A name that still has such a word stands in `STANDING`, which only gets shorter.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from tidy.sources import parsed, source_files
+from tidy.sources import ROOT, name_of, parsed, source_files
 
 WORDS = frozenset(
     [
@@ -47,60 +47,58 @@ WORDS = frozenset(
 _PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
+_WELL_KNOWN = re.compile("well_?known", re.IGNORECASE)
+
+
 def parts(name: str) -> set[str]:
-    return {part.lower() for part in _PARTS.findall(name)}
+    """The words of a name; "well known" is Kubernetes' own term."""
+    return {part.lower() for part in _PARTS.findall(_WELL_KNOWN.sub("", name))}
 
 
-def names() -> set[str]:
-    """Files, classes and functions of services whose name has one of the words."""
-    defined = {path.stem for path in source_files()} | {
-        node.name
-        for path in source_files()
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-    }
-    return {name for name in defined if parts(name) & WORDS}
+def named_files() -> Iterator[Path]:
+    yield from source_files()
+    yield from (ROOT / "tests" / "harness").rglob("*.py")
+    yield from (ROOT / "loadtest").rglob("*.py")
+
+
+def names(module: ast.Module) -> Iterator[str]:
+    """Classes, functions, parameters, attributes and module constants that a module defines."""
+    for node in ast.walk(module):
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+            case ast.arg(arg=name) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name
+        if isinstance(node, ast.Module | ast.ClassDef):
+            yield from assigned(node.body)
+
+
+def assigned(body: Sequence[ast.stmt]) -> Iterator[str]:
+    for statement in body:
+        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+        yield from (target.id for target in targets if isinstance(target, ast.Name))
 
 
 def test_the_words_are_found_in_names() -> None:
     assert parts("_AskedElsewhere") & WORDS == {"asked", "elsewhere"}
     assert not parts("always_gateway") & WORDS
+    assert not parts("WELL_KNOWN_KEYS") & WORDS
+
+
+def test_every_kind_of_name_is_found() -> None:
+    module = """
+KNOWN = 1
+TOLD: int = 2
+class Asked:
+    shown: int
+    def there(self, door, *, way=0):
+        self.heard = elsewhere = 3
+"""
+    assert set(names(ast.parse(module))) == {"KNOWN", "TOLD", "Asked", "shown", "there", "self", "door", "way", "heard"}
 
 
 def test_names_have_none_of_these_words() -> None:
-    assert names() <= STANDING
-
-
-STANDING: frozenset[str] = frozenset(
-    [
-        "_asked",
-        "_follow_there",
-        "_is_from_elsewhere",
-        "_is_settled",
-        "_is_told",
-        "_judged",
-        "_known",
-        "_known_users",
-        "_release_elsewhere",
-        "_require_known",
-        "_settled",
-        "_shown",
-        "_there",
-        "_told",
-        "_way",
-        "are_known",
-        "asked",
-        "elsewhere",
-        "gzip_if_asked",
-        "heard",
-        "judged",
-        "keep_told",
-        "known",
-        "owner_elsewhere",
-        "settled",
-        "shown",
-        "stands_elsewhere",
-        "told",
-        "told_revision",
-    ]
-)
+    found = {f"{name_of(path)}: {path.stem}" for path in named_files() if parts(path.stem) & WORDS}
+    for path in named_files():
+        found |= {f"{name_of(path)}: {name}" for name in names(parsed(path)) if parts(name) & WORDS}
+    assert not found

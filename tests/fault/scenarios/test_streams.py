@@ -118,7 +118,7 @@ class Scene:
             flip_bit(self.shard.root, STREAM, f'"tag":"{tags[len(tags) // 2]}"'.encode())
         await self.fleet.restart()
 
-    async def settled(self) -> tuple[Stored, list[Told], list[Told]]:
+    async def until_idle(self) -> tuple[Stored, list[Told], list[Told]]:
         """Stop the traffic; the store, what its log tells, and what a plain program reads when all has arrived."""
         self.fleet.pause()
         await eventually(lambda: not self.fleet.writing)
@@ -163,7 +163,7 @@ async def test_kills_between_log_and_subscribers_cost_nobody_an_event(tmp_path: 
         await one.fleet.kill()
         await one.fleet.restart()
         await one.more()
-        stored, told, held = await one.settled()
+        stored, told, held = await one.until_idle()
         assert stream_is_the_log(held, told) == 0
         for name, selection in one.selections.items():
             received = await one.received(name, told)
@@ -178,7 +178,7 @@ async def test_a_lost_or_damaged_store_is_a_resync_and_then_the_truth(tmp_path: 
         await one.more()
         await one.restart_with(fault)
         await one.more()
-        stored, told, _ = await one.settled()
+        stored, told, _ = await one.until_idle()
         for name, selection in one.selections.items():
             # Damage is found by the audit, at its own pace.
             await eventually(partial(lambda name: len(rounds(one.file(name))) > 1, name))
@@ -197,6 +197,6 @@ async def test_a_publisher_that_forgets_where_it_was_is_found(tmp_path: Path) ->
             await one.fleet.kill()
             await one.fleet.restart()
             await one.more()
-        _, told, held = await one.settled()
+        _, told, held = await one.until_idle()
         with pytest.raises(StreamDiffers):
             stream_is_the_log(held, told)

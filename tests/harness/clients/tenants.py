@@ -88,10 +88,10 @@ class Scene:
         return self.reach(name, phase)
 
     def reach(self, name: str, phase: str) -> str:
-        def there() -> bool:
+        def reached() -> bool:
             return bool(self.here.get(f"{TENANCY}/workspaces/{name}").json.get("status", {}).get("phase") == phase)
 
-        eventually(there, f"{name} {phase}")
+        eventually(reached, f"{name} {phase}")
         return str(self.here.get(f"{TENANCY}/workspaces/{name}").json["spec"].get("cluster", ""))
 
     def view(self, initializer: str, cluster: str, verb: str = "initialize", by: str = "worker") -> Api:

@@ -28,7 +28,7 @@ def create(kind: Kind, obj: Object) -> tuple[Object, list[str]]:
     kind.schema.prune(obj)
     kind.schema.default(obj)
     errors = [*validate_metadata(obj, kind), *kind.schema.validate(obj), *kind.validate(obj)]
-    return obj, _texts([*errors, *_judged(kind, obj, None, errors)])
+    return obj, _texts([*errors, *_rule_errors(kind, obj, None, errors)])
 
 
 def update(kind: Kind, obj: Object, old: Object) -> tuple[Object, list[str]]:
@@ -43,10 +43,10 @@ def update(kind: Kind, obj: Object, old: Object) -> tuple[Object, list[str]]:
         *kind.schema.validate(obj, old),
         *kind.validate_update(obj, old),
     ]
-    return obj, _texts([*errors, *_judged(kind, obj, old, errors)])
+    return obj, _texts([*errors, *_rule_errors(kind, obj, old, errors)])
 
 
-def _judged(kind: Kind, obj: Object, old: Object | None, errors: list[FieldError]) -> list[FieldError]:
+def _rule_errors(kind: Kind, obj: Object, old: Object | None, errors: list[FieldError]) -> list[FieldError]:
     return kind.judge(obj, old, errors, lambda: None).errors if kind.judge is not None else []
 
 

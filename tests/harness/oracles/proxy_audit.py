@@ -22,15 +22,15 @@ _PROXY = "front-proxy"
 
 
 @contextlib.contextmanager
-def heard(site: Site) -> Iterator[dict[str, list[tuple[str, str]]]]:
+def audited_requests(site: Site) -> Iterator[dict[str, list[tuple[str, str]]]]:
     """User and target of each request that came by the proxy while inside, by shard; filled when it is left."""
-    told: dict[str, list[tuple[str, str]]] = {}
+    requests: dict[str, list[tuple[str, str]]] = {}
     running = [shard for shard in site.shards.values() if shard.running]
     begun = {shard.name: _marked(shard) for shard in running}
-    yield told
+    yield requests
     for shard in running:
         end = _marked(shard)
-        told[shard.name] = list(_between(shard, begun[shard.name], end))
+        requests[shard.name] = list(_between(shard, begun[shard.name], end))
 
 
 def _marked(shard: ServingProcess) -> int:

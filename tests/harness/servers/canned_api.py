@@ -1,7 +1,7 @@
 """An HTTPS server that answers what a test tells it to, as far as a client of the API can see.
 
 The wire is the product's own; only the answers are canned. Each route has a list of answers, of which the last is
-given again and again; `asked` keeps every request as (method, path, query).
+given again and again; `received` keeps every request as (method, path, query).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ JSON = [("content-type", "application/json")]
 Answer = Object | ApiError | Callable[[Exchange], Awaitable[None]]
 
 
-class Asked:
+class ReceivedRequest:
     """One request that came in."""
 
     def __init__(self, exchange: Exchange) -> None:
@@ -41,19 +41,19 @@ class CannedApi:
 
     def __init__(self) -> None:
         self.routes: dict[str, list[Answer]] = {}
-        self.asked: list[Asked] = []
+        self.requests: list[ReceivedRequest] = []
         self.port, self.ca = 0, b""
 
     def on(self, route: str, *answers: Answer) -> None:
         self.routes[route] = list(answers)
 
     def paths(self) -> list[str]:
-        return [f"{each.method} {each.path}" for each in self.asked]
+        return [f"{each.method} {each.path}" for each in self.requests]
 
     def __call__(self, exchange: Exchange) -> None:
-        asked = Asked(exchange)
-        self.asked.append(asked)
-        answers = self.routes.get(f"{asked.method} {asked.path}")
+        received = ReceivedRequest(exchange)
+        self.requests.append(received)
+        answers = self.routes.get(f"{received.method} {received.path}")
         answer = (answers.pop(0) if len(answers) > 1 else answers[0]) if answers else NotFound("no such thing")
         if isinstance(answer, ApiError):
             exchange.reply(answer.code, JSON, encode_json(answer.status()))

@@ -2,9 +2,9 @@
 
 async with far_shard() as far, shard_inside(tmp_path, far.peers) as shard:
     await far.announce(shard)                     # its Shard object, as root has it
-    far.answers["POST"] = lambda asked: (507, {...})
+    far.answers["POST"] = lambda received: (507, {...})
     ...
-    assert [each.method for each in far.asked] == ["POST"]
+    assert [each.method for each in far.requests] == ["POST"]
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SERVING, _CLIENTS = make_ca("far-serving"), make_ca("far-clients")
 _JSON = ("content-type", "application/json")
 
 
-class Asked(NamedTuple):
+class ReceivedRequest(NamedTuple):
     """One request. `cluster` is the one that it speaks to, `path` what stands behind it."""
 
     method: str
@@ -57,9 +57,9 @@ class FarShard:
     name = "far"
 
     def __init__(self) -> None:
-        self.asked: list[Asked] = []
-        self.answers: dict[str, Callable[[Asked], Answer]] = {}
-        self.url, self.known = "", False
+        self.requests: list[ReceivedRequest] = []
+        self.answers: dict[str, Callable[[ReceivedRequest], Answer]] = {}
+        self.url = ""
         self._server = self._new_server()
         pairs = {name: make_client(_CLIENTS, name) for name in (LOGICAL_CLUSTER_ADMIN, EXTERNAL_LOGICAL_CLUSTER_ADMIN)}
         targets = {
@@ -84,7 +84,7 @@ class FarShard:
         self._server = self._new_server()
 
     def methods(self) -> list[str]:
-        return [each.method for each in self.asked]
+        return [each.method for each in self.requests]
 
     async def announce(self, shard: InsideShard, **labels: str) -> None:
         """Write its Shard object, and wait until the controllers have seen it."""
@@ -97,16 +97,16 @@ class FarShard:
         }
         beating = {**body, "status": status_of(body, Load(heartbeat_s=time.time()))}
         await shard.loopback.create(shard.target(type, ROOT, "", self.name), beating, whole=True)
-        await shard.settled()
+        await shard.until_idle()
 
     def _answer(self, exchange: Exchange) -> None:
         request = exchange.request
         target = request.target.decode().partition("?")[0]
         _, _, cluster, path = target.split("/", 3)
-        asked = Asked(request.method, cluster, path, json.loads(request.body) if request.body else None)
-        self.asked.append(asked)
+        received = ReceivedRequest(request.method, cluster, path, json.loads(request.body) if request.body else None)
+        self.requests.append(received)
         given = self.answers.get(request.method)
-        found = given(asked) if given is not None else refusal(NotFound("no such thing"))
+        found = given(received) if given is not None else refusal(NotFound("no such thing"))
         if found is None:
             exchange.start(200, (_JSON,))
             exchange.abort()
@@ -119,11 +119,11 @@ def refusal(error: ApiError) -> Answer:
     return error.code, error.status()
 
 
-def made(asked: Asked, *, uid: str = "", phase: str = "Ready", revision: int = 5, **status: Any) -> Object:
+def made(received: ReceivedRequest, *, uid: str = "", phase: str = "Ready", revision: int = 5, **status: Any) -> Object:
     """The LogicalCluster that an order is answered with; `uid` makes it another Workspace's."""
-    order = asked.body
+    order = received.body
     owner = {**order["spec"]["owner"], **({"uid": uid} if uid else {})}
-    annotations = {**order["metadata"]["annotations"], "kcp.io/cluster": asked.cluster}
+    annotations = {**order["metadata"]["annotations"], "kcp.io/cluster": received.cluster}
     return {
         **order,
         "metadata": {

@@ -42,7 +42,7 @@ TYPES = root_types("7" * 64, "5" * 64)
 TIMEOUT_S = 90.0
 
 
-class Told:
+class ChangeRecorder:
     """A listener that remembers what it was told."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Member:
         self.publishing: Running | None = None
         self.follower: Follower | None = None
         self.registry = CollectorRegistry()
-        self.told = Told()
+        self.changes = ChangeRecorder()
         self._following: asyncio.Task[None] | None = None
 
     @property
@@ -130,7 +130,7 @@ class Member:
         own = self.name if self.user.name == shard_user(self.name) else ""
         self.registry = CollectorRegistry()
         self.follower = Follower(self.store, FollowerOptions(self.access, own, **given), self.registry)
-        self.follower.set_listener(self.told)
+        self.follower.set_listener(self.changes)
         self._following = asyncio.ensure_future(self.follower.run())
         return self.follower
 

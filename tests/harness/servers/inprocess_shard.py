@@ -3,7 +3,7 @@
 async with shard_inside(tmp_path) as shard:
     cluster = await shard.workspace("shop")
     await shard.loopback.create(shard.target(CONFIG_MAPS, cluster, "default", "a"), {...})
-    await shard.settled()
+    await shard.until_idle()
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class InsideShard:
         given: Object = {"type": {"name": "universal", "path": "root"}, **spec}
         body = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}, "spec": given}
         await self.loopback.create(self.target(type, ROOT, "", name), body)
-        await self.settled()
+        await self.until_idle()
         made = self.loopback.get(type, ROOT, "", name)
         assert made is not None
         return str(made["spec"]["cluster"])
 
-    async def settled(self) -> None:
+    async def until_idle(self) -> None:
         """Return when controllers have seen everything and have nothing left to do."""
         async with asyncio.timeout(TIMEOUT_S):
             while not self.manager.idle():  # noqa: ASYNC110 - it announces nothing

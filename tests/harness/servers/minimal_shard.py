@@ -155,7 +155,7 @@ class Cell:
                     if controller.watches(entry.key.type):
                         self._waiting.update(((number, key), None) for key in controller.keys(entry))
 
-    def told(self, entry: LogEntry) -> None:
+    def deliver_replica(self, entry: LogEntry) -> None:
         """Ask the controllers for the keys of what arrived from another shard."""
         for number, controller in enumerate(self.controllers):
             if getattr(controller, "watches_replicas", _nothing)(entry.key.type):

@@ -23,8 +23,8 @@ from harness.servers.minimal_shard import Cell, cell
 class Neighbour:
     """A cell that lies on shard `name`, of whose rows those that replicate reach `here`."""
 
-    def __init__(self, there: Cell, here: Cell, name: str = "east") -> None:
-        self.cell, self.here, self.name = there, here, name
+    def __init__(self, source: Cell, here: Cell, name: str = "east") -> None:
+        self.cell, self.here, self.name = source, here, name
         #: Region labels of its Shard, and of the one that it reaches.
         self.region = self.region_here = ""
         self._position, self._policy = 0, KcpStreamPolicy()
@@ -49,7 +49,7 @@ class Neighbour:
         ]
         counts = await self.here.store.submit(mutations)
         if counts[1]:
-            self.here.told(entry if not gone else _deleted(entry))
+            self.here.deliver_replica(entry if not gone else _deleted(entry))
 
 
 def _deleted(entry: LogEntry) -> LogEntry:
@@ -68,5 +68,5 @@ def _deleted(entry: LogEntry) -> LogEntry:
 @asynccontextmanager
 async def neighbours(directory: Path) -> AsyncIterator[tuple[Cell, Neighbour]]:
     """Two cells: one here, and one whose rows reach it."""
-    async with cell(directory / "here") as here, cell(directory / "there") as there:
-        yield here, Neighbour(there, here)
+    async with cell(directory / "here") as here, cell(directory / "there") as source:
+        yield here, Neighbour(source, here)

@@ -59,7 +59,7 @@ class ProcessFailed(AssertionError):
     """A process ended, or was not ready in time; carries the end of its log."""
 
 
-class Door:
+class Endpoint:
     """A process as one user sees it: what `Api` asks."""
 
     def __init__(self, url: str, context: ssl.SSLContext) -> None:
@@ -180,16 +180,16 @@ class ServingProcess(SiteProcess):
 
     def api(self, cluster: str = "", user: str = "kcp-admin", *groups: str) -> Api:
         """A user's requests to this process, by client certificate; user "" is nobody. Groups: see GROUPS."""
-        return Api(self.door(user, *groups), cluster, "")
+        return Api(self.endpoint(user, *groups), cluster, "")
 
-    def door(self, user: str = "", *groups: str) -> Door:
+    def endpoint(self, user: str = "", *groups: str) -> Endpoint:
         """This process as a user with a certificate sees it; user "" presents none."""
         pair = self._site.certificate(user, *(groups or GROUPS.get(user, ()))) if user else None
-        return Door(self.url, self._site.context(pair))
+        return Endpoint(self.url, self._site.context(pair))
 
     def with_token(self, token: str, cluster: str = "") -> Api:
         """Somebody's requests with a bearer token."""
-        return Api(Door(self.url, self._site.context()), cluster, "", token)
+        return Api(Endpoint(self.url, self._site.context()), cluster, "", token)
 
     def get(self, path: str, timeout_s: float = 10.0) -> tuple[int, bytes]:
         """Status and body of an anonymous GET."""

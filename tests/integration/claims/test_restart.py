@@ -42,7 +42,7 @@ async def prepared(shard: InsideShard) -> tuple[str, str]:
     for number in range(COUNT):
         target = shard.target(CONFIG_MAPS, consumer, "default", f"m-{number}")
         await shard.loopback.create(target, configmap(target.name))
-    await shard.settled()
+    await shard.until_idle()
     return provider, consumer
 
 
@@ -69,12 +69,12 @@ async def test_what_is_interrupted_is_finished_after_a_restart(tmp_path: Path, s
         pair = claim_pair(provider, "one", "", "configmaps")
         await grant(shard, provider, consumer, "Accepted")
         if state == "Rejected":
-            await shard.settled()
+            await shard.until_idle()
             assert carrying(shard, pair) == COUNT
             await grant(shard, provider, consumer, state)
         await half_done(shard, pair, growing=state == "Accepted")
     async with shard_inside(tmp_path) as shard:
-        await shard.settled()
+        await shard.until_idle()
         assert carrying(shard, pair) == (COUNT if state == "Accepted" else 0)
         binding = shard.loopback.get(API_BINDINGS, consumer, "", "one")
         assert binding is not None
@@ -85,11 +85,11 @@ async def test_what_was_done_is_not_written_again_after_a_restart(tmp_path: Path
     async with shard_inside(tmp_path) as shard:
         provider, consumer = await prepared(shard)
         await grant(shard, provider, consumer, "Accepted")
-        await shard.settled()
+        await shard.until_idle()
         with shard.app.store.snapshot() as snapshot:
             maps, bindings = snapshot.last(CONFIG_MAPS, consumer), snapshot.last(API_BINDINGS, consumer)
     async with shard_inside(tmp_path) as shard:
-        await shard.settled()
+        await shard.until_idle()
         with shard.app.store.snapshot() as snapshot:
             assert (snapshot.last(CONFIG_MAPS, consumer), snapshot.last(API_BINDINGS, consumer)) == (maps, bindings)
 
@@ -102,7 +102,7 @@ async def test_what_is_withdrawn_while_objects_are_labelled_leaves_no_label(tmp_
             await grant(shard, provider, consumer, "Accepted")
             await half_done(shard, pair, growing=True)
             await grant(shard, provider, consumer, "Rejected")
-            await shard.settled()
+            await shard.until_idle()
             assert carrying(shard, pair) == 0
             binding = shard.loopback.get(API_BINDINGS, consumer, "", "one")
             assert binding is not None and "appliedPermissionClaims" not in binding["status"]
@@ -117,5 +117,5 @@ async def test_a_binding_that_goes_while_objects_are_labelled_leaves_no_label(tm
         await grant(shard, provider, consumer, "Accepted")
         await half_done(shard, pair, growing=True)
         await shard.loopback.delete(shard.target(API_BINDINGS, consumer, "", "one"), DeleteOptions())
-        await shard.settled()
+        await shard.until_idle()
         assert shard.loopback.get(API_BINDINGS, consumer, "", "one") is None and carrying(shard, pair) == 0

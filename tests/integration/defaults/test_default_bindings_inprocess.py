@@ -36,7 +36,7 @@ async def offered(shard: InsideShard, *claims: Object, **spec: Any) -> str:
     }
     types = shard.app.identities.workspace_types
     await shard.loopback.create(shard.target(types, ROOT, "", "kept"), made)
-    await shard.settled()
+    await shard.until_idle()
     return provider
 
 
@@ -70,7 +70,7 @@ async def test_a_maintained_binding_does_not_come_back_in_a_workspace_that_goes(
             before = snapshot.revision
         workspaces = shard.app.identities.workspaces
         await shard.loopback.delete(shard.target(workspaces, ROOT, "", "gone"), DeleteOptions())
-        await shard.settled()
+        await shard.until_idle()
         assert shard.loopback.get(workspaces, ROOT, "", "gone") is None
         with shard.app.store.snapshot() as snapshot:
             assert snapshot.usage(cluster) == []

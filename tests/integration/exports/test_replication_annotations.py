@@ -41,14 +41,14 @@ async def shard(tmp_path: Path) -> AsyncIterator[InsideShard]:
 async def make(shard: InsideShard, type: ResourceType, cluster: str, obj: Object) -> Object:
     name = obj["metadata"]["name"]
     made = await shard.loopback.create(shard.target(type, cluster, "", name), obj)
-    await shard.settled()
+    await shard.until_idle()
     return made
 
 
 async def change(shard: InsideShard, type: ResourceType, cluster: str, name: str, **fields: Any) -> None:
     obj = {**found(shard, type, cluster, name), **fields}
     await shard.loopback.update(shard.target(type, cluster, "", name), obj)
-    await shard.settled()
+    await shard.until_idle()
 
 
 async def level(shard: InsideShard, cluster: str, name: str, value: str | None) -> None:
@@ -116,7 +116,7 @@ async def test_a_workspace_that_offers_nothing_carries_no_word_and_is_written_on
 
 
 async def test_what_bootstrap_writes_into_root_is_noted_as_it_should_be(shard: InsideShard) -> None:
-    await shard.settled()
+    await shard.until_idle()
     reach, differing = ReplicationScope(shard.app.facts), []
     with shard.app.store.snapshot() as snapshot:
         for type in sorted(NOTED):
@@ -176,7 +176,7 @@ async def test_a_workspace_that_offers_an_export_lets_other_shards_know_whom_it_
     assert words(shard, CLUSTER_ROLE_BINDINGS, cluster, "admins") == ("apis.kcp.io", "core.kcp.io")
     assert words(shard, CLUSTER_ROLES, cluster, "enter") == ("core.kcp.io",)
     await shard.loopback.delete(shard.target(API_EXPORTS, cluster, "", "things"), DeleteOptions())
-    await shard.settled()
+    await shard.until_idle()
     assert words(shard, LOGICAL_CLUSTERS, cluster, "cluster") == ()
     assert words(shard, CLUSTER_ROLE_BINDINGS, cluster, "admins") == ()
 

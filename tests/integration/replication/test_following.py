@@ -49,7 +49,7 @@ async def test_rows_that_came_before_their_owner_was_known_count_from_then_on(se
     await root.put(workspace_key(ROOT, "shop"), metadata=metadata, spec={"cluster": shop})
     await reader.until(lambda view: view.replicas.get(cluster_key(inner)))
     assert (reader.shard_of(shop), reader.shard_of(inner)) == ("east", "west")
-    await eventually(lambda: reader.told.of(cluster_key(inner)) == ["ADDED"])
+    await eventually(lambda: reader.changes.of(cluster_key(inner)) == ["ADDED"])
 
 
 async def test_a_shard_that_is_gone_is_dropped_with_its_rows(sea: Archipelago) -> None:
@@ -60,7 +60,7 @@ async def test_a_shard_that_is_gone_is_dropped_with_its_rows(sea: Archipelago) -
     await reader.until(lambda view: view.replicas.get(cluster_key(cluster)))
     await root.delete(shard_key("east"))
     await reader.until(lambda view: not view.replicas.row_of("east", cluster_key(cluster)))
-    await eventually(lambda: reader.told.of(cluster_key(cluster)) == ["ADDED", "DELETED"])
+    await eventually(lambda: reader.changes.of(cluster_key(cluster)) == ["ADDED", "DELETED"])
     await root.announce("east")
     await reader.until(lambda view: view.replicas.get(cluster_key(cluster)))
 

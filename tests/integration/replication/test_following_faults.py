@@ -244,7 +244,7 @@ async def test_a_mark_older_than_the_tombstones_is_followed_by_reading_everythin
     await reader.follow()
     await reader.until(lambda view: "e00" not in names(view))
     assert mark(reader).generation >= 2
-    await eventually(lambda: reader.told.of(export("e00"))[-1:] == ["DELETED"])
+    await eventually(lambda: reader.changes.of(export("e00"))[-1:] == ["DELETED"])
     await connection.close()
 
 

@@ -24,9 +24,9 @@ from atoll.machinery.process import pki
 from atoll.standalone.site.credentials import CLIENT_CA
 from harness.clients.api import Api, configmap, eventually
 from harness.clients.tenants import CONFIGMAPS, RBAC, REVIEW, REVIEWS, bind, user, whoami
-from harness.oracles.proxy_audit import heard
+from harness.oracles.proxy_audit import audited_requests
 from harness.servers.mutant_shard import altered
-from harness.servers.site import Door, ServingProcess, Site
+from harness.servers.site import Endpoint, ServingProcess, Site
 
 TENANCY = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
@@ -64,7 +64,7 @@ def cluster_of(api: Api) -> str:
 def as_proxy(site: Site, shard: ServingProcess, cluster: str = "") -> Api:
     """Straight at a shard, with the proxy's own certificate."""
     pair = own_pair(site)
-    return Api(Door(shard.url, site.context(pair)), cluster, "")
+    return Api(Endpoint(shard.url, site.context(pair)), cluster, "")
 
 
 def own_pair(site: Site) -> pki.Pair:
@@ -118,7 +118,7 @@ def account_token(api: Api, name: str) -> str:
 
 
 def test_the_topology_is_one_in_which_headers_would_count(site: Site, here: Api) -> None:
-    with heard(site) as told:
+    with audited_requests(site) as told:
         here.get(CONFIGMAPS)
     assert told["shard-1"] == [("kcp-admin", f"/clusters/{cluster_of(here)}{CONFIGMAPS}")], "the proxy stands between"
     shard = site.shards["shard-1"]
@@ -165,7 +165,7 @@ def test_straight_at_a_shard_nobody_but_a_proxy_is_believed(site: Site, here: Ap
                 answer = shard.api(cluster, who).send("GET", CONFIGMAPS, headers=headers)
                 assert answer.code == 401, (shard.name, who)
         # Another proxy's certificate does not go with this one's word.
-        other = Api(Door(shard.url, site.context(_second(site))), cluster, "")
+        other = Api(Endpoint(shard.url, site.context(_second(site))), cluster, "")
         assert other.send("GET", CONFIGMAPS, headers=stolen).code == 401
 
 
@@ -208,7 +208,7 @@ def test_a_service_accounts_token_finds_its_workspace_and_ends_with_the_account(
     bind(here, "cluster-admin", {"kind": "ServiceAccount", "name": "bot", "namespace": "default"})
     token, cluster = account_token(here, "bot"), cluster_of(here)
     bot = site.proxy.with_token(token)
-    with heard(site) as told:
+    with audited_requests(site) as told:
         assert bot.get(CONFIGMAPS).code == 200
     assert told == {
         "root": [],
@@ -217,7 +217,7 @@ def test_a_service_accounts_token_finds_its_workspace_and_ends_with_the_account(
     }
     assert site.proxy.with_token(token, "root:who").get(CONFIGMAPS).code == 200
     # Badly signed: refused before any shard hears of it.
-    with heard(site) as told:
+    with audited_requests(site) as told:
         head, payload, signature = token.split(".")
         forged = f"{head}.{payload}.{signature[:-4]}AAAA"
         assert site.proxy.with_token(forged, "root:who").send("GET", CONFIGMAPS).code == 401
@@ -257,13 +257,13 @@ def nearly_over(site: Site, cluster: str, left_s: float) -> dict[str, str]:
 def test_a_certificate_of_nobody_known_does_not_get_in(site: Site) -> None:
     stranger = pki.make_client(pki.make_ca("atoll client CA"), "kcp-admin", ["system:kcp:admin"])
     with pytest.raises((ssl.SSLError, ConnectionError)):
-        Api(Door(site.proxy.url, site.context(stranger)), "root", "").get(CONFIGMAPS)
+        Api(Endpoint(site.proxy.url, site.context(stranger)), "root", "").get(CONFIGMAPS)
 
 
 def test_who_an_authority_vouches_for_comes_and_goes_with_the_proxys_file(site: Site) -> None:
     file, later = site.layout.certificate(CLIENT_CA), pki.make_ca("later")
     before, pair = file.read_bytes(), pki.make_client(later, "late", ["system:kcp:admin"])
-    late = Api(Door(site.proxy.url, site.context(pair)), "root", "")
+    late = Api(Endpoint(site.proxy.url, site.context(pair)), "root", "")
 
     def code() -> int:
         try:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from harness.clients.api import TIMEOUT_S, Answer, Api, eventually
-from harness.oracles.proxy_audit import heard
+from harness.oracles.proxy_audit import audited_requests
 from harness.servers.mutant_shard import altered
 from harness.servers.site import Site, SiteProcess
 
@@ -91,7 +91,7 @@ def test_the_tree_spans_three_shards(site: Site, tree: Tree) -> None:
 def test_known_paths_ask_no_shard_anything_and_go_where_they_lead(site: Site, tree: Tree) -> None:
     site.proxy.restart()
     expected: dict[str, list[tuple[str, str]]] = {name: [] for name in site.shards}
-    with heard(site) as told:
+    with audited_requests(site) as told:
         for path, shard in tree.shards.items():
             for name in (path, tree.clusters[path]):
                 site.proxy.api(name).get(NAMESPACES)
@@ -108,7 +108,7 @@ def test_an_unknown_path_asks_the_shard_of_its_deepest_ancestor_once(
 ) -> None:
     parent = f"root:{above}" if above else "root"
     name = f"none-{len(more)}"
-    with heard(site) as told:
+    with audited_requests(site) as told:
         answer = site.proxy.api(f"{parent}:{name}{more}").send("GET", NAMESPACES)
     assert answer.code == 403
     asked = [(ASKER, f"/clusters/{tree.clusters[parent]}{TENANCY}/{name}")]
@@ -116,7 +116,7 @@ def test_an_unknown_path_asks_the_shard_of_its_deepest_ancestor_once(
 
 
 def test_who_is_not_known_to_the_proxy_loads_one_shard_with_what_he_asks_and_no_more(site: Site, tree: Tree) -> None:
-    with heard(site) as told:
+    with audited_requests(site) as told:
         answer = site.proxy.api(f"{tree.org}:none", "").send("GET", NAMESPACES)
     assert answer.code == 403
     target = f"/clusters/{tree.clusters[tree.org]}:none{NAMESPACES}"
@@ -153,7 +153,7 @@ def test_what_was_made_while_the_stream_stands_still_is_found_by_one_question(
         made = make(site.shards["shard-1"].api(tree.clusters[tree.org]), "late", "shard-1")
         cluster = made["spec"]["cluster"]  # type: ignore[index]
         late = site.proxy.api(f"{tree.org}:late")
-        with heard(site) as told:
+        with audited_requests(site) as told:
             for _ in range(3):
                 late.get(NAMESPACES)
         question = (ASKER, f"/clusters/{tree.clusters[tree.org]}{TENANCY}/late")
@@ -165,7 +165,7 @@ def test_what_was_made_while_the_stream_stands_still_is_found_by_one_question(
 def _asked_nobody(site: Site, *paths: str) -> bool:
     """Whether a proxy that just started, and so remembers nothing that it asked, leads there by itself."""
     site.proxy.restart()
-    with heard(site) as told:
+    with audited_requests(site) as told:
         for path in paths:
             site.proxy.api(path).send("GET", NAMESPACES)
     return not any(user == ASKER for requests in told.values() for user, _ in requests)

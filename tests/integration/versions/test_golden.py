@@ -216,12 +216,12 @@ status:
 
 
 class Shape:
-    """A whole object with words for what varies; `known` words have one value."""
+    """A whole object with words for what varies; `values` words have one value."""
 
-    def __init__(self, text: str, **known: str) -> None:
+    def __init__(self, text: str, **values: str) -> None:
         self.wanted = yaml.safe_load(text)
         self.wanted["metadata"].update(yaml.safe_load(METADATA))
-        self.known = dict(known)
+        self.values = dict(values)
 
     def compare(self, found: Any) -> None:
         """Fail with the path of the first difference."""
@@ -246,20 +246,20 @@ class Shape:
             assert (type(found), found) == (type(wanted), wanted), path
 
     def _filled(self, text: str) -> str:
-        return re.sub("<([a-z ]+)>", lambda match: self.known.get(match[1], match[0]), text)
+        return re.sub("<([a-z ]+)>", lambda match: self.values.get(match[1], match[0]), text)
 
     def _match(self, wanted: str, found: Any, path: str) -> None:
         words = re.findall("<([a-z ]+)>", wanted)
         parts = re.split("<[a-z ]+>", wanted)
         pattern = re.escape(parts[0])
         for word, rest in zip(words, parts[1:], strict=True):
-            known = self.known.get(word)
-            pattern += f"({re.escape(known) if known is not None else PATTERNS[word]}){re.escape(rest)}"
+            value = self.values.get(word)
+            pattern += f"({re.escape(value) if value is not None else PATTERNS[word]}){re.escape(rest)}"
         match = re.fullmatch(pattern, found) if isinstance(found, str) else None
         assert match is not None, f"{path}: {found!r} is no {wanted!r}"
         for word, value in zip(words, match.groups(), strict=True):
             if word not in FREE:
-                self.known.setdefault(word, value)
+                self.values.setdefault(word, value)
 
 
 @pytest.fixture(scope="module")
@@ -304,8 +304,8 @@ def test_a_logical_cluster(admin: Api, golden: Object) -> None:
         "partitionsets.topology.kcp.io",
     }
     assert all(set(lock) == {"n"} and lock["n"] in held for lock in json.loads(locks).values())
-    known = {"cluster": golden["spec"]["cluster"], "owner": golden["metadata"]["uid"], "locks": locks}
-    Shape(LOGICAL_CLUSTER, url=admin.shard.url, **known).compare(found)
+    values = {"cluster": golden["spec"]["cluster"], "owner": golden["metadata"]["uid"], "locks": locks}
+    Shape(LOGICAL_CLUSTER, url=admin.shard.url, **values).compare(found)
 
 
 def _metadata(api: Api) -> list[Object]:
@@ -317,8 +317,8 @@ def test_a_default_binding(admin: Api, golden: Object) -> None:
     found = next(each for each in here.get(BINDINGS).json["items"] if each["metadata"]["name"].startswith("topology"))
     here.close()
     label = found["metadata"]["labels"]["internal.apis.kcp.io/export"]
-    known = {"cluster": golden["spec"]["cluster"], "hash": label, "identity": identity_of(admin, "topology.kcp.io")}
-    Shape(DEFAULT_BINDING, **known).compare(found)
+    values = {"cluster": golden["spec"]["cluster"], "hash": label, "identity": identity_of(admin, "topology.kcp.io")}
+    Shape(DEFAULT_BINDING, **values).compare(found)
 
 
 def test_an_export_its_slice_and_a_binding(provider: Api, consumer: Api) -> None:

@@ -111,14 +111,14 @@ class Sequence:
         for name in EXPORTS:
             body = {"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "metadata": {"name": name}, "spec": {}}
             await self.write(API_EXPORTS, self.provider, "", name, body)
-        await self.shard.settled()
+        await self.shard.until_idle()
         steps: list[Callable[[], Any]] = [self.put, self.put, self.put, self.delete, self.edit, self.edit, self.claim]
         for _ in range(STEPS):
             await self.drawn.choice([*steps, self.unbind])()
             for _ in range(self.drawn.randrange(4)):
                 # What controllers do in between is theirs.
                 await asyncio.sleep(0)
-        await self.shard.settled()
+        await self.shard.until_idle()
 
     async def write(self, type: ResourceType, cluster: str, namespace: str, name: str, body: Object) -> None:
         """Create or replace, whatever else is written meanwhile."""
@@ -192,7 +192,7 @@ class Sequence:
             name = self.drawn.choice(sorted(self.model.bindings))
             await self.remove(API_BINDINGS, "", name)
             del self.model.bindings[name]
-            await self.shard.settled()
+            await self.shard.until_idle()
 
     def check(self) -> None:
         model, get = self.model, self.shard.loopback.get
@@ -248,7 +248,7 @@ async def test_what_was_written_without_its_label_gets_it_from_the_log(tmp_path:
         spec = {"reference": {"export": {"path": sequence.provider, "name": "one"}}, "permissionClaims": [granted]}
         body = {"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding", "metadata": {"name": "one"}, "spec": spec}
         await sequence.write(API_BINDINGS, sequence.consumer, "", "one", body)
-        await shard.settled()
+        await shard.until_idle()
         made = await shard.loopback.create(
             shard.target(CONFIG_MAPS, sequence.consumer, "default", "late"),
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}},
@@ -258,6 +258,6 @@ async def test_what_was_written_without_its_label_gets_it_from_the_log(tmp_path:
         del made["metadata"]["labels"]
         where = ObjectKey(CONFIG_MAPS, sequence.consumer, "default", "late")
         await shard.app.store.submit([Put(where, *encode(made), int(made["metadata"]["resourceVersion"]))])
-        await shard.settled()
+        await shard.until_idle()
         found = shard.loopback.get(CONFIG_MAPS, sequence.consumer, "default", "late")
         assert found is not None and claimed(found) == dict([pair])

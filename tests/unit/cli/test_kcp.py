@@ -43,7 +43,7 @@ class Terminal(PluginTerminal):
 
     def sent(self, method: str = "POST") -> Object:
         """The one body that was sent by a method."""
-        (found,) = (decode(each.body) for each in self.api.asked if each.method == method)
+        (found,) = (decode(each.body) for each in self.api.requests if each.method == method)
         return dict(found)
 
 
@@ -81,9 +81,9 @@ async def test_binding_posts_one_object_and_waits_by_a_watch_on_it(terminal: Ter
         "metadata": {"name": "boats"},
         "spec": {"reference": {"export": {"path": "root:provider", "name": "boats"}}},
     }
-    query = terminal.api.asked[1].query
+    query = terminal.api.requests[1].query
     assert (query["fieldSelector"], query["resourceVersion"]) == ("metadata.name=boats", "5")
-    assert len(terminal.api.asked) == 2
+    assert len(terminal.api.requests) == 2
 
 
 async def test_another_name_and_another_workspace(terminal: Terminal) -> None:
@@ -141,7 +141,7 @@ async def test_a_claim_that_is_not_made_binds_nothing(terminal: Terminal) -> Non
     terminal.exports(SECRETS)
     ran = await terminal.kcp("bind", "apiexport", "root:provider:boats", "--accept-permission-claim", "configmaps")
     assert ran == (1, "", "Error: the export makes no claim on configmaps; it claims secrets\n")
-    assert [each.method for each in terminal.api.asked] == ["GET"]
+    assert [each.method for each in terminal.api.requests] == ["GET"]
 
 
 async def test_who_may_bind_but_not_read_the_export_answers_what_the_binding_tells(terminal: Terminal) -> None:
@@ -151,9 +151,9 @@ async def test_who_may_bind_but_not_read_the_export_answers_what_the_binding_tel
     terminal.api.on(f"GET {HERE}{APIS}/apibindings/boats", binding(exportPermissionClaims=CLAIMS))
     ran = await terminal.kcp("bind", "apiexport", "root:provider:boats", "--accept-all-permission-claims")
     assert ran == (0, CREATED + BOUND, "")
-    methods = [each.method for each in terminal.api.asked]
+    methods = [each.method for each in terminal.api.requests]
     assert methods == ["GET", "POST", "PUT", "GET", "PUT"]
-    last = decode(terminal.api.asked[-1].body)
+    last = decode(terminal.api.requests[-1].body)
     assert [each["state"] for each in last["spec"]["permissionClaims"]] == ["Accepted", "Accepted"]
     assert last["metadata"]["resourceVersion"] == "5"
 
@@ -191,7 +191,7 @@ async def test_contradictions_are_not_sent(terminal: Terminal) -> None:
     assert both.err == "Error: the claim on secrets cannot be both accepted and rejected\n"
     every = await terminal.kcp(*words, "--accept-all-permission-claims", "--reject-all-permission-claims")
     assert every.code == 1
-    assert terminal.api.asked == []
+    assert terminal.api.requests == []
 
 
 async def test_a_refusal_says_what_it_may_mean(terminal: Terminal) -> None:
@@ -351,8 +351,8 @@ async def test_rejecting_keeps_the_selector_that_was_chosen_and_the_other_answer
     terminal.api.on(f"PUT {HERE}{APIS}/apibindings/boats", Conflict("changed"), told)
     ran = await terminal.kcp("claims", "reject", "boats", "--resource", "secrets")
     assert ran == (0, "secrets rejected\n", "")
-    assert [each.method for each in terminal.api.asked] == ["GET", "PUT", "GET", "PUT"]
-    sent = decode(terminal.api.asked[-1].body)["spec"]["permissionClaims"]
+    assert [each.method for each in terminal.api.requests] == ["GET", "PUT", "GET", "PUT"]
+    sent = decode(terminal.api.requests[-1].body)["spec"]["permissionClaims"]
     assert sent == [{**SECRETS, "selector": chosen, "state": "Rejected"}, answers[1]]
 
 
@@ -364,7 +364,7 @@ async def test_answers_are_waited_for_until_they_are_in_force(terminal: Terminal
     after = binding(answers=answers, exportPermissionClaims=[SECRETS], appliedPermissionClaims=[SECRETS])
     terminal.api.on(f"GET {HERE}{APIS}/apibindings", watching(event("MODIFIED", after)))
     assert await terminal.kcp("claims", "accept", "boats") == (0, "secrets accepted\n", "")
-    assert len(terminal.api.asked) == 3
+    assert len(terminal.api.requests) == 3
 
 
 async def test_answers_that_do_not_come_into_force_are_warned_of(
@@ -394,7 +394,7 @@ async def test_answers_to_what_is_not_claimed_are_refused(terminal: Terminal) ->
     terminal.api.on(f"GET {HERE}{APIS}/apibindings/boats", binding())
     ran = await terminal.kcp("claims", "accept", "boats")
     assert ran.err == 'Error: the export of APIBinding "boats" claims nothing\n'
-    assert not [each for each in terminal.api.asked if each.method != "GET"]
+    assert not [each for each in terminal.api.requests if each.method != "GET"]
 
 
 # --- all of them

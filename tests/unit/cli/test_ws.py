@@ -209,9 +209,9 @@ async def test_creating_waits_by_a_watch_on_the_one_object(terminal: Terminal) -
     progress = [event("MODIFIED", workspace("w", phase, revision=9)) for phase in ("Initializing", "Ready")]
     terminal.api.on(f"GET /clusters/root{WORKSPACES}", watching(*progress))
     assert await terminal.create("w", "--type", "root:universal") == (0, CREATED + READY, "")
-    assert decode(terminal.api.asked[0].body)["spec"] == {"type": {"path": "root", "name": "universal"}}
-    assert len(terminal.api.asked) == 2
-    query = terminal.api.asked[1].query
+    assert decode(terminal.api.requests[0].body)["spec"] == {"type": {"path": "root", "name": "universal"}}
+    assert len(terminal.api.requests) == 2
+    query = terminal.api.requests[1].query
     assert (query["fieldSelector"], query["resourceVersion"]) == ("metadata.name=w", "5")
     assert terminal.current == "root"
 
@@ -261,9 +261,9 @@ async def test_entering_and_a_context_after_creating(terminal: Terminal) -> None
     assert ran.out == CREATED + READY + entered
     assert terminal.current == "root:w"
     assert Kubeconfig.load(str(terminal.file)).target("mine").workspace == "root:w"
-    calls = len(terminal.api.asked)
+    calls = len(terminal.api.requests)
     assert (await terminal.create("x", "--create-context", "mine")).code == 1
-    assert len(terminal.api.asked) == calls
+    assert len(terminal.api.requests) == calls
 
 
 async def test_an_existing_workspace_is_refused_or_taken_if_it_is_the_one_meant(terminal: Terminal) -> None:

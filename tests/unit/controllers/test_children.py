@@ -18,7 +18,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import AlreadyExists, Forbidden, InsufficientStorage
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import LogEntry, Operation, Replica
-from harness.servers.fake_shard import Asked, FarShard, comes, far_shard, made, published, refusal
+from harness.servers.fake_shard import FarShard, ReceivedRequest, comes, far_shard, made, published, refusal
 from harness.servers.inprocess_shard import InsideShard, shard_inside
 
 EITHER = {"matchExpressions": [{"key": "name", "operator": "In", "values": ["far", "root"]}]}
@@ -74,18 +74,18 @@ async def arrives(shard: InsideShard, row: Replica, operation: Operation = Opera
     """A row of the far shard comes by its stream."""
     (count,) = await shard.app.store.submit([row])
     shard.manager.replicas_changed([LogEntry(row.revision, operation, row.key, row.value, False, 0, 0, 0)], count)
-    await shard.settled()
+    await shard.until_idle()
 
 
 # --- scheduling ---
 
 
 async def test_a_cluster_is_ordered_once_and_the_way_to_it_is_known(shard: InsideShard, far: FarShard) -> None:
-    far.answers["POST"] = lambda asked: (201, made(asked))
+    far.answers["POST"] = lambda received: (201, made(received))
     await asked_for(shard, "w", FAR)
     found = await until(shard, "w", phase="Ready")
     cluster = hashes.cluster_name_of(ROOT, found["metadata"]["uid"], "far")
-    assert [(each.method, each.cluster) for each in far.asked] == [("POST", cluster)]
+    assert [(each.method, each.cluster) for each in far.requests] == [("POST", cluster)]
     assert found["spec"]["cluster"] == cluster
     assert found["spec"]["URL"] == f"{far.url}/clusters/root:w"
     with shard.app.store.snapshot() as snapshot:
@@ -97,39 +97,39 @@ async def test_an_answer_that_was_lost_is_looked_up_and_nothing_is_ordered_elsew
 ) -> None:
     done: list[Object] = []
 
-    def create(asked: Asked) -> tuple[int, Object] | None:
+    def create(received: ReceivedRequest) -> tuple[int, Object] | None:
         if done:
             return refusal(AlreadyExists('logicalclusters "cluster" already exists'))
-        done.append(made(asked))
+        done.append(made(received))
         return None
 
-    far.answers["POST"], far.answers["GET"] = create, lambda asked: (200, done[0])
+    far.answers["POST"], far.answers["GET"] = create, lambda received: (200, done[0])
     await asked_for(shard, "w", EITHER)
     # Chance may have chosen this shard, which has nothing to lose.
     found = await until(shard, "w", phase="Ready")
     while found["metadata"]["annotations"][wellknown.SHARD] != "far":
-        await asked_for(shard, name := f"w{len(far.asked)}-{found['metadata']['uid'][:8]}", EITHER)
+        await asked_for(shard, name := f"w{len(far.requests)}-{found['metadata']['uid'][:8]}", EITHER)
         found = await until(shard, name, phase="Ready")
-    assert len({each.cluster for each in far.asked}) == 1
+    assert len({each.cluster for each in far.requests}) == 1
     assert far.methods() == ["POST", "POST", "GET"]
 
 
 @pytest.mark.parametrize("error", [InsufficientStorage("full"), Forbidden("not you")], ids=["full", "forbidden"])
 async def test_what_a_shard_refuses_another_makes(shard: InsideShard, far: FarShard, error: Exception) -> None:
-    far.answers["POST"] = lambda asked: refusal(error)  # type: ignore[arg-type]
+    far.answers["POST"] = lambda received: refusal(error)  # type: ignore[arg-type]
     for number in range(50):
         await asked_for(shard, f"w{number}", EITHER)
         found = await until(shard, f"w{number}", phase="Ready")
         assert found["metadata"]["annotations"][wellknown.SHARD] == "root"
-        if far.asked:
+        if far.requests:
             return
     pytest.fail("the far shard was never asked")
 
 
 async def test_a_name_that_is_somebody_elses_is_given_up(shard: InsideShard, far: FarShard) -> None:
-    far.answers["POST"] = lambda asked: refusal(AlreadyExists("taken"))
+    far.answers["POST"] = lambda received: refusal(AlreadyExists("taken"))
     strange = {"metadata": {"name": "cluster", "resourceVersion": "1"}, "spec": {"owner": {"uid": "another"}}}
-    far.answers["GET"] = lambda asked: (200, strange)
+    far.answers["GET"] = lambda received: (200, strange)
     await asked_for(shard, "w", FAR)
 
     def given_up() -> bool:
@@ -141,21 +141,21 @@ async def test_a_name_that_is_somebody_elses_is_given_up(shard: InsideShard, far
 
 
 async def test_a_choice_that_may_have_made_something_is_not_given_up(shard: InsideShard, far: FarShard) -> None:
-    far.answers["POST"] = lambda asked: None
+    far.answers["POST"] = lambda received: None
     await asked_for(shard, "w", FAR)
-    await comes(lambda: len(far.asked) >= 2)
+    await comes(lambda: len(far.requests) >= 2)
     await far.stop()
     found = workspace(shard, "w")
     assert found["metadata"]["annotations"][wellknown.SHARD] == "far"
     assert scheduled(found)["reason"] == "ShardUnavailable"
-    far.answers["POST"] = lambda asked: (201, made(asked))
+    far.answers["POST"] = lambda received: (201, made(received))
     await far.start()
     await until(shard, "w", phase="Ready")
-    assert len({each.cluster for each in far.asked}) == 1
+    assert len({each.cluster for each in far.requests}) == 1
 
 
 async def test_a_refusal_behind_a_lost_answer_gives_nothing_up(shard: InsideShard, far: FarShard) -> None:
-    far.answers["POST"] = lambda asked: refusal(Forbidden("not any more")) if len(far.asked) > 1 else None
+    far.answers["POST"] = lambda received: refusal(Forbidden("not any more")) if len(far.requests) > 1 else None
     await asked_for(shard, "w", FAR)
     await comes(lambda: "refuses" in scheduled(workspace(shard, "w")).get("message", ""))
     found = workspace(shard, "w")
@@ -170,15 +170,15 @@ async def initializing(shard: InsideShard, far: FarShard) -> tuple[Object, Objec
     """A Workspace whose cluster initializes far away at revision 5, and that cluster."""
     answered: list[Object] = []
 
-    def create(asked: Asked) -> tuple[int, Object]:
-        answered.append(made(asked, phase="Initializing", initializers=["root:mine"]))
+    def create(received: ReceivedRequest) -> tuple[int, Object]:
+        answered.append(made(received, phase="Initializing", initializers=["root:mine"]))
         return 201, answered[0]
 
     far.answers["POST"] = create
     await asked_for(shard, "w", FAR)
     found = await until(shard, "w", phase="Initializing")
-    await shard.settled()
-    far.asked.clear()
+    await shard.until_idle()
+    far.requests.clear()
     return found, answered[0]
 
 
@@ -191,7 +191,7 @@ async def test_what_the_stream_brings_is_shown_without_a_call(shard: InsideShard
     await arrives(shard, published(key(found["spec"]["cluster"]), in_phase(cluster, "Ready"), 9))
     found = workspace(shard, "w")
     assert found["status"]["phase"] == found["metadata"]["labels"][wellknown.PHASE] == "Ready"
-    assert far.asked == []
+    assert far.requests == []
 
 
 async def test_a_word_that_there_is_news_is_followed_by_a_look_where_the_stream_is_behind(
@@ -202,18 +202,18 @@ async def test_a_word_that_there_is_news_is_followed_by_a_look_where_the_stream_
     await arrives(shard, published(row, in_phase(cluster, "Initializing", "root:mine"), 6))
     ready = in_phase(cluster, "Ready")
     ready = {**ready, "metadata": {**ready["metadata"], "resourceVersion": f"{9:016}"}}
-    far.answers["GET"] = lambda asked: (200, ready)
+    far.answers["GET"] = lambda received: (200, ready)
     await told(shard, "9")
     assert (await until(shard, "w", phase="Ready"))["status"].get("initializers") is None
-    await shard.settled()
-    calls = len(far.asked)
+    await shard.until_idle()
+    calls = len(far.requests)
     assert set(far.methods()) == {"GET"}
     # What the stream brings late is not shown any more, and what it brings then is.
     await arrives(shard, published(row, in_phase(cluster, "Initializing", "root:mine"), 7))
     assert workspace(shard, "w")["status"]["phase"] == "Ready"
     await arrives(shard, published(row, in_phase(cluster, "Terminating"), 12))
     assert workspace(shard, "w")["status"]["phase"] == "Terminating"
-    assert len(far.asked) <= calls + 1
+    assert len(far.requests) <= calls + 1
 
 
 async def told(shard: InsideShard, revision: str) -> None:
@@ -233,9 +233,9 @@ async def test_a_replica_that_is_not_there_says_nothing(shard: InsideShard, far:
     labels = {**obj["metadata"]["labels"], "looked": "at"}
     target = shard.target(shard.app.identities.workspaces, ROOT, "", "w")
     await shard.loopback.update(target, {**obj, "metadata": {**obj["metadata"], "labels": labels}}, whole=True)
-    await shard.settled()
+    await shard.until_idle()
     assert workspace(shard, "w")["status"]["phase"] == "Ready"
-    assert far.asked == []
+    assert far.requests == []
 
 
 async def test_a_cluster_that_its_own_shard_does_not_have_makes_the_workspace_unavailable_and_no_more(
@@ -248,16 +248,16 @@ async def test_a_cluster_that_its_own_shard_does_not_have_makes_the_workspace_un
     before = published(row, in_phase(cluster, "Ready"), 9).value
     count = (await shard.app.store.submit([Replica("far", row, b"", 10, 1)]))[0]
     gone = LogEntry(10, Operation.DELETED, row, before, False, 0, 0, 0)
-    far.answers["GET"] = lambda asked: None
+    far.answers["GET"] = lambda received: None
     shard.manager.replicas_changed([gone], count)
-    await comes(lambda: len(far.asked) >= 2)
+    await comes(lambda: len(far.requests) >= 2)
     assert workspace(shard, "w")["status"]["phase"] == "Ready"
     del far.answers["GET"]
     found = await until(shard, "w", phase="Unavailable")
     reasons = {each["type"]: each.get("reason") for each in found["status"]["conditions"]}
     assert reasons["WorkspaceInitialized"] == "WorkspaceDisappeared"
     assert not found["metadata"].get("deletionTimestamp")
-    await shard.settled()
+    await shard.until_idle()
     # It was only lost for a while.
     await arrives(shard, published(row, in_phase(cluster, "Ready"), 20), Operation.ADDED)
     assert workspace(shard, "w")["status"]["phase"] == "Ready"
@@ -266,28 +266,28 @@ async def test_a_cluster_that_its_own_shard_does_not_have_makes_the_workspace_un
 async def test_a_workspace_goes_when_its_shard_says_that_the_cluster_is_gone(shard: InsideShard, far: FarShard) -> None:
     found, cluster = await initializing(shard, far)
     states = [cluster, {**cluster, "metadata": {**cluster["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}]
-    far.answers["GET"] = lambda asked: (200, states[0])
+    far.answers["GET"] = lambda received: (200, states[0])
 
-    def delete(asked: Asked) -> tuple[int, Object]:
+    def delete(received: ReceivedRequest) -> tuple[int, Object]:
         states.pop(0)
         return 200, states[0]
 
     far.answers["DELETE"] = delete
     target = shard.target(shard.app.identities.workspaces, ROOT, "", "w")
     await shard.loopback.delete(target, DeleteOptions())
-    await shard.settled()
+    await shard.until_idle()
     assert far.methods() == ["GET", "DELETE", "GET"]
     assert workspace(shard, "w")["metadata"]["deletionTimestamp"]
     del far.answers["GET"]
     await told(shard, "11")
-    await shard.settled()
+    await shard.until_idle()
     assert shard.loopback.get(shard.app.identities.workspaces, ROOT, "", "w") is None
     with shard.app.store.snapshot() as snapshot:
         assert snapshot.replicas.shard_of(found["spec"]["cluster"]) == ""
 
 
 async def test_a_shard_without_credentials_leaves_what_others_made_alone(tmp_path: Path, far: FarShard) -> None:
-    far.answers["POST"] = lambda asked: (201, made(asked))
+    far.answers["POST"] = lambda received: (201, made(received))
     async with shard_inside(tmp_path, far.peers) as inside:
         await far.announce(inside)
         await asked_for(inside, "w", FAR)
@@ -297,7 +297,7 @@ async def test_a_shard_without_credentials_leaves_what_others_made_alone(tmp_pat
         labels = {**obj["metadata"]["labels"], "looked": "at"}
         target = inside.target(inside.app.identities.workspaces, ROOT, "", "w")
         await inside.loopback.update(target, {**obj, "metadata": {**obj["metadata"], "labels": labels}}, whole=True)
-        await inside.settled()
+        await inside.until_idle()
         assert workspace(inside, "w")["status"]["phase"] == "Ready"
 
 
@@ -313,13 +313,13 @@ async def test_a_shard_that_failed_is_left_alone_and_then_asked_by_one_first(far
 
     async def failed() -> bool:
         """Fail once; whether it was asked at all."""
-        count = len(far.asked)
+        count = len(far.requests)
         with pytest.raises(ShardUnavailable) as error:
             await calls.call("far", ask)
-        assert error.value.unsent == (len(far.asked) == count)
+        assert error.value.unsent == (len(far.requests) == count)
         return not error.value.unsent
 
-    far.answers["GET"] = lambda asked: None
+    far.answers["GET"] = lambda received: None
     assert await failed()
     pauses = []
     for _ in range(4):
@@ -330,13 +330,13 @@ async def test_a_shard_that_failed_is_left_alone_and_then_asked_by_one_first(far
     assert pauses == sorted(pauses)
     assert pauses[-1] > pauses[0]
 
-    far.answers["GET"] = lambda asked: (200, {"metadata": {}})
+    far.answers["GET"] = lambda received: (200, {"metadata": {}})
     now[0] += 100.0
     assert await calls.call("far", ask)
-    far.answers["GET"] = lambda asked: None
+    far.answers["GET"] = lambda received: None
     assert await failed()
     now[0] += 0.3
-    far.answers["GET"] = lambda asked: (200, {"metadata": {}})
+    far.answers["GET"] = lambda received: (200, {"metadata": {}})
     assert await calls.call("far", ask)
 
 

@@ -16,7 +16,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Forbidden, NotFound
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import ClusterRoute
-from harness.servers.fake_shard import Asked, FarShard, comes, far_shard, published, refusal
+from harness.servers.fake_shard import FarShard, ReceivedRequest, comes, far_shard, published, refusal
 from harness.servers.inprocess_shard import InsideShard, shard_inside
 
 PARENT, CLUSTER, UID = "faraway", "childhere", "0f0f"
@@ -71,16 +71,16 @@ def key(shard: InsideShard) -> ObjectKey:
 
 
 async def test_news_of_a_cluster_are_told_with_their_revision(shard: InsideShard, far: FarShard) -> None:
-    far.answers["PATCH"] = lambda asked: (200, workspace())
+    far.answers["PATCH"] = lambda received: (200, workspace())
     await cluster(shard, "Initializing", initializers=["root:mine"])
     await shard.app.store.submit([published(key(shard), workspace(phase="Initializing"), 3)])
     obj = found(shard)
     assert obj is not None
     changed = {**obj, "status": {"phase": "Initializing"}}
     await shard.loopback.update(shard.target(LOGICAL_CLUSTERS, CLUSTER, "", "cluster"), changed, whole=True)
-    await comes(lambda: (found(shard) or {})["status"]["phase"] == "Ready" and far.asked)
-    await comes(lambda: far.asked[-1].body["metadata"]["annotations"][wellknown.CLUSTER_REVISION] == revision(shard))
-    said = far.asked[-1]
+    await comes(lambda: (found(shard) or {})["status"]["phase"] == "Ready" and far.requests)
+    await comes(lambda: far.requests[-1].body["metadata"]["annotations"][wellknown.CLUSTER_REVISION] == revision(shard))
+    said = far.requests[-1]
     assert (said.method, said.cluster, said.path, said.body["metadata"]["uid"]) == ("PATCH", PARENT, PATH, UID)
 
 
@@ -98,8 +98,8 @@ async def test_who_shows_it_already_is_not_called(shard: InsideShard, far: FarSh
     annotations = {**obj["metadata"]["annotations"], "a": "b"}
     changed = {**obj, "metadata": {**obj["metadata"], "annotations": annotations}}
     await shard.loopback.update(shard.target(LOGICAL_CLUSTERS, CLUSTER, "", "cluster"), changed, whole=True)
-    await shard.settled()
-    assert far.asked == []
+    await shard.until_idle()
+    assert far.requests == []
 
 
 @pytest.mark.parametrize("answer", [refusal(NotFound("no")), (200, workspace(uid="another"))], ids=["gone", "another"])
@@ -107,7 +107,7 @@ async def test_a_new_cluster_that_nobody_waits_for_goes_again(
     shard: InsideShard, far: FarShard, monkeypatch: pytest.MonkeyPatch, answer: Any
 ) -> None:
     monkeypatch.setattr(owner_notifications, "SETTLING_S", 0.01)
-    far.answers["GET"] = lambda asked: answer
+    far.answers["GET"] = lambda received: answer
     await cluster(shard)
     await comes(lambda: found(shard) is None)
     assert "DELETE" not in far.methods()
@@ -119,7 +119,7 @@ async def test_a_new_cluster_goes_again_though_an_older_state_of_its_workspace_w
 ) -> None:
     monkeypatch.setattr(owner_notifications, "SETTLING_S", 0.01)
     await shard.app.store.submit([published(key(shard), {**workspace(), "spec": {"cluster": has}}, 3)])
-    far.answers["GET"] = lambda asked: refusal(NotFound("no"))
+    far.answers["GET"] = lambda received: refusal(NotFound("no"))
     await cluster(shard)
     await comes(lambda: found(shard) is None)
     assert "DELETE" not in far.methods()
@@ -129,7 +129,7 @@ async def test_a_new_cluster_goes_again_if_its_workspace_has_another(
     shard: InsideShard, far: FarShard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner_notifications, "SETTLING_S", 0.01)
-    far.answers["GET"] = lambda asked: (200, {**workspace(), "spec": {"cluster": "childelsewhere"}})
+    far.answers["GET"] = lambda received: (200, {**workspace(), "spec": {"cluster": "childelsewhere"}})
     await cluster(shard)
     await comes(lambda: "GET" in far.methods())
     await comes(lambda: found(shard) is None or bool((found(shard) or {})["metadata"].get("deletionTimestamp")))
@@ -141,14 +141,14 @@ async def test_a_new_cluster_stays_while_its_workspace_is_being_scheduled(
     monkeypatch.setattr(owner_notifications, "SETTLING_S", 0.01)
     looked: list[str] = []
 
-    def get(asked: Asked) -> tuple[int, Object]:
-        looked.append(asked.path)
+    def get(received: ReceivedRequest) -> tuple[int, Object]:
+        looked.append(received.path)
         return 200, {**workspace(), "spec": {"cluster": "" if len(looked) < 3 else CLUSTER}}
 
     far.answers["GET"] = get
     await cluster(shard)
     await comes(lambda: len(looked) >= 3)
-    await shard.settled()
+    await shard.until_idle()
     obj = found(shard)
     assert obj is not None
     assert not obj["metadata"].get("deletionTimestamp")
@@ -160,14 +160,14 @@ async def test_a_new_cluster_whose_workspace_is_there_stays(
     monkeypatch.setattr(owner_notifications, "SETTLING_S", 0.01)
     broken = [True, True]
 
-    def get(asked: Asked) -> tuple[int, Object] | None:
+    def get(received: ReceivedRequest) -> tuple[int, Object] | None:
         return None if broken and broken.pop() else (200, workspace())
 
     far.answers["GET"] = get
     await cluster(shard)
-    far.answers["PATCH"] = lambda asked: (200, workspace())
+    far.answers["PATCH"] = lambda received: (200, workspace())
     await comes(lambda: far.methods().count("GET") >= 3)
-    await shard.settled()
+    await shard.until_idle()
     obj = found(shard)
     assert obj is not None
     assert not obj["metadata"].get("deletionTimestamp")
@@ -176,14 +176,14 @@ async def test_a_new_cluster_whose_workspace_is_there_stays(
 async def test_an_old_cluster_stays_though_its_workspace_is_said_to_be_gone(shard: InsideShard, far: FarShard) -> None:
     await shard.app.store.submit([published(key(shard), workspace(), 3)])
     await cluster(shard)
-    await shard.settled()
+    await shard.until_idle()
     await shard.app.store.submit([ClusterRoute(PARENT, ""), ClusterRoute(PARENT, "far")])
     obj = found(shard)
     assert obj is not None
     changed = {**obj, "status": {**obj["status"], "phase": "Unavailable"}}
     await shard.loopback.update(shard.target(LOGICAL_CLUSTERS, CLUSTER, "", "cluster"), changed, whole=True)
     await comes(lambda: "PATCH" in far.methods())
-    await shard.settled()
+    await shard.until_idle()
     obj = found(shard)
     assert obj is not None
     assert not obj["metadata"].get("deletionTimestamp")
@@ -192,7 +192,7 @@ async def test_an_old_cluster_stays_though_its_workspace_is_said_to_be_gone(shar
 async def test_a_cluster_goes_after_its_workspace_was_let_go(shard: InsideShard, far: FarShard) -> None:
     await shard.app.store.submit([published(key(shard), workspace(), 3)])
     await cluster(shard)
-    await shard.settled()
+    await shard.until_idle()
     going: dict[str, Any] = {
         "deletionTimestamp": "2026-01-01T00:00:00Z",
         "finalizers": ["a", wellknown.OWNER_FINALIZER],
@@ -200,18 +200,18 @@ async def test_a_cluster_goes_after_its_workspace_was_let_go(shard: InsideShard,
     states = [workspace(), workspace(**going)]
     there: list[bool] = []
 
-    def delete(asked: Asked) -> tuple[int, Object]:
+    def delete(received: ReceivedRequest) -> tuple[int, Object]:
         there.append(found(shard) is not None)
         return 200, states.pop(0)
 
-    def patch(asked: Asked) -> tuple[int, Object] | None:
+    def patch(received: ReceivedRequest) -> tuple[int, Object] | None:
         there.append(found(shard) is not None)
-        if "finalizers" in asked.body["metadata"]:
+        if "finalizers" in received.body["metadata"]:
             states.pop(0)
         return 200, workspace()
 
     far.answers |= {
-        "GET": lambda asked: (200, states[0]) if states else refusal(NotFound("gone")),
+        "GET": lambda received: (200, states[0]) if states else refusal(NotFound("gone")),
         "DELETE": delete,
         "PATCH": patch,
     }
@@ -219,16 +219,16 @@ async def test_a_cluster_goes_after_its_workspace_was_let_go(shard: InsideShard,
     await shard.loopback.delete(target, DeleteOptions())
     await comes(lambda: found(shard) is None)
     assert all(there)
-    deleted = next(each for each in far.asked if each.method == "DELETE")
+    deleted = next(each for each in far.requests if each.method == "DELETE")
     assert deleted.body["preconditions"] == {"uid": UID}
-    let_go = next(each for each in far.asked if each.method == "PATCH" and "finalizers" in each.body["metadata"])
+    let_go = next(each for each in far.requests if each.method == "PATCH" and "finalizers" in each.body["metadata"])
     assert let_go.body["metadata"] == {"resourceVersion": "7", "finalizers": ["a"]}
 
 
 async def test_a_cluster_waits_for_who_cannot_be_told(shard: InsideShard, far: FarShard) -> None:
     await shard.app.store.submit([published(key(shard), workspace(), 3)])
     await cluster(shard)
-    await shard.settled()
+    await shard.until_idle()
     await far.stop()
     await shard.loopback.delete(shard.target(LOGICAL_CLUSTERS, CLUSTER, "", "cluster"), DeleteOptions())
 
@@ -237,7 +237,7 @@ async def test_a_cluster_waits_for_who_cannot_be_told(shard: InsideShard, far: F
         return any(each.get("reason") == "OwnerUnavailable" for each in conditions)
 
     await comes(told)
-    far.answers["GET"] = lambda asked: refusal(NotFound("gone"))
+    far.answers["GET"] = lambda received: refusal(NotFound("gone"))
     await far.start()
     await comes(lambda: found(shard) is None)
 
@@ -248,18 +248,18 @@ async def test_a_cluster_goes_whose_parent_is_gone_with_all_that_lay_in_it(
 ) -> None:
     await shard.app.store.submit([published(key(shard), workspace(), 3)])
     await cluster(shard)
-    await shard.settled()
+    await shard.until_idle()
     if not known:
         await shard.app.store.submit([ClusterRoute(PARENT, "")])
     parent = {"metadata": {"name": "cluster", "resourceVersion": "1"}}
     there = [True]
 
-    def get(asked: Asked) -> tuple[int, Object] | None:
-        if asked.path.endswith("/w"):
+    def get(received: ReceivedRequest) -> tuple[int, Object] | None:
+        if received.path.endswith("/w"):
             return refusal(Forbidden("workspace access not permitted"))
         return (200, parent) if there else refusal(NotFound("no such logical cluster"))
 
-    far.answers |= {"GET": get, "PATCH": lambda asked: refusal(Forbidden("workspace access not permitted"))}
+    far.answers |= {"GET": get, "PATCH": lambda received: refusal(Forbidden("workspace access not permitted"))}
     await shard.loopback.delete(shard.target(LOGICAL_CLUSTERS, CLUSTER, "", "cluster"), DeleteOptions())
     await comes(lambda: far.methods().count("GET") >= 3)
     assert found(shard) is not None

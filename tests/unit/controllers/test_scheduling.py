@@ -36,7 +36,7 @@ async def shard(tmp_path: Path) -> AsyncIterator[InsideShard]:
         kind = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType"}
         target = made.target(made.app.identities.workspace_types, ROOT, "", "shaped")
         await made.loopback.create(target, {**kind, "metadata": {"name": "shaped"}, "spec": spec})
-        await made.settled()
+        await made.until_idle()
         yield made
 
 

@@ -41,13 +41,13 @@ class Shards:
 
     def __init__(self) -> None:
         self.answers: dict[str, bytes | Exception] = {}
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
         self.under_way = self.most = 0
         self.hold = asyncio.Event()
         self.hold.set()
 
     async def ask(self, url: str, path: str, headers: Headers) -> ClientResponse:
-        self.asked.append((url, path))
+        self.requests.append((url, path))
         assert headers == [("says", f"{PROXY_USER.name} {path.split('/')[2]}")]
         self.under_way += 1
         self.most = max(self.most, self.under_way)
@@ -93,10 +93,10 @@ async def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 
 async def test_what_is_not_there_costs_one_question_at_the_shard_of_its_deepest_ancestor(site: Site) -> None:
     assert await site.find("root:org:none:more:still") is None
-    assert site.shards.asked == [(base_url("east"), target("1org", "none"))]
+    assert site.shards.requests == [(base_url("east"), target("1org", "none"))]
     assert await site.find("root:org:none", BOB) is None
     assert await site.find("root:org:none:else") is None
-    assert len(site.shards.asked) == 1, "it is remembered, for everybody"
+    assert len(site.shards.requests) == 1, "it is remembered, for everybody"
 
 
 async def test_what_was_not_there_is_asked_for_again_after_a_while(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,10 +111,10 @@ async def test_what_is_there_is_found_name_by_name_and_remembered(site: Site) ->
     site.shards.answers[target("1new", "deep")] = workspace("1deep", "root")
     assert await site.find("root:org:new:deep") == ShardLocation("root", "1deep", base_url("root"))
     asked = [(base_url("east"), target("1org", "new")), (base_url("west"), target("1new", "deep"))]
-    assert site.shards.asked == asked
+    assert site.shards.requests == asked
     assert await site.find("root:org:new") == ShardLocation("west", "1new", base_url("west"))
     assert await site.find("root:org:new:deep") == ShardLocation("root", "1deep", base_url("root"))
-    assert site.shards.asked == asked
+    assert site.shards.requests == asked
 
 
 async def test_behind_what_was_asked_for_the_way_goes_on_by_what_is_known(site: Site) -> None:
@@ -122,7 +122,7 @@ async def test_behind_what_was_asked_for_the_way_goes_on_by_what_is_known(site: 
     await site.rows.cluster("1new", "west")
     await site.rows.workspace("1new", "deep", "1deep", "east")
     assert await site.find("root:org:new:deep") == ShardLocation("east", "1deep", base_url("east"))
-    assert len(site.shards.asked) == 1
+    assert len(site.shards.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ async def test_what_does_not_say_where_it_is_is_not_there(site: Site, answer: by
     site.shards.answers[target("1org", "new")] = answer
     assert await site.find("root:org:new") is None
     assert await site.find("root:org:new") is None
-    assert len(site.shards.asked) == 1
+    assert len(site.shards.requests) == 1
 
 
 async def test_a_workspace_that_is_unavailable_and_a_mount_are_found_as_such(site: Site) -> None:
@@ -161,7 +161,7 @@ async def test_a_home_is_asked_for_where_homes_are_made(site: Site) -> None:
     home = home_cluster_name("bob")
     path = f"/clusters/{home}/apis/core.kcp.io/v1alpha1/logicalclusters/cluster"
     assert await site.find("user:bob") is None
-    assert site.shards.asked == [(base_url("root"), path)]
+    assert site.shards.requests == [(base_url("root"), path)]
     site.shards.answers[path.replace(home, home_cluster_name("eve"))] = b"{}"
     assert await site.find("user:eve") == ShardLocation("root", home_cluster_name("eve"), base_url("root"))
 
@@ -182,7 +182,7 @@ async def test_nobody_is_asked_about_a_name_but_what_arrives_is_waited_for(
         assert await site.find("1never") is None, "it is not waited for a second time"
         for path in ("system:admin", "*", "none:below", "", "Not A Name"):
             assert await site.find(path) is None
-    assert site.shards.asked == []
+    assert site.shards.requests == []
 
 
 async def test_all_who_look_for_the_same_share_one_question(site: Site) -> None:
@@ -194,7 +194,7 @@ async def test_all_who_look_for_the_same_share_one_question(site: Site) -> None:
     site.shards.hold.set()
     found = await asyncio.gather(*lookers)
     assert set(found) == {ShardLocation("west", "1new", base_url("west"))}
-    assert len(site.shards.asked) == 1
+    assert len(site.shards.requests) == 1
 
 
 async def test_a_flood_of_made_up_paths_is_a_few_questions_at_a_time_and_holds_up_its_sender_alone(site: Site) -> None:
@@ -205,7 +205,7 @@ async def test_a_flood_of_made_up_paths_is_a_few_questions_at_a_time_and_holds_u
     async with asyncio.timeout(DEADLINE_S):
         assert await site.find("root:org:none-more") is None
     other = asyncio.create_task(site.find("root:new", BOB))
-    await until(lambda: (base_url("root"), target("root", "new")) in site.shards.asked)
+    await until(lambda: (base_url("root"), target("root", "new")) in site.shards.requests)
     site.shards.hold.set()
     assert await asyncio.gather(*flood, other) == [None] * (MAX_WAITING + 1)
     assert site.shards.most <= MAX_LOOKUPS + 1

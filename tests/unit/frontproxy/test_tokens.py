@@ -25,13 +25,13 @@ class _SlowIssuer:
     """An issuer of a workspace whose keys do not come until it is told so."""
 
     def __init__(self) -> None:
-        self.asked, self.comes = 0, asyncio.Event()
+        self.requests, self.comes = 0, asyncio.Event()
 
     def user_of(self, token: str, digest: bytes, audiences: Sequence[str], snapshot: View, cluster: str) -> User | None:
         raise AuthenticationPending(self._settle)
 
     async def _settle(self) -> None:
-        self.asked += 1
+        self.requests += 1
         await self.comes.wait()
 
 
@@ -43,14 +43,14 @@ async def test_tokens_of_an_issuer_that_is_slow_go_on_and_few_of_them_wait_for_i
         for number in range(5 * MAX_FETCHING):
             assert tokens.authenticate(f"token-{number}", "abcdefgh12345678", snapshot) is None
     await asyncio.sleep(0)
-    assert issuer.asked == MAX_FETCHING
+    assert issuer.requests == MAX_FETCHING
     issuer.comes.set()
     for _ in range(3):
         await asyncio.sleep(0)
     with store.snapshot() as snapshot:
         assert tokens.authenticate("another", "abcdefgh12345678", snapshot) is None
     await asyncio.sleep(0)
-    assert issuer.asked == MAX_FETCHING + 1, "who came later is asked for again"
+    assert issuer.requests == MAX_FETCHING + 1, "who came later is asked for again"
     await store.close()
 
 

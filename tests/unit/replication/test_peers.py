@@ -34,7 +34,7 @@ class Shard:
     """A server that remembers what it was asked, and by whom."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
         self.connections: set[int] = set()
         self.busy = False
         self._server = Server(self._answer, Limits(), self._context())
@@ -53,7 +53,7 @@ class Shard:
     def _answer(self, exchange: Exchange) -> None:
         peer = exchange.request.peer
         who = client_identity(peer.certificate).common_name if peer.certificate else ""
-        self.asked.append((exchange.request.target.decode(), who))
+        self.requests.append((exchange.request.target.decode(), who))
         self.connections.add(peer.port)
         if self.busy:
             status = ServiceUnavailable("come back").status()
@@ -98,7 +98,7 @@ async def test_a_call_goes_to_the_base_url_of_the_shard_as_who_was_asked_for(sit
     await site.ask("eu")
     await site.ask("eu", EXTERNAL_LOGICAL_CLUSTER_ADMIN)
     path = "/behind/clusters/abc/apis/tenancy.kcp.io/v1alpha1/workspaces/x"
-    assert shard.asked == [(path, LOGICAL_CLUSTER_ADMIN), (path, EXTERNAL_LOGICAL_CLUSTER_ADMIN)]
+    assert shard.requests == [(path, LOGICAL_CLUSTER_ADMIN), (path, EXTERNAL_LOGICAL_CLUSTER_ADMIN)]
 
 
 async def test_connections_are_kept(site: Site, shard: Shard) -> None:
@@ -116,14 +116,14 @@ async def test_a_shard_that_moved_is_found_by_the_next_call(site: Site, shard: S
     site.urls["eu"] = other.url
     await site.ask("eu")
     await other.stop()
-    assert (len(shard.asked), len(other.asked)) == (1, 1)
+    assert (len(shard.requests), len(other.requests)) == (1, 1)
 
 
 async def test_who_is_busy_is_asked_once_and_the_caller_told(site: Site, shard: Shard) -> None:
     site.urls["eu"], shard.busy = shard.url, True
     with pytest.raises(ServiceUnavailable):
         await site.ask("eu")
-    assert len(shard.asked) == 1
+    assert len(shard.requests) == 1
 
 
 async def test_who_is_gone_is_said_at_once(site: Site, shard: Shard) -> None:
@@ -140,7 +140,7 @@ async def test_a_server_of_another_authority_is_not_told_anything(shard: Shard) 
     with pytest.raises(PEER_ERRORS):
         await peers.client("eu").get(WORKSPACES, "x")
     await peers.close()
-    assert shard.asked == []
+    assert shard.requests == []
 
 
 async def test_a_shard_that_is_not_known_is_named(site: Site) -> None:
@@ -160,4 +160,4 @@ async def test_without_credentials_nobody_is_called(shard: Shard) -> None:
     with pytest.raises(NoPeer, match="no credentials were given"):
         peers.client("eu")
     await asyncio.sleep(0)
-    assert shard.asked == []
+    assert shard.requests == []

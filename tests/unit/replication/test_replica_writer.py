@@ -33,7 +33,7 @@ from atoll.replication.notifications import ReplicaChange
 from atoll.replication.readable_pages import readable
 from atoll.replication.replica_writer import OWNERS_PENDING, ReplicaWriter
 from harness.data.stores import store_options
-from harness.servers.followers import TYPES, Told, cluster_key, workspace_key
+from harness.servers.followers import TYPES, ChangeRecorder, cluster_key, workspace_key
 from harness.servers.nats import eventually
 
 
@@ -100,7 +100,7 @@ async def test_rows_routes_and_mark_are_one_transaction(store: LmdbStore) -> Non
 async def test_a_tree_that_becomes_known_at_once_is_routed_in_pieces_and_told(store: LmdbStore) -> None:
     obj, parent = workspace(ROOT, "shop", "east")
     clusters = await many(store, parent, 700)
-    written, told = writer(store), Told()
+    written, told = writer(store), ChangeRecorder()
     written.set_listener(told)
     await written.route_root()
     await written.apply("root", [arrival(workspace_key(ROOT, "shop"), obj)])
@@ -128,7 +128,7 @@ async def test_a_reckoning_that_was_cut_off_is_done_at_the_next_start(store: Lmd
 
 @pytest.mark.parametrize("steps", range(1, 12))
 async def test_what_is_written_is_told_though_whoever_brought_it_is_stopped(store: LmdbStore, steps: int) -> None:
-    written, told = writer(store), Told()
+    written, told = writer(store), ChangeRecorder()
     written.set_listener(told)
     export = ObjectKey(API_EXPORTS, "abcdefgh12345678", "", "e")
     await store.submit([ClusterRoute(export.cluster, "east")])
@@ -157,7 +157,7 @@ async def test_what_is_no_object_is_left_out_alone(store: LmdbStore) -> None:
 
 
 async def test_only_what_counts_is_told_and_its_end_with_what_it_was(store: LmdbStore) -> None:
-    written, told = writer(store), Told()
+    written, told = writer(store), ChangeRecorder()
     written.set_listener(told)
     export = ObjectKey(API_EXPORTS, "abcdefgh12345678", "", "e")
     await written.apply("east", [arrival(export)])
@@ -175,7 +175,7 @@ async def test_only_what_counts_is_told_and_its_end_with_what_it_was(store: Lmdb
 async def test_a_workspace_of_ones_own_routes_what_it_names_and_what_is_below(store: LmdbStore) -> None:
     obj, parent = workspace("here", "shop", "east")
     clusters = await many(store, parent, 3)
-    written, told = writer(store, own="root"), Told()
+    written, told = writer(store, own="root"), ChangeRecorder()
     written.set_listener(told)
     claims, key = RemoteRoutes(written, TYPES.workspaces), workspace_key("here", "shop")
     await put(store, cluster_key("here"), {"metadata": {"name": "cluster"}, "status": {"phase": "Ready"}})
@@ -195,7 +195,7 @@ async def test_a_workspace_of_ones_own_routes_what_it_names_and_what_is_below(st
 async def test_a_route_that_its_scheduler_wrote_has_what_came_before_it_looked_at(store: LmdbStore) -> None:
     obj, parent = workspace("here", "shop", "east")
     clusters = await many(store, parent, 3)
-    written, told = writer(store, own="root"), Told()
+    written, told = writer(store, own="root"), ChangeRecorder()
     written.set_listener(told)
     claims = RemoteRoutes(written, TYPES.workspaces)
     await put(store, cluster_key("here"), {"metadata": {"name": "cluster"}, "status": {"phase": "Ready"}})

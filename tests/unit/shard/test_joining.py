@@ -89,9 +89,9 @@ async def test_what_root_says_is_asked_for_once_and_kept(joining: Joining, root:
     assert {name: identity.hash for name, identity in found.identities.items()} == identities()
     assert found.installation == INSTALLED
     await joining.bootstrap(found)
-    root.asked.clear()
+    root.requests.clear()
     assert await joining.wait() == found
-    assert root.asked == [], "a shard that joined starts without its root shard"
+    assert root.requests == [], "a shard that joined starts without its root shard"
     with joining.store.snapshot() as snapshot:
         record = snapshot.get(CACHE)
     assert record is not None
@@ -128,7 +128,7 @@ async def test_only_what_root_began_to_export_since_is_asked_for(joining: Joinin
     await lacking_one(joining)
     found = await joining.wait()
     assert found.identities["cache.kcp.io"].hash == identities()["cache.kcp.io"]
-    assert root.asked
+    assert root.requests
 
 
 async def test_another_root_shard_is_refused(joining: Joining, root: CannedApi) -> None:

@@ -104,10 +104,10 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
         cluster = await shard.workspace("shop")
         for type, obj in ((API_RESOURCE_SCHEMAS, CIRCLES), (API_EXPORTS, export("shapes", CIRCLES, claims=[CLAIM]))):
             await shard.loopback.create(shard.target(type, ROOT, "", obj["metadata"]["name"]), obj)
-        await shard.settled()
+        await shard.until_idle()
         bound = binding("root", "shapes", [accepted(CLAIM)])
         await shard.loopback.create(shard.target(API_BINDINGS, cluster, "", "shapes"), bound)
-        await shard.settled()
+        await shard.until_idle()
         yield Site(shard, cluster)
 
 

@@ -38,10 +38,10 @@ class Counting:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self.asked: list[tuple[ResourceType, str]] = []
+        self.requests: list[tuple[ResourceType, str]] = []
 
     def last(self, type: ResourceType, cluster: str) -> int:
-        self.asked.append((type, cluster))
+        self.requests.append((type, cluster))
         return self._snapshot.last(type, cluster)
 
     def __getattr__(self, name: str) -> Any:
@@ -124,7 +124,7 @@ async def test_one_look_up_follows_all_conversions_and_only_where_they_matter(st
             with store.snapshot() as snapshot:
                 view = Counting(snapshot)
                 ours.of(view, cluster)
-            looked[cluster] = sum(type == API_CONVERSIONS for type, _ in view.asked)
+            looked[cluster] = sum(type == API_CONVERSIONS for type, _ in view.requests)
     assert looked == {"consumer": 1, "simple": 0}
 
 

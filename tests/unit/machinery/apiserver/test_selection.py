@@ -8,7 +8,8 @@ from atoll.machinery.apiserver.call.options import ListOptions
 from atoll.machinery.apiserver.catalog.selection import selection
 from atoll.machinery.kinds.conversion import Conversion, Webhook
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta.selectors import EXISTS, LabelSelector, new_requirement
+from atoll.machinery.meta.requirements import EXISTS, new_requirement
+from atoll.machinery.meta.selectors import LabelSelector
 from atoll.machinery.storage.contract import EVERYTHING, Interest
 
 CONFIGMAPS = Kind(group="", version="v1", kind="ConfigMap", plural="configmaps", singular="configmap", builtin=True)

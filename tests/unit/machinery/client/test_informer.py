@@ -26,7 +26,7 @@ class Watched:
 
     def __init__(self, api: CannedApi, client: Client) -> None:
         self.api = api
-        self.told: list[tuple[str, str, str]] = []
+        self.calls: list[tuple[str, str, str]] = []
         self.changed = asyncio.Event()
         self.informer = Informer(client, THINGS, self._handle, labelSelector="a=b")
         self._task: asyncio.Task[None] | None = None
@@ -44,12 +44,12 @@ class Watched:
         def revision(obj: Object | None) -> str:
             return obj["metadata"]["resourceVersion"] if obj else ""
 
-        self.told.append(((new or old or {})["metadata"]["name"], revision(old), revision(new)))
+        self.calls.append(((new or old or {})["metadata"]["name"], revision(old), revision(new)))
         self.changed.set()
 
     async def until_told(self, count: int) -> None:
         async with asyncio.timeout(10):
-            while len(self.told) < count:
+            while len(self.calls) < count:
                 self.changed.clear()
                 await self.changed.wait()
 
@@ -74,8 +74,8 @@ async def test_the_state_is_whole_when_the_annotated_bookmark_came(watched: Watc
     watched.begin(watching(added("a", 3), added("a", 1, "two"), bookmark(2), bookmark(5, end=True)))
     await asyncio.wait_for(watched.informer.synced.wait(), 10)
     assert sorted(watched.informer.objects) == [("one", "", "a"), ("two", "", "a")]
-    assert watched.told == [("a", "", "3"), ("a", "", "1")]
-    query = watched.api.asked[0].query
+    assert watched.calls == [("a", "", "3"), ("a", "", "1")]
+    query = watched.api.requests[0].query
     assert query.pop("allowWatchBookmarks") == query.pop("watch") == "true"
     assert query == {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "labelSelector": "a=b"}
 
@@ -91,7 +91,7 @@ async def test_changes_are_told_with_the_object_before(watched: Watched) -> None
     watched.begin(watching(*events, event("DELETED", thing("a", 3, "one"))))
     await watched.until_told(3)
     # The last state of a deleted object is the one the server sent with the deletion.
-    assert watched.told == [("a", "", "1"), ("a", "1", "2"), ("a", "3", "")]
+    assert watched.calls == [("a", "", "1"), ("a", "1", "2"), ("a", "3", "")]
     assert watched.informer.objects == {}
 
 
@@ -101,17 +101,17 @@ async def test_it_goes_on_from_the_last_revision_after_an_end(watched: Watched, 
     second = watching(bookmark(9), then="end")
     watched.begin(first, second, watching(added("c", 10)))
     await watched.until_told(3)
-    assert [each.query.get("resourceVersion") for each in watched.api.asked] == [None, "6", "9"]
-    assert "sendInitialEvents" not in watched.api.asked[1].query
-    assert [name for name, _, _ in watched.told] == ["a", "b", "c"]
+    assert [each.query.get("resourceVersion") for each in watched.api.requests] == [None, "6", "9"]
+    assert "sendInitialEvents" not in watched.api.requests[1].query
+    assert [name for name, _, _ in watched.calls] == ["a", "b", "c"]
 
 
 async def test_a_state_that_came_only_in_part_is_not_gone_on_from(watched: Watched) -> None:
     whole = watching(added("a", 7), added("b", 2), bookmark(8, end=True))
     watched.begin(watching(added("a", 7), then="cut"), whole)
     await asyncio.wait_for(watched.informer.synced.wait(), 10)
-    assert [each.query.get("sendInitialEvents") for each in watched.api.asked] == ["true", "true"]
-    assert watched.told == [("a", "", "7"), ("b", "", "2")]
+    assert [each.query.get("sendInitialEvents") for each in watched.api.requests] == ["true", "true"]
+    assert watched.calls == [("a", "", "7"), ("b", "", "2")]
 
 
 @pytest.mark.parametrize("how", ["event", "status"])
@@ -121,8 +121,8 @@ async def test_a_revision_that_is_gone_means_the_state_again(watched: Watched, h
     again = watching(added("a", 1), added("b", 7), bookmark(8, end=True))
     watched.begin(first, gone, again)
     await watched.until_told(5)
-    assert watched.told[3:] == [("b", "1", "7"), ("c", "1", "")]
-    assert [each.query.get("resourceVersion") for each in watched.api.asked] == [None, "4", None]
+    assert watched.calls[3:] == [("b", "1", "7"), ("c", "1", "")]
+    assert [each.query.get("resourceVersion") for each in watched.api.requests] == [None, "4", None]
     assert sorted(name for _, _, name in watched.informer.objects) == ["a", "b"]
 
 
@@ -130,7 +130,7 @@ async def test_a_refusal_is_tried_again_and_the_revision_kept(watched: Watched) 
     first = watching(bookmark(4, end=True), then="end")
     watched.begin(first, Forbidden("not now"), Forbidden("not now"), watching(added("a", 5)))
     await watched.until_told(1)
-    assert [each.query.get("resourceVersion") for each in watched.api.asked] == [None, "4", "4", "4"]
+    assert [each.query.get("resourceVersion") for each in watched.api.requests] == [None, "4", "4", "4"]
 
 
 async def test_waits_grow_while_nothing_comes_and_begin_again_with_an_event(

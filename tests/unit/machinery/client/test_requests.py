@@ -49,13 +49,13 @@ async def test_every_verb_goes_to_its_place_with_its_body(api: CannedApi, client
     await client.apply(CONFIGMAPS, named("a"), force=False, subresource="status")
     await client.delete(CONFIGMAPS, "a", "default", propagationPolicy="Foreground")
     assert api.paths() == [f"GET {AT}/a", *routes]
-    assert [each.query for each in api.asked[1:4]] == [{"fieldManager": "tester"}] * 3
-    assert api.asked[3].headers["content-type"] == ["application/merge-patch+json"]
-    assert decode(api.asked[3].body) == {"data": {"k": None}}
-    assert api.asked[4].headers["content-type"] == ["application/apply-patch+yaml"]
-    assert api.asked[4].query == {"fieldManager": "tester", "force": "false"}
-    assert api.asked[5].query == {"propagationPolicy": "Foreground"}
-    assert all(each.headers["authorization"] == ["Bearer secret"] for each in api.asked)
+    assert [each.query for each in api.requests[1:4]] == [{"fieldManager": "tester"}] * 3
+    assert api.requests[3].headers["content-type"] == ["application/merge-patch+json"]
+    assert decode(api.requests[3].body) == {"data": {"k": None}}
+    assert api.requests[4].headers["content-type"] == ["application/apply-patch+yaml"]
+    assert api.requests[4].query == {"fieldManager": "tester", "force": "false"}
+    assert api.requests[5].query == {"propagationPolicy": "Foreground"}
+    assert all(each.headers["authorization"] == ["Bearer secret"] for each in api.requests)
 
 
 async def test_a_view_of_another_cluster_shares_the_connections(api: CannedApi, client: Client) -> None:
@@ -77,7 +77,7 @@ async def test_a_list_goes_on_until_it_is_whole(api: CannedApi, client: Client) 
     api.on(f"GET {AT}", first, {"metadata": {"resourceVersion": "5"}, "items": [{"n": 2}]})
     found = await client.list(CONFIGMAPS, "default", limit="1", labelSelector="a=b")
     assert found == {"metadata": {"resourceVersion": "5"}, "items": [{"n": 1}, {"n": 2}]}
-    assert api.asked[1].query == {"limit": "1", "labelSelector": "a=b", "continue": "more"}
+    assert api.requests[1].query == {"limit": "1", "labelSelector": "a=b", "continue": "more"}
 
 
 @pytest.mark.parametrize("error", [NotFound("gone"), AlreadyExists("there"), Conflict("changed"), Expired("old")])
@@ -99,7 +99,7 @@ async def test_an_error_that_is_no_status_keeps_its_code_and_text(api: CannedApi
 
 async def test_an_answer_that_is_no_json_object_is_a_bad_response(api: CannedApi, client: Client) -> None:
     async def nonsense(exchange: Exchange) -> None:
-        exchange.reply(200, [], b"[1]" if len(api.asked) > 1 else b"<html>")
+        exchange.reply(200, [], b"[1]" if len(api.requests) > 1 else b"<html>")
 
     api.on(f"GET {AT}/a", nonsense)
     for _ in range(2):
@@ -113,7 +113,7 @@ async def test_a_server_that_says_when_to_come_back_is_asked_again(api: CannedAp
 
     api.on(f"POST {AT}", busy, busy, thing("a", 1))
     await client.create(CONFIGMAPS, named("a"))
-    assert len(api.asked) == 3
+    assert len(api.requests) == 3
 
 
 async def test_asking_again_ends(api: CannedApi, client: Client) -> None:
@@ -123,14 +123,14 @@ async def test_asking_again_ends(api: CannedApi, client: Client) -> None:
     api.on(f"GET {AT}/a", busy)
     with pytest.raises(ApiError, match="HTTP 503"):
         await client.get(CONFIGMAPS, "a", "default")
-    assert len(api.asked) == 6
+    assert len(api.requests) == 6
 
 
 async def test_a_refusal_without_a_time_is_an_answer(api: CannedApi, client: Client) -> None:
     api.on(f"POST {AT}", TooManyRequests("no", Details(retry_after_s=1)))
     with pytest.raises(TooManyRequests):
         await client.create(CONFIGMAPS, named("a"))
-    assert len(api.asked) == 1
+    assert len(api.requests) == 1
 
 
 async def test_a_time_to_come_back_that_is_no_number_of_seconds_is_an_answer(api: CannedApi, client: Client) -> None:
@@ -149,7 +149,7 @@ async def test_a_watch_gives_events_in_order_and_ends_with_the_server(api: Canne
             ("ADDED", "1"),
             ("BOOKMARK", "2"),
         ]
-    assert api.asked[0].query == {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": "0"}
+    assert api.requests[0].query == {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": "0"}
 
 
 async def test_leaving_a_watch_early_leaves_nothing_behind(api: CannedApi, client: Client) -> None:

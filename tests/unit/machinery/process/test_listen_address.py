@@ -15,10 +15,10 @@ class Ports:
     """Some are taken; whoever asks for any gets 4000."""
 
     def __init__(self, *taken: int) -> None:
-        self.taken, self.asked = taken, list[int]()
+        self.taken, self.requests = taken, list[int]()
 
     async def listen(self, port: int) -> int:
-        self.asked.append(port)
+        self.requests.append(port)
         if port in self.taken:
             raise OSError(errno.EADDRINUSE, "Address already in use")
         return port or 4000
@@ -29,7 +29,7 @@ async def test_who_asks_for_any_port_keeps_the_first_one(tmp_path: Path) -> None
     assert await take_port(ports.listen, "127.0.0.1", 0, tmp_path) == 4000
     (tmp_path / PORT_FILE).write_text("4711\n")
     assert await take_port(ports.listen, "127.0.0.1", 0, tmp_path) == 4711
-    assert ports.asked == [0, 4711]
+    assert ports.requests == [0, 4711]
 
 
 async def test_a_kept_port_that_is_taken_gives_way_to_another(tmp_path: Path) -> None:

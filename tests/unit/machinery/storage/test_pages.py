@@ -18,10 +18,10 @@ class Rows:
     def __init__(self, number: int) -> None:
         self.keys = [ObjectKey(CONFIG_MAPS, "home", f"n{at % 3}", f"{at:05}") for at in range(number)]
         self.keys.sort()
-        self.asked = 0
+        self.requests = 0
 
     def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
-        self.asked += 1
+        self.requests += 1
         left = [key for key in self.keys if after is None or position_after(key) > after]
         return [Record(key, 1, b"{}") for key in left[:limit]]
 
@@ -35,5 +35,5 @@ class Rows:
 def test_every_row_comes_once_and_in_order(number: int, pages: int) -> None:
     rows = Rows(number)
     assert [record.key for record in each_record(rows, SCOPE)] == rows.keys
-    assert rows.asked == pages
+    assert rows.requests == pages
     assert [key for key, _ in each_revision(rows, SCOPE)] == rows.keys

@@ -31,7 +31,7 @@ class Site:
             "claimMappings": {"username": {"claim": "sub", "prefix": ""}},
         }
         (self.authenticator,) = config.from_object({"spec": {"jwt": [found]}})
-        self.known: source.TokenCache = LruCache(4)
+        self.cache: source.TokenCache = LruCache(4)
 
     async def fetch(self, url: str, ca_pem: bytes, timeout_s: float) -> bytes:
         self.fetched += 1
@@ -44,7 +44,7 @@ class Site:
         return IssuerKeys(self.authenticator.issuer, self.fetch, lambda: self.now)
 
     def tokens(self) -> IssuerTokens:
-        found = IssuerTokens(self.authenticator, self.fetch, self.known)
+        found = IssuerTokens(self.authenticator, self.fetch, self.cache)
         found._keys = self.keys()
         return found
 
@@ -115,7 +115,7 @@ async def test_tokens_of_all_issuers_are_remembered_in_one_bounded_place(site: S
         token = site.issuer.token(sub=f"u{number}", aud="me")
         for each in (first, second):
             assert each.verify(token, b"%d" % number).user.name == f"u{number}"
-    assert len(site.known) == 4
+    assert len(site.cache) == 4
 
 
 @pytest.mark.parametrize(

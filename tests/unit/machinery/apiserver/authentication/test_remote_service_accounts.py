@@ -33,13 +33,13 @@ class Shards:
     """Another shard: its answer, the number of its calls, and whether it is reachable."""
 
     def __init__(self) -> None:
-        self.stands, self.reachable, self.asked = True, True, 0
+        self.stands, self.reachable, self.requests = True, True, 0
         self.open = asyncio.Event()
         self.open.set()
 
     async def __call__(self, shard: str, subject: Subject, token: str) -> bool:
         assert (shard, subject.cluster, subject.name) == ("east", THERE, "builder")
-        self.asked += 1
+        self.requests += 1
         await self.open.wait()
         if not self.reachable:
             raise ShardUnreachable("nobody answers")
@@ -91,7 +91,7 @@ def asked(tokens: ServiceAccountTokens, token: str, store: FakeStore) -> User | 
 
 async def until_asked(shards: Shards) -> None:
     async with asyncio.timeout(20):
-        while not shards.asked:  # noqa: ASYNC110 - it announces nothing
+        while not shards.requests:  # noqa: ASYNC110 - it announces nothing
             await asyncio.sleep(0)
 
 
@@ -110,7 +110,7 @@ async def test_an_account_elsewhere_comes_in_when_its_shard_vouches_for_it(
     user = await settled(tokens, token, store)
     assert user is not None and user.extra["authentication.kcp.io/cluster-name"] == (THERE,)
     assert asked(tokens, token, store) == user
-    assert shards.asked == 1
+    assert shards.requests == 1
 
 
 async def test_a_deleted_account_is_out_within_ten_seconds(
@@ -146,7 +146,7 @@ async def test_a_shard_that_cannot_be_asked_lets_nobody_in_and_is_asked_again_so
     for _ in range(2):
         with pytest.raises(Unauthorized):
             await settled(tokens, token, store)
-    assert shards.asked == 1
+    assert shards.requests == 1
     shards.reachable, clock.now = True, clock.now + 1
     assert await settled(tokens, token, store)
 
@@ -168,7 +168,7 @@ async def test_many_requests_with_one_token_ask_once(
     await until_asked(shards)
     shards.open.set()
     assert all(await asyncio.gather(*asking))
-    assert shards.asked == 1
+    assert shards.requests == 1
 
 
 async def test_no_more_are_asked_about_at_once_than_the_bound(
@@ -195,7 +195,7 @@ async def test_an_account_of_a_cluster_here_is_judged_here(
     metadata = {"name": "builder", "namespace": "ns", "uid": "uid-1"}
     store.put(THERE, {"kind": "ServiceAccount", "metadata": metadata})
     assert asked(tokens, token, store)
-    assert shards.asked == 0
+    assert shards.requests == 0
 
 
 async def test_an_account_of_a_cluster_that_nobody_knows_is_nobody(
@@ -203,7 +203,7 @@ async def test_an_account_of_a_cluster_that_nobody_knows_is_nobody(
 ) -> None:
     with pytest.raises(Unauthorized):
         asked(tokens, token, FakeStore())
-    assert shards.asked == 0
+    assert shards.requests == 0
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,10 @@ class Recorder:
 
     def __init__(self, answer: AuthorizationResult) -> None:
         self.answer = answer
-        self.asked: list[AuthorizationAttributes] = []
+        self.requests: list[AuthorizationAttributes] = []
 
     def __call__(self, attributes: AuthorizationAttributes, /) -> AuthorizationResult:
-        self.asked.append(attributes)
+        self.requests.append(attributes)
         return self.answer
 
 
@@ -40,7 +40,7 @@ def evaluate(text: str, answer: AuthorizationResult = YES) -> tuple[Any, list[Au
     variables = {"authorizer": AUTHORIZER, "authorizer.requestResource": RESOURCE_CHECK}
     requested = ResourceCheck(authorizer, "apps", "deployments", namespace="prod", name="web")
     bindings = {"authorizer": authorizer, "authorizer.requestResource": requested}
-    return compile_expression(text, variables).evaluate(bindings), hook.asked
+    return compile_expression(text, variables).evaluate(bindings), hook.requests
 
 
 def test_a_path_is_checked_with_the_verb_and_the_user() -> None:
