@@ -31,8 +31,8 @@ def programs() -> Iterator[tuple[str, ast.Module]]:
 def texts(module: ast.Module) -> Iterator[tuple[int, str]]:
     """Line and value of every string, and of every template of the module that is formatted with literals."""
     templates: dict[str, str] = {}
-    for node in module.body:
-        match node:
+    for statement in module.body:
+        match statement:
             case ast.Assign(targets=[ast.Name(name)], value=ast.Constant(str() as text)):
                 templates[name] = text
     for node in ast.walk(module):
