@@ -8,6 +8,7 @@ there are no metrics.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -18,7 +19,6 @@ from atoll.frontproxy.metrics import PROXY, ProxyMetrics
 from atoll.frontproxy.route_table import RouteTable
 from atoll.frontproxy.shard_client import ShardClient
 from atoll.machinery.apiserver.authentication.assertion import HEADER as ASSERTION
-from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
 from atoll.machinery.apiserver.authorization.chain import ALWAYS_ALLOWED_PATHS
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Reply
@@ -30,6 +30,7 @@ from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import Forbidden, Unauthorized
 from atoll.machinery.storage.contract import Store
 from atoll.machinery.wire.client import ClientError
+from atoll.machinery.wire.exchange import HttpRequest
 from atoll.machinery.wire.proxy.streaming import StreamingExchange
 
 METRICS, LIVEZ, READYZ = "/metrics", "livez", "readyz"
@@ -54,6 +55,14 @@ class _Review(msgspec.Struct, frozen=True):
 
 
 _decoder = msgspec.json.Decoder(_Review)
+
+
+class _Scraper(NamedTuple):
+    """Who asks for metrics: `identity` are the headers of the review at the root shard, at `base_url`."""
+
+    name: str
+    base_url: str
+    identity: list[tuple[str, str]]
 
 
 class Endpoints:
@@ -90,7 +99,7 @@ class Endpoints:
         if info.method not in {"GET", "HEAD"}:
             raise errors.method_not_allowed()
         if info.path == METRICS:
-            exchange.spawn(self._serve_metrics(exchange, info, began_s))
+            exchange.spawn(self._serve_metrics(exchange, info, self._scraper(exchange.request), began_s))
             return
         _, endpoint, *names = info.path.split("/")
         query = exchange.request.target.partition(b"?")[2].decode("latin-1")
@@ -100,19 +109,17 @@ class Endpoints:
             exchange, health.one(endpoint, checks, name) if name else health.all_of(endpoint, checks, query), began_s
         )
 
-    async def _serve_metrics(self, exchange: StreamingExchange, info: RequestInfo, began_s: float) -> None:
+    async def _serve_metrics(
+        self, exchange: StreamingExchange, info: RequestInfo, scraper: _Scraper, began_s: float
+    ) -> None:
         try:
-            await self._authorize(exchange)
+            await self._authorize(scraper)
             self._reply(exchange, Reply(200, generate_latest(self._metrics.registry), CONTENT_TYPE_LATEST), began_s)
-        except AuthenticationPending as error:
-            await error.complete()
-            self._metrics.count(PROXY, write_error(exchange, info, Unauthorized()), began_s)
         except Exception as error:
             self._metrics.count(PROXY, write_error(exchange, info, error), began_s)
 
-    async def _authorize(self, exchange: StreamingExchange) -> None:
-        """Raises Unauthorized, Forbidden, ServiceUnavailable."""
-        request = exchange.request
+    def _scraper(self, request: HttpRequest) -> _Scraper:
+        """Raises Unauthorized, ServiceUnavailable, AuthenticationPending."""
         with self._store.snapshot() as snapshot:
             routes = self._route_table.at(snapshot)
             if routes is None:
@@ -126,15 +133,19 @@ class Endpoints:
         ]
         if not sent:
             raise Unauthorized
+        return _Scraper(requester.user.name, base_url, sent)
+
+    async def _authorize(self, scraper: _Scraper) -> None:
+        """Raises Unauthorized, Forbidden, ServiceUnavailable."""
         try:
-            headers = [*sent, ("content-type", "application/json")]
-            answer = await self._shard_client.post(base_url, _REVIEW, headers, _REVIEW_BODY)
+            headers = [*scraper.identity, ("content-type", "application/json")]
+            answer = await self._shard_client.post(scraper.base_url, _REVIEW, headers, _REVIEW_BODY)
         except (ClientError, TimeoutError) as error:
             raise shard_unreachable() from error
         if answer.status == 401:
             raise Unauthorized
         if answer.status != 201 or not _decoder.decode(answer.body).status.allowed:
-            raise Forbidden(f'User "{requester.user.name}" cannot get path "/metrics"')
+            raise Forbidden(f'User "{scraper.name}" cannot get path "/metrics"')
 
     def _reply(self, exchange: StreamingExchange, answer: Reply, began_s: float) -> None:
         body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)

@@ -60,7 +60,7 @@ async def proxy(tmp_path: Path, shard: Scripted, issuers: tuple[Issuer, Issuer])
     kind = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration"}
     (tmp_path / "oidc.json").write_text(json.dumps({**kind, "jwt": [trusted(operators, "atoll")]}))
     files: dict[str, Any] = {"authentication_config": str(tmp_path / "oidc.json"), "egress_allow_cidr": "127.0.0.0/8"}
-    async with front(tmp_path, {"east": shard.url, "west": shard.url}, **files) as running:
+    async with front(tmp_path, {ROOT: shard.url, "east": shard.url, "west": shard.url}, **files) as running:
         rows = running.rows
         await rows.write(CONFIGURATIONS, ROOT, "own", {"spec": {"jwt": [trusted(own, "tenant")]}})
         annotated = {"metadata": {"annotations": {CLUSTER: ROOT}}}
@@ -92,6 +92,15 @@ async def test_a_token_of_the_operators_issuer_becomes_an_assertion(
     said = claims(re.findall(r"^atoll-assertion: (\S+)\r$", text, re.MULTILINE)[0])
     assert (said["user"], said["groups"]) == ("oidc:alice", ["devs", "system:authenticated"])
     assert "authorization" not in text
+
+
+async def test_the_first_scrape_of_metrics_waits_for_the_issuers_keys(
+    proxy: Front, issuers: tuple[Issuer, Issuer]
+) -> None:
+    """The review at the root shard is not answered with 201: the scraper is identified, and refused as that user."""
+    token = issuers[0].token(sub="alice", aud=["atoll", OWN])
+    answer = await ask(proxy, "/metrics", token)
+    assert (answer.status, json.loads(answer.body)["message"]) == (403, 'User "oidc:alice" cannot get path "/metrics"')
 
 
 @pytest.mark.parametrize("wrong", [{"aud": "another"}, {"exp": 1}, {"nbf": 4102444800}])
