@@ -47,7 +47,8 @@ class Made:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return Made(config(tmp_path_factory.mktemp("made"), feature_gates="CacheAPIs=true", workers=2, log_level="error"))
+    gates = "WorkspaceMounts=false,WorkspaceAuthentication=false,CacheAPIs=true"
+    return Made(config(tmp_path_factory.mktemp("made"), feature_gates=gates, workers=2, log_level="error"))
 
 
 def test_the_first_shard_is_root_and_alone_joins_nobody(made: Made) -> None:
@@ -72,7 +73,16 @@ def test_settings_of_the_site_go_on_to_who_has_them(made: Made) -> None:
     assert {made.flag(name, "workers") for name in ("root", "shard-1", "shard-2")} == {"2"}
     assert made.flag("front-proxy", "workers") == ""
     assert {made.flag(name, "log-level") for name in made.arguments} == {"error"}
-    assert {made.flag(name, "feature-gates") for name in made.arguments} == {"CacheAPIs=true"}
+
+
+def test_the_proxy_gets_the_feature_gates_that_have_an_effect_in_it(tmp_path: Path, made: Made) -> None:
+    """A shard gets all of them, and warns of those without an effect."""
+    for name in ("root", "shard-1", "shard-2"):
+        assert made.flag(name, "feature-gates") == made.config.feature_gates
+    assert made.flag("front-proxy", "feature-gates") == "WorkspaceAuthentication=false"
+    assert "--feature-gates" not in str(
+        Made(config(tmp_path, 2, feature_gates="CacheAPIs=true")).arguments["front-proxy"]
+    )
 
 
 def test_each_shard_has_an_audit_log_of_its_own(tmp_path: Path) -> None:

@@ -45,6 +45,11 @@ def parse(text: str) -> dict[str, bool]:
     return gates
 
 
+def restricted_to(text: str, effective: Collection[str]) -> str:
+    """Return the gates of `text` that are among `effective`, as text. Raises UnknownGate."""
+    return ",".join(f"{gate}={str(on).lower()}" for gate, on in parse(text).items() if gate in effective)
+
+
 def description(effective: Collection[str]) -> str:
     """The help text of `--feature-gates` in a process where the gates `effective` have an effect."""
     others = ", ".join(gate for gate in ALL_GATES if gate not in effective)

@@ -13,7 +13,9 @@ from typing import ClassVar
 import msgspec
 import yaml
 
+from atoll.frontproxy.config import GATES
 from atoll.machinery.meta.names import ROOT
+from atoll.machinery.process import feature_gates
 from atoll.machinery.process.config import Subjects
 from atoll.machinery.process.pki import write_private
 from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN, LOGICAL_CLUSTER_ADMIN
@@ -49,7 +51,6 @@ _PROXY_SETTINGS = (
     "bind_address",
     "token_auth_file",
     "authentication_config",
-    "feature_gates",
     "service_account_issuer",
     "api_audiences",
     "egress_allow_cidr",
@@ -157,8 +158,11 @@ def _audit_log(path: str, name: str) -> str:
 
 
 def _proxy(layout: Layout, site: Site, config: ShardConfig) -> dict[str, object]:
+    passed_on = {name: value for name, value in _passed_on(config).items() if name in _PROXY_SETTINGS}
+    if gates := feature_gates.restricted_to(config.feature_gates, GATES):
+        passed_on["feature_gates"] = gates
     return {
-        **{name: value for name, value in _passed_on(config).items() if name in _PROXY_SETTINGS},
+        **passed_on,
         **_common(layout, site, config, PROXY),
         "root_directory": layout.proxy,
         "mapping_file": layout.mapping,
