@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from atoll.machinery.wire.exchange import Peer
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.parser import RequestParser
-from atoll.machinery.wire.proxy.streaming import StreamAll
+from harness.data.stream_all import StreamAll
 
 LIMITS = Limits(header_bytes=300, target_bytes=60, body_bytes=64, header_count=8)
 PEER = Peer("10.0.0.1", 1)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Callable
 from functools import lru_cache
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -70,12 +69,6 @@ def sha224(text: str) -> bytes:
     return hashlib.sha224(text.encode()).digest()
 
 
-def random_cluster_name(random_bytes: Callable[[int], bytes] = secrets.token_bytes) -> str:
-    """A fresh logical cluster name: 16 characters of base 36."""
-    token = random_bytes(_TOKEN_SIZE)
-    return b36_padded(hashlib.sha224(token).digest())[:_CLUSTER_NAME_SIZE]
-
-
 def cluster_name_of(parent: str, uid: str, shard: str) -> str:
     """The logical cluster behind a Workspace, by its cluster and uid and the first shard it is on.
 
@@ -129,18 +122,13 @@ def export_hash(cluster: str, name: str) -> str:
     return b62(sha224(f"{cluster}:{name}"))
 
 
-def claim_label(cluster: str, export: str, group: str, resource: str, identity: str = "") -> tuple[str, str]:
-    """Label key and value on an object that an accepted permission claim of an APIExport covers.
-
-    `identity` is the claim's identity hash, empty for built-in resources. The value covers the claim without
-    verbs and selector, in the field order of kcp's JSON.
-    """
-    return CLAIM_LABEL_PREFIX + export_hash(cluster, export), claim_value(group, resource, identity)
-
-
 @lru_cache(maxsize=1024)
 def claim_value(group: str, resource: str, identity: str = "") -> str:
-    """The value of a claim's label, the same for every export that makes this claim."""
+    """The value of a claim's label, the same for every export that makes this claim.
+
+    `identity` is the claim's identity hash, empty for built-in resources. The value covers the claim without verbs and
+    selector, in the field order of kcp's JSON.
+    """
     claim: dict[str, str | None] = {"group": group} if group else {}
     claim |= {"resource": resource, "verbs": None}
     if identity:

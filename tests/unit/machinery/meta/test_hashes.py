@@ -39,11 +39,8 @@ def test_lifecycle_labels_fit_into_63_characters() -> None:
 
 
 def test_a_claim_is_labelled_by_group_resource_and_identity_only() -> None:
-    key, value = hashes.claim_label("root", "tenancy.kcp.io", "", "configmaps")
-    assert key == "claimed.internal.apis.kcp.io/bmCdly9xXiUpEHe3ypvDwvXMTfoVZUE92mqAQf"
-    assert value == "3QVjs6pfBjMpLEVYYhysJnroYGsQGlWm05E4qe"
-    _, value = hashes.claim_label("root", "tenancy.kcp.io", "apis.kcp.io", "apibindings", "abc")
-    assert value == "bmbnrUC3N6hv12a20NF6WlXVdtPAYAzIwT6jot"
+    assert hashes.claim_value("", "configmaps") == "3QVjs6pfBjMpLEVYYhysJnroYGsQGlWm05E4qe"
+    assert hashes.claim_value("apis.kcp.io", "apibindings", "abc") == "bmbnrUC3N6hv12a20NF6WlXVdtPAYAzIwT6jot"
 
 
 def test_a_binding_without_claims_carries_the_reflexive_value() -> None:
@@ -56,11 +53,6 @@ def test_default_bindings_are_named_after_the_export_and_lower_cased() -> None:
     name = hashes.default_binding_name("1x9p0q7w5e3r2t8y", "root", "tenancy.kcp.io")
     assert name == "tenancy.kcp.io-bcby5"
     assert len(hashes.default_binding_name("root", "root", "x" * 253)) == 253
-
-
-def test_cluster_names_are_cut_from_the_hash_of_a_token() -> None:
-    assert hashes.random_cluster_name(lambda size: bytes(range(size))) == "1fiaz2nock35eggi"
-    assert hashes.random_cluster_name() != hashes.random_cluster_name()
 
 
 def test_identities_are_hashes_of_their_key() -> None:

@@ -8,7 +8,7 @@ from atoll.machinery.wire.exchange import HttpRequest, Peer
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.parser import RequestBody, RequestParser
 from atoll.machinery.wire.proxy import framing
-from atoll.machinery.wire.proxy.streaming import StreamAll
+from harness.data.stream_all import StreamAll
 
 
 def parsed(data: bytes) -> tuple[HttpRequest, RequestBody]:

@@ -84,13 +84,3 @@ def table(kind: Kind, objects: Sequence[Object], metadata: Object, include: str,
 def partial(obj: Object, version: str) -> Object:
     """PartialObjectMetadata of an object."""
     return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": obj["metadata"]}
-
-
-def partial_list(objects: Sequence[Object], metadata: Object, version: str) -> Object:
-    """PartialObjectMetadataList."""
-    return {
-        "kind": "PartialObjectMetadataList",
-        "apiVersion": f"meta.k8s.io/{version}",
-        "metadata": metadata,
-        "items": [partial(obj, version) for obj in objects],
-    }

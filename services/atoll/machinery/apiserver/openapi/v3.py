@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 
 from atoll.machinery.apiserver.openapi.parameters import Parameter
 from atoll.machinery.apiserver.openapi.routes import OperationRoute, by_path
+from atoll.machinery.kinds.native_schemas import REF_PREFIX
 from atoll.machinery.meta.objects import Object
 
-PREFIX = "#/components/schemas/"
 #: How clients say who they are.
 SECURITY: Object = {
     "BearerToken": {"description": "A bearer token.", "in": "header", "name": "authorization", "type": "apiKey"}
@@ -59,7 +59,7 @@ def _responses(route: OperationRoute) -> Object:
 
 
 def _content(types: tuple[str, ...], component: str) -> Object:
-    schema = {"$ref": PREFIX + component} if component else {"type": "string"}
+    schema = {"$ref": REF_PREFIX + component} if component else {"type": "string"}
     return {type: {"schema": schema} for type in types}
 
 
@@ -70,8 +70,8 @@ def references(value: object) -> Iterator[str]:
         item = todo.pop()
         if isinstance(item, dict):
             name = item.get("$ref")
-            if isinstance(name, str) and name.startswith(PREFIX):
-                yield name.removeprefix(PREFIX)
+            if isinstance(name, str) and name.startswith(REF_PREFIX):
+                yield name.removeprefix(REF_PREFIX)
             todo.extend(item.values())
         elif isinstance(item, list):
             todo.extend(item)

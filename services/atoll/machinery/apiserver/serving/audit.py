@@ -36,6 +36,7 @@ THROUGH = "authentication.atoll.dev/front-proxy"
 MAX_EVENTS = 10_000
 _BATCH = 1000
 _RETRY_S = 1.0
+#: Verbs that may change state: their events are never dropped.
 _MUTATING = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 #: Verbs whose request body is the object.
 _OBJECT_VERBS = frozenset({"create", "update"})
@@ -116,11 +117,6 @@ class AuditedRequest(msgspec.Struct, frozen=True, kw_only=True):
     decision: Decision | None = None
     #: Further annotations, such as those of access reviews.
     annotations: Mapping[str, str] = {}
-
-
-def is_mutating(info: RequestInfo) -> bool:
-    """Whether a request may change state; the events of such requests are never dropped."""
-    return info.verb in _MUTATING
 
 
 def event_of(request: AuditedRequest, stage: str, code: int = 0, reason: str = "", message: str = "") -> Event:

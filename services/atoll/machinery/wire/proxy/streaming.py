@@ -17,25 +17,13 @@ import msgspec
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.wire import response
 from atoll.machinery.wire.connection import NEVER, Connection
-from atoll.machinery.wire.exchange import Headers, HttpRequest, Peer
+from atoll.machinery.wire.exchange import Headers, Peer
 from atoll.machinery.wire.host import Flushable, Host
 from atoll.machinery.wire.parser import WHOLE, BodyPolicy, ParsedRequest, RequestBody, RequestParser, whole_body
 from atoll.machinery.wire.server_exchange import ENDED, NEW, STREAMING, ServerExchange
 
 #: Body bytes that wait for a sink before no more is read of the client.
 _HELD_BYTES = 64 * 1024
-
-
-class StreamAll:
-    """The policy of a server that streams every body, all within the limit."""
-
-    min_bytes = 0
-
-    def streams(self, request: HttpRequest) -> bool:
-        return True
-
-    def unlimited(self, request: HttpRequest) -> bool:
-        return False
 
 
 class BodySink(Protocol):
