@@ -35,13 +35,13 @@ def texts(module: ast.Module) -> Iterator[tuple[int, str]]:
         match statement:
             case ast.Assign(targets=[ast.Name(name)], value=ast.Constant(str() as text)):
                 templates[name] = text
-    for node in ast.walk(module):
-        match node:
+    for each in ast.walk(module):
+        match each:
             case ast.Constant(str() as text):
-                yield node.lineno, text
+                yield each.lineno, text
             case ast.Call(func=ast.Attribute(ast.Name(name), "format"), args=[*args]) if name in templates:
                 with contextlib.suppress(ValueError):  # an argument that is no literal
-                    yield node.lineno, templates[name].format(*map(ast.literal_eval, args))
+                    yield each.lineno, templates[name].format(*map(ast.literal_eval, args))
 
 
 def problems(program: ast.Module) -> Iterator[str]:

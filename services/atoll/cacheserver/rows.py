@@ -15,6 +15,7 @@ from atoll.cacheserver.kinds import cache_kinds, exporter_of, row_type
 from atoll.cacheserver.shard_filter import SHARD
 from atoll.machinery.meta.names import CORE, ROOT, ObjectKey, ResourceType, is_system_cluster
 from atoll.machinery.meta.objects import Object, decode, encode
+from atoll.machinery.meta.partial import Partial
 from atoll.machinery.meta.types import API_EXPORTS
 from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.storage.contract import (
@@ -53,11 +54,7 @@ class _Metadata(msgspec.Struct, frozen=True):
     annotations: _StoredCopy = _StoredCopy()
 
 
-class _Row(msgspec.Struct):
-    metadata: _Metadata
-
-
-_decoder = msgspec.json.Decoder(_Row)
+_decoder = msgspec.json.Decoder(Partial[_Metadata])
 
 
 class Rows:

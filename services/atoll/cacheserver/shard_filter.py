@@ -17,6 +17,7 @@ from atoll.machinery.apiserver.filtered_rows import Rows
 from atoll.machinery.apiserver.filtered_rows.row_filter import Reader
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import decode, encode_json
+from atoll.machinery.meta.partial import Partial
 from atoll.machinery.storage.contract import (
     EVERYTHING,
     Change,
@@ -45,11 +46,7 @@ class _Metadata(msgspec.Struct):
     annotations: _Annotations
 
 
-class _Row(msgspec.Struct):
-    metadata: _Metadata
-
-
-_decoder = msgspec.json.Decoder(_Row)
+_decoder = msgspec.json.Decoder(Partial[_Metadata])
 
 
 def shard_of(value: bytes) -> str:

@@ -17,7 +17,7 @@ from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta import wellknown
+from atoll.machinery.meta import partial, wellknown
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import NotFound
@@ -71,20 +71,9 @@ class RemainingContent(msgspec.Struct):
             self.finalizers[finalizer] = self.finalizers.get(finalizer, 0) + 1
 
 
-class _Metadata(msgspec.Struct, frozen=True):
-    finalizers: tuple[str, ...] | None = None
-
-
-class _Held(msgspec.Struct, frozen=True):
-    metadata: _Metadata
-
-
-_held = msgspec.json.Decoder(_Held)
-
-
 def finalizers_of(record: Record) -> Sequence[str]:
     """Return the finalizers of an object; nothing else is decoded."""
-    return _held.decode(record.value).metadata.finalizers or () if record.flags & Flag.FINALIZERS else ()
+    return partial.finalizers(record.value) if record.flags & Flag.FINALIZERS else ()
 
 
 async def clear(loopback: Loopback, scope: Scope, remaining: RemainingContent) -> None:

@@ -20,9 +20,10 @@ import structlog
 
 from atoll.frontproxy.workspace_locator import Location, ShardLocation, UnresolvedPath, WorkspaceLocator
 from atoll.machinery.apiserver.authorization.groups import EXTERNAL_LOGICAL_CLUSTER_ADMIN
-from atoll.machinery.apiserver.federation.pathindex import MAX_DEPTH, Mounted, Unavailable
+from atoll.machinery.apiserver.federation.pathindex import MAX_DEPTH, Mounted, Unavailable, WorkspaceTarget
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import is_cluster_name
+from atoll.machinery.meta.partial import Annotations
 from atoll.machinery.meta.user import AUTHENTICATED, User
 from atoll.machinery.meta.wellknown import SHARD, SINGLETON
 from atoll.machinery.storage.contract import Store
@@ -50,26 +51,10 @@ _WORKSPACE = "/clusters/{}/apis/tenancy.kcp.io/v1alpha1/workspaces/{}"
 _CLUSTER = "/clusters/{}/apis/core.kcp.io/v1alpha1/logicalclusters/" + SINGLETON
 
 
-class _Metadata(msgspec.Struct, frozen=True):
-    annotations: dict[str, str] = {}
-
-
-class _Spec(msgspec.Struct, frozen=True):
-    cluster: str = ""
-    url: str = msgspec.field(default="", name="URL")
-    mount: msgspec.Raw = msgspec.Raw()
-
-
-class _Status(msgspec.Struct, frozen=True):
-    phase: str = ""
-
-
-class _Object(msgspec.Struct, frozen=True):
+class _Object(WorkspaceTarget, frozen=True):
     """The fields of a Workspace or LogicalCluster that tell a location."""
 
-    metadata: _Metadata = _Metadata()
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
+    metadata: Annotations = Annotations()
 
 
 _decoder = msgspec.json.Decoder(_Object)
@@ -123,12 +108,11 @@ class PathFallback:
         found = await self._object(location.base_url, _WORKSPACE.format(location.cluster, name), location.cluster)
         if found is None or found.status.phase == "Scheduling":
             return None
-        spec, phase = found.spec, found.status.phase
-        if not spec.cluster:
-            return Mounted(spec.url, bool(spec.url) and phase == "Ready") if spec.mount and not rest else None
-        if phase == "Unavailable" and not rest:
+        if not found.spec.cluster:
+            return found.mounted() if not rest else None
+        if found.status.phase == "Unavailable" and not rest:
             return Unavailable()
-        return self._at(found.metadata.annotations.get(SHARD, ""), spec.cluster, rest)
+        return self._at(found.metadata.annotations.get(SHARD, ""), found.spec.cluster, rest)
 
     async def _home(self, location: UnresolvedPath) -> Location | None:
         found = await self._object(location.base_url, _CLUSTER.format(location.cluster), location.cluster)

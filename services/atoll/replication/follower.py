@@ -17,6 +17,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from atoll.machinery.kcp.sharding.ownership import ROOT_SHARD
+from atoll.machinery.meta import partial
 from atoll.machinery.meta.names import ROOT, ResourceType
 from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
 from atoll.machinery.process.backoff import Backoff
@@ -57,21 +58,6 @@ class FollowerOptions(msgspec.Struct, frozen=True):
     region: str = ""
     types: RootTypes | None = None
     wanted: Callable[[ResourceType], bool] = every_type
-
-
-class _Labels(msgspec.Struct, frozen=True):
-    region: str = ""
-
-
-class _Metadata(msgspec.Struct, frozen=True):
-    labels: _Labels | None = None
-
-
-class _Shard(msgspec.Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
-
-
-_shards = msgspec.json.Decoder(_Shard)
 
 
 class Follower:
@@ -276,7 +262,6 @@ def _is_name(name: str) -> bool:
 
 def _region(record: Record) -> str:
     try:
-        labels = _shards.decode(record.value).metadata.labels
+        return partial.labels(record.value).get("region", "")
     except msgspec.DecodeError:
         return ""
-    return labels.region if labels is not None else ""

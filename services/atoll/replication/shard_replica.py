@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from atoll.machinery.kcp.sharding.replication_level import may_hold
+from atoll.machinery.meta import partial
 from atoll.machinery.meta.names import ObjectKey, ResourceType, is_cluster_name, is_system_cluster
 from atoll.machinery.storage.contract import CorruptRecord, Mark, SweepReplicas
 from atoll.machinery.stream.consumer.gaps import Gap
@@ -51,18 +52,6 @@ class Shortfall(enum.Enum):
 
 
 _progress_decoder = msgspec.json.Decoder(ReplicaProgress)
-
-
-class _Metadata(msgspec.Struct, frozen=True, gc=False):
-    name: str = ""
-    namespace: str = ""
-
-
-class _Named(msgspec.Struct, frozen=True, gc=False):
-    metadata: _Metadata
-
-
-_named = msgspec.json.Decoder(_Named)
 
 
 class SourceShard(msgspec.Struct, frozen=True):
@@ -252,7 +241,7 @@ def _is_of(key: ObjectKey, event: Event) -> bool:
     if event.operation is Operation.DELETED:
         return True
     try:
-        metadata = _named.decode(event.payload).metadata
+        metadata = partial.name(event.payload)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return False
     return bool(key.name) and (metadata.name, metadata.namespace) == (key.name, key.namespace)

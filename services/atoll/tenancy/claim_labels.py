@@ -11,6 +11,7 @@ from weakref import ref
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.kcp.apis.claim_labels import NO_CLAIMS, Labelling, labelling
+from atoll.machinery.meta import rawscan
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.types import API_BINDINGS
@@ -18,6 +19,7 @@ from atoll.machinery.storage.contract import Scope
 from atoll.machinery.storage.pages import each_record
 
 MAX_CLUSTERS = 4096
+_GRANTS = rawscan.member("appliedPermissionClaims", "[{")
 
 
 class ClaimLabels:
@@ -52,10 +54,6 @@ class ClaimLabels:
 
 
 def _compiled(view: View, cluster: str) -> Labelling:
-    # Most bindings grant no claims; these bytes occur in those that do.
-    granting = (
-        record
-        for record in each_record(view, Scope(API_BINDINGS, cluster))
-        if b'"appliedPermissionClaims":[{' in record.value
-    )
-    return labelling([decode(record.value) for record in granting])
+    # Most bindings grant no claims.
+    found = each_record(view, Scope(API_BINDINGS, cluster))
+    return labelling([decode(record.value) for record in found if _GRANTS in record.value])

@@ -20,6 +20,7 @@ from atoll.machinery.kcp.workspaces.workspacetypes import WorkspaceType, read_ty
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.partial import Partial, SomeAnnotations
 from atoll.machinery.meta.types import API_EXPORTS, API_RESOURCE_SCHEMAS, LOGICAL_CLUSTERS
 from atoll.machinery.meta.wellknown import PATH, SINGLETON
 
@@ -68,15 +69,7 @@ class _PathAnnotation(msgspec.Struct, frozen=True):
     path: str = msgspec.field(default="", name=PATH)
 
 
-class _Metadata(msgspec.Struct, frozen=True):
-    annotations: _PathAnnotation = _PathAnnotation()
-
-
-class _Cluster(msgspec.Struct, frozen=True):
-    metadata: _Metadata
-
-
-_pathed, _NO_PATH = msgspec.json.Decoder(_Cluster), _PathAnnotation()
+_pathed = msgspec.json.Decoder(Partial[SomeAnnotations[_PathAnnotation]])
 
 
 class _Reading(NamedTuple, Generic[T]):
@@ -123,8 +116,8 @@ class Lookups:
     def path_of(self, view: View, cluster: str) -> str:
         """Return the canonical path of a cluster; its name if the path is unknown."""
         record = federated(view).get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", SINGLETON))
-        annotations = _pathed.decode(record.value).metadata.annotations if record is not None else _NO_PATH
-        return annotations.path or cluster
+        annotations = _pathed.decode(record.value).metadata.annotations if record is not None else None
+        return (annotations.path if annotations is not None else "") or cluster
 
     def is_here(self, view: View, cluster: str) -> bool:
         """Whether a cluster belongs to this shard. An unknown cluster does not."""

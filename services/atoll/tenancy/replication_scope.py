@@ -16,6 +16,7 @@ from atoll.machinery.apiserver.catalog.revision_cache import RevisionCache
 from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.kcp.apis import endpointslices
 from atoll.machinery.kcp.sharding import replicate_annotation, replication_level
+from atoll.machinery.meta import rawscan
 from atoll.machinery.meta.names import SYSTEM_ADMIN, ObjectKey, ResourceType, is_system_cluster
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.types import (
@@ -36,7 +37,7 @@ MAX_EXPORTS = 4096
 NOTED = frozenset(
     {CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, API_RESOURCE_SCHEMAS, API_CONVERSIONS, API_EXPORT_ENDPOINT_SLICES}
 )
-_POLICY = replicate_annotation.POLICY_PREFIX.encode()
+_POLICY = rawscan.text(replicate_annotation.POLICY_PREFIX)
 _NARROWING = {APIS_GROUP}
 
 

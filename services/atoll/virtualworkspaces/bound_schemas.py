@@ -22,6 +22,7 @@ from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.filtered_rows import RowFilter, Rows
 from atoll.machinery.apiserver.request import Request, RequestScope
 from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import partial
 from atoll.machinery.meta.names import ObjectKey, is_cluster_name
 from atoll.machinery.meta.types import API_BINDINGS, LOGICAL_CLUSTERS
 from atoll.machinery.meta.user import User
@@ -92,17 +93,7 @@ class _Binding(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
 
-class _Metadata(msgspec.Struct, frozen=True):
-    name: str
-    uid: str = ""
-
-
-class _Named(msgspec.Struct):
-    metadata: _Metadata
-
-
 _binding = msgspec.json.Decoder(_Binding)
-_named = msgspec.json.Decoder(_Named)
 
 
 def bound_by(bindings: Sequence[bytes]) -> RowFilter:
@@ -115,7 +106,7 @@ def bound_by(bindings: Sequence[bytes]) -> RowFilter:
                 found.setdefault(status.api_export_cluster_name, set()).add((each.schema.name, each.schema.uid))
 
     def matches(cluster: str, value: bytes) -> bool:
-        metadata = _named.decode(value).metadata
+        metadata = partial.identity(value)
         return (metadata.name, metadata.uid) in found[cluster]
 
     mark = frozenset((cluster, *each) for cluster, schemas in found.items() for each in schemas)

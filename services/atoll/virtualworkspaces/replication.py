@@ -31,6 +31,7 @@ from atoll.machinery.kcp.apis import cachedresources, endpointslices
 from atoll.machinery.kcp.apis.apiexports import export_of
 from atoll.machinery.kcp.apis.locks import read_locks
 from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import partial
 from atoll.machinery.meta.names import CORE, ObjectKey, is_cluster_name
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import ApiError
@@ -239,4 +240,4 @@ class _Chooser(msgspec.Struct, frozen=True):
         if offer is None:
             return RowFilter((), None, lambda cluster, value: False)
         selector = cachedresources.selector_of(offer)
-        return RowFilter((self.cluster,), selector, lambda _, value: selector.matches(cachedresources.labels_of(value)))
+        return RowFilter((self.cluster,), selector, lambda _, value: selector.matches(partial.labels(value)))

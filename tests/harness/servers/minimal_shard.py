@@ -137,11 +137,13 @@ class Cell:
         status = {"identityHash": hashes.identity_hash(name.encode())}
         return await self.put(API_EXPORTS, cluster, {**export(name, *made), "status": status})
 
-    async def bind(self, cluster: str, path: str, name: str, called: str = "") -> None:
+    async def bind(
+        self, cluster: str, path: str, name: str, called: str = "", annotations: Object | None = None
+    ) -> None:
         """An APIBinding as admission leaves it."""
         obj = binding(path, name, called=called)
         labels = {hashes.EXPORT_LABEL: hashes.export_hash(path, name)}
-        obj["metadata"] |= {"finalizers": [BINDING_FINALIZER], "labels": labels}
+        obj["metadata"] |= {"finalizers": [BINDING_FINALIZER], "labels": labels, "annotations": annotations or {}}
         await self.put(API_BINDINGS, cluster, obj)
 
     # --- turns ---

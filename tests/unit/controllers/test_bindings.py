@@ -96,6 +96,13 @@ async def test_of_a_new_binding_and_a_new_definition_one_is_written_in_either_or
     await _one_of(scene.define("squares"), scene.bind("two"))
 
 
+async def test_an_annotation_does_not_stand_in_for_the_phase(scene: Scene) -> None:
+    await scene.here.settle()
+    await scene.here.bind(HERE, THERE, "one", annotations={"phase": "Bound"})
+    await scene.here.settle()
+    assert bound(scene.here.found(API_BINDINGS, HERE, "one")) == ["circles"]
+
+
 async def test_of_two_upgrades_to_one_name_one_is_written(scene: Scene) -> None:
     """Neither takes a new lock, so that only what they saw of each other can tell."""
     for name in ("one", "two"):
@@ -226,3 +233,20 @@ async def test_an_object_planned_before_the_end_of_its_binding_is_not_left_behin
     with pytest.raises(GuardFailed):
         await late.submit()
     assert list(here.loopback.each(Scope(kind.type))) == []
+
+
+async def test_an_annotation_does_not_stand_in_for_the_deletion_of_another_binding(scene: Scene) -> None:
+    here, wide = scene.here, crd("rings", GROUP)
+    wide["spec"]["scope"] = "Cluster"
+    await here.export(THERE, "wide", wide)
+    await here.bind(HERE, THERE, "wide")
+    await here.settle()
+    await here.bind(HERE, THERE, "wide", called="again", annotations={"deletionTimestamp": "never"})
+    await here.settle()
+    kind = here.catalog(HERE).find(GROUP, "v1", "rings")
+    assert kind is not None
+    await here.loopback.create(Target(kind, HERE, "", "kept"), an_object(schema_of(wide), "kept"))
+    await here.delete(API_BINDINGS, HERE, "wide")
+    await here.settle()
+    assert here.get(API_BINDINGS, HERE, "wide") is None
+    assert here.found(kind.type, HERE, "kept")

@@ -19,7 +19,7 @@ from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.apis.apiexports import export_of
 from atoll.machinery.kcp.apis.locks import read_locks, with_locks, without_binding
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta import times, wellknown
+from atoll.machinery.meta import rawscan, times, wellknown
 from atoll.machinery.meta.conditions import ERROR, FALSE, Condition, set_condition
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import CORE, LOCAL, ObjectKey, ResourceType
@@ -27,7 +27,7 @@ from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import ApiError, Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, LOGICAL_CLUSTERS
 from atoll.machinery.storage import contract
-from atoll.machinery.storage.contract import GateState, LogEntry, Operation, RevisionUnchanged, Scope, StoreError
+from atoll.machinery.storage.contract import Flag, GateState, LogEntry, Operation, RevisionUnchanged, Scope, StoreError
 from atoll.machinery.storage.pages import each_record
 from atoll.tenancy.lookups import Lookups
 
@@ -36,7 +36,6 @@ AGAIN_S, SOON_S = 5.0, 0.05
 MAX_CLUSTERS = 4096
 DELETED = "BindingResourceDeleteSuccess"
 _SERVED = DeleteOptions(served_finalizers=frozenset({wellknown.BINDING_FINALIZER}))
-_DELETING = b'"deletionTimestamp"'
 
 
 class BindingDeletion:
@@ -58,7 +57,7 @@ class BindingDeletion:
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key = entry.key
         if key.type == API_BINDINGS:
-            if _DELETING in entry.value and entry.operation is not Operation.DELETED:
+            if rawscan.DELETION in entry.value and entry.operation is not Operation.DELETED:
                 yield key.cluster, key.name
         elif entry.operation is Operation.DELETED:
             yield from ((key.cluster, name) for name in self._deleting_bindings(key.cluster))
@@ -69,7 +68,7 @@ class BindingDeletion:
             stamp, known = snapshot.last(API_BINDINGS, cluster), self._going.get(cluster)
             if known is None or known[0] != stamp:
                 found = each_record(snapshot, Scope(API_BINDINGS, cluster))
-                known = stamp, tuple(each.key.name for each in found if _DELETING in each.value)
+                known = stamp, tuple(each.key.name for each in found if each.flags & Flag.DELETING)
                 self._going.put(cluster, known)
         return known[1]
 
@@ -103,7 +102,7 @@ class BindingDeletion:
     def _types_of_other_bindings(self, view: View, cluster: str, own: str) -> Iterator[ResourceType]:
         """Return the types that other bindings of a cluster serve, or will serve once this one frees its names."""
         for record in each_record(view, Scope(API_BINDINGS, cluster)):
-            if record.key.name == own or _DELETING in record.value:
+            if record.key.name == own or record.flags & Flag.DELETING:
                 continue
             binding = decode(record.value)
             yield from bound_types(binding)

@@ -25,7 +25,7 @@ from atoll.machinery.kcp.apis.apibindings import BindingContext, Export
 from atoll.machinery.kcp.apis.apiexports import export_of
 from atoll.machinery.kcp.apis.locks import read_locks, with_locks
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta import hashes, times, wellknown
+from atoll.machinery.meta import hashes, partial, rawscan, times, wellknown
 from atoll.machinery.meta.conditions import Condition
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS, ObjectKey, ResourceType
@@ -54,9 +54,9 @@ AT_A_TIME = 32
 MAX_EXPORTS = 4096
 #: Byte patterns present in, and absent from, the record of a binding that waits for nothing.
 _AWAITED = (hashes.AWAITED_PATH_LABEL, hashes.AWAITED_WORKSPACE_LABEL)
-#: Byte pattern in the record of a LogicalCluster owned by a Workspace.
-_OWNED = b'"owner":{'
-_BOUND, _CONFLICT = b'"phase":"Bound"', b'"NamingConflicts"'
+#: Pattern of a LogicalCluster owned by a Workspace.
+_OWNED = rawscan.member("owner", "{")
+_BOUND, _CONFLICT = rawscan.members({"phase": "Bound"}), rawscan.string("NamingConflicts")
 
 
 class BindingKey(msgspec.Struct, frozen=True, tag=True):
@@ -348,8 +348,8 @@ class ApiBindings:
 
 
 def _is_up_to_date(record: bytes) -> bool:
-    """Return whether a binding is completely bound, from the bytes of its record."""
-    return _BOUND in record and _CONFLICT not in record
+    """Return whether a binding is completely bound; few are decoded, and not in full."""
+    return _BOUND in record and _CONFLICT not in record and partial.phase(record) == "Bound"
 
 
 def _bindings_of_lost_crd(entry: LogEntry) -> Iterator[Hashable]:

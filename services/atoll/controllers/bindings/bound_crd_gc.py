@@ -19,7 +19,7 @@ from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.kcp.apis import bound_crds
-from atoll.machinery.meta import hashes, times
+from atoll.machinery.meta import hashes, rawscan, times
 from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.status import Conflict, NotFound
@@ -110,7 +110,7 @@ class BoundCrdCollector:
     async def _is_bound(self, crd: BoundCrd) -> bool:
         """Return whether any binding of its exports has bound it."""
         for export in crd.exports:
-            if await self._binds(hashes.export_hash(crd.cluster, export), crd.uid.encode()):
+            if await self._binds(hashes.export_hash(crd.cluster, export), rawscan.text(crd.uid)):
                 return True
         return False
 
@@ -146,7 +146,7 @@ class BoundCrdCollector:
 
 def _is_offered(view: View, crd: BoundCrd) -> bool:
     """Return whether one of its exports exists and names its schema."""
-    name = crd.schema.encode()
+    name = rawscan.text(crd.schema)
     view = federated(view)
     found = (view.get(ObjectKey(API_EXPORTS, crd.cluster, "", export)) for export in crd.exports)
     return any(record is not None and name in record.value for record in found)

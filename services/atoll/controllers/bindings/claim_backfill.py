@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-import msgspec
-
 from atoll.machinery.apiserver.conversion import bare
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import partial
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.status import ApiError, Conflict, NotFound
@@ -24,22 +23,6 @@ from atoll.machinery.storage.pages import position_after
 from atoll.tenancy.claim_labels import ClaimLabels
 
 PAGE, BATCH = 500, 25
-
-
-class _Metadata(msgspec.Struct, gc=False):
-    labels: dict[str, str] | None = None
-
-
-class _Labelled(msgspec.Struct, gc=False):
-    metadata: _Metadata
-
-
-_decoder = msgspec.json.Decoder(_Labelled)
-
-
-def labels_of(value: bytes) -> dict[str, str] | None:
-    """Return the labels in an object's JSON."""
-    return _decoder.decode(value).metadata.labels
 
 
 class ClaimBackfill:
@@ -65,7 +48,7 @@ class ClaimBackfill:
             record = snapshot.get(key)
             kind = self._kind(snapshot, key)
             labelling = self._labels.of(snapshot, key.cluster)
-        if record is None or kind is None or not labelling.misses(key.type, labels_of(record.value)):
+        if record is None or kind is None or not labelling.misses(key.type, partial.labels(record.value)):
             return
         try:
             await self._loopback.update(_target(kind, key), decode(record.value), whole=True)
@@ -87,7 +70,7 @@ class ClaimBackfill:
             if kind is None:
                 # The type is not served here, so no reader selects by its labels.
                 return failure
-            missing = [r for r in records if labelling.misses(scope.type, labels_of(r.value))]
+            missing = [r for r in records if labelling.misses(scope.type, partial.labels(r.value))]
             for some in _slices(missing):
                 failure = await self._some(kind, some) or failure
             after = position_after(records[-1].key)

@@ -30,7 +30,7 @@ from atoll.machinery.kcp.workspaces.workspacetypes import (
     with_bases,
 )
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta import hashes, times, wellknown
+from atoll.machinery.meta import hashes, rawscan, times, wellknown
 from atoll.machinery.meta.conditions import TRUE, Condition
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
@@ -52,7 +52,8 @@ from atoll.tenancy.lookups import Lookups
 ATTEMPTS = 4
 AGAIN_S = 1.0
 _OPEN = frozenset({GateState.INITIALIZING, GateState.OPEN})
-_INITIALIZER, _MAINTAINED = f'"{BINDINGS_INITIALIZER}"'.encode(), f'"{RECONCILED}"'.encode()
+_INITIALIZING = rawscan.members({"phase": "Initializing"})
+_INITIALIZER, _MAINTAINED = rawscan.string(BINDINGS_INITIALIZER), rawscan.string(RECONCILED)
 
 
 class Cluster(msgspec.Struct, frozen=True, tag=True):
@@ -335,4 +336,4 @@ def _singleton(cluster: str) -> ObjectKey:
 
 def _waits(value: bytes) -> bool:
     """Return whether a LogicalCluster may wait for default bindings, from the bytes of its record."""
-    return b'"phase":"Initializing"' in value and _INITIALIZER in value
+    return _INITIALIZING in value and _INITIALIZER in value

@@ -18,7 +18,7 @@ from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.apis.locks import expiries, in_step, read_locks, with_locks
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta import times, wellknown
+from atoll.machinery.meta import rawscan, times, wellknown
 from atoll.machinery.meta.names import ObjectKey, ResourceType, is_system_cluster
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import Conflict, NotFound
@@ -26,9 +26,9 @@ from atoll.machinery.meta.types import API_BINDINGS, CRDS, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import GateState, LogEntry, Operation, Scope
 from atoll.machinery.storage.pages import each_record, each_revision
 
-_ANNOTATION = wellknown.LOCKS.encode()
-#: Byte pattern of a lock that expires: the annotation's JSON is a string within the object's JSON.
-_EXPIRES = b'\\"e\\":'
+_ANNOTATION = rawscan.text(wellknown.LOCKS)
+#: Pattern of a lock that expires: the annotation's JSON is a string within the object's JSON.
+_EXPIRES = rawscan.text('"e":')
 
 
 class Locks:

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from atoll.controllers.bindings.claim_backfill import ClaimBackfill, labels_of
+from atoll.controllers.bindings.claim_backfill import ClaimBackfill
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.apis import claim_status
@@ -21,7 +21,7 @@ from atoll.machinery.kcp.apis.apibindings import INITIAL
 from atoll.machinery.kcp.apis.apiexports import export_of
 from atoll.machinery.kcp.apis.claim_labels import NO_CLAIMS, Labelling
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta import conditions, hashes, times
+from atoll.machinery.meta import conditions, hashes, partial, rawscan, times
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
@@ -38,9 +38,10 @@ PLANNED_US = 120 * 1_000_000
 MAX_CLUSTERS = 4096
 
 
-#: Byte patterns in the record of a binding: a non-empty list of claims (one of three); PermissionClaimsApplied=True.
-_LABEL = hashes.CLAIM_LABEL_PREFIX.encode()
-_CLAIMS, _APPLIED = b'ermissionClaims":[{', f'"status":"True","type":"{claim_status.CLAIMS_APPLIED}"'.encode()
+_LABEL = rawscan.text(hashes.CLAIM_LABEL_PREFIX)
+#: Patterns of a binding: a non-empty list of claims (one of three); PermissionClaimsApplied=True.
+_CLAIMS = rawscan.member_ending("ermissionClaims", "[{")
+_APPLIED = rawscan.members({"status": "True", "type": claim_status.CLAIMS_APPLIED})
 
 
 class Binding(msgspec.Struct, frozen=True, tag=True):
@@ -91,7 +92,7 @@ class PermissionClaimsController:
                 if labelling.covers(key.type) or self._changed_before(entry):
                     yield key
             elif (labelling.covers(key.type) or _LABEL in entry.value) and labelling.misses(
-                key.type, labels_of(entry.value)
+                key.type, partial.labels(entry.value)
             ):
                 # A write planned before the claims changed is stored with the earlier labels.
                 yield key

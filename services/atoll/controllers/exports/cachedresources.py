@@ -20,7 +20,7 @@ from atoll.machinery.kcp.apis import apiexports, cachedresources
 from atoll.machinery.kcp.apis.apiexports import SecretReference
 from atoll.machinery.kcp.apis.cachedresources import ResourceCount
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta import times
+from atoll.machinery.meta import partial, times
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
@@ -169,7 +169,7 @@ class CachedResources:
             return ResourceCount(
                 False, next((row.count for row in snapshot.usage(cluster) if row.type == kind.type), 0)
             )
-        labels = map(cachedresources.labels_of, _values(snapshot, kind, cluster))
+        labels = map(partial.labels, _values(snapshot, kind, cluster))
         return ResourceCount(False, sum(map(selector.matches, labels)))
 
     def _kind(self, view: View, cluster: str, obj: Object) -> Kind | None:

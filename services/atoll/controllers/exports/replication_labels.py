@@ -17,7 +17,7 @@ from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.sharding import replicate_annotation
 from atoll.machinery.kcp.workspaces.workspace import ADMIN_BINDING
-from atoll.machinery.meta import wellknown
+from atoll.machinery.meta import rawscan, wellknown
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType, is_system_cluster
 from atoll.machinery.meta.objects import Object, decode
@@ -36,7 +36,7 @@ from atoll.tenancy.replication_scope import NOTED, ReplicatedExport, Replication
 
 #: Number of clusters whose last fully reconciled exports are cached.
 MAX_CLUSTERS = 4096
-_POLICY = replicate_annotation.POLICY_PREFIX.encode()
+_POLICY = rawscan.text(replicate_annotation.POLICY_PREFIX)
 _IN_CLUSTER = NOTED - {API_EXPORT_ENDPOINT_SLICES}
 
 

@@ -18,13 +18,14 @@ from atoll.machinery.apiserver.rest.delete import FOREGROUND, ORPHAN
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import partial, rawscan
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.storage.contract import LogEntry, Operation, Snapshot
 
-_DELETING, _OWNED = b'"deletionTimestamp"', b'"ownerReferences"'
-_PROPAGATION = (b'"foregroundDeletion"', b'"orphan"')
+_OWNED = rawscan.member("ownerReferences")
+_PROPAGATION = (rawscan.string(FOREGROUND), rawscan.string(ORPHAN))
 
 
 class Reference(msgspec.Struct, frozen=True):
@@ -35,19 +36,6 @@ class Reference(msgspec.Struct, frozen=True):
     name: str = ""
     uid: str = ""
     blockOwnerDeletion: bool = False
-
-
-class _Metadata(msgspec.Struct, frozen=True):
-    uid: str
-
-
-class _DeletedObject(msgspec.Struct, frozen=True):
-    """The fields that are decoded of every deleted object."""
-
-    metadata: _Metadata
-
-
-_gone = msgspec.json.Decoder(_DeletedObject)
 
 
 class GarbageCollector:
@@ -68,14 +56,14 @@ class GarbageCollector:
             return
         if entry.operation is Operation.DELETED:
             yield from self._after_deletion(entry)
-        elif _OWNED in entry.value or (_DELETING in entry.value and any(f in entry.value for f in _PROPAGATION)):
+        elif _OWNED in entry.value or (rawscan.DELETION in entry.value and any(f in entry.value for f in _PROPAGATION)):
             yield entry.key
 
     def _after_deletion(self, entry: LogEntry) -> Iterable[Hashable]:
         """Yield the dependents of a deleted object, and the owners whose deletion waited for it."""
         owners = references(decode(entry.value)) if _OWNED in entry.value else ()
         with self._loopback.store.snapshot() as snapshot:
-            yield from snapshot.owned(entry.key.cluster, _gone.decode(entry.value).metadata.uid)
+            yield from snapshot.owned(entry.key.cluster, partial.identity(entry.value).uid)
             for reference in owners:
                 if reference.blockOwnerDeletion:
                     owner = self._owner_key(snapshot, entry.key, reference)

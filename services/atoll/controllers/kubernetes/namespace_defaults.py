@@ -11,14 +11,16 @@ from collections.abc import Hashable, Iterable
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import rawscan
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import AlreadyExists, Conflict, Forbidden, NotFound
 from atoll.machinery.meta.types import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
 from atoll.machinery.storage.contract import Flag, GateState, LogEntry, Operation, Scope
 
 #: Nothing is created in a cluster that is terminating or moving to another shard.
 _CLOSED = frozenset({GateState.DELETING, GateState.MOVING})
+_BINARY = rawscan.member("binaryData")
 ACCOUNT, ROOT_CA = "default", "kube-root-ca.crt"
 DESCRIPTION = (
     "Certificates that prove the API server to clients in this namespace; kept by the system, edits are reverted."
@@ -46,7 +48,7 @@ class NamespaceDefaults:
     def __init__(self, loopback: Loopback, accounts: Kind, configmaps: Kind, certificate: str) -> None:
         self._loopback, self._accounts, self._configmaps = loopback, accounts, configmaps
         self._certificate = certificate
-        self._data = b'"data":' + encode_json({"ca.crt": certificate}) + b","
+        self._data = rawscan.members({"data": {"ca.crt": certificate}})
 
     def watches(self, type: ResourceType) -> bool:
         return type in {NAMESPACES, SERVICE_ACCOUNTS, CONFIG_MAPS}
@@ -88,7 +90,7 @@ class NamespaceDefaults:
 
     def _is_right(self, value: bytes) -> bool:
         """Return whether a stored ConfigMap holds the certificate only, without decoding it."""
-        return self._data in value and b'"binaryData"' not in value
+        return self._data in value and _BINARY not in value
 
     async def _root_ca(self, cluster: str, namespace: str) -> None:
         wanted = root_ca(self._certificate)

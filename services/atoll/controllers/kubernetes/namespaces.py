@@ -12,7 +12,7 @@ from atoll.controllers.content_deleter import RemainingContent, clear
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta import times
+from atoll.machinery.meta import rawscan, times
 from atoll.machinery.meta.conditions import Condition, set_status_condition
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object
@@ -40,7 +40,7 @@ class NamespaceController:
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key = entry.key
         if key.type == NAMESPACES:
-            if b'"deletionTimestamp"' in entry.value and entry.operation is not Operation.DELETED:
+            if rawscan.DELETION in entry.value and entry.operation is not Operation.DELETED:
                 yield key.cluster, key.name
         elif key.namespace and entry.operation is Operation.DELETED and self._is_terminating(key):
             yield key.cluster, key.namespace

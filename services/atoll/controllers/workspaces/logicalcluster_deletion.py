@@ -19,7 +19,7 @@ from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.workspaces.deletion_phase import deletion_phase, with_phase
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta import times, wellknown
+from atoll.machinery.meta import rawscan, times, wellknown
 from atoll.machinery.meta.conditions import Condition, set_condition
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object
@@ -75,7 +75,7 @@ class LogicalClusterDeletion:
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         if entry.key.type == LOGICAL_CLUSTERS:
-            if b'"deletionTimestamp"' in entry.value and entry.operation is not Operation.DELETED:
+            if rawscan.DELETION in entry.value and entry.operation is not Operation.DELETED:
                 yield entry.key.cluster
         elif entry.operation is Operation.DELETED and self._was_last(entry):
             yield entry.key.cluster

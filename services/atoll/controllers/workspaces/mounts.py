@@ -13,7 +13,7 @@ from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.workspaces import mounts
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta import times
+from atoll.machinery.meta import rawscan, times
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
@@ -23,7 +23,7 @@ from atoll.machinery.storage.contract import LogEntry, Operation, Scope
 from atoll.tenancy.lookups import Lookups
 
 MAX_MOUNTED = 8192
-_MARK = f'"{mounts.IS_MOUNT}"'.encode()
+_SPEC, _OBJECT = rawscan.member("mount"), rawscan.string(mounts.IS_MOUNT)
 
 
 class MountController:
@@ -42,9 +42,9 @@ class MountController:
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         if entry.key.type == self._type:
-            if entry.operation is not Operation.DELETED and b'"mount"' in entry.value:
+            if entry.operation is not Operation.DELETED and _SPEC in entry.value:
                 yield entry.key.cluster, entry.key.name
-        elif _MARK in entry.value or (len(self._mounted) and self._mounted.get(entry.key)):
+        elif _OBJECT in entry.value or (len(self._mounted) and self._mounted.get(entry.key)):
             yield from self._of(Scope(self._type, entry.key.cluster))
 
     def all_keys(self) -> Iterable[Hashable]:

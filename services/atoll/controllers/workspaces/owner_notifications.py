@@ -23,7 +23,7 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import WORKSPACES
 from atoll.machinery.kcp.workspaces import remote_workspace_status
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta import wellknown
+from atoll.machinery.meta import rawscan, wellknown
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import Conflict, Forbidden, NotFound
@@ -36,6 +36,7 @@ log = structlog.get_logger()
 #: Seconds until a new cluster's Workspace that was not replicated is read from its shard.
 SETTLING_S = 60.0
 ATTEMPTS = 4
+_OWNED = rawscan.member("owner")
 
 
 class Owner(NamedTuple):
@@ -189,7 +190,7 @@ class OwnerNotifications:
 
     def all_keys(self) -> Iterable[Hashable]:
         for record in self._loopback.records(Scope(LOGICAL_CLUSTERS)):
-            if b'"owner"' in record.value:
+            if _OWNED in record.value:
                 yield record.key.cluster, False
 
     async def reconcile(self, key: tuple[str, bool]) -> float | None:

@@ -25,7 +25,7 @@ from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.kcp.sharding.scheduling import NO_SHARDS, Candidate, Unschedulable
 from atoll.machinery.kcp.workspaces import workspace
 from atoll.machinery.kcp.workspaces.workspacetypes import TypeRefused
-from atoll.machinery.meta import times, wellknown
+from atoll.machinery.meta import rawscan, times, wellknown
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import Conflict, NotFound
@@ -41,7 +41,7 @@ log = structlog.get_logger()
 ATTEMPTS = 4
 #: Third part of a key: the cluster's shard published the deletion of the cluster.
 GONE = "gone"
-_UNSCHEDULED = f'"{wellknown.PHASE}":"Scheduling"'.encode()
+_UNSCHEDULED = rawscan.members({wellknown.PHASE: "Scheduling"})
 
 
 class NotScheduled(Exception):

@@ -8,10 +8,9 @@ from __future__ import annotations
 from atoll.machinery.apiserver.admission.chain import Review, Validator
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.status import Details, NotFound
 from atoll.machinery.meta.types import NAMESPACES
-from atoll.machinery.storage.contract import GateState
+from atoll.machinery.storage.contract import Flag, GateState
 
 PROTECTED = ("default", "kube-system", "kube-public")
 
@@ -32,7 +31,7 @@ class NamespaceLifecycle(Validator):
         name = review.obj["metadata"].get("name", "") if review.obj else ""
         if record is None:
             raise NotFound(f'namespaces "{namespace}" not found', Details(namespace, kind="namespaces"))
-        if b'"deletionTimestamp"' in record.value and decode(record.value)["metadata"].get("deletionTimestamp"):
+        if record.flags & Flag.DELETING:
             raise errors.namespace_terminating(call.kind, name, namespace)
 
     def _delete(self, review: Review) -> None:

@@ -21,6 +21,7 @@ from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.partial import Annotations, ObjectName, Phase
 from atoll.machinery.meta.types import (
     API_BINDINGS,
     API_EXPORTS,
@@ -84,17 +85,9 @@ class ClusterState(msgspec.Struct, frozen=True):
         return _ENTRY_WEIGHT + self.policy.weight + len(self.bound.resources)
 
 
-class _Annotations(msgspec.Struct, frozen=True):
-    annotations: dict[str, str] = {}
-
-
-class _ClusterStatus(msgspec.Struct, frozen=True):
-    phase: str = ""
-
-
 class _LogicalCluster(msgspec.Struct, frozen=True):
-    metadata: _Annotations = _Annotations()
-    status: _ClusterStatus = _ClusterStatus()
+    metadata: Annotations = Annotations()
+    status: Phase = Phase()
 
 
 class _BoundSchema(msgspec.Struct, frozen=True):
@@ -138,7 +131,7 @@ class _ExportSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _ApiExport(msgspec.Struct, frozen=True):
-    metadata: objects.ObjectName
+    metadata: ObjectName
     spec: _ExportSpec = _ExportSpec()
 
 

@@ -16,13 +16,7 @@ from atoll.machinery.apiserver.authorization.groups import SERVICE_ACCOUNT_PREFI
 from atoll.machinery.apiserver.authorization.rbac import Grant, Policy, Rule, Subjects
 from atoll.machinery.apiserver.authorization.refusal import quoted
 from atoll.machinery.meta.objects import Object
-
-
-class ObjectName(msgspec.Struct, frozen=True):
-    """The metadata of an object, reduced to its name."""
-
-    name: str
-    namespace: str = ""
+from atoll.machinery.meta.partial import ObjectName
 
 
 class _Rule(msgspec.Struct, frozen=True, rename="camel"):

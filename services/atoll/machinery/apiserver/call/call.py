@@ -15,6 +15,7 @@ from atoll.machinery.apiserver.call.negotiation import JSON, PLAIN, Form
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.apiserver.filtered_rows.row_filter import RowSource
 from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import partial
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.selectors import LabelSelector
@@ -114,24 +115,13 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         return ObjectKey(self.kind.type, self.cluster, namespace, name)
 
 
-class _Metadata(msgspec.Struct):
-    labels: dict[str, str] = {}
-
-
-class _Labelled(msgspec.Struct):
-    metadata: _Metadata
-
-
-_labelled = msgspec.json.Decoder(_Labelled)
-
-
 def look_up(call: Call, view: View, name: str) -> Record | None:
     """Return the stored object by name, or None if it is absent or hidden from the call. Reads and writes share it."""
     rows, labels = call.restrictions.rows, call.restrictions.labels
     record = view.get(call.key(name)) if rows is None else rows.get(view, call.key(name))
     if record is None or labels is None:
         return record
-    return record if labels.matches(_labelled.decode(record.value).metadata.labels) else None
+    return record if labels.matches(partial.labels(record.value)) else None
 
 
 class Reply(msgspec.Struct, frozen=True):

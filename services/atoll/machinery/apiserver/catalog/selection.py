@@ -14,22 +14,20 @@ from atoll.machinery.apiserver.call.options import ListOptions
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.fieldselectors import FieldSelector, parse_field_selector
 from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.partial import Partial
 from atoll.machinery.meta.selectors import LabelSelector, parse_label_selector
 from atoll.machinery.meta.status import BadRequest
 from atoll.machinery.storage.contract import EVERYTHING, Interest
 
 
-class _Metadata(msgspec.Struct):
+class _Metadata(msgspec.Struct, gc=False):
+    # Fields in the order of stored JSON decode faster.
     labels: dict[str, str] = {}
     name: str = ""
     namespace: str = ""
 
 
-class _Labelled(msgspec.Struct):
-    metadata: _Metadata
-
-
-_decoder = msgspec.json.Decoder(_Labelled)
+_decoder = msgspec.json.Decoder(Partial[_Metadata])
 
 
 class Selection:

@@ -18,6 +18,7 @@ from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.meta.hashes import home_cluster_name, root_path_label
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType, is_cluster_name
+from atoll.machinery.meta.partial import Phase
 from atoll.machinery.meta.paths import HOME
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 
@@ -25,29 +26,33 @@ MAX_PATHS = 8192
 MAX_DEPTH = 64
 
 
-class _Spec(msgspec.Struct, rename={"url": "URL"}):
-    cluster: str = ""
-    url: str = ""
-    mount: msgspec.Raw = msgspec.Raw()
-
-
-class _Status(msgspec.Struct):
-    phase: str = ""
-
-
-class _Workspace(msgspec.Struct):
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-    status: _Status = msgspec.field(default_factory=_Status)
-
-
-_decoder = msgspec.json.Decoder(_Workspace)
-
-
 class Mounted(msgspec.Struct, frozen=True):
     """The mount at the end of a path, which has no logical cluster."""
 
     url: str
     ready: bool
+
+
+class _Spec(msgspec.Struct, frozen=True, rename={"url": "URL"}):
+    cluster: str = ""
+    url: str = ""
+    mount: msgspec.Raw = msgspec.Raw()
+
+
+class WorkspaceTarget(msgspec.Struct, frozen=True):
+    """The fields of a Workspace that lead to its cluster or mount."""
+
+    spec: _Spec = _Spec()
+    status: Phase = Phase()
+
+    def mounted(self) -> Mounted | None:
+        """Return the mount; None for a Workspace with a cluster, or without a mount."""
+        if not self.spec.mount or self.spec.cluster:
+            return None
+        return Mounted(self.spec.url, bool(self.spec.url) and self.status.phase == "Ready")
+
+
+_decoder = msgspec.json.Decoder(WorkspaceTarget)
 
 
 class Unavailable(msgspec.Struct, frozen=True):
@@ -135,9 +140,7 @@ class PathIndex:
     def mounted(self, snapshot: View, workspace: str) -> Mounted | None:
         """Return the mount at the end of a path in the view. Paths below a mount are not found."""
         found = self._last(snapshot, workspace)
-        if found is None or not found.spec.mount or found.spec.cluster:
-            return None
-        return Mounted(found.spec.url, bool(found.spec.url) and found.status.phase == "Ready")
+        return found.mounted() if found is not None else None
 
     def followed(self, snapshot: View, workspace: str) -> Iterator[tuple[str, str]]:
         """Yield the clusters on a path as far as Workspaces exist, each with the remaining names (joined); the first
@@ -151,7 +154,7 @@ class PathIndex:
             cluster = below[-1].cluster
             yield cluster, ":".join(names[place:])
 
-    def _last(self, snapshot: View, workspace: str) -> _Workspace | None:
+    def _last(self, snapshot: View, workspace: str) -> WorkspaceTarget | None:
         """Return the Workspace of the last name of a path."""
         above, _, name = workspace.rpartition(":")
         cluster = self.resolve(snapshot, above) if above and not workspace.startswith("system:") else None

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import msgspec
 
+from atoll.machinery.meta import partial
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.storage.contract import EVERYTHING, Cursor, Interest, Page, Position, Record, Scope, Snapshot
 
@@ -64,21 +65,9 @@ class RowFilter(msgspec.Struct, frozen=True):
 Choose = Callable[[Sequence[bytes]], RowFilter]
 
 
-class _Metadata(msgspec.Struct):
-    name: str
-    namespace: str = ""
-
-
-class _Named(msgspec.Struct):
-    metadata: _Metadata
-
-
-_decoder = msgspec.json.Decoder(_Named)
-
-
 def key_of(scope: Scope, value: bytes) -> ObjectKey:
     """Return the key of a row of a scope, which names its cluster."""
-    found = _decoder.decode(value).metadata
+    found = partial.name(value)
     return ObjectKey(scope.type, scope.cluster, found.namespace, found.name)
 
 

@@ -25,6 +25,7 @@ from atoll.machinery.apiserver.filtered_rows.row_filter import Rows
 from atoll.machinery.apiserver.rest.present import as_object, in_version
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.meta.partial import ObjectName, Partial
 from atoll.machinery.meta.status import Expired, NotAcceptable
 from atoll.machinery.storage.contract import Page, Position, RevisionCompacted, Scope
 
@@ -121,17 +122,11 @@ class Listing:
         return found
 
 
-class _ListScope(msgspec.Struct):
-    name: str
-    namespace: str = ""
-    annotations: dict[str, str] = {}
+class _Metadata(ObjectName, frozen=True, gc=False):
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class _ListPosition(msgspec.Struct):
-    metadata: _ListScope
-
-
-_placed = msgspec.json.Decoder(_ListPosition)
+_placed = msgspec.json.Decoder(Partial[_Metadata])
 
 
 def _position(value: bytes) -> Position:

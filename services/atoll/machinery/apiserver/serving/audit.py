@@ -24,6 +24,7 @@ import structlog
 from atoll.machinery.apiserver.authorization.attributes import Decision
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.meta import times, wellknown
+from atoll.machinery.meta.partial import ObjectIdentity, Partial
 from atoll.machinery.meta.user import User
 from atoll.machinery.wire.exchange import HttpRequest
 
@@ -158,18 +159,11 @@ def _user(user: User) -> UserInfo:
     return UserInfo(user.name, user.uid, user.groups, user.extra)
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
+class _Metadata(ObjectIdentity, frozen=True, rename="camel"):
     resource_version: str = ""
 
 
-class _ObjectHead(msgspec.Struct):
-    metadata: _Metadata | None = None
-
-
-_sent = msgspec.json.Decoder(_ObjectHead)
+_sent = msgspec.json.Decoder(Partial[_Metadata | None])
 _NOTHING = _Metadata()
 
 

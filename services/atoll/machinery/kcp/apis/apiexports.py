@@ -15,7 +15,7 @@ import msgspec
 
 from atoll.machinery.kcp.apis.root_exports import IDENTITY_KEY
 from atoll.machinery.kcp.namespaces import KCP_SYSTEM
-from atoll.machinery.meta import hashes
+from atoll.machinery.meta import hashes, rawscan
 from atoll.machinery.meta.conditions import ERROR, FALSE, TRUE, Condition, find, remove, set_condition
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.wellknown import CLUSTER, PATH
@@ -26,7 +26,7 @@ GENERATION_FAILED, VERIFICATION_FAILED = "IdentityGenerationFailed", "IdentityVe
 SKIP_SLICE = "apiexports.apis.kcp.io/skip-endpointslice"
 #: Prefix of annotations copied from an export to its bindings.
 EXTRA_PREFIX = "extra.apis.kcp.io/"
-_EXTRA_BYTES = b'"' + EXTRA_PREFIX.encode()
+_EXTRA = rawscan.text(EXTRA_PREFIX)
 
 
 class SecretReference(NamedTuple):
@@ -186,7 +186,7 @@ def extra_annotations(obj: Object) -> dict[str, str]:
 
 def may_have_extra(value: bytes) -> bool:
     """Return whether stored bytes may contain extra annotations; if so, the caller decodes them."""
-    return _EXTRA_BYTES in value
+    return _EXTRA in value
 
 
 def with_extra_annotations(binding: Object, extra: dict[str, str]) -> Object:

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from atoll.machinery.kcp.apis import apiexports, endpointslices
 from atoll.machinery.kcp.apis.endpointslices import Reference
 from atoll.machinery.meta.conditions import ERROR, FALSE, TRUE, Condition, is_true, set_condition
@@ -165,19 +163,3 @@ def endpoint_url(base: str, cluster: str, name: str) -> str:
 def apply_configuration(name: str, urls: Sequence[str]) -> Object:
     """Return the apply configuration with which a shard sets its URLs in a slice's status."""
     return {**endpointslices.apply_configuration(name, urls), "apiVersion": SLICE_API_VERSION, "kind": SLICE_KIND}
-
-
-class _Metadata(msgspec.Struct):
-    labels: dict[str, str] = {}
-
-
-class _Labelled(msgspec.Struct):
-    metadata: _Metadata
-
-
-_decoder = msgspec.json.Decoder(_Labelled)
-
-
-def labels_of(value: bytes) -> dict[str, str]:
-    """Return the labels of a stored object."""
-    return _decoder.decode(value).metadata.labels

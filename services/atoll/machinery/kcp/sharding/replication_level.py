@@ -13,7 +13,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+from atoll.machinery.meta import rawscan
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.partial import Partial, SomeAnnotations
 
 #: Set by the author of an export, or of a schema that must not be replicated before an export names it.
 LEVEL = "replication.atoll.dev/level"
@@ -22,7 +24,7 @@ DERIVED = "internal.atoll.dev/level"
 ORGANIZATION, REGION = "organization", "region"
 LEVELS = (ORGANIZATION, REGION)
 
-_MARKS = (LEVEL.encode(), DERIVED.encode())
+_MARKS = (rawscan.text(LEVEL), rawscan.text(DERIVED))
 #: Number of path components that name an organization: its parent and its own name.
 _COMPONENTS = 2
 
@@ -32,15 +34,7 @@ class _Annotations(msgspec.Struct, frozen=True, gc=False):
     derived: str = msgspec.field(default="", name=DERIVED)
 
 
-class _Metadata(msgspec.Struct, frozen=True, gc=False):
-    annotations: _Annotations | None = None
-
-
-class _Annotated(msgspec.Struct, frozen=True, gc=False):
-    metadata: _Metadata
-
-
-_decoder = msgspec.json.Decoder(_Annotated)
+_decoder = msgspec.json.Decoder(Partial[SomeAnnotations[_Annotations]])
 
 
 def level_of(obj: Object) -> str:

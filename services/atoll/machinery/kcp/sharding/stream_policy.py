@@ -12,7 +12,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+from atoll.machinery.meta import rawscan
 from atoll.machinery.meta.names import LOCAL, ObjectKey, ResourceType, is_system_cluster
+from atoll.machinery.meta.partial import Annotations, Partial
 from atoll.machinery.meta.wellknown import REPLICATE
 
 #: Components write these every few seconds, and no subscriber needs them.
@@ -43,18 +45,10 @@ REPLICATED = frozenset((group, resource) for group, names in _ALWAYS.items() for
 REPLICATED_IF_ANNOTATED = frozenset((group, resource) for group, names in _ANNOTATED.items() for resource in names)
 
 #: An object with a non-empty value of this annotation is replicated.
-_REPLICATE_BYTES = REPLICATE.encode()
+_REPLICATED = rawscan.text(REPLICATE)
 
 
-class _Metadata(msgspec.Struct):
-    annotations: dict[str, str] = {}
-
-
-class _Annotated(msgspec.Struct):
-    metadata: _Metadata
-
-
-_decoder = msgspec.json.Decoder(_Annotated)
+_decoder = msgspec.json.Decoder(Partial[Annotations])
 
 
 class KcpStreamPolicy:
@@ -78,6 +72,6 @@ class KcpStreamPolicy:
 
 def _annotated(value: bytes) -> bool:
     """Search the bytes first: most roles and bindings lack the annotation and are not decoded."""
-    if _REPLICATE_BYTES not in value:
+    if _REPLICATED not in value:
         return False
     return bool(_decoder.decode(value).metadata.annotations.get(REPLICATE))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from atoll.machinery.meta import wellknown
+from atoll.machinery.meta.partial import Partial, Phase
 from atoll.machinery.storage.contract import Flag, GateState
 
 
@@ -35,17 +36,8 @@ class _Metadata(msgspec.Struct, gc=False):
     ownerReferences: list[_Owner] | None = None
 
 
-class _Status(msgspec.Struct, gc=False):
-    phase: str = ""
-
-
-class _Indexed(msgspec.Struct, gc=False):
-    metadata: _Metadata
-
-
-class _LogicalCluster(msgspec.Struct, gc=False):
-    metadata: _Metadata
-    status: _Status | None = None
+class _LogicalCluster(Partial[_Metadata], frozen=True, gc=False):
+    status: Phase | None = None
 
 
 class ObjectFacts(msgspec.Struct, frozen=True, gc=False):
@@ -56,7 +48,7 @@ class ObjectFacts(msgspec.Struct, frozen=True, gc=False):
     labels: tuple[tuple[str, str], ...] = ()
 
 
-_indexed = msgspec.json.Decoder(_Indexed)
+_indexed = msgspec.json.Decoder(Partial[_Metadata])
 _logical_cluster = msgspec.json.Decoder(_LogicalCluster)
 _NO_ANNOTATIONS = _Annotations()
 

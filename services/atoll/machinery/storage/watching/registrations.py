@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-import msgspec
-
+from atoll.machinery.meta import partial
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.storage.contract import EVERYTHING, Change, Interest, Scope
 
@@ -30,15 +29,6 @@ class Watcher(Protocol):
         """Wake a marked watcher."""
 
 
-class _Metadata(msgspec.Struct, gc=False):
-    labels: dict[str, str] | None = None
-
-
-class _Labelled(msgspec.Struct, gc=False):
-    metadata: _Metadata
-
-
-_decoder = msgspec.json.Decoder(_Labelled)
 #: Namespace, and the interest beyond it.
 _Slot = tuple[str, Interest]
 
@@ -95,7 +85,7 @@ def _pairs(change: Change) -> set[tuple[str, str]]:
     pairs: set[tuple[str, str]] = set()
     for image in (change.before, change.after):
         if image is not None:
-            pairs.update((_decoder.decode(image).metadata.labels or {}).items())
+            pairs.update(partial.labels(image).items())
     return pairs
 
 
