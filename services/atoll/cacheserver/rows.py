@@ -14,7 +14,7 @@ import msgspec
 from atoll.cacheserver.kinds import cache_kinds, exporter_of, row_type
 from atoll.cacheserver.shard_filter import SHARD
 from atoll.machinery.meta.names import CORE, ROOT, ObjectKey, ResourceType, is_system_cluster
-from atoll.machinery.meta.objects import Object, decode, encode
+from atoll.machinery.meta.objects import Object, decode, encode, status_of
 from atoll.machinery.meta.partial import Partial
 from atoll.machinery.meta.types import API_EXPORTS
 from atoll.machinery.meta.uids import new_uid
@@ -158,7 +158,7 @@ class Rows:
         revision, (cached, identity) = replicas.revision_of(key), self._identities.get(exporter, (0, ""))
         if revision != cached:
             record = replicas.get(key)
-            status = (decode(record.value).get("status") or {}) if record is not None else {}
+            status = status_of(decode(record.value)) if record is not None else {}
             identity = status.get("identityHash") or ""
             self._identities[exporter] = revision, identity
         return ResourceType(type.group, type.resource, identity) if identity else None

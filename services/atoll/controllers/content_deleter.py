@@ -71,7 +71,7 @@ class RemainingContent(msgspec.Struct):
             self.finalizers[finalizer] = self.finalizers.get(finalizer, 0) + 1
 
 
-def finalizers_of(record: Record) -> Sequence[str]:
+def stored_finalizers(record: Record) -> Sequence[str]:
     """Return the finalizers of an object; nothing else is decoded."""
     return partial.finalizers(record.value) if record.flags & Flag.FINALIZERS else ()
 
@@ -101,7 +101,7 @@ async def delete_held(loopback: Loopback, scope: Scope, remaining: RemainingCont
             kind = loopback.core.catalogs.of(snapshot, scope.cluster).of_type(scope.type)
         asked = []
         for record in records:
-            remaining.add(scope.type, finalizers_of(record))
+            remaining.add(scope.type, stored_finalizers(record))
             if not record.flags & Flag.DELETING:
                 asked.append(decode(record.value))
         if kind is not None:

@@ -18,7 +18,7 @@ import msgspec
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.target import Target
 from atoll.machinery.meta.lru import LruCache
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, spec_of
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.wire.client import HttpClient, Origin
 from atoll.machinery.wire.pending_response import ClientError, ClientLimits
@@ -72,7 +72,7 @@ class Peers:
         found = self._find(shard)
         if found is None:
             raise NoPeer(f"shard {shard} is not known here")
-        url = str((found.get("spec") or {}).get("baseURL", ""))
+        url = str(spec_of(found).get("baseURL", ""))
         try:
             parts = urlsplit(url)
             host, port = parts.hostname or "", parts.port or 443

@@ -20,7 +20,7 @@ from atoll.machinery.kcp.manifest import Manifest
 from atoll.machinery.kcp.namespaces import KCP_SYSTEM
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import ROOT, SYSTEM_BOUND_CRDS, ObjectKey
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, decode, status_of
 from atoll.machinery.meta.types import API_EXPORTS, CRDS, SECRETS
 from atoll.machinery.storage.contract import Snapshot, Store
 from atoll.tenancy.bound_definitions import target_of
@@ -40,7 +40,7 @@ def identities(store: Store) -> dict[str, ExportIdentity]:
 
 def _identity(snapshot: Snapshot, name: str) -> ExportIdentity:
     export = snapshot.get(ObjectKey(API_EXPORTS, ROOT, "", name))
-    if export is not None and (known := (decode(export.value).get("status") or {}).get("identityHash")):
+    if export is not None and (known := status_of(decode(export.value)).get("identityHash")):
         return ExportIdentity(known)
     reference = SecretReference(KCP_SYSTEM, name)
     secret = snapshot.get(ObjectKey(SECRETS, ROOT, *reference))

@@ -22,7 +22,7 @@ from atoll.machinery.kinds.apiextensions.customresourcedefinitions import CUSTOM
 from atoll.machinery.meta import times
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS, ObjectKey
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, annotations_of, decode, spec_of
 from atoll.machinery.meta.types import API_EXPORTS, API_RESOURCE_SCHEMAS
 from atoll.machinery.storage.contract import RevisionUnchanged
 
@@ -139,7 +139,7 @@ class BoundCrds:
 
 
 def _is_policed(export: Object) -> bool:
-    return ((export.get("spec") or {}).get("maximalPermissionPolicy") or {}).get("local") is not None
+    return (spec_of(export).get("maximalPermissionPolicy") or {}).get("local") is not None
 
 
 def _differs(found: BoundCrd, needed: RequiredCrd, policed: bool | None) -> bool:
@@ -149,7 +149,7 @@ def _differs(found: BoundCrd, needed: RequiredCrd, policed: bool | None) -> bool
 
 def _read(crd: Object) -> BoundCrd:
     metadata, spec = crd["metadata"], crd["spec"]
-    annotations = metadata.get("annotations") or {}
+    annotations = annotations_of(crd)
     return BoundCrd(
         uid=metadata["name"],
         group=spec["group"],

@@ -17,7 +17,7 @@ from atoll.machinery.kcp.workspaces import workspace
 from atoll.machinery.kcp.workspaces.workspacetypes import Resolution, TypeReference, TypeRefused, WorkspaceType, resolve
 from atoll.machinery.meta import hashes, times, wellknown
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, annotations_of, decode
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, LOGICAL_CLUSTERS
 from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.storage.contract import RevisionUnchanged
@@ -62,7 +62,7 @@ class ClusterBuilder:
             find_export=lambda path, name: export_for(batch, self._facts, path, name, below),
             now=times.now(),
             new_uid=new_uid,
-            required_groups=(metadata.get("annotations") or {}).get(wellknown.REQUIRED_GROUPS, ""),
+            required_groups=annotations_of(obj).get(wellknown.REQUIRED_GROUPS, ""),
         )
 
     def add(self, batch: Batch, manifests: Sequence[Manifest]) -> None:
@@ -78,7 +78,7 @@ class ClusterBuilder:
 
 def path_below(parent: Object, name: str) -> str:
     """Return the canonical path of a Workspace in the cluster of LogicalCluster `parent`."""
-    annotations = parent["metadata"].get("annotations") or {}
+    annotations = annotations_of(parent)
     return f"{annotations.get(wellknown.PATH) or annotations.get(wellknown.CLUSTER, '')}:{name}"
 
 

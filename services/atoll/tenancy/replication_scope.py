@@ -18,7 +18,7 @@ from atoll.machinery.kcp.apis import endpointslices
 from atoll.machinery.kcp.sharding import replicate_annotation, replication_level
 from atoll.machinery.meta import rawscan
 from atoll.machinery.meta.names import SYSTEM_ADMIN, ObjectKey, ResourceType, is_system_cluster
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, decode, spec_of
 from atoll.machinery.meta.types import (
     API_CONVERSIONS,
     API_EXPORT_ENDPOINT_SLICES,
@@ -164,7 +164,7 @@ def _has(view: View, type: ResourceType, cluster: str) -> bool:
 
 
 def _read_offer(export: Object) -> ReplicatedExport:
-    resources = (export.get("spec") or {}).get("resources") or ()
+    resources = spec_of(export).get("resources") or ()
     return ReplicatedExport(
         replication_level.level_of(export), frozenset(str(each.get("schema") or "") for each in resources)
     )

@@ -11,7 +11,7 @@ import asyncio
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.informer import Informer
 from atoll.machinery.client.resource import Resource
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, status_of
 from atoll.virtualworkspace_sdk.projection import Projection
 
 SLICES = Resource("apis.kcp.io", "v1alpha1", "apiexportendpointslices", namespaced=False)
@@ -19,7 +19,7 @@ SLICES = Resource("apis.kcp.io", "v1alpha1", "apiexportendpointslices", namespac
 
 def urls_of(slice: Object | None) -> tuple[str, ...]:
     """Return the URLs of a slice; none without a slice."""
-    endpoints = ((slice or {}).get("status") or {}).get("endpoints") or ()
+    endpoints = status_of(slice or {}).get("endpoints") or ()
     return tuple(sorted(each["url"] for each in endpoints))
 
 

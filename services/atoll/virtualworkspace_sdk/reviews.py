@@ -21,7 +21,7 @@ from atoll.machinery.apiserver.authorization.groups import GLOBAL_SERVICE_ACCOUN
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.lru import LruCache
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, status_of
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.meta.user import User
 from atoll.machinery.wire.pending_response import ClientError
@@ -69,7 +69,7 @@ class Reviews:
             except (ApiError, ClientError, TimeoutError) as error:
                 log.warning("access review failed", cluster=attributes.cluster, error=f"{error!r}")
                 continue
-            status = answer.get("status") or {}
+            status = status_of(answer)
             allowed = status.get("allowed") is True and not status.get("denied")
             return time.monotonic() + KEEP_S, Decision(allowed, reason="" if allowed else "access denied")
         return time.monotonic() + KEEP_FAILED_S, _REFUSED

@@ -17,7 +17,7 @@ from atoll.machinery.kcp.apis.apiexports import export_of
 from atoll.machinery.kcp.apis.permission_claims import Claim, ClaimKey
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, decode, status_of
 from atoll.machinery.meta.types import API_BINDINGS
 from atoll.machinery.storage.contract import Guard, RevisionUnchanged, Scope
 from atoll.machinery.storage.pages import each_record
@@ -84,7 +84,7 @@ def _consent(view: View, cluster: str, export: ExportKey, offer: ExportCatalog) 
     accepted: dict[ClaimKey, Claim] = {}
     guards: list[Guard] = []
     for key, revision, binding in _bindings(view, cluster, export):
-        status = binding.get("status") or {}
+        status = status_of(binding)
         bound.update((each.get("group") or "", each["resource"]) for each in status.get("boundResources") or ())
         accepted.update(permission_claims.effective(offer.export, binding))
         guards.append(RevisionUnchanged(key, revision))

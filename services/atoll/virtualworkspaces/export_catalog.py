@@ -24,7 +24,7 @@ from atoll.machinery.kinds.kind import Kind, Virtual
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, decode, spec_of, status_of
 from atoll.machinery.meta.requirements import ABSENT, IN, new_requirement
 from atoll.machinery.meta.selectors import LabelSelector
 from atoll.machinery.meta.types import API_CONVERSIONS, API_EXPORTS, API_RESOURCE_SCHEMAS
@@ -217,8 +217,8 @@ def _stamp(view: View, key: ExportKey, revision: int, *, foreign: bool) -> tuple
 
 def _offered(export: Object) -> Iterator[tuple[Name, str, str, bool]]:
     """Yield each resource of an export: name, schema, identity ("" before it has one), and whether it is virtual."""
-    identity = (export.get("status") or {}).get("identityHash") or ""
-    for resource in (export.get("spec") or {}).get("resources") or ():
+    identity = status_of(export).get("identityHash") or ""
+    for resource in spec_of(export).get("resources") or ():
         name = resource.get("group") or "", resource["name"]
         yield name, resource["schema"], identity, "virtual" in (resource.get("storage") or {})
 

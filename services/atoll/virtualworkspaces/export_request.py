@@ -29,7 +29,7 @@ from atoll.machinery.kcp.apis import permission_claims
 from atoll.machinery.kcp.apis.permission_claims import Claim
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import SYSTEM_ADMIN
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, labels_of
 from atoll.machinery.meta.selectors import LabelSelector
 from atoll.machinery.meta.user import User
 from atoll.machinery.meta.wellknown import APIS_GROUP
@@ -168,14 +168,14 @@ class ExportRequest:
         claim = claim.under(verb) if claim is not None else None
         if claim is not None and old is not None:
             # The object may still carry the label after the claim's selector changed.
-            self._check_selected(claim, old, old["metadata"].get("labels") or {})
+            self._check_selected(claim, old, labels_of(old))
         if claim is not None and obj is not None:
             self._keep_selected(claim, obj, is_new=old is None)
         return consent.guards
 
     def _keep_selected(self, claim: Claim, obj: Object, *, is_new: bool) -> None:
         metadata = obj["metadata"]
-        labels = metadata.get("labels") or {}
+        labels = labels_of(obj)
         if is_new:
             labels = {**labels, **permission_claims.labelled_for(claim, permission_claims.unclaimed(labels))}
             if labels:

@@ -32,7 +32,7 @@ from atoll.machinery.kcp.workspaces.workspacetypes import WorkspaceType
 from atoll.machinery.kinds.kind import Kind, Subresource
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, decode, spec_of
 from atoll.machinery.meta.status import ServiceUnavailable, invalid
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.meta.user import AUTHENTICATED, MASTERS, User
@@ -180,7 +180,7 @@ class _CreatedBy(msgspec.Struct, frozen=True):
 
 def _owner(cluster: Object, name: str) -> User | None:
     """Return the creator of the workspace, scoped to it; None if the system created it."""
-    created = (cluster.get("spec") or {}).get("createdBy")
+    created = spec_of(cluster).get("createdBy")
     if not created or not created.get("username"):
         return None
     found = msgspec.convert(created, _CreatedBy)

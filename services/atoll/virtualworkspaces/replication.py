@@ -33,7 +33,7 @@ from atoll.machinery.kcp.apis.locks import read_locks
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import partial
 from atoll.machinery.meta.names import CORE, ObjectKey, is_cluster_name
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, decode, spec_of
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.meta.types import (
     API_BINDINGS,
@@ -223,7 +223,7 @@ def _shard_of(view: View, cluster: str) -> str:
 def _schema_of(export: Object, cached: Object) -> str:
     """Return the name of the APIResourceSchema by which an export offers the cached resource."""
     resource = cachedresources.resource_of(cached)
-    offered = (export.get("spec") or {}).get("resources") or ()
+    offered = spec_of(export).get("resources") or ()
     wanted = resource.group, resource.plural
     return next((str(each["schema"]) for each in offered if (each.get("group") or "", each["name"]) == wanted), "")
 

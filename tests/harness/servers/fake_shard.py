@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from atoll.machinery.client.target import Target
-from atoll.machinery.kcp.sharding.shards import Load, status_of
+from atoll.machinery.kcp.sharding.shards import Load, heartbeat_status
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import ApiError, NotFound
@@ -95,7 +95,7 @@ class FarShard:
             "metadata": {"name": self.name, "labels": {"name": self.name, **labels}},
             "spec": {"baseURL": self.url},
         }
-        beating = {**body, "status": status_of(body, Load(heartbeat_s=time.time()))}
+        beating = {**body, "status": heartbeat_status(body, Load(heartbeat_s=time.time()))}
         await shard.loopback.create(shard.target(type, ROOT, "", self.name), beating, whole=True)
         await shard.until_idle()
 

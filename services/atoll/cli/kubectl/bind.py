@@ -23,7 +23,7 @@ from atoll.cli.kubectl.plugin import Failure, common_flags, duration_s, load_con
 from atoll.cli.kubectl.wait import WaitTimeout, until
 from atoll.cli.kubectl.workspaces import BINDINGS, EXPORTS, claim_key, warn_of_claims
 from atoll.machinery.client.client import Client
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, conditions_of, spec_of, status_of
 from atoll.machinery.meta.status import AlreadyExists, Conflict, Forbidden, NotFound
 
 #: Attempts to update a binding after conflicts.
@@ -141,7 +141,7 @@ async def _claims_of(client: Client, path: str, name: str) -> list[Object] | Non
         export = await client.cluster(path).get(EXPORTS, name)
     except (Forbidden, NotFound):
         return None
-    return list((export.get("spec") or {}).get("permissionClaims") or ())
+    return list(spec_of(export).get("permissionClaims") or ())
 
 
 async def _created(client: Client, wanted: Object) -> Object:
@@ -174,17 +174,17 @@ async def _bound(client: Client, binding: Object, timeout_s: float) -> Object:
 
 
 def _is_bound(binding: Object) -> bool:
-    return bool((binding.get("status") or {}).get("phase") == "Bound")
+    return bool(status_of(binding).get("phase") == "Bound")
 
 
 def _knows_claims(binding: Object) -> bool:
-    conditions = (binding.get("status") or {}).get("conditions") or ()
+    conditions = conditions_of(binding)
     return any(each["type"] == "PermissionClaimsValid" for each in conditions)
 
 
 def _unbound(binding: Object, timeout_s: float) -> str:
-    name, status = binding["metadata"]["name"], binding.get("status") or {}
-    failing = [each for each in status.get("conditions") or () if each["status"] != "True" and each["type"] != "Ready"]
+    name = binding["metadata"]["name"]
+    failing = [each for each in conditions_of(binding) if each["status"] != "True" and each["type"] != "Ready"]
     # Several conditions may fail for one reason.
     reasons = {each.get("message") or each.get("reason") or each["type"]: None for each in failing}
     why = f": {'; '.join(reasons)}" if reasons else ""
@@ -197,7 +197,7 @@ def _unbound(binding: Object, timeout_s: float) -> str:
 async def _answered(client: Client, binding: Object, answers: Answers) -> Object:
     """Answer the claims in the status of a bound binding. Return the updated binding."""
     for _ in range(ATTEMPTS):
-        claims = list((binding.get("status") or {}).get("exportPermissionClaims") or ())
+        claims = list(status_of(binding).get("exportPermissionClaims") or ())
         answer_claims(binding, *answers.to(claims))
         try:
             return await client.update(BINDINGS, binding)

@@ -15,7 +15,7 @@ from atoll.cli.kubectl.plugin import Failure, columns, common_flags, load_contex
 from atoll.cli.kubectl.wait import WaitTimeout, until
 from atoll.cli.kubectl.workspaces import BINDINGS, claim_key, claim_name
 from atoll.machinery.client.client import Client
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, conditions_of, spec_of, status_of
 from atoll.machinery.meta.status import Conflict, NotFound
 
 ACCEPTED, REJECTED = "Accepted", "Rejected"
@@ -86,7 +86,7 @@ async def _get(options: argparse.Namespace) -> None:
 
 
 def _rows(binding: Object) -> Iterator[tuple[str, ...]]:
-    spec, status = binding.get("spec") or {}, binding.get("status") or {}
+    spec, status = spec_of(binding), status_of(binding)
     made = {claim_key(claim): claim for claim in status.get("exportPermissionClaims") or ()}
     answers = {claim_key(claim): claim for claim in spec.get("permissionClaims") or ()}
     applied = {claim_key(claim) for claim in status.get("appliedPermissionClaims") or ()}
@@ -145,7 +145,7 @@ async def _in_force(client: Client, binding: Object) -> None:
 
 def _applied(binding: Object) -> bool:
     """Return whether every accepted claim of the export is applied, and no rejected one."""
-    status = binding.get("status") or {}
+    status = status_of(binding)
     made = {claim_key(claim) for claim in status.get("exportPermissionClaims") or ()}
     applied = {claim_key(claim) for claim in status.get("appliedPermissionClaims") or ()}
     answers = [claim for claim in binding["spec"].get("permissionClaims") or () if claim_key(claim) in made]
@@ -154,7 +154,7 @@ def _applied(binding: Object) -> bool:
 
 def _invalid(binding: Object) -> str:
     """Return why the server rejects the answers; "" if it does not, or has not validated them yet."""
-    for each in (binding.get("status") or {}).get("conditions") or ():
+    for each in conditions_of(binding):
         if each["type"] == "PermissionClaimsValid" and each["status"] == "False":
             return str(each.get("message") or each.get("reason"))
     return ""
@@ -171,7 +171,7 @@ async def _binding(client: Client, name: str) -> Object:
 
 def _selected_claims(binding: Object, options: argparse.Namespace) -> list[Object]:
     """Return the claims of the export that the flags select. Raises Failure if there are none."""
-    made = list((binding.get("status") or {}).get("exportPermissionClaims") or ())
+    made = list(status_of(binding).get("exportPermissionClaims") or ())
     if not made:
         raise Failure(f'the export of APIBinding "{options.name}" claims nothing')
     wanted = {parse_group_resource(text) for text in options.resource}

@@ -15,7 +15,7 @@ from atoll.cli.kubectl.wait import WaitTimeout, until
 from atoll.cli.kubectl.workspaces import phase_of, type_of
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import WORKSPACES
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, conditions_of
 from atoll.machinery.meta.status import AlreadyExists
 
 READY_TIMEOUT_S = 60.0
@@ -130,7 +130,7 @@ def _is_ready(workspace: Object) -> bool:
 
 
 def _unready(workspace: Object) -> str:
-    conditions = (workspace.get("status") or {}).get("conditions") or []
+    conditions = conditions_of(workspace)
     reasons = "; ".join(f"{each['type']}: {each.get('message', '')}" for each in conditions if each["status"] != "True")
     text = f'workspace "{workspace["metadata"]["name"]}" is not ready after {READY_TIMEOUT_S:.0f} s'
     return f"{text} (phase {phase_of(workspace) or 'unknown'}{', ' + reasons if reasons else ''})"

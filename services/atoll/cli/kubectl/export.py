@@ -18,7 +18,7 @@ from atoll.cli.kubectl.workspaces import BINDINGS, EXPORTS, claim_key, claim_nam
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta import hashes, wellknown
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, labels_of, spec_of, status_of
 from atoll.machinery.meta.status import ApiError, Forbidden, NotFound
 from atoll.machinery.wire.pending_response import ClientError
 
@@ -97,7 +97,7 @@ async def _all(client: Client, exports: list[Object]) -> list[str]:
         unknown = any(each.refusal for each in endpoints)
         bound = sum(_phase(binding) == "Bound" for binding in bindings)
         counts = ("?", "?") if unknown else (str(len(bindings)), str(bound))
-        spec = export.get("spec") or {}
+        spec = spec_of(export)
         sizes = (str(len(spec.get(key) or ())) for key in ("resources", "permissionClaims"))
         rows.append((_name(export), *sizes, *counts))
     return list(columns(rows))
@@ -123,7 +123,7 @@ async def _one(client: Client, export: Object) -> list[str]:
 
 
 def _facts(client: Client, export: Object, endpoints: list[Endpoint]) -> Iterator[str]:
-    spec, status = export.get("spec") or {}, export.get("status") or {}
+    spec, status = spec_of(export), status_of(export)
     yield f"APIExport {_name(export)} of {_path(client, export)}"
     yield f"  identity   {status.get('identityHash') or 'none yet'}"
     for each in spec.get("resources") or ():
@@ -131,7 +131,7 @@ def _facts(client: Client, export: Object, endpoints: list[Endpoint]) -> Iterato
         yield f"  resource   {name} ({each.get('schema')})"
     for claim in spec.get("permissionClaims") or ():
         yield f"  claim      {claim_name(claim)} ({', '.join(claim.get('verbs') or ())})"
-    for each in status.get("conditions") or ():
+    for each in conditions_of(export):
         if each["status"] != "True":
             yield f"  condition  {each['type']} is {each['status']}: {each.get('message') or each.get('reason')}"
     for endpoint in endpoints:
@@ -146,21 +146,21 @@ def _name(export: Object) -> str:
 
 
 def _path(client: Client, export: Object) -> str:
-    return str((export["metadata"].get("annotations") or {}).get(wellknown.PATH) or client.target.workspace)
+    return str(annotations_of(export).get(wellknown.PATH) or client.target.workspace)
 
 
 def _consumer(binding: Object, export: Object) -> tuple[str, str, str, str]:
-    annotations = binding["metadata"].get("annotations") or {}
+    annotations = annotations_of(binding)
     place = annotations.get(wellknown.PATH) or annotations.get(wellknown.CLUSTER) or ""
     return place, binding["metadata"]["name"], _phase(binding) or "new", _answers(binding, export)
 
 
 def _answers(binding: Object, export: Object) -> str:
     """Return the consumer's answer to each claim of the export, with `not applied` where it has no effect yet."""
-    answers = {claim_key(each): each for each in (binding.get("spec") or {}).get("permissionClaims") or ()}
-    applied = {claim_key(each) for each in (binding.get("status") or {}).get("appliedPermissionClaims") or ()}
+    answers = {claim_key(each): each for each in spec_of(binding).get("permissionClaims") or ()}
+    applied = {claim_key(each) for each in status_of(binding).get("appliedPermissionClaims") or ()}
     answers_by_claim = []
-    for claim in (export.get("spec") or {}).get("permissionClaims") or ():
+    for claim in spec_of(export).get("permissionClaims") or ():
         state = str(answers.get(claim_key(claim), {}).get("state") or "open").lower()
         late = " (not applied)" if state == "accepted" and claim_key(claim) not in applied else ""
         answers_by_claim.append(f"{claim_name(claim)} {state}{late}")
@@ -168,7 +168,7 @@ def _answers(binding: Object, export: Object) -> str:
 
 
 def _phase(binding: Object) -> str:
-    return str((binding.get("status") or {}).get("phase") or "")
+    return str(status_of(binding).get("phase") or "")
 
 
 # --- endpoints
@@ -183,13 +183,13 @@ async def _endpoints(client: Client, export: Object, slices: list[Object], *, la
     own = [each for each in slices if _is_of(each, export)]
     if not own:
         return [Endpoint("none", lag="-", refusal=NO_SLICE)]
-    urls = {end["url"]: None for each in own for end in (each.get("status") or {}).get("endpoints") or ()}
+    urls = {end["url"]: None for each in own for end in status_of(each).get("endpoints") or ()}
     return [await _endpoint(client, export, url, lag=lag) for url in urls]
 
 
 def _is_of(slice: Object, export: Object) -> bool:
-    here = export["metadata"].get("annotations") or {}
-    of = (slice.get("spec") or {}).get("export") or {}
+    here = annotations_of(export)
+    of = spec_of(slice).get("export") or {}
     places = {None, "", here.get(wellknown.PATH), here.get(wellknown.CLUSTER)}
     return bool(of.get("name") == _name(export)) and of.get("path") in places
 
@@ -214,9 +214,9 @@ def _binds(binding: Object, export: Object) -> bool:
     """Return whether a binding binds this export: with an accepted claim on APIBindings, bindings of other exports
     appear too.
     """
-    cluster = str((export["metadata"].get("annotations") or {}).get(wellknown.CLUSTER) or "")
+    cluster = str(annotations_of(export).get(wellknown.CLUSTER) or "")
     wanted = hashes.export_hash(cluster, _name(export))
-    return (binding["metadata"].get("labels") or {}).get(EXPORT_LABEL) == wanted
+    return labels_of(binding).get(EXPORT_LABEL) == wanted
 
 
 async def _lag(client: Client, url: str) -> str:

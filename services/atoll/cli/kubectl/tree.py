@@ -13,7 +13,7 @@ import msgspec
 from atoll.cli.kubectl.workspaces import phase_of, type_of
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import WORKSPACES
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, spec_of
 from atoll.machinery.meta.status import Forbidden, NotFound
 
 PAGE = "500"
@@ -68,7 +68,7 @@ async def _children(client: Client, path: str) -> list[Node]:
 
 
 def _node(path: str, workspace: Object) -> Node:
-    cluster = str((workspace.get("spec") or {}).get("cluster") or "")
+    cluster = str(spec_of(workspace).get("cluster") or "")
     return Node(f"{path}:{workspace['metadata']['name']}", [], type_of(workspace), phase_of(workspace), cluster)
 
 

@@ -18,7 +18,7 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Kubeconfig
 from atoll.machinery.client.resource import WORKSPACES, Resource
 from atoll.machinery.client.target import CLUSTERS, Target, split_workspace
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, spec_of, status_of
 from atoll.machinery.meta.status import Forbidden, NotFound
 
 CURRENT, PREVIOUS = "workspace.kcp.io/current", "workspace.kcp.io/previous"
@@ -86,7 +86,7 @@ async def home_path(client: Client) -> str:
         found = await client.cluster(ROOT).get(WORKSPACES, HOME)
     except (NotFound, Forbidden) as error:
         raise Failure(f"the server gives you no home workspace: {error}") from error
-    url = str((found.get("spec") or {}).get("URL") or "")
+    url = str(spec_of(found).get("URL") or "")
     path = split_workspace(urlsplit(url).path)[1]
     if not path:
         raise Failure(f'the home workspace has no URL to go to ("{url}")')
@@ -132,19 +132,19 @@ def _closed(path: str, workspace: object) -> Failure:
 
 def type_of(workspace: Object) -> str:
     """Return `path:name` of a Workspace's type; only the name before the server resolved it."""
-    type = (workspace.get("spec") or {}).get("type") or {}
+    type = spec_of(workspace).get("type") or {}
     return ":".join(part for part in (type.get("path"), type.get("name")) if part)
 
 
 def phase_of(workspace: Object) -> str:
     """Return the phase: Scheduling, Initializing, Ready, ...; "" before the first."""
-    return str((workspace.get("status") or {}).get("phase") or "")
+    return str(status_of(workspace).get("phase") or "")
 
 
 def warn_of_claims(binding: Object) -> None:
     """Warn of each claim of the export that the binding neither accepts nor rejects."""
-    answered = {claim_key(claim) for claim in (binding.get("spec") or {}).get("permissionClaims") or ()}
-    for claim in (binding.get("status") or {}).get("exportPermissionClaims") or ():
+    answered = {claim_key(claim) for claim in spec_of(binding).get("permissionClaims") or ()}
+    for claim in status_of(binding).get("exportPermissionClaims") or ():
         if claim_key(claim) not in answered:
             name = binding["metadata"]["name"]
             warn(f'APIBinding "{name}" neither accepts nor rejects the claim on {claim_name(claim)}')

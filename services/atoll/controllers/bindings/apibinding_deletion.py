@@ -23,7 +23,7 @@ from atoll.machinery.meta import rawscan, times, wellknown
 from atoll.machinery.meta.conditions import ERROR, FALSE, Condition, set_condition
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import CORE, LOCAL, ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, conditions_of, decode, finalizers_of, status_of
 from atoll.machinery.meta.status import ApiError, Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, LOGICAL_CLUSTERS
 from atoll.machinery.storage import contract
@@ -143,8 +143,8 @@ class BindingDeletion:
             batch.guard(RevisionUnchanged(key, record.revision))
 
     async def _write_condition(self, cluster: str, binding: Object, said: Condition) -> None:
-        status = binding.get("status") or {}
-        conditions = set_condition(status.get("conditions") or [], said, times.now())
+        status = status_of(binding)
+        conditions = set_condition(conditions_of(binding), said, times.now())
         if conditions == status.get("conditions"):
             return
         changed = {**binding, "status": {**status, "conditions": conditions}}
@@ -159,7 +159,7 @@ class BindingDeletion:
 
 def bound_types(binding: Object) -> list[ResourceType]:
     """Return the types under which the objects of a binding's resources are stored."""
-    resources = (binding.get("status") or {}).get("boundResources") or []
+    resources = status_of(binding).get("boundResources") or []
     return [
         ResourceType(item.get("group") or "", item["resource"], item["schema"]["identityHash"]) for item in resources
     ]
@@ -168,12 +168,12 @@ def bound_types(binding: Object) -> list[ResourceType]:
 def _is_terminating(binding: Object) -> bool:
     """Return whether a binding is being deleted and has our finalizer."""
     metadata = binding["metadata"]
-    return bool(metadata.get("deletionTimestamp")) and wellknown.BINDING_FINALIZER in (metadata.get("finalizers") or ())
+    return bool(metadata.get("deletionTimestamp")) and wellknown.BINDING_FINALIZER in finalizers_of(binding)
 
 
 def _types_to_delete(binding: Object, adopted: set[ResourceType]) -> list[ResourceType]:
     """Return the types whose objects are deleted with a binding; a virtual resource has no objects here."""
-    resources = (binding.get("status") or {}).get("boundResources") or []
+    resources = status_of(binding).get("boundResources") or []
     stored = [bool(item.get("storageVersions")) for item in resources]
     types = zip(bound_types(binding), stored, strict=True)
     return [type for type, is_stored in types if is_stored and type not in adopted]

@@ -29,7 +29,7 @@ from atoll.machinery.meta import hashes, partial, rawscan, times, wellknown
 from atoll.machinery.meta.conditions import Condition
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS, ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, annotations_of, decode, labels_of, status_of
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import (
     GateState,
@@ -188,12 +188,12 @@ class ApiBindings:
         with self._loopback.store.snapshot() as snapshot:
             if snapshot.replicas.empty:
                 return False
-            cluster = (decode(entry.value).get("status") or {}).get("apiExportClusterName") or ""
+            cluster = status_of(decode(entry.value)).get("apiExportClusterName") or ""
             return not self._facts.is_here(snapshot, cluster)
 
     def _waiting_for_path(self, entry: LogEntry) -> Iterator[Hashable]:
         """Yield bindings that refer to a path which can now be resolved."""
-        annotations = decode(entry.value)["metadata"].get("annotations") or {}
+        annotations = annotations_of(decode(entry.value))
         with self._loopback.store.snapshot() as snapshot:
             found = snapshot.labelled(*hashes.awaited_path_label(annotations.get(wellknown.PATH, "")), API_BINDINGS)
         yield from (BindingKey(key.cluster, key.name) for key in found)
@@ -327,7 +327,7 @@ class ApiBindings:
     def _export(self, view: View, cluster: str, binding: Object) -> tuple[Export | Condition, dict[str, str]]:
         """Return the export of a binding, and the labels by which changes of the export find the binding."""
         _, path, name = export_of(binding, cluster)
-        labels = {key: each for key, each in (binding["metadata"].get("labels") or {}).items() if key not in _AWAITED}
+        labels = {key: each for key, each in labels_of(binding).items() if key not in _AWAITED}
         home = self._facts.cluster_of(view, path)
         if home is None:
             return apibindings.not_found(path, name), {**labels, **self._path_labels(view, path)}
@@ -356,6 +356,6 @@ def _bindings_of_lost_crd(entry: LogEntry) -> Iterator[Hashable]:
     """Yield keys of the bindings to a deleted bound CRD."""
     if entry.key.type == CRDS and entry.operation is Operation.DELETED:
         crd = decode(entry.value)
-        cluster = (crd["metadata"].get("annotations") or {}).get(bound_crds.SCHEMA_CLUSTER)
+        cluster = annotations_of(crd).get(bound_crds.SCHEMA_CLUSTER)
         if cluster:
             yield LostKey(cluster, tuple(bound_crds.exports_of(crd)))

@@ -33,7 +33,7 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import hashes, rawscan, times, wellknown
 from atoll.machinery.meta.conditions import TRUE, Condition
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, decode, status_of
 from atoll.machinery.meta.status import ApiError, Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import (
@@ -260,7 +260,7 @@ class DefaultBindings:
 
     def _requested(self, view: View, obj: Object) -> RequestedBindings | None:
         """Return the bindings that types require in a cluster; None if there is nothing to do or report."""
-        waits = BINDINGS_INITIALIZER in ((obj.get("status") or {}).get("initializers") or ())
+        waits = BINDINGS_INITIALIZER in (status_of(obj).get("initializers") or ())
         type = INITIALIZED if waits else RECONCILED
         try:
             resolution = resolve_present(obj, self._lookup(view))
@@ -302,7 +302,7 @@ class DefaultBindings:
             await self._create(cluster, wanted.name, default_bindings.binding_of(wanted, export.claims))
             return False
         if keeps and default_bindings.is_outdated(binding, wanted, export.claims):
-            changed = {**binding, "spec": default_bindings.spec_of(wanted, export.claims)}
+            changed = {**binding, "spec": default_bindings.binding_spec(wanted, export.claims)}
             with suppress(Conflict):
                 # The conflicting write has a log entry, which enqueues the cluster again.
                 await self._loopback.update(Target(self._binding_kind, cluster, "", wanted.name), changed)

@@ -20,7 +20,7 @@ from atoll.machinery.kcp.apis.locks import expiries, in_step, read_locks, with_l
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import rawscan, times, wellknown
 from atoll.machinery.meta.names import ObjectKey, ResourceType, is_system_cluster
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, decode, status_of
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, CRDS, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import GateState, LogEntry, Operation, Scope
@@ -96,7 +96,7 @@ def _is_readable(record: bytes) -> bool:
 def _bound(view: View, cluster: str) -> Iterator[tuple[str, list[str]]]:
     """Yield the name of each binding of a cluster, with its bound group-resources."""
     for record in each_record(view, Scope(API_BINDINGS, cluster)):
-        resources: list[Object] = (decode(record.value).get("status") or {}).get("boundResources") or []
+        resources: list[Object] = status_of(decode(record.value)).get("boundResources") or []
         yield record.key.name, [_joined(each["resource"], each.get("group") or "") for each in resources]
 
 

@@ -15,7 +15,7 @@ from atoll.machinery.apiserver.catalog.revision_cache import RevisionCache
 from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.kcp.apis import apibindings
 from atoll.machinery.kcp.apis.naming_conflicts import Holder, Names, names_of
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, decode, status_of
 from atoll.machinery.meta.types import API_BINDINGS, CRDS
 from atoll.machinery.storage.contract import RevisionUnchanged, Scope
 from atoll.machinery.storage.pages import each_record, each_revision
@@ -51,7 +51,7 @@ class HeldNames:
         return [*found, *self._definitions(batch, cluster, groups)]
 
     def _by(self, view: View, binding: Object) -> Iterator[Holder]:
-        for item in (binding.get("status") or {}).get("boundResources") or ():
+        for item in status_of(binding).get("boundResources") or ():
             crd = self._bound.get(view, item["schema"]["UID"])
             names = crd.names if crd is not None else Names(plural=item["resource"])
             yield Holder(apibindings.holder_name(binding), item.get("group") or "", names)
@@ -68,5 +68,5 @@ class HeldNames:
 
 def accepted(crd: Object) -> _DefinedNames:
     """Return the group and the accepted names of a CRD."""
-    names = (crd.get("status") or {}).get("acceptedNames") or {}
+    names = status_of(crd).get("acceptedNames") or {}
     return _DefinedNames(crd["spec"]["group"], names_of(names) if names.get("plural") else Names())

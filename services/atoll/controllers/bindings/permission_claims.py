@@ -24,7 +24,7 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import conditions, hashes, partial, rawscan, times
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, conditions_of, decode, status_of
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS
 from atoll.machinery.storage.contract import GateState, LogEntry, Operation, Scope
@@ -172,7 +172,7 @@ class PermissionClaimsController:
             if record is None:
                 return None, None
             binding = decode(record.value)
-            said = (binding.get("status") or {}).get("conditions") or ()
+            said = conditions_of(binding)
             if conditions.find(said, INITIAL) is None:
                 return binding, None
             _, path, name = export_of(binding, key.cluster)
@@ -180,7 +180,7 @@ class PermissionClaimsController:
         if export is not None:
             return binding, export.claims
         # An export that returns unchanged changes no binding, so no log entry would enqueue the key then.
-        return binding, (binding.get("status") or {}).get("exportPermissionClaims") or ()
+        return binding, status_of(binding).get("exportPermissionClaims") or ()
 
     async def _write(self, key: Binding, binding: Object) -> bool:
         try:

@@ -25,7 +25,7 @@ from atoll.machinery.kcp.sharding.shards import virtual_workspace_url
 from atoll.machinery.meta import times
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, decode, status_of
 from atoll.machinery.meta.status import AlreadyExists, ApiError, Conflict, NotFound
 from atoll.machinery.meta.types import API_EXPORT_ENDPOINT_SLICES, API_EXPORTS, NAMESPACES, SECRETS
 from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, RevisionUnchanged, Scope
@@ -145,7 +145,7 @@ class ExportController:
             self._generate(batch, cluster, reference)
             desired = apiexports.with_reference(export, reference)
         secret = _read(batch, ObjectKey(SECRETS, cluster, *reference))
-        status = apiexports.with_verified_identity(export.get("status") or {}, secret, reference, times.now())
+        status = apiexports.with_verified_identity(status_of(export), secret, reference, times.now())
         desired = {**desired, "status": self._with_urls(status, cluster, export["metadata"]["name"])}
         if desired != export:
             batch.update(self._target(API_EXPORTS, cluster, export["metadata"]["name"]), desired, whole=True)
@@ -181,7 +181,7 @@ class ExportController:
         """Write to status why an identity could not be created; the queue retries."""
         if apiexports.secret_reference(export) is not None:
             return
-        status = apiexports.with_generation_error(export.get("status") or {}, str(error), times.now())
+        status = apiexports.with_generation_error(status_of(export), str(error), times.now())
         if status == export.get("status"):
             return
         target = self._target(API_EXPORTS, cluster, export["metadata"]["name"])

@@ -24,7 +24,7 @@ from atoll.machinery.kcp.apis.cachedresources import SliceReferences
 from atoll.machinery.kcp.sharding.shards import virtual_workspace_url
 from atoll.machinery.meta import hashes, times
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, annotations_of, decode, labels_of
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, CACHED_RESOURCE_ENDPOINT_SLICES, CACHED_RESOURCES
 from atoll.machinery.meta.wellknown import PATH
@@ -79,7 +79,7 @@ class CachedEndpoints:
             record = view.get(ObjectKey(API_EXPORTS, home, "", bound.name)) if home else None
             if home is None or record is None:
                 return
-            own = (decode(record.value)["metadata"].get("annotations") or {}).get(PATH, "")
+            own = annotations_of(decode(record.value)).get(PATH, "")
             for words in {home, own} - {""}:
                 label = hashes.export_hash(words, bound.name)
                 found = view.labelled(endpointslices.EXPORT_LABEL, label, CACHED_RESOURCE_ENDPOINT_SLICES)
@@ -157,7 +157,7 @@ class CachedEndpoints:
         """Return the endpoints of this shard in a slice: one or none."""
         shard = self._site_shards.own_object(view) or {"metadata": {}}
         base = virtual_workspace_url(shard)
-        home, labels = exporting_cluster(view, self._facts, obj), shard["metadata"].get("labels") or {}
+        home, labels = exporting_cluster(view, self._facts, obj), labels_of(shard)
         if (
             not base
             or home is None

@@ -23,7 +23,7 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import partial, times
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, decode, finalizers_of, status_of
 from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, CACHED_RESOURCES, CRDS, NAMESPACES, SECRETS
 from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, RevisionUnchanged, Scope, Snapshot
@@ -119,10 +119,10 @@ class CachedResources:
     def _desired(self, batch: Batch, cluster: str, obj: Object) -> Object:
         """Return the desired object. Adds the objects that it needs to the batch."""
         metadata = obj["metadata"]
-        finalizers = metadata.get("finalizers") or []
+        finalizers = finalizers_of(obj)
         if metadata.get("deletionTimestamp"):
             left = [each for each in finalizers if each != cachedresources.FINALIZER]
-            status = {**(obj.get("status") or {}), "phase": cachedresources.DELETING}
+            status = {**status_of(obj), "phase": cachedresources.DELETING}
             return {**obj, "metadata": {**metadata, "finalizers": left}, "status": status}
         if cachedresources.FINALIZER not in finalizers:
             obj = {**obj, "metadata": {**metadata, "finalizers": [*finalizers, cachedresources.FINALIZER]}}
@@ -139,10 +139,7 @@ class CachedResources:
             obj = apiexports.with_reference(obj, reference)
         record = batch.get(ObjectKey(SECRETS, cluster, *reference))
         secret = decode(record.value) if record is not None else None
-        return {
-            **obj,
-            "status": apiexports.with_verified_identity(obj.get("status") or {}, secret, reference, times.now()),
-        }
+        return {**obj, "status": apiexports.with_verified_identity(status_of(obj), secret, reference, times.now())}
 
     def _generate(self, batch: Batch, cluster: str, reference: SecretReference) -> None:
         """Create the identity Secret. An existing Secret of the name is used, as for APIExports."""
@@ -189,7 +186,7 @@ def _concerns(offer: Object, key: ObjectKey) -> bool:
 
 
 def _without_counts(obj: Object) -> Object:
-    status = {name: value for name, value in (obj.get("status") or {}).items() if name != "resourceCounts"}
+    status = {name: value for name, value in status_of(obj).items() if name != "resourceCounts"}
     return {**obj, "status": status}
 
 

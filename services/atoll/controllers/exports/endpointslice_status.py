@@ -17,7 +17,7 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.kcp.apis import endpointslices
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, decode, status_of
 from atoll.machinery.storage.contract import Scope
 from atoll.machinery.storage.pages import each_revision
 from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN
@@ -74,7 +74,7 @@ class Shards:
 
     def gone(self, view: View, obj: Object, path: str) -> list[str]:
         """Return the removed shards that have endpoints at `path` in a slice."""
-        if not (obj.get("status") or {}).get("endpoints") or not self.are_complete(view):
+        if not status_of(obj).get("endpoints") or not self.are_complete(view):
             return []
         names = {key.name for key, _ in each_revision(federated(view), Scope(self._type, ROOT))}
         return endpointslices.abandoned_managers(obj, path, names)

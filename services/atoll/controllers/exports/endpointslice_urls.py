@@ -22,7 +22,7 @@ from atoll.machinery.kcp.apis.apiexports import bound_export
 from atoll.machinery.kcp.sharding.shards import virtual_workspace_url
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, decode, labels_of
 from atoll.machinery.meta.status import NotFound
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORT_ENDPOINT_SLICES, API_EXPORTS
 from atoll.machinery.storage.contract import LogEntry, Operation
@@ -112,7 +112,7 @@ class EndpointUrlController:
         """Return the endpoints of this shard in a slice: one or none."""
         shard = self._site_shards.own_object(view) or {"metadata": {}}
         base = virtual_workspace_url(shard)
-        if not base or not endpointslices.selects_shard(obj, shard["metadata"].get("labels") or {}):
+        if not base or not endpointslices.selects_shard(obj, labels_of(shard)):
             return []
         cluster, export = exporting_cluster(view, self._facts, obj), endpointslices.reference_of(obj).name
         if cluster is None or not _is_bound(view, cluster, export):

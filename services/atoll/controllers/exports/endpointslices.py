@@ -16,7 +16,7 @@ from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.apis import endpointslices
 from atoll.machinery.meta import hashes, times
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, annotations_of, decode
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import API_EXPORT_ENDPOINT_SLICES, API_EXPORTS
 from atoll.machinery.meta.wellknown import CLUSTER, PATH
@@ -102,7 +102,7 @@ def exporting_cluster(view: View, facts: Lookups, obj: Object) -> str | None:
 
 def path_of(export: Object) -> str:
     """Return the path annotation of an export; "" without one."""
-    return str((export["metadata"].get("annotations") or {}).get(PATH, ""))
+    return str(annotations_of(export).get(PATH, ""))
 
 
 def slices_of(view: View, export: ObjectKey, path: str) -> Iterable[tuple[str, str]]:

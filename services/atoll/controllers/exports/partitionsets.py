@@ -19,7 +19,7 @@ from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.sharding import partitions
 from atoll.machinery.meta import times
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, decode, labels_of, owner_references_of, status_of
 from atoll.machinery.meta.selectors import SelectorError
 from atoll.machinery.meta.status import ApiError, NotFound
 from atoll.machinery.storage import contract
@@ -58,7 +58,7 @@ class PartitionSetController:
             if self._shard_changes.has_changed(entry):
                 yield from self.all_keys()
         elif key.type == self._partitions:
-            for owner in decode(entry.value)["metadata"].get("ownerReferences") or []:
+            for owner in owner_references_of(decode(entry.value)):
                 if owner.get("kind") == "PartitionSet":
                     yield key.cluster, owner["name"]
         elif entry.operation is not Operation.DELETED:
@@ -87,9 +87,7 @@ class PartitionSetController:
             # A concurrent write, or a generated name that exists already.
             return AGAIN_S
         except ApiError as error:
-            await self._write_status(
-                cluster, obj, partitions.failed_status(obj.get("status") or {}, str(error), times.now())
-            )
+            await self._write_status(cluster, obj, partitions.failed_status(status_of(obj), str(error), times.now()))
             raise
         return AGAIN_S if left else None
 
@@ -101,9 +99,7 @@ class PartitionSetController:
         try:
             plan = partitions.plan(obj, labels, self._owned(cluster, obj))
         except SelectorError as error:
-            self._add_status(
-                batch, cluster, obj, partitions.invalid_status(obj.get("status") or {}, error, times.now())
-            )
+            self._add_status(batch, cluster, obj, partitions.invalid_status(status_of(obj), error, times.now()))
             return False
         kind = batch.catalog(cluster).of_type(self._partitions)
         if kind is None:
@@ -116,7 +112,7 @@ class PartitionSetController:
                 batch.create(Target(kind, cluster), change, whole=False)
         if len(changes) > AT_ONCE:
             return True
-        self._add_status(batch, cluster, obj, partitions.ready_status(obj.get("status") or {}, plan.count, times.now()))
+        self._add_status(batch, cluster, obj, partitions.ready_status(status_of(obj), plan.count, times.now()))
         return False
 
     def _add_status(self, batch: Batch, cluster: str, obj: Object, status: Object) -> None:
@@ -135,7 +131,7 @@ class PartitionSetController:
         with self._loopback.store.snapshot() as snapshot:
             shards = [decode(each.value) for each in each_record(federated(snapshot), Scope(self._shards, ROOT))]
             is_root_here = self._facts.is_here(snapshot, ROOT)
-        return [each["metadata"].get("labels") or {} for each in shards] if shards or is_root_here else None
+        return [labels_of(each) for each in shards] if shards or is_root_here else None
 
     async def _write_status(self, cluster: str, obj: Object, status: Object) -> None:
         """Write the status of a failed reconcile, in a separate transaction."""

@@ -12,7 +12,7 @@ from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import ResourceType
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, labels_of
 from atoll.machinery.meta.selectors import compile_label_selector
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import CLUSTER_ROLES
@@ -62,7 +62,7 @@ def union(role: Object, roles: list[Object]) -> list[Object]:
     for other in sorted(roles, key=lambda each: str(each["metadata"]["name"])):
         if other["metadata"]["name"] == role["metadata"]["name"]:
             continue
-        labels = other["metadata"].get("labels") or {}
+        labels = labels_of(other)
         if any(selector.matches(labels) for selector in selectors):
             rules.extend(rule for rule in other.get("rules") or [] if rule not in rules)
     return rules

@@ -24,7 +24,7 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import times, wellknown
 from atoll.machinery.meta.conditions import Condition, find, is_true, set_status_condition
 from atoll.machinery.meta.names import LOCAL, SYSTEM_BOUND_CRDS, ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, conditions_of, decode, finalizers_of, status_of
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, CRDS, LOGICAL_CLUSTERS
 from atoll.machinery.schema.definitions.approval import approval, is_protected
@@ -118,7 +118,7 @@ class CustomResourceDefinitionController:
         crd = decode(record.value) if record is not None else None
         if crd is None or crd["metadata"].get("deletionTimestamp"):
             return
-        status, judged = crd.get("status") or {}, self._desired_crd(batch, key.cluster, crd)
+        status, judged = status_of(crd), self._desired_crd(batch, key.cluster, crd)
         if judged == status:
             return
         if judged["acceptedNames"] != status.get("acceptedNames"):
@@ -128,8 +128,8 @@ class CustomResourceDefinitionController:
         batch.update(target, {**crd, "status": judged})
 
     def _desired_crd(self, batch: Batch, cluster: str, crd: Object) -> Object:
-        status = crd.get("status") or {}
-        conditions = status.get("conditions") or []
+        status = status_of(crd)
+        conditions = conditions_of(crd)
         accepted, conflict = self._accepted(batch, cluster, crd)
         now, generation = times.now(), crd["metadata"]["generation"]
         said = [*_name_conditions(conflict, is_true(conditions, "Established")), *_approval_conditions(crd)]
@@ -171,7 +171,7 @@ class CustomResourceDefinitionController:
         """
         spec = crd["spec"]
         resources, kinds = self._held_names(view, cluster, spec["group"], crd["metadata"]["name"])
-        wanted, had = spec["names"], (crd.get("status") or {}).get("acceptedNames") or _NO_NAMES
+        wanted, had = spec["names"], status_of(crd).get("acceptedNames") or _NO_NAMES
         accepted: Object = {**_NO_NAMES, **had}
         conflict: tuple[str, str] | None = None
         for field, held in _FIELDS:
@@ -215,13 +215,13 @@ class CustomResourceDefinitionController:
     # --- deletion ---
 
     async def _finalize(self, cluster: str, crd: Object) -> float | None:
-        finalizers = crd["metadata"].get("finalizers") or []
+        finalizers = finalizers_of(crd)
         if FINALIZER not in finalizers:
             return None
         names = crd["spec"]
         remaining = RemainingContent()
         type = ResourceType(names["group"], names["names"]["plural"], LOCAL)
-        if is_true((crd.get("status") or {}).get("conditions") or [], "Established"):
+        if is_true(conditions_of(crd), "Established"):
             await clear(self._loopback, Scope(type, cluster), remaining)
         if not remaining.is_empty:
             await self._write_progress(cluster, crd)
@@ -234,11 +234,11 @@ class CustomResourceDefinitionController:
         return None
 
     async def _write_progress(self, cluster: str, crd: Object) -> None:
-        known = find((crd.get("status") or {}).get("conditions") or [], "Terminating")
+        known = find(conditions_of(crd), "Terminating")
         if known is not None and known.get("reason") == _IN_PROGRESS.reason:
             return
-        status = crd.get("status") or {}
-        conditions, generation = status.get("conditions") or [], crd["metadata"]["generation"]
+        status = status_of(crd)
+        conditions, generation = conditions_of(crd), crd["metadata"]["generation"]
         changed = {**status, "conditions": set_status_condition(conditions, _IN_PROGRESS, times.now(), generation)}
         await self._write_status(cluster, crd, changed)
 
@@ -275,8 +275,8 @@ _APPROVAL_REASONS = {
 
 
 def _definition_names(crd: Object) -> _DefinitionNames:
-    status = crd.get("status") or {}
-    waits = not is_true(status.get("conditions") or [], "NamesAccepted")
+    status = status_of(crd)
+    waits = not is_true(conditions_of(crd), "NamesAccepted")
     return _DefinitionNames(crd["spec"]["group"], status.get("acceptedNames") or {}, waits)
 
 

@@ -20,7 +20,7 @@ from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import partial, rawscan
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, decode, finalizers_of, owner_references_of
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.storage.contract import LogEntry, Operation, Snapshot
 
@@ -82,7 +82,7 @@ class GarbageCollector:
         if record is None or kind is None:
             return None
         obj = decode(record.value)
-        finalizers = obj["metadata"].get("finalizers") or []
+        finalizers = finalizers_of(obj)
         if obj["metadata"].get("deletionTimestamp"):
             if ORPHAN in finalizers:
                 return await self._orphan(kind, key, obj)
@@ -221,7 +221,7 @@ class GarbageCollector:
             return
         kind, obj = found
         metadata = dict(obj["metadata"])
-        left = [each for each in metadata.get("ownerReferences") or [] if each.get("uid") not in uids]
+        left = [each for each in owner_references_of(obj) if each.get("uid") not in uids]
         if left:
             metadata["ownerReferences"] = left
         else:
@@ -239,12 +239,12 @@ class GarbageCollector:
 
 def references(obj: Object) -> list[Reference]:
     """Return the ownerReferences of an object."""
-    return [msgspec.convert(each, Reference) for each in obj["metadata"].get("ownerReferences") or []]
+    return [msgspec.convert(each, Reference) for each in owner_references_of(obj)]
 
 
 def _waits(owner: Object) -> bool:
     metadata = owner["metadata"]
-    return bool(metadata.get("deletionTimestamp")) and FOREGROUND in (metadata.get("finalizers") or [])
+    return bool(metadata.get("deletionTimestamp")) and FOREGROUND in finalizers_of(owner)
 
 
 def _target(kind: Kind, key: ObjectKey) -> Target:

@@ -15,7 +15,7 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import rawscan, times
 from atoll.machinery.meta.conditions import Condition, set_status_condition
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, conditions_of, spec_of, status_of
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import NAMESPACES
 from atoll.machinery.storage.contract import Flag, LogEntry, Operation, Scope
@@ -72,10 +72,10 @@ class NamespaceController:
 
     async def _write_conditions(self, cluster: str, namespace: Object, remaining: RemainingContent) -> None:
         """Write the remaining content to the conditions; no write if nothing remains and no conditions exist."""
-        status = namespace.get("status") or {}
+        status = status_of(namespace)
         if remaining.is_empty and not status.get("conditions"):
             return
-        conditions = status.get("conditions") or []
+        conditions = conditions_of(namespace)
         for condition in _conditions(remaining):
             conditions = set_status_condition(conditions, condition, times.now())
         changed = {**namespace, "status": {**status, "conditions": conditions}}
@@ -90,7 +90,7 @@ class NamespaceController:
         namespace = self._loopback.get(NAMESPACES, cluster, "", name)
         if namespace is None:
             return
-        spec = namespace.get("spec") or {}
+        spec = spec_of(namespace)
         left = [each for each in spec.get("finalizers") or [] if each != FINALIZER]
         changed = {**namespace, "spec": {**spec, "finalizers": left}}
         try:

@@ -20,7 +20,7 @@ from atoll.machinery.kinds.core.secrets import SERVICE_ACCOUNT_NAME, SERVICE_ACC
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import ResourceType
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, annotations_of
 from atoll.machinery.meta.status import Conflict, Forbidden, NotFound
 from atoll.machinery.meta.types import SECRETS, SERVICE_ACCOUNTS
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope
@@ -80,7 +80,7 @@ class AccountTokens:
         metadata = secret["metadata"]
         if metadata.get("deletionTimestamp"):
             return
-        annotations = metadata.get("annotations") or {}
+        annotations = annotations_of(secret)
         name, uid = annotations.get(SERVICE_ACCOUNT_NAME, ""), annotations.get(SERVICE_ACCOUNT_UID, "")
         account = self._loopback.get(SERVICE_ACCOUNTS, place.cluster, place.namespace, name)
         target = Target(self._secrets, place.cluster, place.namespace, place.name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from atoll.controllers.content_deleter import RemainingContent, delete, delete_held, finalizers_of
+from atoll.controllers.content_deleter import RemainingContent, delete, delete_held, stored_finalizers
 from atoll.controllers.shard_calls import ShardUnavailable
 from atoll.controllers.workspaces import workspace_deletion
 from atoll.controllers.workspaces.owner_notifications import OwnerShards, OwnerUnknown, remote_owner
@@ -22,7 +22,7 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import rawscan, times, wellknown
 from atoll.machinery.meta.conditions import Condition, set_condition
 from atoll.machinery.meta.names import ResourceType
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, conditions_of, finalizers_of, status_of
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import (
     API_BINDINGS,
@@ -95,13 +95,13 @@ class LogicalClusterDeletion:
         obj = self._loopback.get(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON)
         if obj is None or not obj["metadata"].get("deletionTimestamp"):
             return None
-        status = obj.get("status") or {}
+        status = status_of(obj)
         wanted = deletion_phase(obj)
         if status.get("phase") != wanted:
             await self._write(cluster, with_phase(obj, wanted))
             # The log entry of this write enqueues the cluster again, in its new phase.
             return None
-        if wanted == "Terminating" or wellknown.DELETION_FINALIZER not in (obj["metadata"].get("finalizers") or []):
+        if wanted == "Terminating" or wellknown.DELETION_FINALIZER not in finalizers_of(obj):
             return None
         return await self._empty(cluster, obj)
 
@@ -225,8 +225,8 @@ class LogicalClusterDeletion:
             await self._loopback.delete(Target(kind, cluster, "", record.key.name), _UNBOUND)
 
     async def _write_condition(self, cluster: str, obj: Object, condition: Condition) -> None:
-        status = obj.get("status") or {}
-        conditions = set_condition(status.get("conditions") or [], condition, times.now())
+        status = status_of(obj)
+        conditions = set_condition(conditions_of(obj), condition, times.now())
         if conditions != status.get("conditions"):
             await self._write(cluster, {**obj, "status": {**status, "conditions": conditions}})
 
@@ -242,4 +242,4 @@ def _is_free(record: Record) -> bool:
     """Return whether an object has no finalizers but ours."""
     if not record.flags & Flag.FINALIZERS:
         return True
-    return record.key.type == API_BINDINGS and _UNBOUND.served_finalizers.issuperset(finalizers_of(record))
+    return record.key.type == API_BINDINGS and _UNBOUND.served_finalizers.issuperset(stored_finalizers(record))

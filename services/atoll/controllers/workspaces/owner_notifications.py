@@ -25,7 +25,7 @@ from atoll.machinery.kcp.workspaces import remote_workspace_status
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import rawscan, wellknown
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, decode, finalizers_of, spec_of
 from atoll.machinery.meta.status import Conflict, Forbidden, NotFound
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope
@@ -57,7 +57,7 @@ def remote_owner(view: View, obj: Object) -> Owner | None:
 
     Raises OwnerUnknown.
     """
-    owner = (obj.get("spec") or {}).get("owner")
+    owner = spec_of(obj).get("owner")
     if not owner or view.gate(owner["cluster"]).generation:
         return None
     shard = view.replicas.shard_of(owner["cluster"])
@@ -128,7 +128,7 @@ class OwnerShards:
         """Delete the Workspace, if it is not deleted yet, and remove our finalizer."""
         for _ in range(ATTEMPTS):
             found = await self.find(owner)
-            if found is None or wellknown.OWNER_FINALIZER not in (found["metadata"].get("finalizers") or []):
+            if found is None or wellknown.OWNER_FINALIZER not in finalizers_of(found):
                 return
             try:
                 if not found["metadata"].get("deletionTimestamp"):
@@ -244,4 +244,4 @@ class OwnerNotifications:
 
 def _cluster_of(workspace: Object) -> str:
     """Return the logical cluster of a Workspace; "" before it is scheduled."""
-    return str((workspace.get("spec") or {}).get("cluster") or "")
+    return str(spec_of(workspace).get("cluster") or "")

@@ -15,7 +15,7 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.kcp.workspaces import remote_logicalcluster, workspace
 from atoll.machinery.meta import wellknown
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, annotations_of, spec_of
 from atoll.machinery.meta.status import AlreadyExists, ApiError, Conflict, NotFound
 from atoll.replication.peers import LOGICAL_CLUSTER_ADMIN
 
@@ -39,8 +39,8 @@ class ClusterNotCreated(Exception):
 
 def choice_of(obj: Object, own: str) -> TargetShard | None:
     """Return the remote shard chosen for a Workspace; None without a choice, and for its own shard."""
-    annotations = obj["metadata"].get("annotations") or {}
-    cluster = (obj.get("spec") or {}).get("cluster") or annotations.get(wellknown.SCHEDULED_CLUSTER, "")
+    annotations = annotations_of(obj)
+    cluster = spec_of(obj).get("cluster") or annotations.get(wellknown.SCHEDULED_CLUSTER, "")
     shard = annotations.get(wellknown.SHARD, "")
     return TargetShard(cluster, shard) if cluster and shard and shard != own else None
 

@@ -25,7 +25,7 @@ from atoll.machinery.kcp.workspaces.workspacetypes import TypeRefused
 from atoll.machinery.meta import times, wellknown
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, decode, spec_of
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import RevisionUnchanged
 from atoll.tenancy.cluster_builder import ClusterBuilder
@@ -60,7 +60,7 @@ class RemoteWorkspaces:
         """Reconcile a Workspace with a chosen shard. `gone`: that shard published the deletion of the cluster."""
         if obj["metadata"].get("deletionTimestamp"):
             await self._delete(parent, obj, choice)
-        elif not (obj.get("spec") or {}).get("cluster"):
+        elif not spec_of(obj).get("cluster"):
             await self._complete(parent, obj, choice)
         else:
             return await self._mirror(parent, obj, choice, gone=gone)

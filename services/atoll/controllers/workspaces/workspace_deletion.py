@@ -14,7 +14,7 @@ from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, conditions_of, decode, finalizers_of, labels_of, spec_of, status_of
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 
 _RELEASED = DeleteOptions(served_finalizers=frozenset({wellknown.OWNER_FINALIZER}))
@@ -25,7 +25,7 @@ def begin(batch: Batch, target: Target, obj: Object, cluster_kind: Kind) -> None
 
     Raises NotFound for a deleted Workspace.
     """
-    cluster = (obj.get("spec") or {}).get("cluster") or ""
+    cluster = spec_of(obj).get("cluster") or ""
     key = ObjectKey(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON)
     if cluster and _own(batch, cluster, obj) is not None:
         batch.delete(Target(cluster_kind, cluster, "", wellknown.SINGLETON), DeleteOptions())
@@ -44,11 +44,11 @@ def begin(batch: Batch, target: Target, obj: Object, cluster_kind: Kind) -> None
 
 def unheld(batch: Batch, obj: Object) -> str:
     """Return the logical cluster of a Workspace if neither has finalizers but ours; else ""."""
-    cluster = (obj.get("spec") or {}).get("cluster") or ""
+    cluster = spec_of(obj).get("cluster") or ""
     found = _own(batch, cluster, obj) if cluster else None
-    if found is None or (found.get("status") or {}).get("terminators"):
+    if found is None or status_of(found).get("terminators"):
         return ""
-    held = {*(found["metadata"].get("finalizers") or ()), *(obj["metadata"].get("finalizers") or ())}
+    held = {*finalizers_of(found), *finalizers_of(obj)}
     return cluster if held <= {wellknown.DELETION_FINALIZER, wellknown.OWNER_FINALIZER} else ""
 
 
@@ -58,7 +58,7 @@ def _own(batch: Batch, cluster: str, obj: Object) -> Object | None:
     if record is None:
         return None
     found = decode(record.value)
-    owner = (found.get("spec") or {}).get("owner") or {}
+    owner = spec_of(found).get("owner") or {}
     if owner.get("uid") != obj["metadata"]["uid"] or found["metadata"].get("deletionTimestamp"):
         return None
     return found
@@ -70,7 +70,7 @@ def release_owner(batch: Batch, cluster: Object, type: ResourceType) -> None:
     A Workspace that is not being deleted, or whose parent does not serve Workspaces, is left to its own controller.
     `type`: the type of Workspaces.
     """
-    owner = (cluster.get("spec") or {}).get("owner")
+    owner = spec_of(cluster).get("owner")
     if not owner:
         return
     record = batch.get(ObjectKey(type, owner["cluster"], "", owner["name"]))
@@ -89,11 +89,11 @@ def release(batch: Batch, target: Target) -> None:
 
 def mirrored(obj: Object, cluster: Object) -> Object:
     """Return the Workspace with phase and deletion progress of its terminating LogicalCluster."""
-    theirs = cluster.get("status") or {}
-    status = dict(obj.get("status") or {})
+    theirs = status_of(cluster)
+    status = dict(status_of(obj))
     status["phase"] = theirs.get("phase", status.get("phase", ""))
-    progress = [c for c in theirs.get("conditions") or [] if c["type"] == wellknown.CONTENT_DELETED]
-    kept = [c for c in status.get("conditions") or [] if c["type"] != wellknown.CONTENT_DELETED]
+    progress = [c for c in conditions_of(cluster) if c["type"] == wellknown.CONTENT_DELETED]
+    kept = [c for c in conditions_of(obj) if c["type"] != wellknown.CONTENT_DELETED]
     status["conditions"] = sorted([*kept, *progress], key=lambda c: (c["type"] != "Ready", c["type"]))
-    labels = {**(obj["metadata"].get("labels") or {}), wellknown.PHASE: status["phase"]}
+    labels = {**labels_of(obj), wellknown.PHASE: status["phase"]}
     return {**obj, "metadata": {**obj["metadata"], "labels": labels}, "status": status}

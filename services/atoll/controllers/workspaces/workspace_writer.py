@@ -16,7 +16,7 @@ from atoll.machinery.kcp.workspaces import workspace
 from atoll.machinery.meta import times
 from atoll.machinery.meta.conditions import ERROR, FALSE, Condition, set_condition
 from atoll.machinery.meta.names import ResourceType
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, conditions_of, status_of
 from atoll.machinery.meta.status import Conflict, NotFound
 
 COMPONENT = "kcp-workspace"
@@ -73,9 +73,9 @@ class WorkspaceWriter:
 
 def waiting(obj: Object, reason: str, message: str) -> Object:
     """Return the Workspace with the reason why it is not scheduled; the same object if it has it already."""
-    status = obj.get("status") or {}
+    status = status_of(obj)
     condition = Condition(workspace.SCHEDULED, FALSE, reason, message, ERROR)
-    conditions = set_condition(status.get("conditions") or [], condition, times.now())
+    conditions = set_condition(conditions_of(obj), condition, times.now())
     if conditions == status.get("conditions"):
         return obj
     return {**obj, "status": {**status, "phase": status.get("phase", "Scheduling"), "conditions": conditions}}

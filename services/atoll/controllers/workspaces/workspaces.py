@@ -27,7 +27,7 @@ from atoll.machinery.kcp.workspaces import workspace
 from atoll.machinery.kcp.workspaces.workspacetypes import TypeRefused
 from atoll.machinery.meta import rawscan, times, wellknown
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, decode, spec_of
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage import contract
@@ -82,7 +82,7 @@ class WorkspaceController:
         if entry.key.type == self._type:
             yield entry.key.cluster, entry.key.name
         elif entry.key.type == LOGICAL_CLUSTERS:
-            owner = (decode(entry.value).get("spec") or {}).get("owner")
+            owner = spec_of(decode(entry.value)).get("owner")
             # The batch that creates a cluster writes its Workspace too; later changes are mirrored.
             if owner and entry.operation is not Operation.ADDED:
                 yield owner["cluster"], owner["name"]
@@ -99,7 +99,7 @@ class WorkspaceController:
             if self._shard_changes.has_changed(entry):
                 yield from self._unscheduled()
             return
-        owner = (decode(entry.value).get("spec") or {}).get("owner") if entry.value else None
+        owner = spec_of(decode(entry.value)).get("owner") if entry.value else None
         if owner and self._is_ours(owner["cluster"], owner["name"]):
             gone = entry.operation is Operation.DELETED
             yield (owner["cluster"], owner["name"], GONE) if gone else (owner["cluster"], owner["name"])
@@ -110,7 +110,7 @@ class WorkspaceController:
 
     def _unscheduled(self) -> Iterable[Hashable]:
         for record in self._loopback.records(Scope(self._type)):
-            if _UNSCHEDULED in record.value and not (decode(record.value).get("spec") or {}).get("cluster"):
+            if _UNSCHEDULED in record.value and not spec_of(decode(record.value)).get("cluster"):
                 yield record.key.cluster, record.key.name
 
     def all_keys(self) -> Iterable[Hashable]:
@@ -122,9 +122,9 @@ class WorkspaceController:
     async def reconcile(self, key: tuple[str, ...]) -> float | None:
         parent, name, *said = key
         obj = self._loopback.get(self._type, parent, "", name)
-        if obj is None or (obj.get("spec") or {}).get("mount"):
+        if obj is None or spec_of(obj).get("mount"):
             return None
-        cluster = (obj.get("spec") or {}).get("cluster") or ""
+        cluster = spec_of(obj).get("cluster") or ""
         choice = choice_of(obj, self._shard.name)
         if choice is not None and not self._is_here(choice.cluster):
             if self._children is None:
@@ -225,7 +225,7 @@ class WorkspaceController:
 
     async def _delete(self, parent: str, obj: Object, cluster: str) -> None:
         found = self._loopback.get(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON) if cluster else None
-        owner = (found.get("spec") or {}).get("owner") or {} if found is not None else {}
+        owner = spec_of(found).get("owner") or {} if found is not None else {}
         if found is None or owner.get("uid") != obj["metadata"]["uid"]:
             await self._writes.release(parent, obj)
             return

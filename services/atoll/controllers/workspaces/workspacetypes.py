@@ -18,7 +18,7 @@ from atoll.machinery.kcp.sharding.shards import virtual_workspace_url
 from atoll.machinery.meta import times
 from atoll.machinery.meta.conditions import Condition, set_condition
 from atoll.machinery.meta.names import ROOT, ResourceType
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, conditions_of, decode, status_of
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope
 from atoll.machinery.storage.pages import each_record
@@ -72,8 +72,8 @@ class WorkspaceTypeStatus:
         obj = self._loopback.get(self._type, cluster, "", name)
         if obj is None or obj["metadata"].get("deletionTimestamp"):
             return None
-        status = obj.get("status") or {}
-        conditions = status.get("conditions") or []
+        status = status_of(obj)
+        conditions = conditions_of(obj)
         for type in ("VirtualWorkspaceURLsReady", "Ready"):
             conditions = set_condition(conditions, Condition(type, "True"), times.now())
         wanted = {**status, "conditions": conditions, "virtualWorkspaces": self._urls(cluster, name)}

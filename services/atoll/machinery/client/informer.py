@@ -17,7 +17,7 @@ import structlog
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource, WatchEvent
 from atoll.machinery.meta import wellknown
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, annotations_of
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.wire.pending_response import ClientError
 
@@ -34,7 +34,7 @@ Handler = Callable[[Object | None, Object | None], None]
 def key_of(obj: Object) -> Key:
     """(logical cluster, namespace, name) of an object; empty where it has none."""
     metadata = obj["metadata"]
-    cluster = (metadata.get("annotations") or {}).get(wellknown.CLUSTER, "")
+    cluster = annotations_of(obj).get(wellknown.CLUSTER, "")
     return cluster, metadata.get("namespace", ""), metadata["name"]
 
 

@@ -66,3 +66,41 @@ def decode(data: bytes) -> Object:
     """Decode stored bytes. They were valid when stored, so an error is a defect of the store."""
     value: Object = msgspec.json.decode(data)
     return value
+
+
+# --- Optional fields: an absent or null one reads as a new empty value, which is not part of the object ----
+
+
+def spec_of(obj: Object) -> Object:
+    """Return `spec`."""
+    return obj.get("spec") or {}
+
+
+def status_of(obj: Object) -> Object:
+    """Return `status`."""
+    return obj.get("status") or {}
+
+
+def conditions_of(obj: Object) -> list[Object]:
+    """Return `status.conditions`."""
+    return (obj.get("status") or {}).get("conditions") or []
+
+
+def labels_of(obj: Object) -> dict[str, str]:
+    """Return `metadata.labels`."""
+    return obj["metadata"].get("labels") or {}
+
+
+def annotations_of(obj: Object) -> dict[str, str]:
+    """Return `metadata.annotations`."""
+    return obj["metadata"].get("annotations") or {}
+
+
+def finalizers_of(obj: Object) -> list[str]:
+    """Return `metadata.finalizers`."""
+    return obj["metadata"].get("finalizers") or []
+
+
+def owner_references_of(obj: Object) -> list[Object]:
+    """Return `metadata.ownerReferences`."""
+    return obj["metadata"].get("ownerReferences") or []

@@ -14,7 +14,7 @@ from atoll.machinery.apiserver.call import errors
 from atoll.machinery.kcp.apis.versions import latest
 from atoll.machinery.kinds.checks import items, mapping, text
 from atoll.machinery.meta import hashes, wellknown
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, labels_of, status_of
 from atoll.machinery.meta.selectors import validate_label_selector
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.fielderrors import forbidden, invalid, required
@@ -49,7 +49,7 @@ class ApiBindings:
         cluster = self._facts.cluster_of(review.view, text(reference, "path") or review.call.cluster)
         if cluster:
             return hashes.export_hash(cluster, text(reference, "name"))
-        before = review.old["metadata"].get("labels") or {} if review.old is not None else {}
+        before = labels_of(review.old) if review.old is not None else {}
         return str(before.get(hashes.EXPORT_LABEL, ""))
 
     def validate(self, review: Review) -> None:
@@ -80,7 +80,7 @@ def _errors(obj: Object, old: Object | None) -> Iterator[FieldError]:
         yield required("spec.reference.export.name")
     for index, claim in enumerate(obj["spec"].get("permissionClaims") or []):
         yield from _selector_errors(claim.get("selector") or {}, f"spec.permissionClaims[{index}].selector")
-    phase, before = (((each or {}).get("status") or {}).get("phase") or "" for each in (obj, old))
+    phase, before = (status_of(each or {}).get("phase") or "" for each in (obj, old))
     if before and not phase:
         yield forbidden("status.phase", f'cannot transition from "{before}" to ""')
 

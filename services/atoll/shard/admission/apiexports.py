@@ -12,7 +12,7 @@ from atoll.machinery.apiserver.admission.chain import Review, Validator
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.kcp.apis.permission_claims import needs_identity
 from atoll.machinery.kcp.apis.versions import latest
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, spec_of, status_of
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.fielderrors import forbidden, invalid
 
@@ -35,7 +35,7 @@ class ApiExports(Validator):
 
 
 def _identity_errors(review: Review, obj: Object) -> Iterator[FieldError]:
-    now, then = (str(((each or {}).get("status") or {}).get("identityHash") or "") for each in (obj, review.old))
+    now, then = (str(status_of(each or {}).get("identityHash") or "") for each in (obj, review.old))
     if now == then or review.call.whole:
         return
     if then:
@@ -45,13 +45,13 @@ def _identity_errors(review: Review, obj: Object) -> Iterator[FieldError]:
 
 
 def _claim_errors(obj: Object) -> Iterator[FieldError]:
-    for index, claim in enumerate((obj.get("spec") or {}).get("permissionClaims") or []):
+    for index, claim in enumerate(spec_of(obj).get("permissionClaims") or []):
         if not claim.get("identityHash") and needs_identity(claim.get("group") or "", claim["resource"]):
             yield invalid(f"spec.permissionClaims[{index}].identityHash", "", _UNCLAIMABLE)
 
 
 def _resource_errors(obj: Object) -> Iterator[FieldError]:
-    for index, resource in enumerate((obj.get("spec") or {}).get("resources") or []):
+    for index, resource in enumerate(spec_of(obj).get("resources") or []):
         end = f".{resource['name']}.{resource['group'] or 'core'}"
         if not resource["schema"].endswith(end):
             yield invalid(f"spec.resources[{index}].schema", resource["schema"], f"must end in {end}")

@@ -16,7 +16,7 @@ from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.kcp.apis import cachedresources, endpointslices
 from atoll.machinery.kcp.apis.cachedresources import Resource
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, decode, labels_of
 from atoll.machinery.meta.types import CACHED_RESOURCE_ENDPOINT_SLICES, CACHED_RESOURCES
 from atoll.machinery.storage.contract import Scope
 from atoll.machinery.storage.pages import each_record
@@ -74,7 +74,7 @@ class CachedEndpointSlices:
             return
         metadata = review.obj["metadata"]
         label = endpointslices.reference_of(review.obj, review.call.cluster).label
-        metadata["labels"] = {**(metadata.get("labels") or {}), endpointslices.EXPORT_LABEL: label}
+        metadata["labels"] = {**labels_of(review.obj), endpointslices.EXPORT_LABEL: label}
 
     def validate(self, review: Review) -> None:
         if not _is_slice(review) or review.operation != "create" or review.call.user.is_master:

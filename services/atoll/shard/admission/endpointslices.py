@@ -10,6 +10,7 @@ from atoll.machinery.apiserver.admission.chain import Review
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.kcp.apis import endpointslices
 from atoll.machinery.kcp.apis.endpointslices import Reference
+from atoll.machinery.meta.objects import labels_of
 from atoll.shard.admission.workspaces import May, may_bind
 from atoll.tenancy.lookups import Lookups
 
@@ -27,10 +28,10 @@ class EndpointSlices:
         if review.group_resource != _OWN or review.obj is None or review.subresource:
             return
         metadata, reference = review.obj["metadata"], endpointslices.reference_of(review.obj, review.call.cluster)
-        labels = {key: value for key, value in (metadata.get("labels") or {}).items() if not _is_label(key)}
+        labels = {key: value for key, value in labels_of(review.obj).items() if not _is_label(key)}
         if not self._is_default(review, metadata.get("name", ""), reference):
             labels[endpointslices.EXPORT_LABEL] = reference.label
-        if labels != (metadata.get("labels") or {}):
+        if labels != labels_of(review.obj):
             metadata["labels"] = labels
             if not labels:
                 del metadata["labels"]

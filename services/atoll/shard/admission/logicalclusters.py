@@ -21,7 +21,7 @@ from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import no_check
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.hashes import ROOT_PATH_LABEL, root_path_label
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, annotations_of, finalizers_of, labels_of, spec_of, status_of
 from atoll.machinery.meta.paths import HOME
 from atoll.machinery.meta.status import FieldError, invalid
 from atoll.machinery.meta.user import MASTERS, User
@@ -84,7 +84,7 @@ class LogicalClusters:
             return
         assert review.old is not None
         if review.operation == "delete":
-            if not (review.old.get("spec") or {}).get("directlyDeletable"):
+            if not spec_of(review.old).get("directlyDeletable"):
                 raise errors.forbidden(review.call.kind, "cluster", "LogicalCluster cannot be deleted")
         elif review.obj is not None:
             self._update(review, review.obj, review.old)
@@ -110,7 +110,7 @@ def _keep_owner(review: Review) -> None:
     """Raise Invalid if spec.owner changes; this holds for privileged users other than system:masters too."""
     if review.operation != "update" or review.obj is None or review.old is None:
         return
-    now, then = ((each.get("spec") or {}).get("owner") for each in (review.obj, review.old))
+    now, then = (spec_of(each).get("owner") for each in (review.obj, review.old))
     if now != then:
         raise invalid(review.call.kind.group_kind, "cluster", [_forbidden("spec.owner", "field is immutable")])
 
@@ -118,9 +118,9 @@ def _keep_owner(review: Review) -> None:
 def _label_root(obj: Object, cluster: str) -> None:
     """Set the path label on a cluster whose path leads through no Workspace, so that the path index finds it."""
     metadata = obj["metadata"]
-    path = (metadata.get("annotations") or {}).get(PATH, "")
-    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != ROOT_PATH_LABEL}
-    if ":" in path and path != cluster and not path.startswith(f"{HOME}:") and not (obj.get("spec") or {}).get("owner"):
+    path = annotations_of(obj).get(PATH, "")
+    labels = {key: value for key, value in labels_of(obj).items() if key != ROOT_PATH_LABEL}
+    if ":" in path and path != cluster and not path.startswith(f"{HOME}:") and not spec_of(obj).get("owner"):
         labels.update([root_path_label(path)])
     if labels or metadata.get("labels"):
         metadata["labels"] = labels
@@ -131,7 +131,7 @@ def _forbidden(field: str, text: str) -> FieldError:
 
 
 def _immutable_spec(obj: Object, old: Object) -> list[FieldError]:
-    new_spec, old_spec = obj.get("spec") or {}, old.get("spec") or {}
+    new_spec, old_spec = spec_of(obj), spec_of(old)
     return [
         _forbidden(f"spec.{name}", "field is immutable")
         for name in ("initializers", "terminators", "createdBy", "owner")
@@ -139,16 +139,12 @@ def _immutable_spec(obj: Object, old: Object) -> list[FieldError]:
     ]
 
 
-def _status(obj: Object) -> Object:
-    return obj.get("status") or {}
-
-
 def _shrinking(obj: Object, old: Object, field: str, phase: str) -> list[FieldError]:
     """Allow removal of members during the phase, and no other change."""
-    now, then = _status(obj).get(field) or [], _status(old).get(field) or []
+    now, then = status_of(obj).get(field) or [], status_of(old).get(field) or []
     if now == then:
         return []
-    if _status(old).get("phase") != phase:
+    if status_of(old).get("phase") != phase:
         past = "immutable once the workspace is initialized" if field == "initializers" else "the system's to set"
         return [_forbidden(f"status.{field}", f"{field} are {past}")]
     if not set(now) <= set(then):
@@ -161,26 +157,26 @@ def _through_views(obj: Object, old: Object) -> list[FieldError]:
     return [
         _forbidden(f"status.{field}", f"members go through the virtual workspace {view}")
         for field, view in (("initializers", "initializingworkspaces"), ("terminators", "terminatingworkspaces"))
-        if (_status(obj).get(field) or []) != (_status(old).get(field) or [])
+        if (status_of(obj).get(field) or []) != (status_of(old).get(field) or [])
     ]
 
 
 def _forward(obj: Object, old: Object) -> list[FieldError]:
     """Reject changes of status.phase and status.URL, which controllers compute."""
-    now, then = _status(obj).get("phase") or "", _status(old).get("phase") or ""
+    now, then = status_of(obj).get("phase") or "", status_of(old).get("phase") or ""
     found = []
     if now != then:
         backwards = now in _PHASES and then in _PHASES and _PHASES.index(now) < _PHASES.index(then)
         text = f'cannot transition from "{then}" to "{now}"' if backwards else "is set by the system"
         found.append(_forbidden("status.phase", text))
-    if (_status(obj).get("URL") or "") != (_status(old).get("URL") or ""):
+    if (status_of(obj).get("URL") or "") != (status_of(old).get("URL") or ""):
         found.append(_forbidden("status.URL", "is set by the system"))
     return found
 
 
 def _finalizers(obj: Object, old: Object) -> list[FieldError]:
     """Reject removal of the finalizers for terminators and content."""
-    now, then = (each["metadata"].get("finalizers") or [] for each in (obj, old))
+    now, then = (finalizers_of(each) for each in (obj, old))
     return [
         _forbidden("metadata.finalizers", f"{name} is taken away by the system")
         for name in (wellknown.DELETION_FINALIZER, TERMINATOR_FINALIZER)
@@ -189,7 +185,7 @@ def _finalizers(obj: Object, old: Object) -> list[FieldError]:
 
 
 def _annotations(obj: Object, old: Object, granted: set[str]) -> list[FieldError]:
-    now, then = (each["metadata"].get("annotations") or {} for each in (obj, old))
+    now, then = (annotations_of(each) for each in (obj, old))
     return [
         _forbidden(f"metadata.annotations[{key}]", "is set by the system")
         for key in _SYSTEMS
@@ -199,10 +195,10 @@ def _annotations(obj: Object, old: Object, granted: set[str]) -> list[FieldError
 
 def _inactive(obj: Object, old: Object) -> list[FieldError]:
     """Reject the inactive annotation on a logical cluster that is not Ready."""
-    if (old.get("status") or {}).get("phase") == "Ready":
+    if status_of(old).get("phase") == "Ready":
         return []
-    added = obj["metadata"].get("annotations") or {}
-    known = old["metadata"].get("annotations") or {}
+    added = annotations_of(obj)
+    known = annotations_of(old)
     return [
         _forbidden(f"metadata.annotations[{name}]", "only a Ready logical cluster can be marked inactive")
         for name in _INACTIVE

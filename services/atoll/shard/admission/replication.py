@@ -10,7 +10,7 @@ from __future__ import annotations
 from atoll.machinery.apiserver.admission.chain import Review
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.kcp.sharding import replicate_annotation, replication_level
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, annotations_of
 from atoll.machinery.meta.types import API_EXPORTS
 from atoll.machinery.schema.fielderrors import not_supported
 from atoll.tenancy.lookups import Lookups
@@ -55,5 +55,5 @@ class Replication:
 
 
 def _requested_level(obj: Object) -> str | None:
-    found: str | None = (obj["metadata"].get("annotations") or {}).get(replication_level.LEVEL)
+    found: str | None = annotations_of(obj).get(replication_level.LEVEL)
     return found

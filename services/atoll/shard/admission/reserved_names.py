@@ -9,7 +9,7 @@ from atoll.machinery.apiserver.admission.chain import Review, Validator
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.meta.objects import decode
+from atoll.machinery.meta.objects import annotations_of, decode
 from atoll.machinery.meta.status import FieldError, invalid
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 
@@ -35,8 +35,8 @@ class ReservedDefinitions(Validator):
         if group == RESERVED_GROUP or group.endswith("." + RESERVED_GROUP):
             text = f'spec.group: Invalid value: "{group}": "{group}" is reserved'
             raise errors.forbidden(review.call.kind, name, text)
-        before = review.old["metadata"].get("annotations") or {} if review.old else {}
-        for key, value in (review.obj["metadata"].get("annotations") or {}).items():
+        before = annotations_of(review.old) if review.old else {}
+        for key, value in annotations_of(review.obj).items():
             domain = key.partition("/")[0]
             if (domain == RESERVED_GROUP or domain.endswith("." + RESERVED_GROUP)) and before.get(key) != value:
                 raise errors.forbidden(review.call.kind, name, f'metadata.annotations[{key}]: "{key}" is reserved')
@@ -49,7 +49,7 @@ class PathAnnotation:
         own = review.group_resource == ("core.kcp.io", "logicalclusters")
         if review.obj is None or review.operation == "delete" or own:
             return
-        annotations = review.obj["metadata"].get("annotations") or {}
+        annotations = annotations_of(review.obj)
         if review.group_resource not in _PATHED and wellknown.PATH not in annotations:
             return
         path = canonical_path(review)
@@ -65,7 +65,7 @@ def canonical_path(review: Review) -> str:
     record = review.view.get(ObjectKey(LOGICAL_CLUSTERS, review.call.cluster, "", "cluster"))
     if record is None:
         return ""
-    return str((decode(record.value)["metadata"].get("annotations") or {}).get(wellknown.PATH, ""))
+    return str(annotations_of(decode(record.value)).get(wellknown.PATH, ""))
 
 
 class ReservedNames(Validator):

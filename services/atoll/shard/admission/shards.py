@@ -6,6 +6,7 @@ Implements kcp's plug-in core.kcp.io/Shard.
 from __future__ import annotations
 
 from atoll.machinery.apiserver.admission.chain import Review
+from atoll.machinery.meta.objects import spec_of
 from atoll.tenancy.lookups import Lookups
 
 _URLS = ("externalURL", "virtualWorkspaceURL")
@@ -20,7 +21,7 @@ class Shards:
     def mutate(self, review: Review) -> None:
         if review.call.kind.type != self._type or review.obj is None or review.subresource:
             return
-        spec = review.obj.get("spec") or {}
+        spec = spec_of(review.obj)
         if base := spec.get("baseURL"):
             review.obj["spec"] = {**dict.fromkeys(_URLS, base), **{k: v for k, v in spec.items() if v}}
 

@@ -7,6 +7,7 @@ endpoint slices of the workspace without endpoints.
 from __future__ import annotations
 
 from atoll.machinery.apiserver.admission.chain import Review, Validator
+from atoll.machinery.meta.objects import spec_of
 from atoll.machinery.meta.selectors import validate_label_selector
 from atoll.machinery.meta.status import invalid
 
@@ -19,8 +20,8 @@ class Partitions(Validator):
     def validate(self, review: Review) -> None:
         if review.group_resource != _OWN or review.obj is None:
             return
-        selector = (review.obj.get("spec") or {}).get("selector") or {}
-        if review.old is not None and ((review.old.get("spec") or {}).get("selector") or {}) == selector:
+        selector = spec_of(review.obj).get("selector") or {}
+        if review.old is not None and (spec_of(review.old).get("selector") or {}) == selector:
             return
         found = validate_label_selector(selector, "spec.selector")
         if found:

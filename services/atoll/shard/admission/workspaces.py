@@ -19,7 +19,7 @@ from atoll.machinery.kcp.workspaces import workspacetypes
 from atoll.machinery.kcp.workspaces.workspacetypes import Resolution, TypeReference, TypeRefused, WorkspaceType
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, annotations_of, decode, labels_of, spec_of
 from atoll.machinery.meta.selectors import validate_label_selector
 from atoll.machinery.meta.status import invalid
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
@@ -65,19 +65,19 @@ class Workspaces:
             return
         metadata, user = review.obj["metadata"], review.call.user
         parent = self._parent(review)
-        annotations = dict(metadata.get("annotations") or {})
+        annotations = dict(annotations_of(review.obj))
         if not user.is_master:
             for key in (*_CHOICE, wellknown.CLUSTER_REVISION):
                 annotations.pop(key, None)
             annotations[wellknown.OWNER] = owner_annotation(user)
-        required = (parent["metadata"].get("annotations") or {}).get(wellknown.REQUIRED_GROUPS)
+        required = annotations_of(parent).get(wellknown.REQUIRED_GROUPS)
         if required:
             annotations[wellknown.REQUIRED_GROUPS] = required
         if annotations:
             metadata["annotations"] = annotations
-        if not (review.obj.get("spec") or {}).get("mount"):
+        if not spec_of(review.obj).get("mount"):
             self._resolve_type(review, parent)
-        labels = review.obj["metadata"].get("labels") or {}
+        labels = labels_of(review.obj)
         review.obj["metadata"]["labels"] = {**labels, wellknown.PHASE: "Scheduling"}
 
     def _resolve_type(self, review: Review, parent: Object) -> None:
@@ -100,7 +100,7 @@ class Workspaces:
 
     def _resolution(self, review: Review, parent: Object) -> Resolution:
         assert review.obj is not None
-        given = (review.obj.get("spec") or {}).get("type") or {}
+        given = spec_of(review.obj).get("type") or {}
         requested = TypeReference(given["name"], given.get("path") or "") if given.get("name") else None
         return workspacetypes.resolve(requested, parent, self._lookup(review.view))
 
@@ -113,7 +113,7 @@ class Workspaces:
             self._validate_update(review, review.obj, review.old)
 
     def _validate_create(self, review: Review, obj: Object) -> None:
-        spec, name, kind = obj.get("spec") or {}, obj["metadata"]["name"], review.call.kind
+        spec, name, kind = spec_of(obj), obj["metadata"]["name"], review.call.kind
         if not review.call.user.is_master:
             _refuse_system_fields(review, {})
         mount = spec.get("mount")
@@ -134,7 +134,7 @@ class Workspaces:
 
     def _check_location(self, review: Review, obj: Object, parent: Object) -> None:
         """Raise Invalid or Forbidden for a location selector that can match no shard."""
-        selector = ((obj.get("spec") or {}).get("location") or {}).get("selector")
+        selector = (spec_of(obj).get("location") or {}).get("selector")
         if selector is None:
             return
         kind, name = review.call.kind, obj["metadata"]["name"]
@@ -159,7 +159,7 @@ class Workspaces:
         return may_use
 
     def _validate_update(self, review: Review, obj: Object, old: Object) -> None:
-        spec, before = obj.get("spec") or {}, old.get("spec") or {}
+        spec, before = spec_of(obj), spec_of(old)
         if before.get("type") and spec.get("type") != before.get("type"):
             raise errors.forbidden(review.call.kind, obj["metadata"]["name"], "spec.type is immutable")
         if not review.call.user.is_master:
@@ -174,8 +174,8 @@ def _is_cluster_shard(user: User, cluster: str) -> bool:
 
 def _restore_annotations(obj: Object, old: Object, frozen: Sequence[str]) -> None:
     """Set the `frozen` annotations back to their old values: the scheduler reads owner and required groups later."""
-    before = old["metadata"].get("annotations") or {}
-    annotations = dict(obj["metadata"].get("annotations") or {})
+    before = annotations_of(old)
+    annotations = dict(annotations_of(obj))
     for key in frozen:
         annotations.pop(key, None)
         if key in before:
@@ -187,7 +187,7 @@ def _restore_annotations(obj: Object, old: Object, frozen: Sequence[str]) -> Non
 def _refuse_system_fields(review: Review, before: Object) -> None:
     """Raise Forbidden if a user sets or changes spec.cluster or spec.URL, which the scheduler sets."""
     assert review.obj is not None
-    spec = review.obj.get("spec") or {}
+    spec = spec_of(review.obj)
     for field, shown in (("cluster", "spec.Cluster"), ("URL", "spec.URL")):
         if spec.get(field, "") != before.get(field, ""):
             name = review.obj["metadata"]["name"]
@@ -208,7 +208,7 @@ class WorkspaceTypes:
     def validate(self, review: Review) -> None:
         if review.group_resource != (GROUP, "workspacetypes") or review.obj is None or review.subresource:
             return
-        spec, name = review.obj.get("spec") or {}, review.obj["metadata"]["name"]
+        spec, name = spec_of(review.obj), review.obj["metadata"]["name"]
         child = spec.get("defaultChildWorkspaceType")
         if child is not None and not child.get("path"):
             raise errors.forbidden(review.call.kind, name, "spec.defaultChildWorkspaceType.path must be set")
@@ -219,7 +219,7 @@ class WorkspaceTypes:
         self._check_bindings(review, spec)
 
     def _check_bindings(self, review: Review, spec: Object) -> None:
-        known = ((review.old or {}).get("spec") or {}).get("defaultAPIBindings") or []
+        known = spec_of(review.old or {}).get("defaultAPIBindings") or []
         for binding in spec.get("defaultAPIBindings") or []:
             if binding in known or review.call.user.is_master:
                 continue

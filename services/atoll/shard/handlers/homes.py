@@ -20,7 +20,7 @@ from atoll.machinery.kcp.workspaces import workspace
 from atoll.machinery.kcp.workspaces.workspacetypes import TypeReference, TypeRefused, forbidden, resolve
 from atoll.machinery.meta import hashes, paths, times, wellknown
 from atoll.machinery.meta.names import ROOT, ObjectKey, is_path_segment
-from atoll.machinery.meta.objects import Object, decode, encode_json
+from atoll.machinery.meta.objects import Object, decode, encode_json, labels_of, spec_of, status_of
 from atoll.machinery.meta.status import AlreadyExists, Details, TooManyRequests
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.meta.uids import new_uid
@@ -115,8 +115,8 @@ def _home_of(view: View, user: User) -> Object | None:
 
 def _home_workspace(call: Call, cluster: Object) -> Reply:
     """Return a home's LogicalCluster in the form of a Workspace."""
-    owner = ((cluster.get("spec") or {}).get("createdBy") or {}).get("username")
-    status, metadata = cluster.get("status") or {}, cluster["metadata"]
+    owner = (spec_of(cluster).get("createdBy") or {}).get("username")
+    status, metadata = status_of(cluster), cluster["metadata"]
     if owner != call.user.name:
         raise errors.forbidden(call.kind, HOME, "the home workspace belongs to somebody else")
     if status.get("phase") != "Ready":
@@ -129,7 +129,7 @@ def _home_workspace(call: Call, cluster: Object) -> Reply:
             "uid": metadata["uid"],
             "resourceVersion": metadata["resourceVersion"],
             "creationTimestamp": metadata["creationTimestamp"],
-            "labels": metadata.get("labels") or {},
+            "labels": labels_of(cluster),
             "annotations": {wellknown.CLUSTER: ROOT, wellknown.PATH: metadata["annotations"][wellknown.PATH]},
         },
         "spec": {

@@ -161,7 +161,7 @@ class Registrar:
         for _ in range(_ATTEMPTS):
             stored = await self.register()
             try:
-                await self._registry.update({**stored, "status": shards.status_of(stored, load)}, "status")
+                await self._registry.update({**stored, "status": shards.heartbeat_status(stored, load)}, "status")
             except Conflict:
                 continue
             self._sent = load

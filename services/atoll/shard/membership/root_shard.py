@@ -24,7 +24,7 @@ from atoll.machinery.kcp.bootstrap.objects import IDENTITY_CACHE, INSTALLATION
 from atoll.machinery.kcp.namespaces import DEFAULT
 from atoll.machinery.kcp.sharding.shards import OtherStore, check_store
 from atoll.machinery.meta.names import ROOT, SYSTEM_SHARD, ObjectKey
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, annotations_of, decode
 from atoll.machinery.meta.status import ApiError, NotFound
 from atoll.machinery.meta.types import CONFIG_MAPS
 from atoll.machinery.storage.contract import Store
@@ -148,7 +148,7 @@ def _stored(store: Store) -> RootShard:
 
 def _read(config_map: Object) -> RootShard:
     data = config_map.get("data") or {}
-    installation = (config_map["metadata"].get("annotations") or {}).get(INSTALLATION, "")
+    installation = annotations_of(config_map).get(INSTALLATION, "")
     return RootShard({name: ExportIdentity(data[name]) for name in root_exports() if data.get(name)}, installation)
 
 

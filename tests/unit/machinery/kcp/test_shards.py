@@ -13,11 +13,11 @@ from atoll.machinery.kcp.sharding.shards import (
     OtherStore,
     Registration,
     digest,
+    heartbeat_status,
     is_news,
     load_of,
     new_shard,
     registered,
-    status_of,
 )
 from atoll.machinery.meta.conditions import find
 
@@ -112,7 +112,7 @@ def test_a_shard_that_an_operator_made_before_is_taken_over() -> None:
 def test_a_status_says_the_load_and_leaves_what_others_wrote() -> None:
     ours = {"type": "Audited", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     shard = {**new_shard(SAID), "status": {"capacity": {"cpu": "4"}, "conditions": [ours], "more": 1}}
-    status = status_of(shard, LOAD)
+    status = heartbeat_status(shard, LOAD)
     assert status["capacity"]["cpu"] == "4"
     assert status["more"] == 1
     assert ours in status["conditions"]
@@ -120,9 +120,9 @@ def test_a_status_says_the_load_and_leaves_what_others_wrote() -> None:
 
 
 def test_each_heartbeat_replaces_the_last() -> None:
-    once = {**new_shard(SAID), "status": status_of(new_shard(SAID), LOAD)}
+    once = {**new_shard(SAID), "status": heartbeat_status(new_shard(SAID), LOAD)}
     later = Load(heartbeat_s=1_700_000_010.0)
-    twice = status_of(once, later)
+    twice = heartbeat_status(once, later)
     assert len(twice["conditions"]) == 1
     beat = find(twice["conditions"], HEARTBEAT)
     assert beat is not None
@@ -146,7 +146,11 @@ def test_a_tenth_more_or_less_is_news_and_a_heartbeat_is_none() -> None:
 
 def test_a_digest_changes_with_all_but_the_status() -> None:
     shard = new_shard(SAID)
-    alive = {**shard, "status": status_of(shard, LOAD), "metadata": {**shard["metadata"], "resourceVersion": "2"}}
+    alive = {
+        **shard,
+        "status": heartbeat_status(shard, LOAD),
+        "metadata": {**shard["metadata"], "resourceVersion": "2"},
+    }
     assert digest(alive) == digest(shard)
     assert digest(relabelled(shard, region="us")) != digest(shard)
     assert digest({**shard, "spec": {**shard["spec"], "baseURL": "https://x"}}) != digest(shard)

@@ -14,7 +14,7 @@ from atoll.machinery.apiserver.admission.chain import Review
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, status_of
 from atoll.machinery.meta.user import MASTERS
 from atoll.machinery.process.certificate_requests import requested_organizations
 
@@ -88,7 +88,7 @@ class Certificates:
 
 def _conditions(obj: Object) -> list[Object]:
     """Return the conditions that are objects; the kind rejects others."""
-    found = (obj.get("status") or {}).get("conditions")
+    found = status_of(obj).get("conditions")
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
@@ -107,4 +107,4 @@ def _stamp_conditions(obj: Object, old: Object, now: str) -> None:
 
 
 def _issued(obj: Object) -> object:
-    return (obj.get("status") or {}).get("certificate")
+    return status_of(obj).get("certificate")

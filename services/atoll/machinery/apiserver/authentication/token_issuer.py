@@ -28,7 +28,7 @@ from atoll.machinery.apiserver.authorization.groups import SERVICE_ACCOUNT_PREFI
 from atoll.machinery.apiserver.authorization.refusal import quoted
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, decode, spec_of
 from atoll.machinery.meta.status import BadRequest, Conflict, Details, FieldError, NotFound, invalid
 from atoll.machinery.meta.types import SECRETS
 from atoll.machinery.meta.types import SERVICE_ACCOUNTS as ACCOUNTS
@@ -125,7 +125,7 @@ class TokenIssuer:
 
 
 def _checked_spec(obj: Object, account: ObjectKey) -> Object:
-    metadata, spec = obj.get("metadata") or {}, obj.get("spec") or {}
+    metadata, spec = obj.get("metadata") or {}, spec_of(obj)
     for field, own in (("name", account.name), ("namespace", account.namespace)):
         if metadata.get(field, own) not in ("", own):
             raise BadRequest(f"metadata.{field} must match the service account's if specified")

@@ -21,7 +21,7 @@ from atoll.machinery.kinds.custom import has_versions, kinds_of_crd, kinds_of_re
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import CORE, LOCAL, ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, conditions_of, decode
 from atoll.machinery.meta.types import API_BINDINGS, API_CONVERSIONS, API_RESOURCE_SCHEMAS, CRDS
 from atoll.machinery.storage.contract import Scope
 from atoll.machinery.storage.pages import each_revision
@@ -263,6 +263,6 @@ def _conversion(view: View, definition: Object, cluster: str, schema: str) -> _C
 
 
 def _definition(crd: Object) -> Definition:
-    conditions = (crd.get("status") or {}).get("conditions") or []
+    conditions = conditions_of(crd)
     terminating = any(each["type"] == "Terminating" and each["status"] == "True" for each in conditions)
     return Definition(tuple(kinds_of_crd(crd, LOCAL)), terminating)

@@ -16,7 +16,7 @@ from atoll.machinery.kcp.apis import bound_crds
 from atoll.machinery.kinds.kind import Kind, Virtual
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS, ObjectKey
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, annotations_of, decode, status_of
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, CRDS
 from atoll.machinery.storage.contract import Scope
 from atoll.machinery.storage.pages import each_record, each_revision
@@ -62,7 +62,7 @@ def bound_resources(view: View, cluster: str) -> Iterator[BoundResource]:
 
 
 def _bound(binding: Object) -> Iterator[BoundResource]:
-    status: Object = binding.get("status") or {}
+    status: Object = status_of(binding)
     for item in status.get("boundResources") or ():
         schema = item["schema"]
         yield BoundResource(
@@ -126,7 +126,7 @@ class ExportIndex:
 
 
 def _read_bound_crd(crd: Object) -> _BoundCrd:
-    spec, annotations = crd["spec"], crd["metadata"].get("annotations") or {}
+    spec, annotations = crd["spec"], annotations_of(crd)
     cluster = annotations.get(bound_crds.SCHEMA_CLUSTER, "")
     return _BoundCrd((spec["group"], spec["names"]["plural"]), cluster, tuple(bound_crds.exports_of(crd)))
 
@@ -134,4 +134,4 @@ def _read_bound_crd(crd: Object) -> _BoundCrd:
 def _read_offer(export: Object) -> _ExportedResource:
     offered = export["spec"].get("resources") or ()
     schemas = {(each.get("group") or "", each["name"]): each["schema"] for each in offered}
-    return _ExportedResource((export.get("status") or {}).get("identityHash") or "", schemas)
+    return _ExportedResource(status_of(export).get("identityHash") or "", schemas)

@@ -13,7 +13,7 @@ import msgspec
 from atoll.machinery.apiserver.call.options import ListOptions
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.fieldselectors import FieldSelector, parse_field_selector
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, decode, labels_of
 from atoll.machinery.meta.partial import Partial
 from atoll.machinery.meta.selectors import LabelSelector, parse_label_selector
 from atoll.machinery.meta.status import BadRequest
@@ -73,7 +73,7 @@ class Selection:
 
     def matches_object(self, obj: Object) -> bool:
         """Whether a decoded object (in its stored version) is selected."""
-        if self._labels is not None and not self._labels.matches(obj["metadata"].get("labels") or {}):
+        if self._labels is not None and not self._labels.matches(labels_of(obj)):
             return False
         return self._fields is None or self._fields.matches(self._field_values(obj))
 

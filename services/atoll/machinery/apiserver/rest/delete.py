@@ -14,7 +14,7 @@ from atoll.machinery.apiserver.rest.answers import DeletionStatusAnswer, Encoded
 from atoll.machinery.apiserver.rest.body import decode_document
 from atoll.machinery.apiserver.rest.write import StoredObject, WriteContext, stored
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta.objects import Object, decode, encode_json, splice
+from atoll.machinery.meta.objects import Object, decode, encode_json, finalizers_of, splice
 from atoll.machinery.meta.status import BadRequest
 from atoll.machinery.storage.contract import Check, Delete, GateUnchanged, Guard, Mutation, Put
 
@@ -87,7 +87,7 @@ def _mark_propagation(obj: Object, options: DeleteOptions) -> None:
     Without a policy of the client, an existing propagation finalizer decides.
     """
     metadata = obj["metadata"]
-    finalizers = [name for name in metadata.get("finalizers") or [] if name not in options.served_finalizers]
+    finalizers = [name for name in finalizers_of(obj) if name not in options.served_finalizers]
     if options.policy:
         finalizers = [name for name in finalizers if name not in {FOREGROUND, ORPHAN}]
     if options.policy == "Foreground":

@@ -10,7 +10,7 @@ from atoll.machinery.apiserver.call.call import Call
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.hashes import CLAIM_LABEL_PREFIX
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, annotations_of
 from atoll.machinery.meta.uids import new_uid
 
 _KEPT_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
@@ -44,7 +44,7 @@ def strip_claims(obj: Object) -> None:
 
 def stamp_cluster(obj: Object, cluster: str) -> None:
     """Add the annotation of the logical cluster."""
-    annotations = obj["metadata"].get("annotations") or {}
+    annotations = annotations_of(obj)
     obj["metadata"]["annotations"] = {**annotations, wellknown.CLUSTER: cluster}
 
 

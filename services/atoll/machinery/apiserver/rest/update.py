@@ -7,7 +7,7 @@ from atoll.machinery.apiserver.rest.body import decode_body
 from atoll.machinery.apiserver.rest.create import check_namespace, plan_new
 from atoll.machinery.apiserver.rest.metadata import keep_system_fields
 from atoll.machinery.apiserver.rest.write import PreparedWrite, StoredObject, WriteContext, prepare_update, stored
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, spec_of, status_of
 from atoll.machinery.meta.status import BadRequest, FieldError, NotFound, invalid
 
 
@@ -73,12 +73,12 @@ def merged_for_subresource(context: WriteContext, obj: Object, old: StoredObject
     if "managedFields" in obj["metadata"]:
         result["metadata"]["managedFields"] = obj["metadata"]["managedFields"]
     if subresource == "finalize":
-        spec = dict(result.get("spec") or {})
-        _copy_field(spec, obj.get("spec") or {}, "finalizers")
+        spec = dict(spec_of(result))
+        _copy_field(spec, spec_of(obj), "finalizers")
         result["spec"] = spec
     elif subresource == "approval":
-        status = dict(result.get("status") or {})
-        _copy_field(status, obj.get("status") or {}, "conditions")
+        status = dict(status_of(result))
+        _copy_field(status, status_of(obj), "conditions")
         result["status"] = status
     else:
         _copy_field(result, obj, "status")

@@ -19,7 +19,7 @@ from atoll.machinery.apiserver.authorization.effective_users import effective_us
 from atoll.machinery.apiserver.authorization.rbac import Rule
 from atoll.machinery.apiserver.call.call import Call, View
 from atoll.machinery.meta.names import SYSTEM_ADMIN
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, spec_of
 from atoll.machinery.meta.status import BadRequest, Unauthorized, invalid
 from atoll.machinery.meta.user import User
 from atoll.machinery.wire.exchange import HttpRequest
@@ -190,7 +190,7 @@ Spec = TypeVar("Spec", _TokenSpec, _AccessSpec, _RulesSpec)
 
 def _spec(obj: Object, shape: type[Spec]) -> Spec:
     try:
-        return msgspec.convert(obj.get("spec") or {}, shape)
+        return msgspec.convert(spec_of(obj), shape)
     except msgspec.ValidationError as error:
         raise BadRequest(f"the review cannot be read: {error}") from error
 

@@ -29,7 +29,7 @@ from atoll.machinery.meta.conditions import (
     set_condition,
     set_summary,
 )
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, spec_of, status_of
 from atoll.machinery.meta.wellknown import PATH
 
 READY, EXPORT_VALID, INITIAL, UP_TO_DATE = "Ready", "APIExportValid", "InitialBindingCompleted", "BindingUpToDate"
@@ -92,7 +92,7 @@ class Export(msgspec.Struct, frozen=True):
 
 def read_export(cluster: str, export: Object, find_schema: Callable[[str], Object | None]) -> Export:
     """Decode a stored APIExport (v1alpha2); `find_schema` returns an APIResourceSchema of its cluster by name."""
-    spec, resources, missing = export.get("spec") or {}, [], []
+    spec, resources, missing = spec_of(export), [], []
     for offered in spec.get("resources") or ():
         schema = find_schema(offered["schema"])
         if schema is None:
@@ -102,7 +102,7 @@ def read_export(cluster: str, export: Object, find_schema: Callable[[str], Objec
     return Export(
         cluster=cluster,
         name=export["metadata"]["name"],
-        identity=(export.get("status") or {}).get("identityHash", ""),
+        identity=status_of(export).get("identityHash", ""),
         resources=tuple(resources),
         claims=tuple(spec.get("permissionClaims") or ()),
         missing=tuple(missing),
@@ -115,7 +115,7 @@ def _organization(cluster: str, export: Object) -> str:
     """Return the organization that an export is restricted to; empty if it is not restricted."""
     if replication_level.level_of(export) != replication_level.ORGANIZATION:
         return ""
-    return replication_level.organization(str((export["metadata"].get("annotations") or {}).get(PATH) or cluster))
+    return replication_level.organization(str(annotations_of(export).get(PATH) or cluster))
 
 
 def _offered(offered: Object, schema: Object) -> BoundResource:
@@ -156,13 +156,13 @@ def desired_status(binding: Object, export: Export | Condition, around: BindingC
     A bound resource stays bound when the export withdraws it or is deleted, and when its schema is deleted or created
     again. A resource for which the export names another schema is bound to that schema.
     """
-    status = dict(binding.get("status") or {})
+    status = dict(status_of(binding))
     if isinstance(export, Export):
         status["apiExportClusterName"] = export.cluster
         export_valid = _validity(export)
     else:
         export_valid = export
-    conditions = set_condition(status.get("conditions") or [], export_valid, now)
+    conditions = set_condition(conditions_of(binding), export_valid, now)
     if not isinstance(export, Export) or export_valid.status != TRUE:
         planned = BindingStatus(
             {**status, "phase": status.get("phase") or BINDING, "conditions": conditions}, around.locks
@@ -207,7 +207,7 @@ def not_found(path: str, name: str) -> Condition:
 
 def without_cluster(binding: Object, now: str) -> Object:
     """Return the status of a binding whose LogicalCluster does not exist."""
-    status = dict(binding.get("status") or {})
+    status = dict(status_of(binding))
     refused = Condition(INITIAL, FALSE, "LogicalClusterNotFound", "LogicalCluster of the binding not found", ERROR)
     return {**status, "phase": status.get("phase") or BINDING, "conditions": _ready_conditions(status, refused, now)}
 

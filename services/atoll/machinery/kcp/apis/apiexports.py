@@ -17,7 +17,7 @@ from atoll.machinery.kcp.apis.root_exports import IDENTITY_KEY
 from atoll.machinery.kcp.namespaces import KCP_SYSTEM
 from atoll.machinery.meta import hashes, rawscan
 from atoll.machinery.meta.conditions import ERROR, FALSE, TRUE, Condition, find, remove, set_condition
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, annotations_of, spec_of, status_of
 from atoll.machinery.meta.wellknown import CLUSTER, PATH
 
 IDENTITY_VALID, URLS_READY = "IdentityValid", "VirtualWorkspaceURLsReady"
@@ -42,7 +42,7 @@ class NoIdentity(Exception):
 
 def secret_reference(export: Object) -> SecretReference | None:
     """Return the Secret that an export names; None where the system generates it."""
-    reference = ((export.get("spec") or {}).get("identity") or {}).get("secretRef")
+    reference = (spec_of(export).get("identity") or {}).get("secretRef")
     if reference is None:
         return None
     return SecretReference(reference.get("namespace") or "", reference.get("name") or "")
@@ -55,7 +55,7 @@ def generated_reference(export: Object) -> SecretReference:
 
 def with_reference(export: Object, reference: SecretReference) -> Object:
     """Return the export with this reference to its identity Secret."""
-    spec = export.get("spec") or {}
+    spec = spec_of(export)
     named = {"name": reference.name, "namespace": reference.namespace}
     return {**export, "spec": {**spec, "identity": {**(spec.get("identity") or {}), "secretRef": named}}}
 
@@ -118,7 +118,7 @@ def without_urls(status: Object) -> Object:
 def default_slice(export: Object) -> Object | None:
     """Build the export's default APIExportEndpointSlice; None where an annotation disables it."""
     metadata = export["metadata"]
-    annotations, name = metadata.get("annotations") or {}, metadata["name"]
+    annotations, name = annotations_of(export), metadata["name"]
     if SKIP_SLICE in annotations:
         return None
     owner = {"apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIExport", "name": name, "uid": metadata["uid"]}
@@ -173,14 +173,14 @@ def bound_export(binding: bytes, cluster: str) -> BoundExport:
 
 def export_of(binding: Object, cluster: str = "") -> BoundExport:
     """Return the export of a decoded APIBinding; `cluster` is the binding's."""
-    export = ((binding.get("spec") or {}).get("reference") or {}).get("export") or {}
-    home = (binding.get("status") or {}).get("apiExportClusterName") or ""
+    export = (spec_of(binding).get("reference") or {}).get("export") or {}
+    home = status_of(binding).get("apiExportClusterName") or ""
     return BoundExport(home, export.get("path") or cluster, export.get("name") or "")
 
 
 def extra_annotations(obj: Object) -> dict[str, str]:
     """Return the annotations of an export that are copied to its bindings."""
-    annotations = obj["metadata"].get("annotations") or {}
+    annotations = annotations_of(obj)
     return {key: value for key, value in annotations.items() if key.startswith(EXTRA_PREFIX)}
 
 
@@ -194,7 +194,7 @@ def with_extra_annotations(binding: Object, extra: dict[str, str]) -> Object:
     if extra_annotations(binding) == extra:
         return binding
     metadata = binding["metadata"]
-    annotations = metadata.get("annotations") or {}
+    annotations = annotations_of(binding)
     kept = {key: value for key, value in annotations.items() if not key.startswith(EXTRA_PREFIX)}
     return {**binding, "metadata": {**metadata, "annotations": {**kept, **extra}}}
 

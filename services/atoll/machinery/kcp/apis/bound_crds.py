@@ -15,7 +15,7 @@ import msgspec
 from atoll.machinery.kcp.apis.naming_conflicts import names_of
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS, ObjectKey
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, annotations_of, status_of
 from atoll.machinery.meta.types import CRDS
 
 BOUND = "apis.kcp.io/bound-crd"
@@ -64,7 +64,7 @@ def key_of(uid: str) -> ObjectKey:
 
 def required_crds(binding: Object) -> Iterator[RequiredCrd]:
     """Yield the bound CRDs that a binding's status refers to."""
-    status, export = binding.get("status") or {}, binding["spec"]["reference"]["export"]["name"]
+    status, export = status_of(binding), binding["spec"]["reference"]["export"]["name"]
     for item in status.get("boundResources") or ():
         schema = item["schema"]
         yield RequiredCrd(str(status.get("apiExportClusterName") or ""), export, schema["name"], schema["UID"])
@@ -93,12 +93,12 @@ def bound_crd(schema: Object, cluster: str, export: str, now: str) -> Object:
 
 def exports_of(crd: Object) -> list[str]:
     """Return the names of the exports through which a bound CRD was bound, in its schema's cluster."""
-    return [name for name in (crd["metadata"].get("annotations") or {}).get(EXPORTS, "").split(",") if name]
+    return [name for name in annotations_of(crd).get(EXPORTS, "").split(",") if name]
 
 
 def policed_of(crd: Object) -> list[str]:
     """Return the names of its remote exports with a maximal permission policy."""
-    return [name for name in (crd["metadata"].get("annotations") or {}).get(POLICED, "").split(",") if name]
+    return [name for name in annotations_of(crd).get(POLICED, "").split(",") if name]
 
 
 def with_policed(crd: Object, export: str, *, policed: bool) -> Object:
@@ -108,7 +108,7 @@ def with_policed(crd: Object, export: str, *, policed: bool) -> Object:
         return crd
     left = [*known, export] if policed else [name for name in known if name != export]
     metadata = crd["metadata"]
-    annotations = dict(metadata.get("annotations") or {})
+    annotations = dict(annotations_of(crd))
     annotations.pop(POLICED, None)
     if left:
         annotations[POLICED] = ",".join(left)
@@ -117,7 +117,7 @@ def with_policed(crd: Object, export: str, *, policed: bool) -> Object:
 
 def source_of(crd: Object) -> tuple[str, str]:
     """Return cluster and name of the schema of a bound CRD; both empty for any other CRD."""
-    annotations = crd["metadata"].get("annotations") or {}
+    annotations = annotations_of(crd)
     return annotations.get(SCHEMA_CLUSTER, ""), annotations.get(SCHEMA_NAME, "")
 
 
@@ -126,7 +126,7 @@ def with_export(crd: Object, export: str) -> Object:
     known = exports_of(crd)
     listed = known if export in known else [*known, export]
     metadata = crd["metadata"]
-    annotations = {**(metadata.get("annotations") or {}), EXPORTS: ",".join(listed)}
+    annotations = {**annotations_of(crd), EXPORTS: ",".join(listed)}
     annotations.pop(COLLECTED, None)
     return {**crd, "metadata": {**metadata, "annotations": annotations}}
 
@@ -134,7 +134,7 @@ def with_export(crd: Object, export: str) -> Object:
 def with_collection_mark(crd: Object) -> Object:
     """Return the bound CRD marked for collection; a new binding removes the mark."""
     metadata = crd["metadata"]
-    return {**crd, "metadata": {**metadata, "annotations": {**(metadata.get("annotations") or {}), COLLECTED: ""}}}
+    return {**crd, "metadata": {**metadata, "annotations": {**annotations_of(crd), COLLECTED: ""}}}
 
 
 def established(now: str) -> list[Object]:
@@ -160,5 +160,5 @@ def _annotations(schema: Object, cluster: str, export: str) -> dict[str, str]:
     annotations = {BOUND: "", SCHEMA_CLUSTER: cluster, SCHEMA_NAME: metadata["name"], EXPORTS: export}
     if schema["spec"].get("nameValidation") == "PathSegmentName":
         annotations[VALIDATE_NAME] = PATH_SEGMENT
-    approval = (metadata.get("annotations") or {}).get(wellknown.API_APPROVED)
+    approval = annotations_of(schema).get(wellknown.API_APPROVED)
     return {**annotations, wellknown.API_APPROVED: approval} if approval is not None else annotations

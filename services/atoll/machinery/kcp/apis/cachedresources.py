@@ -14,7 +14,7 @@ from typing import NamedTuple
 from atoll.machinery.kcp.apis import apiexports, endpointslices
 from atoll.machinery.kcp.apis.endpointslices import Reference
 from atoll.machinery.meta.conditions import ERROR, FALSE, TRUE, Condition, is_true, set_condition
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, conditions_of, spec_of, status_of
 from atoll.machinery.meta.selectors import LabelSelector, SelectorError, compile_label_selector
 from atoll.machinery.meta.wellknown import CLUSTER
 
@@ -52,13 +52,13 @@ class ResourceCount(NamedTuple):
 
 def resource_of(obj: Object) -> Resource:
     """Return the resource that a ClusterCachedResource names."""
-    spec = obj.get("spec") or {}
+    spec = spec_of(obj)
     return Resource(spec.get("group") or "", spec.get("version") or "", str(spec.get("resource") or ""))
 
 
 def selector_of(obj: Object) -> LabelSelector:
     """Return the label selector: everything where there is none, nothing where it is invalid."""
-    selector = (obj.get("spec") or {}).get("labelSelector")
+    selector = spec_of(obj).get("labelSelector")
     try:
         return LabelSelector() if selector is None else compile_label_selector(selector)
     except SelectorError:
@@ -67,9 +67,9 @@ def selector_of(obj: Object) -> LabelSelector:
 
 def desired_status(obj: Object, found: ResourceCount | None, now: str) -> Object:
     """Return the status; `found` None: the workspace does not serve the resource. Identity is set before this call."""
-    status = dict(obj.get("status") or {})
+    status = dict(status_of(obj))
     judged = _resource_condition(resource_of(obj), found)
-    conditions = set_condition(status.get("conditions") or [], judged, now)
+    conditions = set_condition(conditions_of(obj), judged, now)
     if found is None or judged.status == FALSE:
         return {**status, "phase": status.get("phase") or INITIALIZING, "conditions": conditions}
     if not is_true(conditions, IDENTITY_VALID):
@@ -91,8 +91,8 @@ def _resource_condition(resource: Resource, found: ResourceCount | None) -> Cond
 
 def offered_by(export: Object, cached: Object) -> bool:
     """Return whether an APIExport (v1alpha2) offers a ClusterCachedResource as a virtual resource with its identity."""
-    resource, identity = resource_of(cached), (cached.get("status") or {}).get("identityHash") or ""
-    for each in (export.get("spec") or {}).get("resources") or ():
+    resource, identity = resource_of(cached), status_of(cached).get("identityHash") or ""
+    for each in spec_of(export).get("resources") or ():
         virtual = (each.get("storage") or {}).get("virtual")
         same = (each.get("group") or "", each["name"]) == (resource.group, resource.plural)
         if virtual and same and identity and virtual.get("identityHash") == identity:
@@ -105,7 +105,7 @@ def offered_by(export: Object, cached: Object) -> bool:
 
 def cached_of(obj: Object) -> Reference:
     """Return a slice's reference to its ClusterCachedResource: path or cluster name, and name."""
-    reference = (obj.get("spec") or {}).get("clusterCachedResource") or {}
+    reference = spec_of(obj).get("clusterCachedResource") or {}
     own = obj["metadata"]["annotations"][CLUSTER]
     return Reference(reference.get("path") or own, str(reference.get("name") or ""))
 
@@ -152,7 +152,7 @@ def _renamed(condition: Object) -> Object:
 
 def is_sound(obj: Object) -> bool:
     """Return whether a slice's ClusterCachedResource exists, in the workspace of the export."""
-    return is_true((obj.get("status") or {}).get("conditions") or [], RESOURCE_VALID)
+    return is_true(conditions_of(obj), RESOURCE_VALID)
 
 
 def endpoint_url(base: str, cluster: str, name: str) -> str:

@@ -14,7 +14,7 @@ from atoll.machinery.kcp.apis import permission_claims
 from atoll.machinery.kcp.apis.permission_claims import Selector
 from atoll.machinery.meta.hashes import CLAIM_LABEL_PREFIX, EXPORT_LABEL
 from atoll.machinery.meta.names import ResourceType
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, labels_of
 from atoll.machinery.meta.types import API_BINDINGS
 
 _NO_LABELS: Mapping[str, str] = {}
@@ -81,7 +81,7 @@ def labelling(bindings: Iterable[Object]) -> Labelling:
     """
     rules: dict[ResourceType, dict[tuple[str, str], tuple[Selector, ...]]] = {}
     for binding in bindings:
-        export = (binding["metadata"].get("labels") or {}).get(EXPORT_LABEL)
+        export = labels_of(binding).get(EXPORT_LABEL)
         if not export:
             continue
         for key, claim in permission_claims.applied(binding).items():

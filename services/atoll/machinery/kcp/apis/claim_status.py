@@ -14,7 +14,7 @@ from atoll.machinery.kcp.apis import permission_claims
 from atoll.machinery.kcp.apis.permission_claims import ClaimKey
 from atoll.machinery.meta.conditions import ERROR, FALSE, INFO, TRUE, WARNING, Condition, find, is_true, set_condition
 from atoll.machinery.meta.names import ResourceType
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, conditions_of, status_of
 
 CLAIMS_VALID, CLAIMS_APPLIED = "PermissionClaimsValid", "PermissionClaimsApplied"
 #: Maximal number of claims or types in one message.
@@ -23,12 +23,12 @@ MAX_LISTED = 10
 
 def with_exported_claims(binding: Object, claimed: Sequence[Object], now: str) -> Object:
     """Return the binding with the claims of its export in status; an equal object if they are there already."""
-    status = dict(binding.get("status") or {})
+    status = dict(status_of(binding))
     if claimed:
         status["exportPermissionClaims"] = list(claimed)
     else:
         status.pop("exportPermissionClaims", None)
-    status["conditions"] = set_condition(status.get("conditions") or [], _validity(binding, claimed), now)
+    status["conditions"] = set_condition(conditions_of(binding), _validity(binding, claimed), now)
     return {**binding, "status": status}
 
 
@@ -40,7 +40,7 @@ def labelling_started(binding: Object, claimed: Sequence[Object], now: str) -> O
 
 def has_started_labelling(binding: Object, begun: Object) -> bool:
     """Return whether a binding applies the same claims as `begun` and is already marked as unfinished."""
-    now, then = binding.get("status") or {}, begun["status"]
+    now, then = status_of(binding), begun["status"]
     lists = ("exportPermissionClaims", "appliedPermissionClaims")
     return is_changing(binding) and all(now.get(each) == then.get(each) for each in lists)
 
@@ -95,7 +95,7 @@ def labelled_types(binding: Object) -> set[ResourceType] | None:
 
 def is_changing(binding: Object) -> bool:
     """Return whether objects may carry labels of claims no longer applied, or lack labels of applied ones."""
-    found = find((binding.get("status") or {}).get("conditions") or (), CLAIMS_APPLIED)
+    found = find(conditions_of(binding), CLAIMS_APPLIED)
     return found is not None and found["status"] != TRUE
 
 
@@ -107,8 +107,8 @@ def is_complete(binding: Object) -> bool:
     """Return whether every accepted claim is applied."""
     if not permission_claims.accepted(binding):
         return True
-    status = binding.get("status") or {}
-    done = is_true(status.get("conditions") or (), CLAIMS_APPLIED)
+    status = status_of(binding)
+    done = is_true(conditions_of(binding), CLAIMS_APPLIED)
     return done and claims_to_apply(binding, status.get("exportPermissionClaims") or ()) == permission_claims.applied(
         binding
     )

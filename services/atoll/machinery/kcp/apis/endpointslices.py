@@ -14,7 +14,7 @@ import msgspec
 
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.conditions import ERROR, FALSE, TRUE, Condition, is_true, set_condition
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, conditions_of, spec_of, status_of
 from atoll.machinery.meta.selectors import LabelSelector, SelectorError, compile_label_selector, parse_label_selector
 from atoll.machinery.meta.wellknown import CLUSTER
 
@@ -40,14 +40,14 @@ class Reference(NamedTuple):
 
 def reference_of(obj: Object, cluster: str = "") -> Reference:
     """Return a slice's reference; `cluster` is the slice's own, where its annotation is not set yet."""
-    export = (obj.get("spec") or {}).get("export") or {}
+    export = spec_of(obj).get("export") or {}
     own = cluster or obj["metadata"]["annotations"][CLUSTER]
     return Reference(export.get("path") or own, str(export.get("name") or ""))
 
 
 def partition_of(obj: Object) -> str:
     """Return the name of the slice's Partition; empty where it has none."""
-    return (obj.get("spec") or {}).get("partition") or ""
+    return spec_of(obj).get("partition") or ""
 
 
 def desired_status(obj: Object, *, has_export: bool, partition: Object | None, now: str) -> Object:
@@ -55,7 +55,7 @@ def desired_status(obj: Object, *, has_export: bool, partition: Object | None, n
 
     A slice with a missing reference keeps no endpoints of any shard.
     """
-    status, reference = dict(obj.get("status") or {}), reference_of(obj)
+    status, reference = dict(status_of(obj)), reference_of(obj)
     if not has_export:
         text = f"Error getting APIExport {reference.path}|{reference.name}"
         return _cleared(status, Condition(EXPORT_VALID, FALSE, EXPORT_NOT_FOUND, text, ERROR), now)
@@ -73,7 +73,7 @@ def _selector(name: str, partition: Object | None) -> LabelSelector:
     if partition is None:
         raise SelectorError(f'partition.topology.kcp.io "{name}" not found')
     # A Partition without a selector selects nothing.
-    return compile_label_selector((partition.get("spec") or {}).get("selector"))
+    return compile_label_selector(spec_of(partition).get("selector"))
 
 
 def _cleared(status: Object, condition: Condition, now: str) -> Object:
@@ -82,8 +82,8 @@ def _cleared(status: Object, condition: Condition, now: str) -> Object:
 
 def selects_shard(obj: Object, labels: Mapping[str, str]) -> bool:
     """Return whether a slice is valid and selects a shard with these labels."""
-    status = obj.get("status") or {}
-    conditions = status.get("conditions") or []
+    status = status_of(obj)
+    conditions = conditions_of(obj)
     if not is_true(conditions, EXPORT_VALID) or not is_true(conditions, PARTITION_VALID):
         return False
     try:
@@ -105,7 +105,7 @@ def owned_urls(obj: Object, manager: str) -> list[str]:
         if (entry.get("manager"), entry.get("operation"), entry.get("subresource")) == (manager, "Apply", "status"):
             endpoints = ((entry.get("fieldsV1") or {}).get("f:status") or {}).get("f:endpoints") or {}
             found = [msgspec.json.decode(key[2:])["url"] for key in endpoints if key.startswith("k:")]
-    there = {each["url"] for each in (obj.get("status") or {}).get("endpoints") or []}
+    there = {each["url"] for each in status_of(obj).get("endpoints") or []}
     return sorted(there.intersection(found))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, annotations_of
 from atoll.machinery.meta.wellknown import LOCKS
 
 
@@ -38,7 +38,7 @@ _decoder = msgspec.json.Decoder(dict[str, Lock])
 
 def read_locks(cluster: Object) -> dict[str, Lock] | None:
     """Return the locks of a LogicalCluster; None where the annotation is absent or invalid."""
-    text = (cluster["metadata"].get("annotations") or {}).get(LOCKS)
+    text = annotations_of(cluster).get(LOCKS)
     if text is None:
         return None
     try:
@@ -55,7 +55,7 @@ def lock_annotation(locks: Locks) -> str:
 def with_locks(cluster: Object, locks: Locks) -> Object:
     """Return the LogicalCluster with these locks."""
     metadata = cluster["metadata"]
-    annotations = {**(metadata.get("annotations") or {}), LOCKS: lock_annotation(locks)}
+    annotations = {**annotations_of(cluster), LOCKS: lock_annotation(locks)}
     return {**cluster, "metadata": {**metadata, "annotations": annotations}}
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.names import CORE, ResourceType
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, spec_of, status_of
 from atoll.machinery.meta.selectors import LabelSelector, SelectorError, compile_label_selector
 
 ACCEPTED, REJECTED = "Accepted", "Rejected"
@@ -136,7 +136,7 @@ def needs_identity(group: str, resource: str) -> bool:
 
 def exported(export: Object) -> dict[ClaimKey, Object]:
     """Return the claims of an export."""
-    return _by_key((export.get("spec") or {}).get("permissionClaims"))
+    return _by_key(spec_of(export).get("permissionClaims"))
 
 
 def accepted(binding: Object) -> dict[ClaimKey, Object]:
@@ -146,11 +146,11 @@ def accepted(binding: Object) -> dict[ClaimKey, Object]:
 
 def applied(binding: Object) -> dict[ClaimKey, Object]:
     """Return the claims in status.appliedPermissionClaims, with the selectors by which objects are labelled."""
-    return _by_key((binding.get("status") or {}).get("appliedPermissionClaims"))
+    return _by_key(status_of(binding).get("appliedPermissionClaims"))
 
 
 def _requested(binding: Object) -> dict[ClaimKey, Object]:
-    return _by_key((binding.get("spec") or {}).get("permissionClaims"))
+    return _by_key(spec_of(binding).get("permissionClaims"))
 
 
 def _by_key(claims: Iterable[Object] | None) -> dict[ClaimKey, Object]:
@@ -163,7 +163,7 @@ def effective(export: Object, binding: Object) -> dict[ClaimKey, Claim]:
     The keys are `ClaimKey(group, resource, identity).covered`. A claim on a kind that the export itself offers has no
     effect: the offered kind is served in its place.
     """
-    offered = {(each.get("group") or "", each["name"]) for each in (export.get("spec") or {}).get("resources") or ()}
+    offered = {(each.get("group") or "", each["name"]) for each in spec_of(export).get("resources") or ()}
     claims = granted(exported(export), accepted(binding))
     return {key: claim for key, claim in claims.items() if (key.group, key.resource) not in offered}
 

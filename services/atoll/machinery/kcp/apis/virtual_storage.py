@@ -12,7 +12,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from atoll.machinery.kcp.sharding.shards import virtual_workspace_url
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, labels_of, spec_of
 from atoll.machinery.meta.selectors import SelectorError, compile_label_selector
 
 MAX_ENDPOINTS = 1000
@@ -35,12 +35,12 @@ class Reference(NamedTuple):
 
 def own_endpoint(shard: Object) -> ShardEndpoint:
     """Return the labels and virtual workspace URL of a Shard object."""
-    return ShardEndpoint(shard["metadata"].get("labels") or {}, virtual_workspace_url(shard))
+    return ShardEndpoint(labels_of(shard), virtual_workspace_url(shard))
 
 
 def reference(export: Object, group: str, plural: str) -> Reference | None:
     """Return the virtual storage of an APIExport's (v1alpha2) resource; None if it is stored or not offered."""
-    for each in (export.get("spec") or {}).get("resources") or ():
+    for each in spec_of(export).get("resources") or ():
         if (each.get("group") or "", each["name"]) == (group, plural):
             found = ((each.get("storage") or {}).get("virtual") or {}).get("reference")
             if not found:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, annotations_of, status_of
 
 AUTO_UPDATE = "rbac.authorization.kubernetes.io/autoupdate"
 _TOP = ("apiVersion", "kind", "metadata")
@@ -21,12 +21,12 @@ def reconciled(stored: Object, wanted: Object) -> Object | None:
     Identity, finalizers and other labels and annotations are kept. The generation is incremented if anything except
     metadata and status changes. Unchanged conditions keep their times.
     """
-    annotations = stored["metadata"].get("annotations") or {}
+    annotations = annotations_of(stored)
     if annotations.get(AUTO_UPDATE) == "false":
         return None
     body = {key: value for key, value in wanted.items() if key not in _TOP}
     if "status" in wanted:
-        body["status"] = _status(stored.get("status") or {}, wanted["status"])
+        body["status"] = _status(status_of(stored), wanted["status"])
     for field in ("rules", "subjects"):
         if field in wanted:
             body[field] = _with_missing(stored, wanted, field)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from atoll.machinery.meta.conditions import ERROR, FALSE, TRUE, Condition, set_condition
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, spec_of
 from atoll.machinery.meta.selectors import LabelSelector, SelectorError, compile_label_selector
 
 SET_VALID, READY = "PartitionSetValid", "PartitionsReady"
@@ -34,7 +34,7 @@ def plan(obj: Object, shards: Iterable[Mapping[str, str]], owned: Sequence[Objec
     Of Partitions that select alike the first by name stays. A shard that lacks a dimension belongs to none; a set that
     names neither dimensions nor labels has none, as in kcp.
     """
-    spec = obj.get("spec") or {}
+    spec = spec_of(obj)
     chosen = spec.get("shardSelector")
     selector = compile_label_selector(chosen) if chosen is not None else LabelSelector()
     chosen = chosen or {}
@@ -58,7 +58,7 @@ def _compare(owned: Sequence[Object], wanted: list[Object]) -> tuple[list[Object
     present: list[Object] = []
     surplus: list[str] = []
     for each in sorted(owned, key=lambda partition: str(partition["metadata"]["name"])):
-        given = (each.get("spec") or {}).get("selector") or {}
+        given = spec_of(each).get("selector") or {}
         found = _selector(given.get("matchLabels") or {}, given.get("matchExpressions"))
         if found in wanted and found not in present:
             present.append(found)
@@ -87,7 +87,7 @@ def _partition(obj: Object, selector: Object) -> Object:
 
 def _generate_name(obj: Object, labels: Mapping[str, str]) -> str:
     """The set's name and the values of its dimensions. Label values may hold underscores, which names may not."""
-    dimensions = sorted(set((obj.get("spec") or {}).get("dimensions") or ()))
+    dimensions = sorted(set(spec_of(obj).get("dimensions") or ()))
     parts = [obj["metadata"]["name"], *(labels[key].lower().replace("_", "-") for key in dimensions)]
     return "-".join(parts)[:_MAX_NAME] + "-"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Set
 
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, annotations_of
 from atoll.machinery.meta.wellknown import APIS_GROUP, CORE_GROUP, REPLICATE, TENANCY_GROUP
 
 #: Prefix of groups and users in the RBAC of maximal permission policies, in the export's cluster.
@@ -26,7 +26,7 @@ _TYPE_VERBS = ("use", "initialize", "terminate")
 
 def words_of(obj: Object) -> frozenset[str]:
     """Return all words of an object's annotation, the system's and its author's."""
-    text = (obj["metadata"].get("annotations") or {}).get(REPLICATE) or ""
+    text = annotations_of(obj).get(REPLICATE) or ""
     return frozenset(word for word in (part.strip() for part in text.split(",")) if word)
 
 
@@ -36,7 +36,7 @@ def with_words(obj: Object, words: Collection[str]) -> Object:
     if wanted == words_of(obj):
         return obj
     metadata = obj["metadata"]
-    annotations = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != REPLICATE}
+    annotations = {key: value for key, value in annotations_of(obj).items() if key != REPLICATE}
     if wanted:
         annotations[REPLICATE] = ",".join(sorted(wanted))
     return {**obj, "metadata": {**metadata, "annotations": annotations}}

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import msgspec
 
 from atoll.machinery.meta import rawscan
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, annotations_of
 from atoll.machinery.meta.partial import Partial, SomeAnnotations
 
 #: Set by the author of an export, or of a schema that must not be replicated before an export names it.
@@ -39,7 +39,7 @@ _decoder = msgspec.json.Decoder(Partial[SomeAnnotations[_Annotations]])
 
 def level_of(obj: Object) -> str:
     """Return the level set by an object's author; empty if it is replicated to every shard."""
-    level = str((obj["metadata"].get("annotations") or {}).get(LEVEL) or "")
+    level = str(annotations_of(obj).get(LEVEL) or "")
     return level if level in ("", *LEVELS) else REGION
 
 
@@ -75,7 +75,7 @@ def widest_level(levels: Iterable[str]) -> str:
 def with_derived_level(obj: Object, level: str) -> Object:
     """Return the object with this derived level, without one if empty; the same object if nothing changes."""
     metadata = obj["metadata"]
-    annotations = dict(metadata.get("annotations") or {})
+    annotations = dict(annotations_of(obj))
     if annotations.get(DERIVED, "") == level:
         return obj
     annotations.pop(DERIVED, None)

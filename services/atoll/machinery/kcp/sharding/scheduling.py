@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from atoll.machinery.kcp.sharding.shards import UNSCHEDULABLE, Load, load_of
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, annotations_of, labels_of, spec_of
 from atoll.machinery.meta.selectors import LabelSelector, SelectorError, compile_label_selector
 from atoll.machinery.meta.wellknown import REGION
 
@@ -64,12 +64,12 @@ class PlacementRequest(msgspec.Struct, frozen=True):
 
 def read_candidate(shard: Object, own: str) -> Candidate:
     """Return a Shard object as a Candidate; `own` is the name of the scheduling shard."""
-    metadata, spec = shard["metadata"], shard.get("spec") or {}
-    annotations = metadata.get("annotations") or {}
+    metadata, spec = shard["metadata"], spec_of(shard)
+    annotations = annotations_of(shard)
     reserved = (each.strip() for each in annotations.get(RESERVED_FOR, "").split(","))
     return Candidate(
         name=metadata["name"],
-        labels=metadata.get("labels") or {},
+        labels=labels_of(shard),
         external_url=spec.get("externalURL") or spec.get("baseURL", ""),
         reserved_for=tuple(each for each in reserved if each),
         is_unschedulable=UNSCHEDULABLE in annotations,
@@ -80,7 +80,7 @@ def read_candidate(shard: Object, own: str) -> Candidate:
 
 def selector_of(workspace: Object) -> LabelSelector | None:
     """Return the location selector of a Workspace; None without one. Raises Unschedulable if it is invalid."""
-    selector = ((workspace.get("spec") or {}).get("location") or {}).get("selector")
+    selector = (spec_of(workspace).get("location") or {}).get("selector")
     if selector is None:
         return None
     try:

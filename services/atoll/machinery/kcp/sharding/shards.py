@@ -15,7 +15,7 @@ from decimal import ROUND_DOWN
 import msgspec
 
 from atoll.machinery.meta.conditions import TRUE, find, ordered, remove
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, labels_of, spec_of, status_of
 from atoll.machinery.meta.quantity import parse
 from atoll.machinery.meta.times import format_time, parse_time
 
@@ -85,7 +85,7 @@ class Load(msgspec.Struct, frozen=True):
 
 def virtual_workspace_url(shard: Object) -> str:
     """Return the virtual workspace URL of a shard, without a trailing slash; "" where it is not set."""
-    return str((shard.get("spec") or {}).get("virtualWorkspaceURL") or "").rstrip("/")
+    return str(spec_of(shard).get("virtualWorkspaceURL") or "").rstrip("/")
 
 
 def new_shard(said: Registration) -> Object:
@@ -102,16 +102,16 @@ def registered(stored: Object, said: Registration) -> Object | None:
     """Return the stored object with the registration applied; None without a change. Raises OtherStore."""
     check_store(stored, said.store)
     metadata = stored["metadata"]
-    annotations = metadata.get("annotations") or {}
+    annotations = annotations_of(stored)
     others = {key: value for key, value in annotations.items() if key not in {REGISTERED, STORE}}
     result = {
         **stored,
         "metadata": {
             **metadata,
-            "labels": _labels(metadata.get("labels") or {}, _last(annotations), said),
+            "labels": _labels(labels_of(stored), _last(annotations), said),
             "annotations": {**others, **said.notes},
         },
-        "spec": {**(stored.get("spec") or {}), **said.spec},
+        "spec": {**spec_of(stored), **said.spec},
     }
     return None if result == stored else result
 
@@ -119,7 +119,7 @@ def registered(stored: Object, said: Registration) -> Object | None:
 def check_store(stored: Object, store: str) -> None:
     """Raise OtherStore if the Shard object belongs to a shard on another store."""
     metadata = stored["metadata"]
-    if store and (metadata.get("annotations") or {}).get(STORE, store) != store:
+    if store and annotations_of(stored).get(STORE, store) != store:
         name = metadata["name"]
         raise OtherStore(f"shard {name} is registered from another store: delete the Shard object if that one is gone")
 
@@ -145,9 +145,9 @@ def _last(annotations: Mapping[str, str]) -> dict[str, str]:
     return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
 
 
-def status_of(stored: Object, load: Load) -> Object:
+def heartbeat_status(stored: Object, load: Load) -> Object:
     """Return the status of a Shard with this load and a heartbeat at load.heartbeat_s; other fields are kept."""
-    status = stored.get("status") or {}
+    status = status_of(stored)
     capacity = {
         **(status.get("capacity") or {}),
         STORAGE: str(load.capacity_bytes),
@@ -156,15 +156,15 @@ def status_of(stored: Object, load: Load) -> Object:
         USED_STORAGE: str(load.storage_bytes),
     }
     beat = {"type": HEARTBEAT, "status": TRUE, "lastTransitionTime": format_time(int(load.heartbeat_s))}
-    conditions = ordered([*remove(status.get("conditions") or [], HEARTBEAT), beat])
+    conditions = ordered([*remove(conditions_of(stored), HEARTBEAT), beat])
     return {**status, "capacity": capacity, "conditions": conditions}
 
 
 def load_of(shard: Object) -> Load:
     """Return the load in a Shard object; an absent or invalid number is 0."""
-    status = shard.get("status") or {}
+    status = status_of(shard)
     capacity = status.get("capacity") or {}
-    beat = find(status.get("conditions") or [], HEARTBEAT)
+    beat = find(conditions_of(shard), HEARTBEAT)
     at_s = parse_time(str(beat.get("lastTransitionTime", ""))) if beat is not None else None
     return Load(
         _number(capacity.get(USED_WORKSPACES)),
@@ -178,12 +178,7 @@ def load_of(shard: Object) -> Load:
 def digest(shard: Object) -> bytes:
     """Return a digest of a Shard without its status."""
     metadata = shard["metadata"]
-    said = (
-        metadata.get("labels") or {},
-        metadata.get("annotations") or {},
-        metadata.get("deletionTimestamp", ""),
-        shard.get("spec") or {},
-    )
+    said = (labels_of(shard), annotations_of(shard), metadata.get("deletionTimestamp", ""), spec_of(shard))
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).digest()
 
 

@@ -16,7 +16,7 @@ from atoll.machinery.kcp.workspaces.logicalcluster import BINDINGS_INITIALIZED
 from atoll.machinery.kcp.workspaces.workspacetypes import BINDINGS_INITIALIZER, DefaultBinding
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.conditions import ERROR, FALSE, INFO, TRUE, Condition, is_true, set_condition
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, conditions_of, status_of
 
 #: Conditions of the LogicalCluster: during initialization, and for a type that maintains its default bindings.
 INITIALIZED, RECONCILED = BINDINGS_INITIALIZED, "APIBindingsReconciled"
@@ -45,7 +45,7 @@ def required(cluster: str, bindings: Iterable[DefaultBinding]) -> tuple[Required
     return tuple(found.values())
 
 
-def spec_of(wanted: RequiredBindings, claimed: Sequence[Object]) -> Object:
+def binding_spec(wanted: RequiredBindings, claimed: Sequence[Object]) -> Object:
     """Return the spec of a default binding: it accepts all claims of the export."""
     spec: Object = {"reference": {"export": wanted.reference}}
     if claimed:
@@ -59,7 +59,7 @@ def binding_of(wanted: RequiredBindings, claimed: Sequence[Object]) -> Object:
         "apiVersion": "apis.kcp.io/v1alpha2",
         "kind": "APIBinding",
         "metadata": {"name": wanted.name},
-        "spec": spec_of(wanted, claimed),
+        "spec": binding_spec(wanted, claimed),
     }
 
 
@@ -81,7 +81,7 @@ def is_outdated(binding: Object, wanted: RequiredBindings, claimed: Sequence[Obj
 
 def is_done(binding: Object) -> bool:
     """Whether a binding was bound once, and its accepted claims are applied."""
-    conditions = (binding.get("status") or {}).get("conditions") or []
+    conditions = conditions_of(binding)
     return is_true(conditions, "InitialBindingCompleted") and claim_status.is_complete(binding)
 
 
@@ -107,8 +107,8 @@ def types_invalid(type: str, text: str) -> Condition:
 
 def with_verdict(cluster: Object, condition: Condition, now: str) -> Object:
     """Return the LogicalCluster with the condition; a true INITIALIZED removes the initializer too."""
-    status = dict(cluster.get("status") or {})
-    status["conditions"] = set_condition(status.get("conditions") or [], condition, now)
+    status = dict(status_of(cluster))
+    status["conditions"] = set_condition(conditions_of(cluster), condition, now)
     if condition == Condition(INITIALIZED, TRUE):
         left = [name for name in status.get("initializers") or [] if name != BINDINGS_INITIALIZER]
         status["initializers"] = left

@@ -5,13 +5,13 @@ The kind applies it at the first DELETE, the controller of deletion afterwards. 
 
 from __future__ import annotations
 
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, labels_of, status_of
 from atoll.machinery.meta.wellknown import PHASE
 
 
 def deletion_phase(obj: Object) -> str:
     """Return the phase of a LogicalCluster whose deletion began: terminators first."""
-    return "Terminating" if (obj.get("status") or {}).get("terminators") else "Deleting"
+    return "Terminating" if status_of(obj).get("terminators") else "Deleting"
 
 
 def begin_deletion(obj: Object) -> None:
@@ -21,9 +21,5 @@ def begin_deletion(obj: Object) -> None:
 
 def with_phase(obj: Object, phase: str) -> Object:
     """Return the LogicalCluster with this phase, in status and label."""
-    labels = {**(obj["metadata"].get("labels") or {}), PHASE: phase}
-    return {
-        **obj,
-        "metadata": {**obj["metadata"], "labels": labels},
-        "status": {**(obj.get("status") or {}), "phase": phase},
-    }
+    labels = {**labels_of(obj), PHASE: phase}
+    return {**obj, "metadata": {**obj["metadata"], "labels": labels}, "status": {**status_of(obj), "phase": phase}}

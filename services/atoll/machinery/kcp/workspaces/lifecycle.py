@@ -14,7 +14,7 @@ from atoll.machinery.kcp.workspaces.logicalcluster import INITIALIZING, READY, i
 from atoll.machinery.kcp.workspaces.workspace import owner_of, reduced_owner
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.conditions import set_condition
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, conditions_of, finalizers_of, labels_of, status_of
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.meta.wellknown import OWNER, PHASE, TERMINATOR_FINALIZER
 
@@ -37,7 +37,7 @@ class Lifecycle(msgspec.Struct, frozen=True):
 
     def waits(self, cluster: Object, name: str) -> bool:
         """Whether a LogicalCluster waits for one of the field's members."""
-        status = cluster.get("status") or {}
+        status = status_of(cluster)
         return status.get("phase") == self.phase and name in (status.get(self.field) or [])
 
     def selector(self, name: str) -> str:
@@ -47,7 +47,7 @@ class Lifecycle(msgspec.Struct, frozen=True):
 
     def refused(self, new: Object, old: Object, name: str) -> list[FieldError]:
         """Return the error for a member's change of the field other than removing itself."""
-        now, then = ((each.get("status") or {}).get(self.field) or [] for each in (new, old))
+        now, then = (status_of(each).get(self.field) or [] for each in (new, old))
         if now in (then, [each for each in then if each != name]):
             return []
         text = f'only removing the "{name}" {self.actor} is supported'
@@ -81,14 +81,14 @@ def advance(cluster: Object, now: str) -> Object:
     Without an initializer left it is Ready, and forgets all of its owner but the name; without a terminator left
     nothing but its content holds it.
     """
-    status, metadata = dict(cluster.get("status") or {}), dict(cluster["metadata"])
+    status, metadata = dict(status_of(cluster)), dict(cluster["metadata"])
     if status.get("phase") == INITIALIZING and not status.get("initializers"):
         status["phase"] = READY
-        status["conditions"] = set_condition(status.get("conditions") or [], initialized(()), now)
+        status["conditions"] = set_condition(conditions_of(cluster), initialized(()), now)
         if (owner := owner_of(cluster)) is not None:
             metadata["annotations"] = {**metadata["annotations"], OWNER: reduced_owner(owner)}
-    metadata["labels"] = _labels(metadata.get("labels") or {}, status)
-    metadata["finalizers"] = _finalizers(metadata.get("finalizers") or [], status)
+    metadata["labels"] = _labels(labels_of(cluster), status)
+    metadata["finalizers"] = _finalizers(finalizers_of(cluster), status)
     return {**cluster, "metadata": metadata, "status": status}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from atoll.machinery.meta.conditions import FALSE, TRUE, Condition, set_condition
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, labels_of, spec_of, status_of
 from atoll.machinery.meta.wellknown import PHASE
 
 #: "true" on objects that may be mounted.
@@ -29,18 +29,18 @@ class Reference(msgspec.Struct, frozen=True, rename="camel"):
 
 def reference(workspace: Object) -> Reference | None:
     """Return the reference to the mounted object; None for an ordinary Workspace."""
-    mount = (workspace.get("spec") or {}).get("mount")
+    mount = spec_of(workspace).get("mount")
     return msgspec.convert(mount.get("ref") or {}, Reference) if mount else None
 
 
 def desired_workspace(workspace: Object, mounted: Object | None, now: str) -> Object:
     """Return the Workspace with the state of the mounted object; `mounted` None: it does not exist."""
     condition, url = _mount_condition(mounted)
-    status = workspace.get("status") or {}
+    status = status_of(workspace)
     phase = READY if condition.status == TRUE else UNAVAILABLE
     spec = {**workspace["spec"], "URL": url} if url else workspace["spec"]
-    labels = {**(workspace["metadata"].get("labels") or {}), PHASE: phase}
-    conditions = set_condition(status.get("conditions") or [], condition, now)
+    labels = {**labels_of(workspace), PHASE: phase}
+    conditions = set_condition(conditions_of(workspace), condition, now)
     return {
         **workspace,
         "metadata": {**workspace["metadata"], "labels": labels},
@@ -52,7 +52,7 @@ def desired_workspace(workspace: Object, mounted: Object | None, now: str) -> Ob
 def _mount_condition(mounted: Object | None) -> tuple[Condition, str]:
     if mounted is None:
         return Condition(MOUNT_READY, FALSE, "MountObjectNotFound", "the mounted object does not exist", "Error"), ""
-    if (mounted["metadata"].get("annotations") or {}).get(IS_MOUNT) != "true":
+    if annotations_of(mounted).get(IS_MOUNT) != "true":
         message = f"the object is not annotated {IS_MOUNT}=true"
         return Condition(MOUNT_READY, FALSE, "MountAnnotationInvalid", message, "Error"), ""
     status = mounted.get("status")

@@ -18,7 +18,7 @@ from atoll.machinery.kcp.workspaces import workspace
 from atoll.machinery.kcp.workspaces.workspacetypes import Lookup, Resolution, TypeRefused, WorkspaceType, with_bases
 from atoll.machinery.meta import hashes, paths
 from atoll.machinery.meta.names import ROOT, is_cluster_name, is_path_segment, is_system_cluster, is_workspace_path
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, annotations_of, spec_of
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.meta.wellknown import OWNER, PATH, REQUIRED_GROUPS, SHARD, SINGLETON, TYPE
 
@@ -49,18 +49,18 @@ def manifest(plan: workspace.WorkspacePlan) -> Object:
 
 def is_requested(obj: Object) -> bool:
     """Return whether a Workspace will own this new LogicalCluster."""
-    return bool((obj.get("spec") or {}).get("owner"))
+    return bool(spec_of(obj).get("owner"))
 
 
 def owner_uid(cluster: Object) -> str:
     """Return the uid of the Workspace that owns a LogicalCluster; "" where none does."""
-    return str(((cluster.get("spec") or {}).get("owner") or {}).get("uid", ""))
+    return str((spec_of(cluster).get("owner") or {}).get("uid", ""))
 
 
 def problems(obj: Object, cluster: str, shard: str) -> list[FieldError]:
     """Return the errors of a manifest for a cluster on a shard; with any, the cluster is not created."""
-    annotations = obj["metadata"].get("annotations") or {}
-    owner, path = (obj.get("spec") or {}).get("owner") or {}, annotations.get(PATH, "")
+    annotations = annotations_of(obj)
+    owner, path = spec_of(obj).get("owner") or {}, annotations.get(PATH, "")
     found = []
     if obj["metadata"].get("name") != SINGLETON:
         found.append(_invalid("metadata.name", f'must be "{SINGLETON}"'))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from atoll.machinery.kcp.workspaces import workspace
 from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.conditions import ERROR, FALSE, INFO, TRUE, Condition, set_condition
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, finalizers_of, labels_of, status_of
 from atoll.machinery.meta.wellknown import (
     CLUSTER_REVISION,
     OWNER_FINALIZER,
@@ -28,15 +28,15 @@ _FIELDS = ("phase", "initializers", "terminators")
 
 def with_shard_choice(obj: Object, cluster: str, shard: str, now: str) -> Object:
     """Return the Workspace with kcp's annotations of phase one: cluster and shard, before the cluster is created."""
-    metadata, status = obj["metadata"], obj.get("status") or {}
+    metadata, status = obj["metadata"], status_of(obj)
     choice = {SCHEDULED_CLUSTER: cluster, SHARD: shard, SHARD_HASH: hashes.shard_hash(shard)}
-    finalizers = metadata.get("finalizers") or []
-    conditions = set_condition(status.get("conditions") or [], Condition(workspace.SCHEDULED, TRUE), now)
+    finalizers = finalizers_of(obj)
+    conditions = set_condition(conditions_of(obj), Condition(workspace.SCHEDULED, TRUE), now)
     return {
         **obj,
         "metadata": {
             **metadata,
-            "annotations": {**(metadata.get("annotations") or {}), **choice},
+            "annotations": {**annotations_of(obj), **choice},
             "finalizers": finalizers if OWNER_FINALIZER in finalizers else [*finalizers, OWNER_FINALIZER],
         },
         "status": {"phase": "Scheduling", **status, "conditions": conditions},
@@ -46,14 +46,14 @@ def with_shard_choice(obj: Object, cluster: str, shard: str, now: str) -> Object
 def without_shard_choice(obj: Object) -> Object:
     """Return the Workspace without the choice and without our finalizer."""
     metadata = obj["metadata"]
-    kept = {key: value for key, value in (metadata.get("annotations") or {}).items() if key not in _CHOICE}
-    finalizers = [each for each in metadata.get("finalizers") or [] if each != OWNER_FINALIZER]
+    kept = {key: value for key, value in annotations_of(obj).items() if key not in _CHOICE}
+    finalizers = [each for each in finalizers_of(obj) if each != OWNER_FINALIZER]
     return {**obj, "metadata": {**metadata, "annotations": kept, "finalizers": finalizers}}
 
 
 def reported_revision(obj: Object) -> int:
     """Return the reported revision of a Workspace's LogicalCluster; 0 where it is absent or invalid."""
-    text = (obj["metadata"].get("annotations") or {}).get(CLUSTER_REVISION, "")
+    text = annotations_of(obj).get(CLUSTER_REVISION, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 
 
@@ -71,12 +71,12 @@ def mirrored(obj: Object, cluster: Object, reported: int, now: str) -> Object:
 
 def shard_of(obj: Object) -> str:
     """Return the chosen shard of a Workspace; "" before the choice."""
-    return str((obj["metadata"].get("annotations") or {}).get(SHARD, ""))
+    return str(annotations_of(obj).get(SHARD, ""))
 
 
 def is_mirrored(obj: Object, cluster: Object) -> bool:
     """Return whether a Workspace shows the state of its LogicalCluster, so that no notification is needed."""
-    theirs, ours = cluster.get("status") or {}, obj.get("status") or {}
+    theirs, ours = status_of(cluster), status_of(obj)
     if any((theirs.get(field) or None) != (ours.get(field) or None) for field in _FIELDS):
         return False
     if not cluster["metadata"].get("deletionTimestamp"):
@@ -92,7 +92,7 @@ def disappeared(obj: Object, now: str) -> Object:
 
 def undeletable(obj: Object, message: str, now: str) -> Object:
     """Return a terminating Workspace whose cluster's shard cannot be called."""
-    phase = "Terminating" if (obj.get("status") or {}).get("terminators") else "Deleting"
+    phase = "Terminating" if status_of(obj).get("terminators") else "Deleting"
     return _in_phase(obj, phase, Condition(_CONTENT_DELETED, FALSE, "ShardUnavailable", message, INFO), now)
 
 
@@ -101,13 +101,9 @@ def _progress(status: Object) -> list[Object]:
 
 
 def _in_phase(obj: Object, phase: str, condition: Condition, now: str) -> Object:
-    status, metadata = obj.get("status") or {}, obj["metadata"]
+    status, metadata = status_of(obj), obj["metadata"]
     return {
         **obj,
-        "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), PHASE: phase}},
-        "status": {
-            **status,
-            "phase": phase,
-            "conditions": set_condition(status.get("conditions") or [], condition, now),
-        },
+        "metadata": {**metadata, "labels": {**labels_of(obj), PHASE: phase}},
+        "status": {**status, "phase": phase, "conditions": set_condition(conditions_of(obj), condition, now)},
     }

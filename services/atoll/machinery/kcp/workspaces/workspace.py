@@ -28,7 +28,7 @@ from atoll.machinery.kcp.workspaces.logicalcluster import (
 from atoll.machinery.kcp.workspaces.workspacetypes import BINDINGS_INITIALIZER, Resolution
 from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.conditions import TRUE, Condition, set_condition
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, finalizers_of, labels_of
 from atoll.machinery.meta.types import CLUSTER_ROLE_BINDINGS
 
 #: The initializer that creates a workspace's first namespaces; every type that extends `universal` has it.
@@ -113,10 +113,10 @@ def desired_workspace(workspace: Object, cluster: Object, shard: Shard, now: str
     status = cluster["status"]
     metadata, annotations = workspace["metadata"], cluster["metadata"]["annotations"]
     name, phase = annotations[wellknown.CLUSTER], status["phase"]
-    labels = {**(metadata.get("labels") or {}), wellknown.PHASE: phase}
+    labels = {**labels_of(workspace), wellknown.PHASE: phase}
     if region := shard.labels.get(wellknown.REGION):
         labels[wellknown.REGION] = region
-    finalizers = metadata.get("finalizers") or []
+    finalizers = finalizers_of(workspace)
     if wellknown.OWNER_FINALIZER not in finalizers:
         finalizers = [*finalizers, wellknown.OWNER_FINALIZER]
     url = f"{shard.external_url}/clusters/{annotations[wellknown.PATH]}"
@@ -135,7 +135,7 @@ def desired_workspace(workspace: Object, cluster: Object, shard: Shard, now: str
 
 def owner_of(obj: Object) -> Owner | None:
     """Return the creator from the owner annotation; None if it is absent or cannot be decoded."""
-    text = (obj["metadata"].get("annotations") or {}).get(wellknown.OWNER, "")
+    text = annotations_of(obj).get(wellknown.OWNER, "")
     try:
         return _owner_decoder.decode(text) if text else None
     except (msgspec.DecodeError, UnicodeError):
@@ -229,7 +229,7 @@ def _admin_binding(stamp: ObjectStamp, username: str) -> Manifest:
 
 def _workspace_annotations(workspace: Object, shard: str, cluster: str, phase: str) -> dict[str, str]:
     annotations: dict[str, str] = {
-        **(workspace["metadata"].get("annotations") or {}),
+        **annotations_of(workspace),
         wellknown.SHARD: shard,
         wellknown.SHARD_HASH: hashes.shard_hash(shard),
         wellknown.SCHEDULED_CLUSTER: cluster,
@@ -241,7 +241,7 @@ def _workspace_annotations(workspace: Object, shard: str, cluster: str, phase: s
 
 def _workspace_status(workspace: Object, cluster_status: Object, now: str) -> Object:
     left = tuple(cluster_status.get("initializers") or ())
-    conditions = (workspace.get("status") or {}).get("conditions") or []
+    conditions = conditions_of(workspace)
     for condition in (initialized(left), Condition(SCHEDULED, TRUE)):
         conditions = set_condition(conditions, condition, now)
     status: Object = {"phase": cluster_status["phase"], "conditions": conditions}

@@ -14,7 +14,7 @@ import msgspec
 
 from atoll.machinery.meta import paths
 from atoll.machinery.meta.names import ROOT
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, annotations_of, spec_of
 from atoll.machinery.meta.status import Details, Forbidden
 from atoll.machinery.meta.wellknown import CLUSTER, PATH, TYPE
 
@@ -157,9 +157,9 @@ def _default_bindings(aliases: Sequence[WorkspaceType]) -> tuple[DefaultBinding,
 def read_type(obj: Object) -> WorkspaceType:
     """Decode a stored WorkspaceType; without a path annotation, its cluster's name is used as path."""
     metadata = obj["metadata"]
-    annotations = metadata.get("annotations") or {}
+    annotations = annotations_of(obj)
     cluster = annotations.get(CLUSTER, "")
-    spec = msgspec.convert(obj.get("spec") or {}, _Spec)
+    spec = msgspec.convert(spec_of(obj), _Spec)
     lifecycle = spec.default_binding_lifecycle or annotations.get(LIFECYCLE_ANNOTATION, "")
     return WorkspaceType(cluster, annotations.get(PATH) or cluster, metadata["name"], spec, lifecycle)
 
@@ -179,7 +179,7 @@ def resolve(requested: TypeReference | None, parent: Object, lookup: Lookup) -> 
 
 def resolve_present(cluster: Object, lookup: Lookup) -> Resolution | None:
     """Return the type of an existing LogicalCluster; None if it has no type annotation. Raises TypeRefused."""
-    if TYPE not in (cluster["metadata"].get("annotations") or {}):
+    if TYPE not in annotations_of(cluster):
         return None
     path, name = _annotated_type(cluster)
     found = lookup(path, name)
@@ -210,7 +210,7 @@ def forbidden(workspace: str, error: TypeRefused) -> Forbidden:
 
 def with_type(workspace: Object, resolution: Resolution) -> Object:
     """Return the Workspace with its type's name and path, and with the type's additional labels where absent."""
-    found, spec = resolution.type, workspace.get("spec") or {}
+    found, spec = resolution.type, spec_of(workspace)
     path = (spec.get("type") or {}).get("path") or found.path
     metadata = dict(workspace["metadata"])
     if additional := found.spec.additional_workspace_labels:
@@ -219,7 +219,7 @@ def with_type(workspace: Object, resolution: Resolution) -> Object:
 
 
 def _annotated_type(parent: Object) -> tuple[str, str]:
-    annotation = (parent["metadata"].get("annotations") or {}).get(TYPE)
+    annotation = annotations_of(parent).get(TYPE)
     if annotation is None:
         raise TypeRefused(f"annotation {TYPE} on LogicalCluster must be set")
     path, name = paths.split(annotation)
@@ -246,7 +246,7 @@ def _default_child(parent: Object, lookup: Lookup) -> TypeReference:
 
 
 def _nearest(parent: Object, reference: TypeReference, lookup: Lookup) -> WorkspaceType | None:
-    annotations = parent["metadata"].get("annotations") or {}
+    annotations = annotations_of(parent)
     path = annotations.get(PATH) or annotations.get(CLUSTER, "")
     for step in (*paths.ancestors(path), ROOT):
         if (found := lookup(step, reference.name)) is not None:

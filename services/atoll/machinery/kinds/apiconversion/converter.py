@@ -16,7 +16,7 @@ import msgspec
 
 from atoll.machinery.kinds.apiconversion.paths import MISSING, Path, get, put, split
 from atoll.machinery.kinds.apiconversion.rules import InvalidRules, Rule, Rules, VersionConversion
-from atoll.machinery.meta.objects import Object, encode_json, fresh
+from atoll.machinery.meta.objects import Object, annotations_of, encode_json, fresh
 
 Pause = Callable[[], None]
 #: Annotation with the fields of a version, whose name is the suffix, without a counterpart in the object's version.
@@ -83,7 +83,7 @@ class Converter:
         if preserved:
             metadata = target_obj["metadata"]
             note = {PRESERVED + source: encode_json(preserved).decode()}
-            metadata["annotations"] = {**(metadata.get("annotations") or {}), **note}
+            metadata["annotations"] = {**annotations_of(target_obj), **note}
         return target_obj
 
     def _restore(self, obj: Object, source: str, target: str) -> None:

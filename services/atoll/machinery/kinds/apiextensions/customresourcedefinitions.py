@@ -15,7 +15,7 @@ from atoll.machinery.kinds.kind import Kind, Subresource, Verdict
 from atoll.machinery.kinds.native import API_EXTENSIONS, CREATED_AT, NAME, builtin, created_cell, name_cell, row
 from atoll.machinery.kinds.rules.definition import Checks, expressions_of
 from atoll.machinery.meta.conditions import TRUE, Condition, set_status_condition
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, status_of
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.definitions.crd import (
     add_stored_version,
@@ -49,7 +49,7 @@ def _prepare_create(obj: Object) -> None:
     join_lines(mapping(spec, "conversion", "webhook", "clientConfig"), "caBundle")
     default_crd(obj)
     if isinstance(obj.get("status"), dict | None):
-        obj["status"] = dict(obj.get("status") or {})
+        obj["status"] = dict(status_of(obj))
         add_stored_version(obj)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.meta.objects import Object, annotations_of, encode_json
 from atoll.machinery.patch.fieldset import EMPTY, FieldSet, difference
 from atoll.machinery.patch.structuredmerge.comparison import compare
 from atoll.machinery.patch.structuredmerge.fieldset_builder import to_set
@@ -21,7 +21,7 @@ _MAX_ANNOTATIONS_BYTES = 256 * 1024
 
 def client_applied_fields(live: Object, root: Type) -> FieldSet:
     """Return the fields of the last client-side apply whose values live still has; empty without the annotation."""
-    text = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED)
+    text = annotations_of(live).get(LAST_APPLIED)
     if not isinstance(text, str) or not text:
         return EMPTY
     try:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, spec_of
 
 GROUP_VERSIONS = tuple(f"apiserver.config.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
 KIND = "AuthenticationConfiguration"
@@ -116,7 +116,7 @@ def from_file(text: bytes) -> tuple[JWTAuthenticator, ...]:
 def from_object(obj: Object) -> tuple[JWTAuthenticator, ...]:
     """The issuers of a WorkspaceAuthenticationConfiguration. Raises InvalidConfig."""
     try:
-        found = msgspec.convert((obj.get("spec") or {}).get("jwt") or [], tuple[JWTAuthenticator, ...])
+        found = msgspec.convert(spec_of(obj).get("jwt") or [], tuple[JWTAuthenticator, ...])
     except msgspec.ValidationError as error:
         raise InvalidConfig(str(error)) from error
     rules = (msgspec.structs.replace(each, issuer=Issuer()) for each in found)

@@ -19,7 +19,7 @@ from atoll.machinery.egress import Egress, EgressError, Outbound
 from atoll.machinery.kcp.workspaces.workspacetypes import WorkspaceType
 from atoll.machinery.meta import paths
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.objects import decode
+from atoll.machinery.meta.objects import annotations_of, decode
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.meta.wellknown import SINGLETON, TYPE
 from atoll.machinery.storage.contract import Record
@@ -54,7 +54,7 @@ class WorkspaceTypeConfigurations:
         """In the order of the type's list; absent objects are skipped."""
         view = federated(view)
         record = view.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", SINGLETON))
-        annotations = decode(record.value)["metadata"].get("annotations") or {} if record is not None else {}
+        annotations = annotations_of(decode(record.value)) if record is not None else {}
         path, name = paths.split(annotations.get(TYPE, ""))
         found = self._find_type(view, path, name) if path and name else None
         of = ResourceType("tenancy.kcp.io", "workspaceauthenticationconfigurations", self._tenancy(view))
