@@ -27,12 +27,15 @@ class StreamFile(msgspec.Struct, frozen=True):
     streams: dict[str, str]
     consumers: list[str]
     ca_file: str = ""
+    api_prefix: str = "$JS.API"
 
     @property
     def access(self) -> Access:
         """How to connect."""
         connect = self.connect
-        return Access(connect.servers, connect.user, connect.password, connect.inbox_prefix, self.ca_file)
+        return Access(
+            connect.servers, connect.user, connect.password, connect.inbox_prefix, self.ca_file, self.api_prefix
+        )
 
     def consumer(self, name: str) -> str:
         """The consumer of that name; the first one for "". Raises ValueError if the credential may not use it."""

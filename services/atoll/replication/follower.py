@@ -69,7 +69,8 @@ class Follower:
         self.writer = ReplicaWriter(store, options.own, self._metrics)
         self.writer.types = options.types
         # Without a user name, two readers must not share a consumer.
-        self._consumer = follower_consumer(options.access.user or f"{options.own}-{secrets.token_hex(4)}")
+        self._access = options.access.for_reading
+        self._consumer = follower_consumer(self._access.user or f"{options.own}-{secrets.token_hex(4)}")
         #: The task of each shard, and the region it was started with.
         self._running: dict[str, tuple[str, asyncio.Task[None]]] = {}
         self.consumers: dict[str, StateConsumer] = {}
@@ -223,7 +224,7 @@ class Follower:
         failures = 0
         while True:
             subscription = ConsumerOptions(origin.name, all_subjects(STATE, origin.name), self._consumer, batch=_BATCH)
-            consumer = StateConsumer(self._options.access, subscription, ShardReplica(self.writer, origin))
+            consumer = StateConsumer(self._access, subscription, ShardReplica(self.writer, origin))
             self.consumers[origin.name] = consumer
             self._metrics.follow(origin.name, consumer)
             try:

@@ -73,7 +73,7 @@ async def read_plainly(root: Path, until: int) -> list[Told]:
     connect = {name: value for name, value in access["connect"].items() if value}
     connection = await nats.connect(**connect)
     try:
-        stream = connection.jetstream(timeout=10)
+        stream = connection.jetstream(timeout=10, prefix=access["api_prefix"])
         config = ConsumerConfig(deliver_policy=DeliverPolicy.ALL, inactive_threshold=30)
         reading = await stream.pull_subscribe("", durable=_PLAIN, stream=STREAM, config=config)
         found: list[Told] = []

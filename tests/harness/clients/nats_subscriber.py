@@ -17,6 +17,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NothingCame
+from nats.js.client import JetStreamContext
 from nats.js.errors import NotFoundError
 
 from harness.clients.api import eventually
@@ -79,13 +80,17 @@ class Operator:
 
     async def __aexit__(self, *error: object) -> None:
         if self._reading is not None:
-            await self.client.jetstream().delete_consumer(self.stream, self.durable)
+            await self.jetstream.delete_consumer(self.stream, self.durable)
         await self.client.close()
 
     @property
     def client(self) -> Client:
         assert self._client is not None, "connected"
         return self._client
+
+    @property
+    def jetstream(self) -> JetStreamContext:
+        return self.client.jetstream(prefix=self.access["api_prefix"])
 
     @property
     def stream(self) -> str:
@@ -98,7 +103,7 @@ class Operator:
 
     async def consume(self, filter: str) -> None:
         """Begin at the start of the changes stream, once it is there: it comes up beside a shard, not before it."""
-        context = self.client.jetstream()
+        context = self.jetstream
         async with asyncio.timeout(TIMEOUT_S):
             while not await self._has_stream():  # noqa: ASYNC110  # what another process makes has no event
                 await asyncio.sleep(0.02)
@@ -106,7 +111,7 @@ class Operator:
 
     async def _has_stream(self) -> bool:
         try:
-            await self.client.jetstream().stream_info(self.stream)
+            await self.jetstream.stream_info(self.stream)
         except (NotFoundError, NoRespondersError, NothingCame):
             return False
         return True

@@ -33,7 +33,9 @@ class CacheProcess:
     def __init__(self, directory: Path, access: Access, **flags: str) -> None:
         self.directory, self.people, self.port = directory, People(), 0
         directory.mkdir(parents=True, exist_ok=True)
-        credential = NatsCredential(access.user, access.password, access.inbox_prefix, access.ca_file)
+        credential = NatsCredential(
+            access.user, access.password, access.inbox_prefix, access.ca_file, access.api_prefix
+        )
         write_credential(directory / "nats.json", credential)
         for name, data in (
             ("serving.crt", self.people.serving.certificate),

@@ -28,7 +28,7 @@ from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.maintenance.offline import mark_restored
 from atoll.machinery.storage.published_log import PublishedLog
 from atoll.machinery.stream.connection import Access
-from atoll.machinery.stream.permissions import reader_permissions, shard_permissions, shard_user
+from atoll.machinery.stream.permissions import reader_permissions, reader_user, shard_permissions, shard_user
 from atoll.machinery.stream.server.config import NatsUser
 from atoll.replication.follower import Follower, FollowerOptions
 from atoll.replication.root_types import root_types
@@ -75,7 +75,7 @@ class Member:
 
     @property
     def access(self) -> Access:
-        return self.user.access(self.sea.nats.server.address)
+        return self.sea.access(self.user)
 
     # --- publishing ---
 
@@ -216,9 +216,12 @@ class Archipelago:
 
     def __init__(self, directory: Path, *shards: str, readers: Sequence[str] = ("proxy-front",)) -> None:
         self.directory = directory
-        self.users = {name: NatsUser(shard_user(name), f"secret-{name}", shard_permissions(name)) for name in shards}
-        self.users |= {name: NatsUser(name, f"secret-{name}", reader_permissions(name)) for name in readers}
-        self.nats = NatsServer(directory, "everything", users=tuple(self.users.values()))
+        self.shards = shards
+        self.users = {name: shard_nats_user(name) for name in shards}
+        self.users |= {name: reader_nats_user(name, shards) for name in readers}
+        # Each shard reads the others as a user of its own.
+        self._peers = {name: reader_nats_user(reader_user(name), shards) for name in shards}
+        self.nats = NatsServer(directory, "everything", users=self._all())
         self.members: dict[str, Member] = {}
 
     async def __aenter__(self) -> Archipelago:
@@ -230,11 +233,21 @@ class Archipelago:
             await member.close()
         await self.nats.stop()
 
+    def _all(self) -> tuple[NatsUser, ...]:
+        return (*self.users.values(), *self._peers.values())
+
+    def access(self, user: NatsUser) -> Access:
+        """The access of a user; a shard's with the one that it reads by."""
+        address = self.nats.server.address
+        peer = self._peers.get(user.name.removeprefix("shard-"))
+        reader = peer.access(address) if peer is not None and user.permissions.shards else None
+        return msgspec.structs.replace(user.access(address), reader=reader)
+
     async def with_users(self, *users: NatsUser) -> None:
         """Start the server again with more users, before anybody is there."""
         assert not self.members
         await self.nats.stop()
-        self.nats = NatsServer(self.directory, "everything", users=(*self.users.values(), *users))
+        self.nats = NatsServer(self.directory, "everything", users=(*self._all(), *users))
         await self.nats.start()
 
     def shard(self, name: str) -> Member:
@@ -254,6 +267,14 @@ class Archipelago:
         member = self.member(name)
         await member.follow(**options)
         return member
+
+
+def shard_nats_user(name: str) -> NatsUser:
+    return NatsUser(shard_user(name), f"secret-{name}", shard_permissions(name))
+
+
+def reader_nats_user(name: str, shards: Sequence[str]) -> NatsUser:
+    return NatsUser(name, f"secret-{name}", reader_permissions(name, shards))
 
 
 def shard_key(name: str) -> ObjectKey:

@@ -54,7 +54,7 @@ class NatsServer:
         return document
 
     def operator_access(self) -> Access:
-        return Access(**self.operator["connect"])
+        return Access(**self.operator["connect"], api_prefix=self.operator["api_prefix"])
 
     async def stop(self) -> None:
         await self.server.stop()

@@ -14,18 +14,18 @@ import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from atoll.machinery.stream.connection import Access, ApiError, Connection, Unavailable
 from atoll.machinery.stream.permissions import (
-    Permissions,
     follower_consumer,
     inbox_prefix,
     reader_permissions,
+    region_permissions,
     shard_permissions,
     shard_user,
     source_permissions,
 )
+from atoll.machinery.stream.server.config import NatsUser, accounts
 from atoll.machinery.stream.server.embedded import find_binary
 from atoll.standalone.site.layout import Ports
 from harness.environment import ROOT
@@ -36,16 +36,9 @@ PASSWORD = "made-for-a-test"
 START_TIMEOUT_S = 30.0
 
 
-def users(found: dict[str, Permissions | None]) -> str:
-    """The included file: users with what they may do; None: everything in their account."""
-    listed = []
-    for name, permissions in found.items():
-        user: dict[str, Any] = {"user": name, "password": PASSWORD}
-        if permissions is not None:
-            allow = {"publish": permissions.publish, "subscribe": permissions.subscribe}
-            user["permissions"] = {verb: {"allow": list(subjects)} for verb, subjects in allow.items()}
-        listed.append(user)
-    return f"users: {json.dumps(listed, indent=1)}\n"
+def included(*users: NatsUser) -> str:
+    """The included file: the accounts of these users."""
+    return "\n".join(f"{json.dumps(name)}: {json.dumps(account)}" for name, account in accounts(users).items())
 
 
 class Nats:
@@ -54,7 +47,7 @@ class Nats:
     def __init__(self, directory: Path, name: str, include: str, port: int, environment: dict[str, str]) -> None:
         directory.mkdir(parents=True)
         shutil.copy(INFRA / f"{name}.conf", directory)
-        (directory / f"{name}-users.conf").write_text(include)
+        (directory / f"{name}-accounts.conf").write_text(include)
         self.directory, self._config, self._environment = directory, directory / f"{name}.conf", environment
         self.port = port
         self._process: asyncio.subprocess.Process | None = None
@@ -100,16 +93,17 @@ class Hierarchy:
     def __init__(self, directory: Path, shards: Sequence[str]) -> None:
         self._ports = Ports("127.0.0.1")
         leaf, at_hub_port, in_region = (self._ports.reserve(0) for _ in range(3))
-        at_hub: dict[str, Permissions | None] = {shard_user(shard): shard_permissions(shard) for shard in shards}
-        at_hub["region-eu"] = source_permissions(shards)
+        at_hub = [NatsUser(shard_user(shard), PASSWORD, shard_permissions(shard)) for shard in shards]
+        leaf_user = NatsUser("region-eu", PASSWORD, source_permissions("region-eu", shards))
         self.hub = Nats(
             directory / "hub",
             "hub",
-            users(at_hub),
+            included(*at_hub, leaf_user),
             at_hub_port,
             {"HUB_STORE": str(directory / "hub/store"), "HUB_LEAF_LISTEN": f"127.0.0.1:{leaf}"},
         )
-        local = users({READER: reader_permissions(READER), ADMIN: None})
+        self._reader = NatsUser(READER, PASSWORD, reader_permissions(READER, shards, "REGION"))
+        local = included(self._reader, NatsUser(ADMIN, PASSWORD, region_permissions(shards), "REGION"))
         self.region = Nats(
             directory / "eu",
             "region",
@@ -138,7 +132,7 @@ class Hierarchy:
     @property
     def reader(self) -> Access:
         """A reader's access to the region."""
-        return self.region.access(READER)
+        return self._reader.access(f"nats://127.0.0.1:{self.region.port}")
 
     consumer = follower_consumer(READER)
 

@@ -147,7 +147,7 @@ async def test_what_a_shard_no_longer_has_goes_with_the_next_full_reading(tmp_pa
 async def test_a_region_serves_from_streams_that_source_the_hubs(tmp_path: Path) -> None:
     async with hierarchy(tmp_path / "nats", ["root", "amber"]) as site:
         address = site.shard("root").servers[0]
-        sea: Any = SimpleNamespace(directory=tmp_path, nats=SimpleNamespace(server=SimpleNamespace(address=address)))
+        sea: Any = SimpleNamespace(directory=tmp_path, access=lambda user: user.access(address))
         root, amber = (
             Member(sea, name, NatsUser(shard_user(name), PASSWORD, shard_permissions(name)))
             for name in ("root", "amber")

@@ -24,7 +24,7 @@ from harness.servers.followers import Archipelago, Member, cluster_key
 from harness.servers.nats import eventually
 
 STATE = stream_name("state", "root")
-ALMIGHTY = NatsUser("almighty", "secret", Permissions((">",), (">",)))
+ALMIGHTY = NatsUser("almighty", "secret", Permissions((">",), (">",)), account="shard-root")
 
 
 def export(name: str) -> ObjectKey:

@@ -53,7 +53,7 @@ class Operator:
         return any("permissions violation" in text for text in self.refusals[before:])
 
     async def api(self, subject: str, body: object) -> dict[str, Any]:
-        reply = await self.client.request(f"$JS.API.{subject}", json.dumps(body).encode(), timeout=5)
+        reply = await self.client.request(f"$JS.root.API.{subject}", json.dumps(body).encode(), timeout=5)
         answer: dict[str, Any] = json.loads(reply.data)
         return answer
 
@@ -117,6 +117,11 @@ REFUSED_TO_PUBLISH = [
     "_INBOX_shard_root.x.1",
 ]
 
+#: The same at the operator's own prefix of the API, and all of the plain one.
+REFUSED_TO_PUBLISH += [
+    subject.replace("$JS.API", "$JS.root.API") for subject in REFUSED_TO_PUBLISH if subject.startswith("$JS.API")
+]
+
 REFUSED_TO_SUBSCRIBE = [
     ">",
     "*",
@@ -136,15 +141,15 @@ REFUSED_TO_SUBSCRIBE = [
 
 ALLOWED_TO_PUBLISH = [
     *(
-        f"$JS.API.CONSUMER.{verb}.{stream}.{name}"
+        f"$JS.root.API.CONSUMER.{verb}.{stream}.{name}"
         for verb in ("CREATE", "DURABLE.CREATE", "DELETE", "INFO", "MSG.NEXT")
         for stream in (CHANGES, STATE)
         for name in (OPERATOR_CONSUMERS[0], OPERATOR_CONSUMERS[-1])
     ),
-    f"$JS.API.CONSUMER.CREATE.{CHANGES}.{OWN}.atoll.changes.root.>",
-    f"$JS.API.STREAM.INFO.{CHANGES}",
-    f"$JS.API.STREAM.INFO.{STATE}",
-    "$JS.API.STREAM.NAMES",
+    f"$JS.root.API.CONSUMER.CREATE.{CHANGES}.{OWN}.atoll.changes.root.>",
+    f"$JS.root.API.STREAM.INFO.{CHANGES}",
+    f"$JS.root.API.STREAM.INFO.{STATE}",
+    "$JS.root.API.STREAM.NAMES",
     f"$JS.ACK.{CHANGES}.{OWN}.1.1.1.1.1",
 ]
 
@@ -165,7 +170,7 @@ async def test_it_may_do_all_that_its_own_consumers_need(operator: Operator) -> 
 
 
 async def test_it_creates_reads_acknowledges_and_deletes_its_own_consumer(operator: Operator) -> None:
-    context = operator.client.jetstream()
+    context = operator.client.jetstream(prefix="$JS.root.API")
     reading = await context.pull_subscribe("atoll.changes.root.>", durable=OWN, stream=CHANGES)
     messages = await reading.fetch(20, timeout=5)
     for message in messages:

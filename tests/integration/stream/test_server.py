@@ -192,7 +192,9 @@ async def test_a_plain_client_reads_with_the_operators_file(tmp_path: Path) -> N
         access = json.loads(server.credentials_file.read_text())
         client = await nats.connect(**access["connect"])
         stream, consumer = access["streams"]["changes"], access["consumers"][0]
-        reading = await client.jetstream().pull_subscribe("atoll.changes.root.>", durable=consumer, stream=stream)
+        reading = await client.jetstream(prefix=access["api_prefix"]).pull_subscribe(
+            "atoll.changes.root.>", durable=consumer, stream=stream
+        )
         messages = await reading.fetch(1, timeout=5)
         await messages[0].ack_sync()
         await client.close()

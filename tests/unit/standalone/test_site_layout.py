@@ -127,15 +127,26 @@ def test_the_proxy_is_given_no_key_that_signs_tokens(made: Made) -> None:
 
 
 def test_nats_users_publish_under_their_own_names_alone(made: Made) -> None:
-    assert [user.name for user in made.users] == ["shard-root", "shard-shard-1", "shard-shard-2", "proxy-0", "cache-0"]
-    assert len({user.password for user in made.users}) == 5
+    shards = ["root", "shard-1", "shard-2"]
+    pairs = [f"{role}-{shard}" for shard in shards for role in ("shard", "reader")]
+    assert [user.name for user in made.users] == [*pairs, "proxy-0", "cache-0"]
+    assert len({user.password for user in made.users}) == 8
     for user in made.users:
         shard = user.name.removeprefix("shard-")
         own = [subject for subject in user.permissions.publish if subject.startswith("atoll.")]
         expected = [f"atoll.{kind}.{shard}.>" for kind in ("changes", "state")]
-        assert sorted(own) == (expected if user.name not in {"proxy-0", "cache-0"} else [])
-        access = read_access("nats://127.0.0.1:1", str(made.here.credential(user.name)))
-        assert (access.user, access.password) == (user.name, user.password)
+        assert sorted(own) == (expected if user.permissions.shards else [])
+        assert bool(user.permissions.shards) != bool(user.permissions.imports), "streams are alone with their publisher"
+
+
+def test_the_file_of_a_shard_holds_who_publishes_and_who_reads(made: Made) -> None:
+    passwords = {user.name: user.password for user in made.users}
+    for user in ("shard-root", "shard-shard-1", "proxy-0", "cache-0"):
+        access = read_access("nats://127.0.0.1:1", str(made.here.credential(user)))
+        assert (access.user, access.password) == (user, passwords[user])
+        reader = access.for_reading
+        assert reader.user == user.replace("shard-", "reader-", 1)
+        assert (reader.password, reader.at("root").api_prefix) == (passwords[reader.user], "$JS.root.API")
 
 
 def test_keys_and_passwords_are_their_owners_alone(made: Made) -> None:

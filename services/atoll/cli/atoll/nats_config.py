@@ -15,6 +15,7 @@ from pathlib import Path
 from atoll.cli.atoll.output import fail
 from atoll.machinery.meta.labels import dns_label_errors
 from atoll.machinery.process.pki import write_private
+from atoll.machinery.stream.permissions import OPERATOR, reader_user, shard_user
 from atoll.machinery.stream.server.config import ListenOptions, TlsFiles, server_config
 from atoll.standalone.site.credentials import nats_users
 from atoll.standalone.site.runner import STREAMS_BYTES
@@ -29,6 +30,9 @@ def run(arguments: Sequence[str]) -> int:
     for name in (*shards, *readers):
         if errors := dns_label_errors(name):
             return fail(f"{name!r} is no name: {errors[0]}")
+    taken = {OPERATOR, *(user(shard) for shard in shards for user in (shard_user, reader_user))}
+    if clash := taken.intersection(readers):
+        return fail(f"{min(clash)!r} is the name of another user")
     directory, files = Path(found.directory).absolute(), (found.tls_cert_file, found.tls_private_key_file)
     if len({bool(file) for file in (*files, found.tls_ca_file)}) > 1:
         return fail("tls-cert-file, tls-private-key-file and tls-ca-file go together")
@@ -41,8 +45,8 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         return fail(str(error))
     sys.stdout.write(f"nats-server -c {directory / CONFIG}\n")
-    for user in users:
-        sys.stdout.write(f"  {directory / f'nats-{user.name}.json'}\n")
+    for name in (*(shard_user(shard) for shard in shards), *readers):
+        sys.stdout.write(f"  {directory / f'nats-{name}.json'}\n")
     return 0
 
 

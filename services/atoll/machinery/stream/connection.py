@@ -39,13 +39,28 @@ _HEALTHY_S = 10.0
 
 
 class Access(msgspec.Struct, frozen=True):
-    """How to reach NATS, and the credential. An empty `user`: the URL has it, or the server requires none."""
+    """How to reach NATS, and the credential. An empty `user`: the URL has it, or the server requires none.
+
+    `api_prefix` is the subject of the JetStream API, in which `{shard}` stands for the shard whose streams are asked
+    for. `reader` is the access by which a process that publishes reads the streams of others; None: this one.
+    """
 
     servers: list[str]
     user: str = ""
     password: str = ""
     inbox_prefix: str = "_INBOX"
     ca_file: str = ""
+    api_prefix: str = "$JS.API"
+    reader: Access | None = None
+
+    @property
+    def for_reading(self) -> Access:
+        """The access by which the streams of other shards are read."""
+        return self.reader or self
+
+    def at(self, shard: str) -> Access:
+        """This access to the streams of one shard."""
+        return msgspec.structs.replace(self, api_prefix=self.api_prefix.replace("{shard}", shard))
 
 
 class Unavailable(Exception):
@@ -90,15 +105,15 @@ def encode_publish(subject: str, payload: bytes, reply: str, headers: Mapping[st
 class Connection:
     """An open connection. `closed` is set as soon as it is lost; then open another."""
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
+    def __init__(self, client: Client, api_prefix: str = "$JS.API") -> None:
+        self.client, self.api_prefix = client, api_prefix
         self.closed = asyncio.Event()
         self._listeners: list[Callable[[Exception], None]] = []
 
     @classmethod
     async def open(cls, access: Access, name: str) -> Connection:
         """Raises Unavailable, TooOld."""
-        connection = cls(await asyncio.to_thread(_new_client))
+        connection = cls(await asyncio.to_thread(_new_client), access.api_prefix)
         await connection._connect(access, name)
         return connection
 
@@ -201,10 +216,12 @@ class Connection:
         return self.client.new_inbox()
 
     async def api(self, subject: str, body: Object | None = None) -> Object:
-        """A request to `$JS.API.<subject>`. Raises ApiError, Unavailable."""
+        """A request to the JetStream API. Raises ApiError, Unavailable."""
         try:
             reply = await self.client.request(
-                f"$JS.API.{subject}", encode_json(body) if body is not None else b"", timeout=_REQUEST_TIMEOUT_S
+                f"{self.api_prefix}.{subject}",
+                encode_json(body) if body is not None else b"",
+                timeout=_REQUEST_TIMEOUT_S,
             )
         except TimeoutError as error:
             raise Unresponsive(f"{subject} was not answered") from error

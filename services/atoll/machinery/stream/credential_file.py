@@ -1,8 +1,9 @@
 """The file with a NATS credential that a process is given by flag.
 
 The tool that sets up a site writes one for each process; `standalone` and the front proxy read theirs. JSON of `user`,
-`password`, `inbox_prefix` (what the server lets this user subscribe to) and `ca_file`, relative to the file. Invariant:
-such a file is 0600 from the moment it exists.
+`password`, `inbox_prefix` (what the server lets this user subscribe to), `api_prefix` (where it finds the JetStream API),
+`ca_file`, relative to the file, and for a shard `reader`, the user by which it reads other shards. Invariant: such a file
+is 0600 from the moment it exists.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ class NatsCredential(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     password: str
     inbox_prefix: str = "_INBOX"
     ca_file: str = ""
+    api_prefix: str = "$JS.API"
+    reader: NatsCredential | None = None
 
 
 def write_credential(path: Path, credential: NatsCredential) -> None:
@@ -45,5 +48,10 @@ def read_access(url: str, file: str) -> Access:
         found = msgspec.json.decode(path.read_bytes(), type=NatsCredential)
     except msgspec.DecodeError as error:
         raise InvalidCredentialFile(f"{file} holds no NATS credential: user and password as JSON") from error
-    authority = str(path.parent / found.ca_file) if found.ca_file else ""
-    return Access([url], found.user, found.password, found.inbox_prefix, authority)
+    return _access(url, path.parent, found)
+
+
+def _access(url: str, directory: Path, found: NatsCredential) -> Access:
+    authority = str(directory / found.ca_file) if found.ca_file else ""
+    reader = _access(url, directory, found.reader) if found.reader is not None else None
+    return Access([url], found.user, found.password, found.inbox_prefix, authority, found.api_prefix, reader)

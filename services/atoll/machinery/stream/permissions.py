@@ -1,8 +1,10 @@
-"""Permissions on NATS: subject lists for shards, for processes that only read, and for the operator's subscriber.
+"""Permissions on NATS: an account for each credential, and the subjects that it imports, publishes and subscribes to.
 
-The embedded server's configuration is made of these; an operator of an external server copies them. Allow-lists only,
-since deny rules have been evaded before. Invariant: everything a credential may name is spelled out. It publishes under
-its own name alone; of others it reads state, with consumers that carry its own name, into its own inbox.
+`server.config` makes the configuration of a server of these; `atoll nats-config` prints it for an operator's own. NATS
+does not check the reply subject of a request, and a stream stores whatever arrives on its subjects: whoever shares an
+account with a stream can have an answer of JetStream written into it. Invariant: the streams of a shard are alone in an
+account with its publisher. All others have accounts without streams, and import single subjects of the JetStream API as
+services, whose replies stay in the account of the asker.
 """
 
 from __future__ import annotations
@@ -11,34 +13,57 @@ from collections.abc import Sequence
 
 import msgspec
 
-from atoll.machinery.stream.subjects import KINDS, STATE, stream_name
+from atoll.machinery.stream.subjects import KINDS, STATE, all_subjects, stream_name
 
 #: NATS wildcards match whole tokens, so a prefix of consumer names cannot be granted; a list of names can.
 OPERATOR_CONSUMERS = ("operator", *(f"operator-{number}" for number in range(1, 16)))
 OPERATOR = "operator"
-PROVIDER = "provider"
+#: Where the JetStream API of a shard's account is found: in that account, and in those that import it.
+OWN_API, IMPORTED_API = "$JS.API", "$JS.{shard}.API"
+#: The same for the streams of a region. The server maps `$JS.hub.API` of a leaf's account to that account's own API.
+SOURCE_API = "atoll.hub.API"
 
-_MAKING_VERBS = ("STREAM.CREATE", "STREAM.UPDATE")
-_STREAM_VERBS = ("STREAM.INFO", "STREAM.PURGE", "STREAM.MSG.GET", "CONSUMER.LIST")
-_CONSUMER_VERBS = (
-    "CONSUMER.CREATE",
-    "CONSUMER.DURABLE.CREATE",
-    "CONSUMER.INFO",
-    "CONSUMER.DELETE",
-    "CONSUMER.MSG.NEXT",
-)
+_STREAM_VERBS = ("CREATE", "UPDATE", "INFO", "PURGE", "MSG.GET")
+_CONSUMER_VERBS = ("CREATE", "DURABLE.CREATE", "INFO", "DELETE", "MSG.NEXT")
+
+
+class ServiceImport(msgspec.Struct, frozen=True):
+    """A subject of an account with streams that another account may send requests to, at `local`."""
+
+    account: str
+    subject: str
+    local: str
 
 
 class Permissions(msgspec.Struct, frozen=True):
-    """Subjects that one user may publish to and subscribe to."""
+    """Subjects that one user may publish to and subscribe to.
+
+    `shards` are those whose streams are in the user's account. `imports` are the subjects of other accounts that it may
+    send requests to; `deliveries` are the accounts whose messages arrive at its `delivery_subject`.
+    """
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
+    shards: tuple[str, ...] = ()
+    imports: tuple[ServiceImport, ...] = ()
+    deliveries: tuple[str, ...] = ()
+
+
+class ServiceExport(msgspec.Struct, frozen=True):
+    """A subject of a shard's account that others may import; `stream`: a request has many answers."""
+
+    subject: str
+    stream: bool = False
 
 
 def shard_user(shard: str) -> str:
-    """The NATS user of a shard."""
+    """The NATS user that publishes for a shard; also its account."""
     return f"shard-{shard}"
+
+
+def reader_user(shard: str) -> str:
+    """The NATS user by which a shard reads the state of others."""
+    return f"reader-{shard}"
 
 
 def inbox_prefix(user: str) -> str:
@@ -51,78 +76,103 @@ def follower_consumer(user: str) -> str:
     return f"follow-{user}"
 
 
-def shard_permissions(shard: str, peers: Sequence[str] = (), *, makes_streams: bool = True) -> Permissions:
-    """Publish under the shard's own name, manage exactly its two streams, read the state of others.
+def delivery_subject(user: str) -> str:
+    """The prefix of the subjects at which the streams of a region receive messages."""
+    return f"atoll.deliver.{user}"
 
-    It cannot delete its streams. `peers` lists the other shards where they are fixed (`_following`). A user that can
-    create a stream also decides what it sources and republishes, so it can read what others publish: where shards do
-    not trust each other, an operator creates the streams (`stream_admin.provide_streams`).
-    """
+
+def shard_permissions(shard: str) -> Permissions:
+    """Publish under the shard's own name and manage exactly its two streams. It cannot delete them."""
     publish: list[str] = []
     for kind in KINDS:
         name = stream_name(kind, shard)
         publish.append(f"atoll.{kind}.{shard}.>")
-        verbs = (*_MAKING_VERBS, *_STREAM_VERBS) if makes_streams else _STREAM_VERBS
-        publish.extend(f"$JS.API.{verb}.{name}" for verb in verbs)
-        publish.extend(f"$JS.API.{verb}.{name}.>" for verb in _CONSUMER_VERBS)
+        publish.extend(f"{OWN_API}.STREAM.{verb}.{name}" for verb in _STREAM_VERBS)
+        publish.append(f"{OWN_API}.CONSUMER.LIST.{name}")
+        publish.extend(f"{OWN_API}.CONSUMER.{verb}.{name}.>" for verb in _CONSUMER_VERBS)
         publish.append(f"$JS.ACK.{name}.>")
-    user = shard_user(shard)
-    return Permissions((*publish, *_following(user, peers)), (f"{inbox_prefix(user)}.>",))
+    return Permissions(tuple(publish), (f"{inbox_prefix(shard_user(shard))}.>",), (shard,))
 
 
-def provider_permissions() -> Permissions:
-    """Make the streams of all shards, and nothing else: `stream_admin.provide_streams`."""
-    publish = tuple(f"$JS.API.{verb}.*" for verb in (*_MAKING_VERBS, "STREAM.INFO"))
-    return Permissions(publish, (f"{inbox_prefix(PROVIDER)}.>",))
+def region_permissions(shards: Sequence[str]) -> Permissions:
+    """Everything in the account of a region, whose streams source the state of these shards: its administrator's."""
+    return Permissions((">",), (">",), tuple(shards))
 
 
-def reader_permissions(user: str, peers: Sequence[str] = ()) -> Permissions:
-    """Read the state of every shard, or of those in `peers`, and publish nothing: front proxies, cache servers."""
-    return Permissions(_following(user, peers), (f"{inbox_prefix(user)}.>",))
+def reader_permissions(user: str, shards: Sequence[str], region: str = "") -> Permissions:
+    """Read the state of these shards with consumers that carry the user's name, and publish nothing.
 
-
-def source_permissions(shards: Sequence[str], domain: str = "hub") -> Permissions:
-    """Permissions of a leaf node at the hub with JetStream domain `domain`: source the state of these shards.
-
-    The server creates consumers there for the leaf's streams, which deliver to subjects that the leaf chooses.
+    `region` is the account that all the streams are in; without it, each is in the account of its shard.
     """
-    publish = [f"$JS.FC.{domain}.>"]
-    for stream in (stream_name(STATE, shard) for shard in shards):
-        create = f"$JS.{domain}.API.CONSUMER.CREATE.{stream}"
-        publish.extend((create, f"{create}.>", f"$JS.FC.{stream}.>"))
-    return Permissions(tuple(publish), ("$JSC.R.*", "$JS.S.*"))
+    imports = [each for shard in shards for each in _reading(user, shard, region or shard_user(shard))]
+    return _importing(user, imports)
 
 
 def operator_permissions(shard: str) -> Permissions:
     """Create, read, acknowledge and delete the operator's own consumers on both streams, and look at the
     streams."""
-    publish = ["$JS.API.STREAM.NAMES"]
+    account = shard_user(shard)
+    imports = [_import(shard, account, "STREAM.NAMES")]
     for kind in KINDS:
         name = stream_name(kind, shard)
-        publish.append(f"$JS.API.STREAM.INFO.{name}")
+        imports.append(_import(shard, account, f"STREAM.INFO.{name}"))
         for consumer in OPERATOR_CONSUMERS:
-            publish.extend(f"$JS.API.{verb}.{name}.{consumer}" for verb in _CONSUMER_VERBS)
-            publish.append(f"$JS.API.CONSUMER.CREATE.{name}.{consumer}.>")
-            publish.append(f"$JS.ACK.{name}.{consumer}.>")
-    return Permissions(tuple(publish), (f"{inbox_prefix(OPERATOR)}.>",))
+            imports.extend(_import(shard, account, f"CONSUMER.{verb}.{name}.{consumer}") for verb in _CONSUMER_VERBS)
+            imports.append(_import(shard, account, f"CONSUMER.CREATE.{name}.{consumer}.>"))
+            ack = f"$JS.ACK.{name}.{consumer}.>"
+            imports.append(ServiceImport(account, ack, ack))
+    return _importing(OPERATOR, imports)
 
 
-def _following(user: str, peers: Sequence[str]) -> tuple[str, ...]:
-    """Inspect state streams and read them through a consumer of the user's own name.
+def source_permissions(user: str, shards: Sequence[str]) -> Permissions:
+    """Permissions of a leaf node at the hub: source the state of these shards.
 
-    A stream's name is one token, so "every state stream" cannot be granted by stream. It can be granted by a consumer's
-    filter: the subject that creates a consumer ends in its only filter, and the server enforces that. Without `peers`,
-    `STREAM.INFO` of other streams (counts and subjects, no message) is granted with it.
+    The leaf's server creates consumers there, which deliver to the user's own `delivery_subject`.
     """
-    name = follower_consumer(user)
-    streams = [stream_name(STATE, peer) for peer in peers] or ["*"]
-    return tuple(
-        subject
-        for stream in streams
-        for subject in (
-            f"$JS.API.STREAM.INFO.{stream}",
-            f"$JS.API.CONSUMER.CREATE.{stream}.{name}.atoll.{STATE}.>",
-            f"$JS.API.CONSUMER.DELETE.{stream}.{name}",
-            f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}",
-        )
-    )
+    imports: list[ServiceImport] = []
+    for shard in shards:
+        name = stream_name(STATE, shard)
+        for verb in (f"CONSUMER.CREATE.{name}", f"CONSUMER.CREATE.{name}.>"):
+            imports.append(ServiceImport(shard_user(shard), f"{OWN_API}.{verb}", f"{SOURCE_API}.{verb}"))
+        flow = f"$JS.FC.{name}.>"
+        imports.append(ServiceImport(shard_user(shard), flow, flow))
+    publish = tuple(each.local for each in imports)
+    subscribe = ("$JSC.R.*", "$JS.S.*", f"{delivery_subject(user)}.>")
+    return Permissions(publish, subscribe, imports=tuple(imports), deliveries=tuple(map(shard_user, shards)))
+
+
+def shard_exports(shard: str) -> list[ServiceExport]:
+    """What the account of a shard exports. An export grants nothing: each account names its imports one by one."""
+    exports = [ServiceExport(f"{OWN_API}.STREAM.NAMES")]
+    for kind in KINDS:
+        name = stream_name(kind, shard)
+        exports.append(ServiceExport(f"{OWN_API}.STREAM.INFO.{name}"))
+        exports.append(ServiceExport(f"{OWN_API}.CONSUMER.CREATE.{name}"))
+        for verb in _CONSUMER_VERBS:
+            exports.append(ServiceExport(f"{OWN_API}.CONSUMER.{verb}.{name}.>", stream=verb == "MSG.NEXT"))
+        exports.extend(ServiceExport(f"$JS.{about}.{name}.>") for about in ("ACK", "FC"))
+    return exports
+
+
+def _reading(user: str, shard: str, account: str) -> list[ServiceImport]:
+    """Inspect a state stream and read it through a consumer of the user's own name.
+
+    The subject that creates a consumer ends in its only filter, and the server enforces that.
+    """
+    name, stream = follower_consumer(user), stream_name(STATE, shard)
+    return [
+        _import(shard, account, f"STREAM.INFO.{stream}"),
+        _import(shard, account, f"CONSUMER.CREATE.{stream}.{name}.{all_subjects(STATE, shard)[0]}"),
+        _import(shard, account, f"CONSUMER.DELETE.{stream}.{name}"),
+        _import(shard, account, f"CONSUMER.MSG.NEXT.{stream}.{name}"),
+    ]
+
+
+def _import(shard: str, account: str, verb: str) -> ServiceImport:
+    return ServiceImport(account, f"{OWN_API}.{verb}", f"{IMPORTED_API.format(shard=shard)}.{verb}")
+
+
+def _importing(user: str, imports: Sequence[ServiceImport]) -> Permissions:
+    """The permissions of a user whose account has no streams: what it imports, and its inbox."""
+    publish = tuple(each.local for each in imports)
+    return Permissions(publish, (f"{inbox_prefix(user)}.>",), imports=tuple(imports))

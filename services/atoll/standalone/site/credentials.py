@@ -28,7 +28,15 @@ from atoll.machinery.process import pki
 from atoll.machinery.process.listen_address import serving_names
 from atoll.machinery.process.pki import Pair, write_private
 from atoll.machinery.stream.credential_file import NatsCredential, write_credential
-from atoll.machinery.stream.permissions import inbox_prefix, reader_permissions, shard_permissions, shard_user
+from atoll.machinery.stream.permissions import (
+    IMPORTED_API,
+    OWN_API,
+    inbox_prefix,
+    reader_permissions,
+    reader_user,
+    shard_permissions,
+    shard_user,
+)
 from atoll.machinery.stream.server.config import NatsUser
 from atoll.replication import peers
 from atoll.shard import kubeconfig
@@ -145,18 +153,35 @@ def _base64(data: bytes) -> str:
 def nats_users(directory: Path, shards: Sequence[str], readers: Sequence[str], ca_file: str = "") -> list[NatsUser]:
     """Users of shards and of readers, each with a credential file `nats-<user>.json` in a directory.
 
-    Passwords of an earlier call are kept. Raises OSError.
+    A shard's file holds two: one that publishes, and one that reads the other shards. Passwords of an earlier call are
+    kept. Raises OSError.
     """
-    permissions = {shard_user(name): shard_permissions(name) for name in shards}
-    permissions |= {user: reader_permissions(user) for user in readers}
-    return [NatsUser(user, _password(directory, user, ca_file), may) for user, may in permissions.items()]
+    found: list[NatsUser] = []
+    for shard in shards:
+        publisher, peer = shard_user(shard), reader_user(shard)
+        path = directory / f"nats-{publisher}.json"
+        earlier = _earlier(path)
+        reading = _credential(peer, earlier.reader if earlier else None, ca_file, IMPORTED_API)
+        publishing = _credential(publisher, earlier, ca_file)
+        write_credential(path, msgspec.structs.replace(publishing, reader=reading))
+        others = [name for name in shards if name != shard]
+        found.append(NatsUser(publisher, publishing.password, shard_permissions(shard)))
+        found.append(NatsUser(peer, reading.password, reader_permissions(peer, others)))
+    for user in readers:
+        path = directory / f"nats-{user}.json"
+        reading = _credential(user, _earlier(path), ca_file, IMPORTED_API)
+        write_credential(path, reading)
+        found.append(NatsUser(user, reading.password, reader_permissions(user, shards)))
+    return found
 
 
-def _password(directory: Path, user: str, ca_file: str) -> str:
-    path = directory / f"nats-{user}.json"
+def _credential(user: str, earlier: NatsCredential | None, ca_file: str, api_prefix: str = OWN_API) -> NatsCredential:
+    password = earlier.password if earlier else secrets.token_urlsafe(32)
+    return NatsCredential(user, password, inbox_prefix(user), ca_file, api_prefix)
+
+
+def _earlier(path: Path) -> NatsCredential | None:
     try:
-        password = msgspec.json.decode(path.read_bytes(), type=NatsCredential).password
+        return msgspec.json.decode(path.read_bytes(), type=NatsCredential)
     except (FileNotFoundError, msgspec.DecodeError):
-        password = secrets.token_urlsafe(32)
-    write_credential(path, NatsCredential(user, password, inbox_prefix(user), ca_file))
-    return password
+        return None

@@ -158,7 +158,7 @@ class PullConsumer:
         body |= {"expires": int(wait_s * 1e9)} if wait_s else {"no_wait": True}
         self._requests += 1
         self._outstanding = self._bounds.messages
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._name}"
+        subject = f"{self._connection.api_prefix}.CONSUMER.MSG.NEXT.{self._stream}.{self._name}"
         await self._connection.publish(subject, encode_json(body), f"{self._inbox}.{self._requests}")
 
     async def _delete(self) -> None:

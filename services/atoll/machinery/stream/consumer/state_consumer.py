@@ -75,7 +75,7 @@ class StateConsumer:
     """`run` it as a task; cancel the task to stop. The subscription's filters are those of the state stream."""
 
     def __init__(self, access: Access, options: ConsumerOptions, sink: StateSink) -> None:
-        self._access, self._options, self._sink = access, options, sink
+        self._access, self._options, self._sink = access.at(options.shard), options, sink
         self._stream = subjects.stream_name(subjects.STATE, options.shard)
         self._created = self._lineage = ""
         self._sequence = self._written = self._filling = 0

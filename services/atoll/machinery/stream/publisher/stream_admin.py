@@ -7,14 +7,12 @@ deletes a stream, so the most it can lose is a purge that a refill follows at on
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
 
 import structlog
 
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.stream import subjects
 from atoll.machinery.stream.connection import ApiError, Connection
-from atoll.machinery.stream.definitions import AS_DEFINED, RetentionLimits, definition, differences
+from atoll.machinery.stream.definitions import differences
 from atoll.machinery.stream.events import Event, Malformed, decode_delivered
 from atoll.machinery.stream.publisher.resume import StreamTip
 
@@ -38,16 +36,6 @@ async def ensure_stream(connection: Connection, wanted: Object) -> Object:
         return info
     log.warning("stream configuration repaired", stream=name, members=sorted(changed))
     return await connection.api(f"STREAM.UPDATE.{name}", {**info["config"], **wanted})
-
-
-async def provide_streams(connection: Connection, shards: Iterable[str], bounds: RetentionLimits = AS_DEFINED) -> None:
-    """Create or update the streams of shards that have no permission to.
-
-    Raises ApiError, Unavailable.
-    """
-    for shard in shards:
-        for kind in subjects.KINDS:
-            await ensure_stream(connection, definition(kind, shard, bounds))
 
 
 async def stream_info(connection: Connection, name: str) -> Object | None:

@@ -1,8 +1,8 @@
 """The configuration of the embedded nats-server, and its credentials.
 
 The supervisor in `embedded` writes the file and passes the credentials on. Passwords are in a file of mode 0600 in a
-directory of mode 0700, never in an argument or an environment variable. Invariant: one account, the given users, and
-only the listener for clients: no monitoring, WebSocket, MQTT, leaf node, gateway or cluster.
+directory of mode 0700, never in an argument or an environment variable. Invariant: the given users, each in an account
+of its own, and only the listener for clients: no monitoring, WebSocket, MQTT, leaf node, gateway or cluster.
 """
 
 from __future__ import annotations
@@ -19,17 +19,20 @@ from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.definitions import MAX_PAYLOAD_BYTES
 from atoll.machinery.stream.permissions import (
+    IMPORTED_API,
     OPERATOR,
     OPERATOR_CONSUMERS,
+    OWN_API,
     Permissions,
+    delivery_subject,
     inbox_prefix,
     operator_permissions,
+    shard_exports,
     shard_permissions,
     shard_user,
 )
 from atoll.machinery.stream.subjects import KINDS, stream_name
 
-ACCOUNT = "ATOLL"
 #: A consumer for each reader of each stream, the publishers' own audits, and the operator's.
 _MAX_CONSUMERS = 4096
 
@@ -43,15 +46,21 @@ class TlsFiles(msgspec.Struct, frozen=True):
 
 
 class NatsUser(msgspec.Struct, frozen=True):
-    """A user that may connect. `password` is plain text: it is generated and protects nothing else."""
+    """A user that may connect. `password` is plain text: it is generated and protects nothing else.
+
+    `account` is the user's own by default, of the same name.
+    """
 
     name: str
     password: str
     permissions: Permissions
+    account: str = ""
 
     def access(self, address: str, tls: TlsFiles | None = None) -> Access:
         """How this user connects to the server at `address`."""
-        return Access([address], self.name, self.password, inbox_prefix(self.name), str(tls.ca_file) if tls else "")
+        api = IMPORTED_API if self.permissions.imports else OWN_API
+        ca_file = str(tls.ca_file) if tls else ""
+        return Access([address], self.name, self.password, inbox_prefix(self.name), ca_file, api)
 
 
 class ServerSecrets(msgspec.Struct, frozen=True):
@@ -102,6 +111,7 @@ def stream_file(address: str, shard: str, saved: ServerSecrets, tls: TlsFiles | 
             "password": saved.operator_password,
             "inbox_prefix": inbox_prefix(OPERATOR),
         },
+        "api_prefix": IMPORTED_API.format(shard=shard),
         "shard": shard,
         "streams": {kind: stream_name(kind, shard) for kind in KINDS},
         "consumers": list(OPERATOR_CONSUMERS),
@@ -123,8 +133,6 @@ class ListenOptions(msgspec.Struct, frozen=True):
 
 def server_config(where: ListenOptions, users: Sequence[NatsUser]) -> bytes:
     """The configuration file of a server for these users, in JSON, which nats-server reads."""
-    # Each user may be a shard, which has two streams.
-    limits = {"max_streams": len(KINDS) * len(users), "max_consumers": _MAX_CONSUMERS}
     config: dict[str, object] = {
         "host": where.host,
         "port": where.port,
@@ -139,11 +147,48 @@ def server_config(where: ListenOptions, users: Sequence[NatsUser]) -> bytes:
             "max_file": where.store_limit_bytes,
         },
         "system_account": "SYS",
-        "accounts": {"SYS": {}, ACCOUNT: {"jetstream": limits, "users": [_user(user) for user in users]}},
+        "accounts": {"SYS": {}, **accounts(users)},
     }
     if where.tls:
         config["tls"] = {"cert_file": str(where.tls.cert_file), "key_file": str(where.tls.key_file), "timeout": 5}
     return encode_json(config)
+
+
+def accounts(users: Sequence[NatsUser]) -> dict[str, object]:
+    """The accounts of these users, as a server's configuration has them."""
+    found: dict[str, list[NatsUser]] = {}
+    for user in users:
+        found.setdefault(user.account or user.name, []).append(user)
+    return {name: _account(members) for name, members in found.items()}
+
+
+def _account(users: Sequence[NatsUser]) -> dict[str, object]:
+    account: dict[str, object] = {"users": [_user(user) for user in users]}
+    shards = [shard for user in users for shard in user.permissions.shards]
+    if shards:
+        account["jetstream"] = {"max_streams": len(KINDS) * len(shards), "max_consumers": _MAX_CONSUMERS}
+        exports = [each for shard in shards for each in _exports(shard)]
+        account["exports"] = [*exports, {"stream": f"{delivery_subject('*')}.>"}]
+    imports = [each for user in users for each in _imports(user)]
+    return {**account, "imports": imports} if imports else account
+
+
+def _exports(shard: str) -> list[dict[str, object]]:
+    return [
+        {"service": each.subject, **({"response_type": "stream"} if each.stream else {})}
+        for each in shard_exports(shard)
+    ]
+
+
+def _imports(user: NatsUser) -> list[dict[str, object]]:
+    requests: list[dict[str, object]] = [
+        {"service": {"account": each.account, "subject": each.subject}, "to": each.local}
+        for each in user.permissions.imports
+    ]
+    delivered = f"{delivery_subject(user.name)}.>"
+    return requests + [
+        {"stream": {"account": account, "subject": delivered}} for account in user.permissions.deliveries
+    ]
 
 
 def _user(user: NatsUser) -> dict[str, object]:

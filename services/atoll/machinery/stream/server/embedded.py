@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import shutil
 import time
 from pathlib import Path
 
@@ -144,6 +145,8 @@ class EmbeddedServer:
         write_private(path, msgspec.json.encode(saved))
         own = builtin_users(options.shard, saved) if options.shard else []
         where = ListenOptions(options.directory, options.host, saved.port, options.store_limit_bytes, options.tls)
+        # The one account of earlier versions; streams are made again in the account of their shard.
+        shutil.rmtree(options.directory / "store/jetstream/ATOLL", ignore_errors=True)
         write_private(self._config, server_config(where, [*own, *options.users]))
         if options.credentials_file is not None and options.shard:
             write_private(options.credentials_file, stream_file(self.address, options.shard, saved, options.tls))
