@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ class Member:
 
     def publish(self) -> Running:
         # A server can hang over a damaged file: then it is for its supervisor, if it has one, as in a shard.
-        options = msgspec.structs.replace(QUICK, restart_server=getattr(self.sea.nats.server, "restart", None))
+        options = msgspec.structs.replace(QUICK, restart_server=getattr(self.sea, "restart_server", None))
         self.publishing = Running(PublishedLog(self.store), self.access, options)
         return self.publishing
 
@@ -235,6 +235,10 @@ class Archipelago:
 
     def _all(self) -> tuple[NatsUser, ...]:
         return (*self.users.values(), *self._peers.values())
+
+    @property
+    def restart_server(self) -> Callable[[], Awaitable[None]]:
+        return self.nats.server.restart
 
     def access(self, user: NatsUser) -> Access:
         """The access of a user; a shard's with the one that it reads by."""

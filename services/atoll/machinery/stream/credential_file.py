@@ -1,9 +1,9 @@
 """The file with a NATS credential that a process is given by flag.
 
 The tool that sets up a site writes one for each process; `standalone` and the front proxy read theirs. JSON of `user`,
-`password`, `inbox_prefix` (what the server lets this user subscribe to), `api_prefix` (where it finds the JetStream API),
-`ca_file`, relative to the file, and for a shard `reader`, the user by which it reads other shards. Invariant: such a file
-is 0600 from the moment it exists.
+`password`, `inbox_prefix` (what the server lets this user subscribe to), `api_prefix` (where it finds JetStream's API),
+`ca_file`, relative to the file, and for a shard `reader`, the user by which it reads other shards. Invariant: such a
+file is 0600 from the moment it exists.
 """
 
 from __future__ import annotations
