@@ -124,10 +124,7 @@ class Api:
         sent = self.headers(accept, headers)
         if kind or data is not None:
             sent["Content-Type"] = kind or JSON
-        if time.monotonic() - self._used_s > KEEP_S or self._is_over():
-            self.close()
-        connection = self._connection = self._connection or self.open()
-        self._used_s = time.monotonic()
+        connection = self._kept()
         try:
             connection.request(method, self.prefix + path, data, sent)
             response = connection.getresponse()
@@ -138,6 +135,25 @@ class Api:
         shown = answer.body[:2000].decode(errors="replace")
         assert not expect or answer.code == expect, f"{method} {path}: {answer.code}\n{shown}"
         return answer
+
+    def _kept(self) -> http.client.HTTPSConnection:
+        """The connection of the request before, or a new one."""
+        if time.monotonic() - self._used_s > KEEP_S or self._is_over():
+            self.close()
+        self._connection = self._connection or self.open()
+        self._used_s = time.monotonic()
+        return self._connection
+
+    def status(self, path: str) -> int:
+        """The code of a GET whose answer may not end, as a watch's; what follows a success is not read."""
+        connection = self._kept()
+        connection.request("GET", self.prefix + path, headers=self.headers())
+        response = connection.getresponse()
+        if response.status >= 400:
+            response.read()
+        else:
+            self.close()
+        return response.status
 
     def get(self, path: str, *, expect: int = 200, accept: str = "", headers: dict[str, str] | None = None) -> Answer:
         return self.send("GET", path, expect=expect, accept=accept, headers=headers)

@@ -22,7 +22,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import yaml
@@ -52,14 +52,14 @@ class ShardProcess:
         self.url = ""
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> ShardProcess:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self.stop()
 
-    async def __aenter__(self) -> ShardProcess:
+    async def __aenter__(self) -> Self:
         await asyncio.to_thread(self.start)
         return self
 

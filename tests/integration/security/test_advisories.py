@@ -6,7 +6,6 @@ import base64
 import json
 import socket
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,22 +13,22 @@ import pytest
 from atoll.machinery.apiserver.authorization import groups
 from harness.clients.api import APPLY, JSON_PATCH, MERGE, Api, Object, configmap
 from harness.clients.tenants import CLUSTER, CONFIGMAPS, RBAC, TENANCY, Scene, allow, bind, token_file, user, whoami
-from harness.servers.mutant_shard import patched
-from harness.servers.shard_process import ShardProcess
+from harness.servers.mutant_shard import MutantShard
+from harness.servers.shard_process import ShardProcess, process_of
 
 SCOPES, WARRANT = "Authentication.kcp.io%2Fscopes", "Authorization.kcp.io%2Fwarrant"
 
 
 @pytest.fixture(scope="module")
-def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MutantShard]:
     directory = tmp_path_factory.mktemp("town")
-    with ShardProcess(directory, *token_file(directory)) as shard:
-        yield Api(shard, "root")
+    with MutantShard(directory, *token_file(directory)) as running:
+        yield running
 
 
 @pytest.fixture
-def scene(town: Api) -> Scene:
-    return Scene(town)
+def scene(shard: MutantShard) -> Scene:
+    return Scene(Api(shard, "root"))
 
 
 # --- borrowed power ---
@@ -195,7 +194,7 @@ def sent(shard: ShardProcess, request: bytes) -> bytes:
 
 
 def test_no_spelling_of_an_identity_header_is_taken_for_one(scene: Scene) -> None:
-    shard, body = scene.root.shard, b'{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}'
+    shard, body = process_of(scene.root), b'{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}'
     paths = (
         b"/clusters/root/apis/authentication.k8s.io/v1/selfsubjectreviews",
         b"/healthz",
@@ -441,9 +440,14 @@ requestinfo.is_workspace_path = paths.is_cluster_name = lambda text: True
 
 
 @pytest.mark.parametrize("guard", GUARDS)
-def test_without_its_guard_a_trial_fails(tmp_path: Path, guard: str) -> None:
+def test_without_its_guard_a_trial_fails(shard: MutantShard, scene: Scene, guard: str) -> None:
     trial, code = GUARDS[guard]
-    with ShardProcess(tmp_path, *token_file(tmp_path), environment=patched(tmp_path, code)) as shard:
-        scene = Scene(Api(shard, "root"))
-        with pytest.raises(AssertionError):
-            trial(scene)
+    with shard.without(code), pytest.raises(AssertionError):
+        trial(scene)
+
+
+@pytest.mark.parametrize(
+    "trial", dict.fromkeys(trial for trial, _ in GUARDS.values()), ids=lambda trial: trial.__name__
+)
+def test_with_all_guards_in_place_again_no_trial_fails(scene: Scene, trial: Callable[[Scene], None]) -> None:
+    trial(scene)

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.clients.api import APPLY, JSON_PATCH, MERGE, STRATEGIC, Answer, Api, Events, configmap
 from harness.clients.tenants import CLUSTER, CONFIGMAPS, RBAC, Scene, token_file, whoami
-from harness.servers.mutant_shard import patched
-from harness.servers.shard_process import ShardProcess
+from harness.servers.mutant_shard import MutantShard
 
 INACTIVE = {"metadata": {"annotations": {"core.kcp.io/inactive": "true"}}}
 ACTIVE = {"metadata": {"annotations": {"core.kcp.io/inactive": None}}}
@@ -24,15 +22,15 @@ PATIENCE_S = 10.0
 
 
 @pytest.fixture(scope="module")
-def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MutantShard]:
     directory = tmp_path_factory.mktemp("town")
-    with ShardProcess(directory, *token_file(directory)) as shard:
-        yield Api(shard, "root")
+    with MutantShard(directory, *token_file(directory)) as running:
+        yield running
 
 
 @pytest.fixture
-def scene(town: Api) -> Scene:
-    return Scene(town)
+def scene(shard: MutantShard) -> Scene:
+    return Scene(Api(shard, "root"))
 
 
 def test_without_the_groups_a_workspace_requires_not_even_its_administrator_gets_in(scene: Scene) -> None:
@@ -111,20 +109,18 @@ def test_an_inactive_workspace_is_closed_to_views_and_masters_too(scene: Scene) 
 #: Refuses what carries the mark, and counts in a warning how often a write was asked for.
 POISON = """
 import itertools
-import atoll.shard.admission.plugins as plugins
 from atoll.machinery.apiserver.admission.chain import Admission
 from atoll.machinery.meta.status import Forbidden
-made, count = plugins.plugins, itertools.count()
-class Poison:
-    def mutate(self, review): pass
-    def validate(self, review):
-        review.call.warnings.append(f"admitted {next(count)}")
-        for obj in (review.obj, review.old):
-            if obj and "poison" in (obj["metadata"].get("labels") or {}):
-                raise Forbidden("poison")
-def poisoned(*arguments):
-    return Admission([*made(*arguments)._plugins, Poison()])
-plugins.plugins = poisoned
+whole, count = Admission.validate, itertools.count()
+def poison(review):
+    for obj in (review.obj, review.old):
+        if obj and "poison" in (obj["metadata"].get("labels") or {}):
+            raise Forbidden("poison")
+def validate(self, review):
+    whole(self, review)
+    review.call.warnings.append(f"admitted {next(count)}")
+    poison(review)
+Admission.validate = validate
 """
 MARK = {"labels": {"poison": "yes"}}
 
@@ -145,9 +141,9 @@ def tries(api: Api, query: str) -> Iterator[tuple[str, Answer]]:
     yield "apply that creates", api.send("PATCH", path, body, kind=APPLY)
 
 
-def test_what_admission_refuses_is_written_through_no_door(tmp_path: Path) -> None:
-    with ShardProcess(tmp_path, *token_file(tmp_path), environment=patched(tmp_path, POISON)) as shard:
-        poisoned(Scene(Api(shard, "root")))
+def test_what_admission_refuses_is_written_through_no_door(shard: MutantShard, scene: Scene) -> None:
+    with shard.without(POISON):
+        poisoned(scene)
 
 
 def poisoned(scene: Scene) -> None:
@@ -187,18 +183,11 @@ chain.STEPS = tuple((name, (lambda q: (chain.Outcome.NEXT, ""))) if name == "01-
                     for name, step in chain.STEPS)
 """,
     ),
-    "stripping of lifecycle groups": (
-        test_a_lifecycle_group_is_nobodys_to_bring_along,
-        """
-import atoll.machinery.apiserver.authentication.tokens as tokens
-tokens.without_lifecycle = lambda groups: groups
-""",
-    ),
     "the end of open watches": (
         test_an_inactive_workspace_ends_every_watch_through_which_it_was_seen,
         """
 import atoll.machinery.apiserver.serving.open_watches as openwatches
-openwatches.OpenWatches._check = lambda self, cluster: None
+openwatches.OpenWatches._read = lambda self, cursor, check: cursor.read(openwatches.READ_LIMIT)
 """,
     ),
     "the end of wildcard watches": (
@@ -220,7 +209,7 @@ pipeline.check_gate = lambda *arguments: None
         poisoned,
         POISON
         + """
-Poison.validate = lambda self, review: review.call.warnings.append(f"admitted {next(count)}")
+poison = lambda review: None
 """,
     ),
     "admission of what comes through a view": (
@@ -228,20 +217,31 @@ Poison.validate = lambda self, review: review.call.warnings.append(f"admitted {n
         POISON
         + """
 from atoll.machinery.apiserver.call.call import no_check
-whole = Admission.validate
-def validate(self, review):
+everybody = Admission.validate
+def of_requests(self, review):
     if review.call.restrictions.check is no_check:
-        whole(self, review)
-Admission.validate = validate
+        everybody(self, review)
+Admission.validate = of_requests
 """,
     ),
 }
 
 
 @pytest.mark.parametrize("guard", GUARDS)
-def test_without_its_guard_a_boundary_is_crossed(tmp_path: Path, guard: str) -> None:
+def test_without_its_guard_a_boundary_is_crossed(
+    shard: MutantShard, scene: Scene, guard: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("integration.security.test_boundaries.PATIENCE_S", 2.0)
     trial, code = GUARDS[guard]
-    with ShardProcess(tmp_path, *token_file(tmp_path), environment=patched(tmp_path, code)) as shard:
-        scene = Scene(Api(shard, "root"))
-        with pytest.raises((AssertionError, pytest.fail.Exception)):
-            trial(scene)
+    with shard.without(code), pytest.raises((AssertionError, pytest.fail.Exception)):
+        trial(scene)
+
+
+@pytest.mark.parametrize(
+    "trial", dict.fromkeys(trial for trial, _ in GUARDS.values()), ids=lambda trial: trial.__name__
+)
+def test_with_all_guards_in_place_again_no_boundary_is_crossed(
+    shard: MutantShard, scene: Scene, trial: Callable[[Scene], None]
+) -> None:
+    with shard.without(POISON if trial is poisoned else ""):
+        trial(scene)

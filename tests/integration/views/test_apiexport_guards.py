@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -20,8 +19,7 @@ from harness.clients.exports import (
     objects_path,
     schema,
 )
-from harness.servers.mutant_shard import patched
-from harness.servers.shard_process import ShardProcess
+from harness.servers.mutant_shard import MutantShard
 from integration.exports import test_maximal_permission_policy as policy
 from integration.views import test_apiexport as views
 
@@ -188,18 +186,29 @@ offers.ExportCatalogs.of = of
 }
 
 
-@pytest.mark.parametrize("guard", GUARDS)
-def test_a_trial_of_the_view_lets_nothing_in(provider: Api, consumer: Api, guard: str) -> None:
-    trial, _ = GUARDS[guard]
-    assert not trial(provider, consumer)
+@pytest.fixture(scope="module")
+def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MutantShard]:
+    directory = tmp_path_factory.mktemp("guards")
+    (directory / "tokens.csv").write_text(USERS)
+    with MutantShard(directory, "--token-auth-file", str(directory / "tokens.csv")) as running:
+        yield running
+
+
+@pytest.fixture
+def pair(shard: MutantShard) -> tuple[Api, Api]:
+    """A provider and a consumer."""
+    root = Api(shard, "root")
+    return root.at(workspace_under(root, type_="universal")), root.at(workspace_under(root, type_="universal"))
 
 
 @pytest.mark.parametrize("guard", GUARDS)
-def test_without_its_guard_a_trial_of_the_view_does(tmp_path: Path, guard: str) -> None:
+def test_without_its_guard_a_trial_of_the_view_does(shard: MutantShard, pair: tuple[Api, Api], guard: str) -> None:
     trial, code = GUARDS[guard]
-    (tmp_path / "tokens.csv").write_text(USERS)
-    flags = ("--token-auth-file", str(tmp_path / "tokens.csv"))
-    with ShardProcess(tmp_path, *flags, environment=patched(tmp_path, code)) as shard:
-        root = Api(shard, "root")
-        provider, consumer = (root.at(workspace_under(root, type_="universal")) for _ in range(2))
-        assert trial(provider, consumer), f"without {guard} nothing was different"
+    with shard.without(code):
+        assert trial(*pair), f"without {guard} nothing was different"
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_with_its_guard_in_place_again_a_trial_of_the_view_lets_nothing_in(pair: tuple[Api, Api], guard: str) -> None:
+    trial, _ = GUARDS[guard]
+    assert not trial(*pair)

@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from harness.clients.api import Api
-from harness.servers.mutant_shard import patched
-from harness.servers.shard_process import ShardProcess
+from harness.servers.mutant_shard import MutantShard
 from integration.views import apiexport_matrix as matrix
 
 
 @pytest.fixture(scope="module")
-def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[matrix.Town]:
+def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MutantShard]:
     directory = tmp_path_factory.mktemp("matrix")
     (directory / "tokens.csv").write_text(matrix.USERS)
-    with ShardProcess(directory, "--token-auth-file", str(directory / "tokens.csv")) as shard:
-        yield matrix.Town(Api(shard, "root"))
-
-
-def test_the_matrix_is_large(town: matrix.Town) -> None:
-    cells = list(matrix.cells())
-    assert len(cells) > 2000
-    assert 100 < sum(map(matrix.allowed, cells)) < len(cells) // 2
-
-
-@pytest.mark.parametrize("caller", matrix.CALLERS)
-def test_everybody_reaches_what_was_consented_to_and_nothing_else(town: matrix.Town, caller: str) -> None:
-    assert list(matrix.mistakes(town, (caller,))) == []
+    with MutantShard(directory, "--token-auth-file", str(directory / "tokens.csv")) as running:
+        yield running
 
 
 #: Each a guard, the state of a workspace in which that is seen, and the Python that takes it out of a shard's process.
@@ -124,11 +111,28 @@ offers._served = lambda kind: kind
 
 
 @pytest.mark.parametrize("guard", GUARDS)
-def test_a_guard_of_the_view_that_is_taken_out_is_missed(tmp_path: Path, guard: str) -> None:
-    (tmp_path / "tokens.csv").write_text(matrix.USERS)
+def test_a_guard_of_the_view_that_is_taken_out_is_missed(shard: MutantShard, guard: str) -> None:
     state, code = GUARDS[guard]
-    flags = ("--token-auth-file", str(tmp_path / "tokens.csv"))
-    with ShardProcess(tmp_path, *flags, environment=patched(tmp_path, code)) as shard:
-        town = matrix.Town(Api(shard, "root"), (matrix.state_of(state),))
-        who = "stranger" if guard == "the content of the export" else "owner"
+    town = matrix.Town(Api(shard, "root"), (matrix.state_of(state),))
+    who = "stranger" if guard == "the content of the export" else "owner"
+    with shard.without(code):
         assert next(matrix.mistakes(town, (who,)), ""), f"without {guard} nothing was different"
+
+
+# --- with all guards in place again ---
+
+
+@pytest.fixture(scope="module")
+def town(shard: MutantShard) -> matrix.Town:
+    return matrix.Town(Api(shard, "root"))
+
+
+def test_the_matrix_is_large(town: matrix.Town) -> None:
+    cells = list(matrix.cells())
+    assert len(cells) > 2000
+    assert 100 < sum(map(matrix.allowed, cells)) < len(cells) // 2
+
+
+@pytest.mark.parametrize("caller", matrix.CALLERS)
+def test_everybody_reaches_what_was_consented_to_and_nothing_else(town: matrix.Town, caller: str) -> None:
+    assert list(matrix.mistakes(town, (caller,))) == []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from harness.clients.api import Api, workspace_under
-from harness.servers.mutant_shard import patched
+from harness.servers.mutant_shard import MutantShard, patched
 from harness.servers.shard_process import ShardProcess
 from harness.servers.third_party_view import Certificates
 from harness.servers.virtual_workspaces import OfThirdParty
@@ -34,14 +34,6 @@ import atoll.virtualworkspaces.bound_schemas as boundschemas
 from msgspec.structs import replace
 plain = boundschemas.bound_by
 boundschemas.bound_by = lambda bindings: replace(plain(bindings), matches=lambda cluster, value: True)
-""",
-    ),
-    "schemas are not written through the view": (
-        schemas.test_it_is_read_only_and_says_so,
-        """
-import atoll.virtualworkspaces.bound_schemas as boundschemas
-boundschemas.view_kind = lambda kind: kind
-boundschemas.READ_VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 """,
     ),
     "another cluster's schemas": (
@@ -81,7 +73,8 @@ replication.view_kind = lambda kind: kind
         replication.test_an_open_watch_ends_with_the_binding,
         """
 import atoll.machinery.apiserver.serving.open_watches as openwatches
-openwatches.OpenWatches._check = openwatches.OpenWatches._check_dependent = lambda self, cluster: None
+openwatches.OpenWatches._read = lambda self, cursor, check: cursor.read(openwatches.READ_LIMIT)
+openwatches.OpenWatches._check_dependent = lambda self, cluster: None
 """,
     ),
     "circles of forwards": (
@@ -89,15 +82,6 @@ openwatches.OpenWatches._check = openwatches.OpenWatches._check_dependent = lamb
         """
 import atoll.shard.forwarding.virtual_resources as virtualresources
 virtualresources.MAX_HOPS = 9
-""",
-    ),
-    "who may offer a resource": (
-        replication.test_who_may_not_list_a_resource_does_not_offer_it,
-        """
-import atoll.shard.admission.cachedresources as cachedresources
-plain = cachedresources.CachedResourceReferences.__init__
-cachedresources.CachedResourceReferences.__init__ = (
-    lambda self, catalogs, may: plain(self, catalogs, lambda view, asked: True))
 """,
     ),
     "offers of one workspace": (
@@ -110,26 +94,66 @@ cachedresources._slice_condition = lambda reference, there: Condition(cachedreso
     ),
 }
 
+TRIALS = list(dict.fromkeys(trial for trial, _ in GUARDS.values()))
+#: Guards that are put together when the process starts.
+STARTING: dict[str, tuple[Trial, str]] = {
+    "schemas are not written through the view": (
+        schemas.test_it_is_read_only_and_says_so,
+        """
+import atoll.virtualworkspaces.bound_schemas as boundschemas
+boundschemas.view_kind = lambda kind: kind
+boundschemas.READ_VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+""",
+    ),
+    "who may offer a resource": (
+        replication.test_who_may_not_list_a_resource_does_not_offer_it,
+        """
+import atoll.shard.admission.cachedresources as cachedresources
+plain = cachedresources.CachedResourceReferences.__init__
+cachedresources.CachedResourceReferences.__init__ = (
+    lambda self, catalogs, may: plain(self, catalogs, lambda view, asked: True))
+""",
+    ),
+}
+
 
 def token_file(directory: Path) -> tuple[str, str]:
     (directory / "tokens.csv").write_text(USERS)
     return "--token-auth-file", str(directory / "tokens.csv")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module")
+def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MutantShard]:
+    directory = tmp_path_factory.mktemp("guards")
+    with MutantShard(directory, *token_file(directory)) as running:
+        yield running
+
+
+def pair(shard: ShardProcess) -> tuple[Api, Api]:
+    """A provider and a consumer."""
+    admin = Api(shard, "root")
+    return admin.at(workspace_under(admin, type_="universal")), admin.at(workspace_under(admin, type_="universal"))
+
+
+@pytest.fixture
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is waited for here does not come: that is how a missing guard shows."""
-    monkeypatch.setattr("harness.clients.api.TIMEOUT_S", 10.0)
+    monkeypatch.setattr("harness.clients.api.TIMEOUT_S", 5.0)
 
 
+@pytest.mark.usefixtures("impatience")
 @pytest.mark.parametrize("guard", GUARDS)
-def test_a_view_without_its_guard_is_found_out(tmp_path: Path, guard: str) -> None:
+def test_a_view_without_its_guard_is_found_out(shard: MutantShard, guard: str) -> None:
     trial, code = GUARDS[guard]
-    with ShardProcess(tmp_path, *token_file(tmp_path), environment=patched(tmp_path, code)) as shard:
-        admin = Api(shard, "root")
-        made = [admin.at(workspace_under(admin, type_="universal")) for _ in range(2)]
-        with pytest.raises((AssertionError, OSError)):
-            trial(made[0], made[1])
+    with shard.without(code), pytest.raises((AssertionError, OSError)):
+        trial(*pair(shard))
+
+
+@pytest.mark.parametrize(
+    "trial", dict.fromkeys(trial for trial, _ in GUARDS.values()), ids=lambda trial: trial.__name__
+)
+def test_with_all_guards_in_place_again_no_trial_fails(shard: MutantShard, trial: Trial) -> None:
+    trial(*pair(shard))
 
 
 THIRD_PARTYS: dict[str, tuple[Callable[[OfThirdParty], None], str]] = {
@@ -152,6 +176,7 @@ authenticator.Authenticator._forwarded = (
 }
 
 
+@pytest.mark.usefixtures("impatience")
 @pytest.mark.parametrize("guard", THIRD_PARTYS)
 def test_a_third_partys_view_without_its_guard_is_found_out(tmp_path: Path, guard: str) -> None:
     trial, code = THIRD_PARTYS[guard]
