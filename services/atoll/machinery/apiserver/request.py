@@ -16,18 +16,22 @@ import structlog
 
 from atoll.machinery.apiserver.authorization.attributes import Decision
 from atoll.machinery.apiserver.call.call import UNRESTRICTED, Reply, Restrictions, View
-from atoll.machinery.apiserver.call.negotiation import JSON
+from atoll.machinery.apiserver.call.in_slices import in_slices
+from atoll.machinery.apiserver.call.negotiation import JSON, YAML
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.apiserver.catalog.catalog import Catalog
-from atoll.machinery.meta.objects import encode_json
+from atoll.machinery.meta.objects import decode, encode_json
 from atoll.machinery.meta.status import ApiError, InternalError
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
+from atoll.machinery.schema.yaml_encoder import encode_yaml
 from atoll.machinery.storage.contract import Snapshot, StoreError
 from atoll.machinery.wire.compress import MIN_BYTES, accepts_gzip, gzip_if_accepted
 from atoll.machinery.wire.exchange import Exchange, Headers, HttpRequest
 
 log = structlog.get_logger()
 
+#: Bytes of JSON that are encoded as YAML at once, in about 4 ms.
+MAX_INLINE_YAML = 16 * 1024
 MAX_WARNINGS = 4096
 _LONG_WARNING = 256
 _READ_BY_PEOPLE = ("curl", "Wget", "Mozilla/5.0")
@@ -142,14 +146,18 @@ class Request(msgspec.Struct):
         self.done()
 
     def reply_read(self, answer: Reply) -> Coroutine[object, object, None] | None:
-        """Send the reply of a read; return the remaining work if it is large and to be compressed."""
-        if not answer.verbatim and _size(answer.body) > MIN_BYTES and self.wants_gzip:
+        """Send a reply; return the remaining work if it is large and to be compressed or encoded as YAML."""
+        size = 0 if answer.verbatim else _size(answer.body)
+        if (size > MIN_BYTES and self.wants_gzip) or (size > MAX_INLINE_YAML and answer.content_type == YAML):
             return self.reply_packed(answer)
         self.reply(answer)
         return None
 
     async def reply_packed(self, answer: Reply) -> None:
-        """Send a complete reply, compressed if it is large and the client accepts that."""
+        """Send a complete reply, compressed if it is large and the client accepts that. Raises Timeout."""
+        if answer.content_type == YAML and not answer.verbatim:
+            body = await in_slices(lambda: _yaml(answer.body))
+            answer = msgspec.structs.replace(answer, body=body, verbatim=True)
         packed = await gzip_if_accepted(self.exchange, self._headers_of(answer), self._body_of(answer))
         self.code = answer.status
         self.exchange.reply(answer.status, *packed)
@@ -166,7 +174,11 @@ class Request(msgspec.Struct):
         self.observer.streaming(self)
 
     def _body_of(self, answer: Reply) -> bytes | Sequence[bytes]:
-        if answer.verbatim or answer.content_type != JSON or not self.is_pretty:
+        if answer.verbatim:
+            return answer.body
+        if answer.content_type == YAML:
+            return _yaml(answer.body)
+        if answer.content_type != JSON or not self.is_pretty:
             return answer.body
         body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
         return msgspec.json.format(body, indent=2) + b"\n" if body else body
@@ -187,6 +199,10 @@ class Request(msgspec.Struct):
         if self.warnings:
             found.extend(("warning", text) for text in warning_headers(self.warnings))
         return found
+
+
+def _yaml(body: bytes | Sequence[bytes]) -> bytes:
+    return encode_yaml(decode(body if isinstance(body, bytes) else b"".join(body)))
 
 
 def _size(body: bytes | Sequence[bytes]) -> int:

@@ -1,10 +1,10 @@
 """Long computations in time slices, so that the event loop keeps running.
 
-Request handlers use it for pure functions that may take long: rules over an object, the check of a definition. The
-function calls `pause` often. It first runs on the loop. If it takes longer than TRY_S, it is restarted on a thread that
-runs only while the loop blocks for it, SLICE_S at a time; between two slices the loop does everything that is ready. So
-there is no contention for the interpreter, no worker process and no serialization, and a slice ends as precisely as the
-function pauses.
+Request handlers use it for pure functions that may take long: rules over an object, the check of a definition, large
+documents. The function calls `pause` often, or `checkpoint`, which needs no parameter. It first runs on the loop. If it
+takes longer than TRY_S, it is restarted on a thread that runs only while the loop blocks for it, SLICE_S at a time;
+between two slices the loop does everything that is ready. So there is no contention for the interpreter, no worker
+process and no serialization, and a slice ends as precisely as the function pauses.
 
 Invariants: at most SLOTS computations are in slices at once, the others wait; none outlives its deadline or its caller;
 the thread never runs at the same time as the loop.
@@ -29,6 +29,24 @@ SLOTS: Final = 2
 
 class _Stop(BaseException):
     """Ends a computation from inside `pause`. A BaseException, so that no `except Exception` catches it."""
+
+
+class _Current(threading.local):
+    """The pause of the computation that runs in this thread."""
+
+    pause: Callable[[], None] | None = None
+
+
+_current = _Current()
+
+
+def checkpoint() -> None:
+    """Pause the computation that runs in this thread, if its slice is over; elsewhere do nothing.
+
+    Walks of unbounded values call it once for each list and mapping, at a cost of 50 ns.
+    """
+    if (pause := _current.pause) is not None:
+        pause()
 
 
 async def run_sliced(work: Work[T], deadline_s: float) -> T:
@@ -58,7 +76,11 @@ def _tried(work: Work[T]) -> T:
         if time.monotonic() > end:
             raise _Stop
 
-    return work(pause)
+    _current.pause = pause
+    try:
+        return work(pause)
+    finally:
+        _current.pause = None
 
 
 _of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
@@ -117,6 +139,7 @@ class _Sliced(Generic[T]):
 
     def _compute(self) -> None:
         self._its_turn.acquire()
+        _current.pause = self._pause
         try:
             if not self._stopped:
                 self._results.append(self._work(self._pause))

@@ -147,3 +147,22 @@ async def test_waiting_for_a_slot_counts_towards_the_deadline() -> None:
     for task in held:
         task.cancel()
     await asyncio.gather(*held, return_exceptions=True)
+
+
+async def test_a_checkpoint_pauses_the_computation_around_it_and_nothing_else() -> None:
+    def work(_pause: Pause) -> str:
+        return _burn(time_slicing.checkpoint, 0.05)
+
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            time_slicing.checkpoint()
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    assert await run_sliced(work, 30) == "done"
+    task.cancel()
+    assert turns >= 3

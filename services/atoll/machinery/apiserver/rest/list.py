@@ -13,11 +13,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import msgspec
-import yaml
 
 from atoll.machinery.apiserver.call import continuation, errors
 from atoll.machinery.apiserver.call.call import Call, Reply
-from atoll.machinery.apiserver.call.negotiation import JSON
 from atoll.machinery.apiserver.call.options import ListOptions, list_options
 from atoll.machinery.apiserver.catalog import tables
 from atoll.machinery.apiserver.catalog.selection import Selection, selection
@@ -217,15 +215,7 @@ def expired(request: Request) -> Expired:
 
 def whole(call: Call, listing: Listing, first: bytes) -> Reply:
     """Return the reply of a list of one slice."""
-    return in_media_type(call, first + foot(call, listing.metadata()))
-
-
-def in_media_type(call: Call, body: bytes) -> Reply:
-    """Return a JSON list in the requested media type."""
-    if call.form.media_type == JSON:
-        return Reply(200, body)
-    text = yaml.dump(msgspec.json.decode(body), Dumper=yaml.CSafeDumper, allow_unicode=True)
-    return Reply(200, text.encode(), call.form.media_type)
+    return Reply(200, first + foot(call, listing.metadata()), call.form.media_type)
 
 
 async def rest_of(call: Call, listing: Listing, first: bytes) -> AsyncIterator[bytes]:
@@ -240,9 +230,9 @@ async def rest_of(call: Call, listing: Listing, first: bytes) -> AsyncIterator[b
 
 
 async def collected(call: Call, listing: Listing, first: bytes) -> Reply:
-    """Return a list as one reply, for media types that cannot be streamed. Yields to the loop between slices."""
+    """Return a list as one reply, which is indented as a whole. Yields to the loop between slices."""
     parts = [first]
     async for part in rest_of(call, listing, first):
         parts.append(part)
         await asyncio.sleep(0)
-    return in_media_type(call, b"".join(parts))
+    return Reply(200, b"".join(parts), call.form.media_type)

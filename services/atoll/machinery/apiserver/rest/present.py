@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import yaml
-
 from atoll.machinery.apiserver.call.call import Call, Reply
-from atoll.machinery.apiserver.call.negotiation import JSON, Form
+from atoll.machinery.apiserver.call.negotiation import Form
 from atoll.machinery.apiserver.catalog import tables
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object, decode, encode_json
@@ -48,8 +46,5 @@ def _transform(call: Call, obj: Object) -> Object:
 
 
 def document(form: Form, value: Object, status: int = 200) -> Reply:
-    """Return a reply with a JSON document, or as YAML if negotiated."""
-    if form.media_type == JSON:
-        return Reply(status, (encode_json(value), b"\n"))
-    text = yaml.dump(value, Dumper=yaml.CSafeDumper, default_flow_style=False, allow_unicode=True)
-    return Reply(status, text.encode(), form.media_type)
+    """Return a reply with a document, in the negotiated media type."""
+    return Reply(status, (encode_json(value), b"\n"), form.media_type)

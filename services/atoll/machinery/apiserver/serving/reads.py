@@ -16,11 +16,11 @@ from msgspec.structs import replace
 
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Call, Reply, look_up
-from atoll.machinery.apiserver.call.negotiation import JSON
+from atoll.machinery.apiserver.call.negotiation import JSON, YAML
 from atoll.machinery.apiserver.conversion import bare
 from atoll.machinery.apiserver.request import Request
 from atoll.machinery.apiserver.rest import list as listing
-from atoll.machinery.apiserver.rest import present, scale
+from atoll.machinery.apiserver.rest import present, scale, yaml_list
 from atoll.machinery.apiserver.rest.get import get, wanted_revision
 from atoll.machinery.apiserver.serving.watches import Watches, reach, rows_of
 from atoll.machinery.apiserver.writing.commit import WriteService
@@ -89,33 +89,35 @@ class Reads:
         found, first = listing.start(call, rows_of(call, self._core.store))
         if found.done:
             return request.reply_read(listing.whole(call, found, first))
-        if call.form.media_type != JSON or request.is_pretty:
+        if call.form.media_type == JSON and request.is_pretty:
             return request.reply_later(listing.collected(call, found, first))
-        return _stream(request, first, listing.rest_of(call, found, first))
+        return _stream(request, call, first, listing.rest_of(call, found, first))
 
     async def _list_converted(self, request: Request, call: Call) -> None:
         """Send a list whose first megabytes are converted before the head, so that a failure is a Status."""
         convert = partial(self._core.conversions.served, call.kind)
         call = replace(call, kind=bare(call.kind))
         found, first = await listing.start_converted(call, rows_of(call, self._core.store), convert)
-        if call.form.media_type != JSON or request.is_pretty:
+        if call.form.media_type == JSON and request.is_pretty:
             await request.reply_packed(await listing.collected(call, found, first))
             return
         parts, rest = [first], listing.rest_of(call, found, first)
         async for part in rest:
             parts.append(part)
             if sum(map(len, parts)) > HELD_BYTES:
-                await _stream(request, b"".join(parts), rest)
+                await _stream(request, call, b"".join(parts), rest)
                 return
-        await request.reply_packed(Reply(200, b"".join(parts)))
+        await request.reply_packed(Reply(200, b"".join(parts), call.form.media_type))
 
 
-async def _stream(request: Request, first: bytes, rest: AsyncIterator[bytes]) -> None:
+async def _stream(request: Request, call: Call, first: bytes, rest: AsyncIterator[bytes]) -> None:
     exchange, packer = request.exchange, Packer() if request.wants_gzip else None
-    request.start(JSON, PACKED if packer is not None else ())
+    parts = _joined(first, rest)
+    if call.form.media_type == YAML:
+        parts = yaml_list.encoded(listing.head(call), parts)
+    request.start(call.form.media_type, PACKED if packer is not None else ())
     try:
-        exchange.write(await packer.pack(first) if packer is not None else first)
-        async for part in rest:
+        async for part in parts:
             await exchange.drain()
             exchange.write(await packer.pack(part) if packer is not None else part)
         if packer is not None:
@@ -128,3 +130,9 @@ async def _stream(request: Request, first: bytes, rest: AsyncIterator[bytes]) ->
     else:
         exchange.finish()
     request.done()
+
+
+async def _joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for part in rest:
+        yield part

@@ -225,7 +225,9 @@ class Resources:
             if not request.scope.judge(view, request.info.verb).allowed:
                 raise errors.forbidden(call.kind, call.info.name, "access was withdrawn")
 
-        request.reply(await self._core.commit(call, self._core.planner(call), recheck))
+        reply = await self._core.commit(call, self._core.planner(call), recheck)
+        if (work := request.reply_read(reply)) is not None:
+            await work
 
     async def _delete_collection(self, request: Request, call: Call) -> None:
         options, convert = read_options(call), None

@@ -1,0 +1,33 @@
+"""No request keeps a shard from answering others: /livez answers while large and hostile requests are served.
+
+The promise is 100 ms; four times as long is waited. Only time in which the shard itself computed counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from harness.clients.api import Api, workspace_under
+from harness.clients.loop_probe import LoopProbe
+from harness.data.large_requests import REQUESTS, LargeRequest, prepare
+from harness.servers.shard_process import ShardProcess
+
+PROMISED_S = 0.1
+
+
+@pytest.fixture(scope="module")
+def bulk(root: Api) -> Iterator[Api]:
+    """kcp-admin in a workspace with the objects that the requests read."""
+    here = root.at(workspace_under(root))
+    prepare(here)
+    yield here
+    here.close()
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda each: each.name.replace(" ", "-"))
+def test_livez_answers_while_a_large_request_is_served(request_: LargeRequest, bulk: Api, shard: ShardProcess) -> None:
+    with LoopProbe(bulk, shard.pid) as probe:
+        request_.send(bulk)
+    assert probe.worst_s < 4 * PROMISED_S
