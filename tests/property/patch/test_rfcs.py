@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atoll.machinery.patch.equality import same
+from atoll.machinery.meta.equality import same
 from atoll.machinery.patch.errors import PatchDoesNotApply
 from atoll.machinery.patch.json_patch import apply_json_patch
 from atoll.machinery.patch.merge_patch import merge_patch

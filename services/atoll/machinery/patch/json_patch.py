@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
+from atoll.machinery.meta.equality import same
 from atoll.machinery.meta.objects import Object, decode, encode_json
-from atoll.machinery.patch.equality import same
 from atoll.machinery.patch.errors import PatchDoesNotApply, TooManyOperations, UndecodablePatch
 
 MAX_OPERATIONS = 10_000

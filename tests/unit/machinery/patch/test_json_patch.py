@@ -44,6 +44,7 @@ APPLIES: list[tuple[str, list[Any], Any]] = [
     ),
     ("test", [{"op": "test", "path": "/a", "value": {"b": [1, 2, 3]}}], DOC),
     ("test numbers by value", [{"op": "test", "path": "/a/b/0", "value": 1.0}], DOC),
+    ("test numbers by value in a list", [{"op": "test", "path": "/a/b", "value": [1.0, 2, 3]}], DOC),
     ("test null where nothing is", [{"op": "test", "path": "/nothing", "value": None}], DOC),
     (
         "several",

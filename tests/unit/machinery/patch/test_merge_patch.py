@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.patch.equality import same
 from atoll.machinery.patch.errors import UndecodablePatch
 from atoll.machinery.patch.merge_patch import merge_patch
 
@@ -51,21 +50,3 @@ def test_nesting_beyond_the_stack_is_a_400() -> None:
         patch = {"a": patch}
     with pytest.raises(UndecodablePatch, match="max depth"):
         merge_patch({}, patch)
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "expected"),
-    [
-        (1, 1.0, True),
-        (1, True, False),
-        (0, False, False),
-        ({"a": [1]}, {"a": [True]}, False),
-        ("1", 1, False),
-        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, True),
-        ([], {}, False),
-        (None, False, False),
-        ([1, 2], [2, 1], False),
-    ],
-)
-def test_equality_is_that_of_json(a: Any, b: Any, expected: bool) -> None:
-    assert same(a, b) is expected

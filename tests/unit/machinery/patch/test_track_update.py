@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import pytest
@@ -297,12 +298,13 @@ def test_timestamps_fall_back_when_nothing_else_differs_in_the_end(live: Live) -
     assert live.obj is not None
     new = copy.deepcopy(live.obj)
     new["metadata"]["managedFields"][0]["time"] = "2030-01-01T00:00:00Z"
-    other = copy.deepcopy(new)
+    written = {replicas: copy.deepcopy(new) for replicas in ("2", "1.0")}
     keep_timestamps(live.obj, new)
     assert new == live.obj
-    other["spec"]["replicas"] = 2
-    keep_timestamps(live.obj, other)
-    assert other["metadata"]["managedFields"][0]["time"] == "2030-01-01T00:00:00Z"
+    for replicas, other in written.items():
+        other["spec"]["replicas"] = json.loads(replicas)
+        keep_timestamps(live.obj, other)
+        assert other["metadata"]["managedFields"][0]["time"] == "2030-01-01T00:00:00Z"
 
 
 def test_only_metadata_of_the_new_object_is_written() -> None:

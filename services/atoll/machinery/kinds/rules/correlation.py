@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from atoll.machinery.meta.equality import same
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.schema.structural.fast_validation import same
 
 
 class CorrelatedValue:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from atoll.machinery.meta.equality import same
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.patch.equality import same
 from atoll.machinery.patch.errors import InvalidApplyPatch, UndecodablePatch
 from atoll.machinery.patch.fieldset import FieldSet, difference
 from atoll.machinery.patch.managedfields.conflicts import FieldManagerConflict, conflict_error

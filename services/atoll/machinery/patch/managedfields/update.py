@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from atoll.machinery.meta.objects import Object
-from atoll.machinery.patch.equality import same
+from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.patch.fieldset import union
 from atoll.machinery.patch.managedfields.managers import (
     ManagedFieldsEntry,
@@ -105,4 +104,5 @@ def keep_timestamps(live: Object, new: Object) -> None:
 
 def _same_but_managed(a: Object, b: Object) -> bool:
     first, second = ({**obj, "metadata": {**obj["metadata"], **_IGNORED}} for obj in (a, b))
-    return same(first, second)
+    # Compared by type, as Go compares decoded objects: 1.0 in place of 1 is a write.
+    return first == second and encode_json(first) == encode_json(second)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from atoll.machinery.meta.equality import same
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.patch.equality import same
 from atoll.machinery.patch.fieldset import EMPTY, LEAF, SELF, FieldSet, difference, from_paths, join, union
 from atoll.machinery.patch.structuredmerge.fieldset_builder import UNOWNED_METADATA, whole_node
 from atoll.machinery.patch.structuredmerge.items import by_element, grouped

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from atoll.machinery.meta.equality import same
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.patch.equality import same
 from atoll.machinery.patch.fieldset import FieldSet, is_member
 from atoll.machinery.patch.structuredmerge.items import elements_of
 from atoll.machinery.patch.structuredmerge.topology import KEYED, MAP, OPEN, SET, Type

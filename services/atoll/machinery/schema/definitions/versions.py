@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from atoll.machinery.meta import labels
+from atoll.machinery.meta.equality import same
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.definitions.accessors import versions
 from atoll.machinery.schema.definitions.version_schema import RuleValidator, definition_errors
 from atoll.machinery.schema.fielderrors import duplicate, invalid, required, too_many
-from atoll.machinery.schema.structural.fast_validation import same
 
 MAX_SELECTABLE_FIELDS = 8
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from atoll.machinery.meta.equality import same
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.schema.structural.node import Accept, Node
 from atoll.machinery.schema.structural.object_meta import embedded_errors
@@ -249,20 +250,6 @@ def is_multiple(value: float, factor: float) -> bool:
 def in_enum(enum: tuple[Any, ...], value: Any) -> bool:
     """Whether a value is in the enum; true is not 1, but 1.0 is."""
     return any(same(each, value) for each in enum)
-
-
-def same(left: Any, right: Any) -> bool:
-    """Deep equality of JSON values; unlike Python's, true and 1 differ."""
-    if left is right:
-        return True
-    kind = type(left)
-    if kind is dict:
-        return type(right) is dict and left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
-    if kind is list:
-        return type(right) is list and len(left) == len(right) and all(map(same, left, right))
-    if kind is bool or type(right) is bool:
-        return False
-    return bool(left == right)
 
 
 def duplicate_items(node: Node, value: list[Any]) -> list[tuple[int, Any]]:

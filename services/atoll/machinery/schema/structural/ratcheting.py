@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from atoll.machinery.schema.structural.fast_validation import same
+from atoll.machinery.meta.equality import same
 from atoll.machinery.schema.structural.node import Node
 
 _ABSENT: Final = object()
