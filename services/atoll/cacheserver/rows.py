@@ -7,7 +7,7 @@ be repeated after a crash. An object that was deleted and created again gets a n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 
 import msgspec
 
@@ -23,16 +23,14 @@ from atoll.machinery.storage.contract import (
     LogEntry,
     ObjectExists,
     ObjectMissing,
-    Position,
     Put,
     Record,
     ReplicaView,
     RevisionConflict,
     Scope,
-    Snapshot,
     Store,
 )
-from atoll.machinery.storage.pages import PAGE, RevisionSource, position_after
+from atoll.machinery.storage.pages import each_key_in_snapshots
 
 #: Annotations of kcp's cache server with the revision and uid of the source object.
 ORIGINAL_REVISION = "cache.kcp.io/original-resource-version"
@@ -101,24 +99,13 @@ class Rows:
             yield from self._keys_of(type)
 
     def _keys_of(self, type: ResourceType) -> Iterator[ObjectKey]:
-        yield from self._each(lambda snapshot: snapshot, type, type)
+        """Yield the row keys of a type: of rows, and of replicas."""
+        yield from each_key_in_snapshots(self._store, Scope(type))
         with self._store.snapshot() as snapshot:
             source = self._replicated_type(snapshot.replicas, type)
         if source is not None:
-            yield from self._each(lambda snapshot: snapshot.replicas, source, type)
-
-    def _each(
-        self, rows: Callable[[Snapshot], RevisionSource], read: ResourceType, type: ResourceType
-    ) -> Iterator[ObjectKey]:
-        """Yield the row keys of a type, a page at a time: no transaction stays open between pages."""
-        after: Position | None = None
-        while True:
-            with self._store.snapshot() as snapshot:
-                found = [key for key, _ in rows(snapshot).revisions(Scope(read), after, PAGE)]
-            yield from (ObjectKey(type, key.cluster, key.namespace, key.name) for key in found)
-            if len(found) < PAGE:
-                return
-            after = position_after(found[-1])
+            for key in each_key_in_snapshots(self._store, Scope(source), lambda snapshot: snapshot.replicas):
+                yield ObjectKey(type, key.cluster, key.namespace, key.name)
 
     # --- reconcile ---
 

@@ -8,15 +8,15 @@ missing or stale in it costs a detour or a refusal, never a wrong response, as s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import structlog
 
+from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.process.pki import write_private
 from atoll.machinery.storage.contract import Position, Scope, Store
-from atoll.machinery.storage.pages import PAGE, position_after
+from atoll.machinery.storage.pages import PAGE, pages, position_after
 
 log = structlog.get_logger()
 
@@ -43,19 +43,15 @@ async def keep(store: Store, file: Path, pause_s: float = PAUSE_S) -> None:
 
 async def _text(store: Store) -> str:
     """`<cluster> <shard>` lines. Requests are served between two pages."""
-    found: list[str] = []
-    after: Position | None = None
-    while True:
-        page = list(_page(store, after))
-        found += [f"{position.cluster} {shard}\n" for position, shard in page if shard]
-        if len(page) < PAGE:
-            return "".join(found)
-        after = page[-1][0]
+
+    def read(after: Position | None) -> list[tuple[ObjectKey, str]]:
+        with store.snapshot() as snapshot:
+            replicas = snapshot.replicas
+            found = replicas.revisions(Scope(LOGICAL_CLUSTERS), after, PAGE)
+            return [(key, replicas.shard_of(key.cluster)) for key, _ in found]
+
+    lines: list[str] = []
+    for page in pages(read, lambda row: position_after(row[0])):
+        lines += [f"{key.cluster} {shard}\n" for key, shard in page if shard]
         await asyncio.sleep(0)
-
-
-def _page(store: Store, after: Position | None) -> Iterator[tuple[Position, str]]:
-    with store.snapshot() as snapshot:
-        replicas = snapshot.replicas
-        for key, _ in replicas.revisions(Scope(LOGICAL_CLUSTERS), after, PAGE):
-            yield position_after(key), replicas.shard_of(key.cluster)
+    return "".join(lines)

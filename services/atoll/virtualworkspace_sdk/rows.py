@@ -14,11 +14,11 @@ from atoll.machinery.meta import times, wellknown
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, decode, encode
 from atoll.machinery.meta.uids import new_uid
-from atoll.machinery.storage.contract import Delete, Position, Put, Scope
+from atoll.machinery.storage.contract import Delete, Put, Scope
 from atoll.machinery.storage.environment.filesystem import DATA_FILE, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
-from atoll.machinery.storage.pages import PAGE, position_after
+from atoll.machinery.storage.pages import each_key_in_snapshots
 from atoll.virtualworkspace_sdk.view import Key
 
 _SYNCED = "virtual-synced"
@@ -59,14 +59,8 @@ class Rows:
 
     def keys(self) -> Iterator[Key]:
         """Yield the key of every row, a page at a time."""
-        after: Position | None = None
-        while True:
-            with self.store.snapshot() as snapshot:
-                found = [key for key, _ in snapshot.revisions(Scope(self._kind.type), after, PAGE)]
-            yield from (Key(key.cluster, key.namespace, key.name) for key in found)
-            if len(found) < PAGE:
-                return
-            after = position_after(found[-1])
+        found = each_key_in_snapshots(self.store, Scope(self._kind.type))
+        return (Key(key.cluster, key.namespace, key.name) for key in found)
 
     async def write(self, key: Key, content: Object | None) -> None:
         """Create, update or delete a row; None deletes it. Raises RowRefused, and the store's errors."""

@@ -36,16 +36,8 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode, status_of
 from atoll.machinery.meta.status import ApiError, Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, LOGICAL_CLUSTERS
-from atoll.machinery.storage.contract import (
-    GateState,
-    GateUnchanged,
-    LogEntry,
-    ObjectExists,
-    Operation,
-    Position,
-    Scope,
-)
-from atoll.machinery.storage.pages import PAGE, position_after
+from atoll.machinery.storage.contract import GateState, GateUnchanged, LogEntry, ObjectExists, Operation, Scope
+from atoll.machinery.storage.pages import PAGE, each_key_in_snapshots, pages
 from atoll.tenancy.lookups import Lookups
 
 #: Attempts to write a LogicalCluster after conflicts before it is enqueued again.
@@ -144,28 +136,18 @@ class DefaultBindings:
 
     def _type_keys(self) -> Iterator[ObjectKey]:
         """Yield every WorkspaceType, local or replicated."""
-        after: Position | None = None
-        while True:
-            with self._loopback.store.snapshot() as snapshot:
-                page = federated(snapshot).revisions(Scope(self._types), after, PAGE)
-            yield from (key for key, _ in page)
-            if len(page) < PAGE:
-                return
-            after = position_after(page[-1][0])
+        return each_key_in_snapshots(self._loopback.store, Scope(self._types), federated)
 
     def _waiting(self) -> Iterator[Cluster]:
         """Yield the clusters that wait for their default bindings."""
         return self._by_label(*hashes.initializer_label(BINDINGS_INITIALIZER))
 
     def _by_label(self, label: str, value: str) -> Iterator[Cluster]:
-        after: ObjectKey | None = None
-        while True:
+        def read(after: ObjectKey | None) -> list[ObjectKey]:
             with self._loopback.store.snapshot() as snapshot:
-                found = snapshot.labelled(label, value, LOGICAL_CLUSTERS, PAGE, after)
-            yield from (Cluster(key.cluster) for key in found)
-            if len(found) < PAGE:
-                return
-            after = found[-1]
+                return snapshot.labelled(label, value, LOGICAL_CLUSTERS, PAGE, after)
+
+        return (Cluster(key.cluster) for page in pages(read, lambda key: key) for key in page)
 
     # --- reconcile ---
 

@@ -14,10 +14,9 @@ from atoll.machinery.kcp.sharding.ownership import Claim, claim_of
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.storage.contract import CorruptRecord, LogEntry, Operation, Position, Scope, Snapshot
-from atoll.machinery.storage.pages import position_after
+from atoll.machinery.storage.pages import PAGE, pages, position_after
 from atoll.replication.replica_writer import ReplicaWriter
 
-_PAGE = 500
 #: Number of Workspaces whose resolved claim is cached: resolving one again announces all rows of its cluster.
 _REMEMBERED = 4096
 
@@ -44,17 +43,15 @@ class RemoteRoutes:
             yield *where, claim
 
     def all_keys(self) -> Iterator[Hashable]:
-        after: Position | None = None
-        while True:
-            with self._writer.store.snapshot() as snapshot:
-                keys = [key for key, _ in snapshot.revisions(Scope(self._type), after, _PAGE)]
-                claims = [_claim(snapshot, key) for key in keys]
-            for key, claim in zip(keys, claims, strict=True):
+        for page in pages(self._read, lambda row: position_after(row[0])):
+            for key, claim in page:
                 if claim is not None and claim.shard != self._writer.own:
                     yield key.cluster, key.name, claim
-            if len(keys) < _PAGE:
-                return
-            after = position_after(keys[-1])
+
+    def _read(self, after: Position | None) -> list[tuple[ObjectKey, Claim | None]]:
+        with self._writer.store.snapshot() as snapshot:
+            found = snapshot.revisions(Scope(self._type), after, PAGE)
+            return [(key, _claim(snapshot, key)) for key, _ in found]
 
     async def reconcile(self, key: Any) -> float | None:
         cluster, name, claim = key

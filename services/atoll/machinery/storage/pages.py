@@ -1,19 +1,24 @@
-"""Reads all rows of a scope from one state, a page at a time.
+"""Reads all rows of a scope a page at a time, from one state or from one snapshot for each page.
 
 Admission, catalogs, authorization, controllers and views use it. What is held at a time is bounded, not what is read: a
-scope is a cluster's objects of one type, or few rows of all clusters. Invariant: `rows` is one state from the first
-page to the last; a caller that releases it between pages continues behind the last key by itself.
+scope is a cluster's objects of one type, or few rows of all clusters. Invariant: no transaction stays open between the
+pages of `each_key_in_snapshots`, `each_record_in_snapshots` and of a `read` that opens its own; `rows` of the others is
+one state from the first page to the last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from itertools import chain
+from typing import Protocol, TypeVar
 
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.storage.contract import Position, Record, Scope
+from atoll.machinery.storage.contract import Position, Record, Scope, Snapshot
 
 PAGE = 500
+A = TypeVar("A")
+T = TypeVar("T")
 
 
 class RecordSource(Protocol):
@@ -30,28 +35,66 @@ class RevisionSource(Protocol):
     ) -> list[tuple[ObjectKey, int]]: ...
 
 
+class SnapshotSource(Protocol):
+    """A store."""
+
+    def snapshot(self) -> AbstractContextManager[Snapshot]: ...
+
+
 def position_after(key: ObjectKey) -> Position:
     """Return the position behind an object, from which a list continues."""
     return Position(key.cluster, key.namespace, key.name)
 
 
-def each_record(rows: RecordSource, scope: Scope) -> Iterator[Record]:
-    """Yield the records of a scope in key order."""
-    after: Position | None = None
+def pages(read: Callable[[A | None], Sequence[T]], behind: Callable[[T], A]) -> Iterator[Sequence[T]]:
+    """Yield pages up to the first that is short of PAGE rows.
+
+    `read` returns up to PAGE rows after a place (None: from the start), `behind` the place behind a row.
+    """
+    after: A | None = None
     while True:
-        page = rows.scan(scope, after, PAGE)
-        yield from page
+        page = read(after)
+        yield page
         if len(page) < PAGE:
             return
-        after = position_after(page[-1].key)
+        after = behind(page[-1])
+
+
+def each_record(rows: RecordSource, scope: Scope) -> Iterator[Record]:
+    """Yield the records of a scope in key order."""
+    return chain.from_iterable(pages(lambda after: rows.scan(scope, after, PAGE), _behind_record))
 
 
 def each_revision(rows: RevisionSource, scope: Scope) -> Iterator[tuple[ObjectKey, int]]:
     """Yield keys and revisions of a scope's objects in key order; the objects are not read."""
-    after: Position | None = None
-    while True:
-        page = rows.revisions(scope, after, PAGE)
-        yield from page
-        if len(page) < PAGE:
-            return
-        after = position_after(page[-1][0])
+    return chain.from_iterable(pages(lambda after: rows.revisions(scope, after, PAGE), _behind_revision))
+
+
+def each_record_in_snapshots(store: SnapshotSource, scope: Scope) -> Iterator[Record]:
+    """Yield the records of a scope in key order."""
+
+    def read(after: Position | None) -> list[Record]:
+        with store.snapshot() as snapshot:
+            return snapshot.scan(scope, after, PAGE)
+
+    return chain.from_iterable(pages(read, _behind_record))
+
+
+def each_key_in_snapshots(
+    store: SnapshotSource, scope: Scope, rows: Callable[[Snapshot], RevisionSource] = lambda snapshot: snapshot
+) -> Iterator[ObjectKey]:
+    """Yield the keys of a scope in order; the objects are not read. `rows` of a snapshot: itself, replicas or both."""
+
+    def read(after: Position | None) -> list[tuple[ObjectKey, int]]:
+        with store.snapshot() as snapshot:
+            return rows(snapshot).revisions(scope, after, PAGE)
+
+    return (key for key, _ in chain.from_iterable(pages(read, _behind_revision)))
+
+
+def _behind_record(record: Record) -> Position:
+    return position_after(record.key)
+
+
+def _behind_revision(row: tuple[ObjectKey, int]) -> Position:
+    return position_after(row[0])

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import pytest
 
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.types import CONFIG_MAPS
 from atoll.machinery.storage.contract import Position, Record, Scope
-from atoll.machinery.storage.pages import PAGE, each_record, each_revision, position_after
+from atoll.machinery.storage.pages import (
+    PAGE,
+    each_key_in_snapshots,
+    each_record,
+    each_record_in_snapshots,
+    each_revision,
+    position_after,
+)
 
 SCOPE = Scope(CONFIG_MAPS, "home")
 
@@ -37,3 +48,26 @@ def test_every_row_comes_once_and_in_order(number: int, pages: int) -> None:
     assert [record.key for record in each_record(rows, SCOPE)] == rows.keys
     assert rows.requests == pages
     assert [key for key, _ in each_revision(rows, SCOPE)] == rows.keys
+
+
+class Store:
+    """Counts open snapshots of its rows."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self.open = 0
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Any]:
+        self.open += 1
+        yield self.rows
+        self.open -= 1
+
+
+@pytest.mark.parametrize("number", [0, PAGE, 2 * PAGE + 1])
+def test_no_snapshot_is_open_between_rows(number: int) -> None:
+    store = Store(Rows(number))
+    found = [(key, store.open) for key in each_key_in_snapshots(store, SCOPE)]
+    assert found == [(key, 0) for key in store.rows.keys]
+    records = [(record.key, store.open) for record in each_record_in_snapshots(store, SCOPE)]
+    assert records == found

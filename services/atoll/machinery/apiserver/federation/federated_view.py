@@ -16,7 +16,7 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import ClusterRoute, Gate, Position, Record, ReplicaView, Scope, Store
 from atoll.machinery.storage.encoding.keys import relative_key
-from atoll.machinery.storage.pages import PAGE, position_after
+from atoll.machinery.storage.pages import PAGE, pages, position_after
 
 _SYSTEM = "system:"
 
@@ -114,12 +114,8 @@ class FederatedView:
     def _foreign_labelled(
         self, pair: tuple[str, str], type: ResourceType | None, after: ObjectKey | None
     ) -> Iterator[ObjectKey]:
-        while True:
-            page = self._replicas.labelled(*pair, type, PAGE, after)
-            yield from (key for key in page if not self.is_local(key.cluster))
-            if len(page) < PAGE:
-                return
-            after = page[-1]
+        found = pages(lambda last: self._replicas.labelled(*pair, type, PAGE, last or after), lambda key: key)
+        return (key for page in found for key in page if not self.is_local(key.cluster))
 
 
 def _order(key: ObjectKey) -> bytes:

@@ -24,8 +24,8 @@ from atoll.machinery.apiserver.writing.target import Target, make_call
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode, encode_json
 from atoll.machinery.meta.status import NotFound
-from atoll.machinery.storage.contract import Flag, Position, Record, Scope, Store
-from atoll.machinery.storage.pages import PAGE, position_after
+from atoll.machinery.storage.contract import Flag, Record, Scope, Store
+from atoll.machinery.storage.pages import each_key_in_snapshots, each_record_in_snapshots
 
 
 class Loopback:
@@ -52,14 +52,7 @@ class Loopback:
 
     def records(self, scope: Scope) -> Iterator[Record]:
         """Yield every record of a scope, undecoded, with its flags."""
-        after: Position | None = None
-        while True:
-            with self.core.store.snapshot() as snapshot:
-                records = snapshot.scan(scope, after, PAGE)
-            yield from records
-            if len(records) < PAGE:
-                return
-            after = position_after(records[-1].key)
+        return each_record_in_snapshots(self.core.store, scope)
 
     def deleting(self, scope: Scope) -> Iterator[ObjectKey]:
         """Yield the keys of the objects of a scope under deletion."""
@@ -67,15 +60,7 @@ class Loopback:
 
     def keys(self, scope: Scope) -> Iterator[ObjectKey]:
         """Yield the keys of a scope; the objects are not read."""
-        after: Position | None = None
-        while True:
-            with self.core.store.snapshot() as snapshot:
-                page = snapshot.revisions(scope, after, PAGE)
-            for key, _ in page:
-                yield key
-            if len(page) < PAGE:
-                return
-            after = position_after(page[-1][0])
+        return each_key_in_snapshots(self.core.store, scope)
 
     async def create(self, target: Target, obj: Object, *, whole: bool = False) -> Object:
         """Create an object. Raises AlreadyExists and the errors of admission."""
