@@ -11,22 +11,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from atoll.machinery.kcp.apis.bound_crds import VERSION_FIELDS
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.objects import Object
 
 API_VERSION, KIND = "apis.kcp.io/v1alpha1", "APIResourceSchema"
 _PREFIX = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-#: Fields of a version that are copied unchanged, besides its schema.
-_OF_VERSION = (
-    "name",
-    "served",
-    "storage",
-    "deprecated",
-    "deprecationWarning",
-    "subresources",
-    "additionalPrinterColumns",
-    "selectableFields",
-)
 
 
 class NotExportable(Exception):
@@ -78,7 +68,7 @@ def _versions(spec: Object) -> Iterator[Object]:
         schema = _mapping(version.get("schema")).get("openAPIV3Schema")
         if not isinstance(schema, dict):
             raise NotExportable(f"version {version.get('name')} has no schema")
-        yield {**{key: version[key] for key in _OF_VERSION if version.get(key) is not None}, "schema": schema}
+        yield {**{key: version[key] for key in VERSION_FIELDS if version.get(key) is not None}, "schema": schema}
 
 
 def _conversion(conversion: Object, *, several: bool) -> Object:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import select
+from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
 
-class PooledConnection(asyncio.Protocol):
+class PooledConnection(asyncio.Protocol, ABC):
     """A connection that carries one request at a time, and can be kept between two of them."""
 
     __slots__ = ("_transport", "closed", "idle_since_s", "used")
@@ -26,17 +27,17 @@ class PooledConnection(asyncio.Protocol):
         self.idle_since_s = 0.0
 
     @property
+    @abstractmethod
     def reusable(self) -> bool:
         """Whether another request may be sent on it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def abort(self) -> None:
         """Close at once; a response under way fails."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """Close after what was written has been sent."""
-        raise NotImplementedError
 
     def still_quiet(self) -> bool:
         """Whether nothing waits in the socket of this idle connection.

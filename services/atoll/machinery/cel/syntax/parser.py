@@ -20,7 +20,8 @@ from atoll.machinery.cel.syntax.literals import READERS
 MAX_DEPTH: Final = 250
 MAX_SIZE: Final = 100_000
 
-_RESERVED: Final = frozenset(
+#: Words that are no identifiers.
+RESERVED: Final = frozenset(
     {"as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let", "loop"}
     | {"package", "namespace", "null", "return", "true", "var", "void", "while"}
 )
@@ -238,7 +239,7 @@ class _Parser(Cursor):
         if name.kind != lexer.IDENTIFIER:
             self.fail_identifier(name)
         self.at += 1
-        if name.text in _RESERVED:
+        if name.text in RESERVED:
             self.issues.append(self.issue(token.offset, f"reserved identifier: {name.text}"))
         if self.tokens[self.at].kind == "(":
             opened = self.next()

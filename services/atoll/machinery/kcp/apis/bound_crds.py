@@ -32,7 +32,8 @@ POLICED = "internal.atoll.dev/policed"
 #: Atoll's: it has no bindings and will be deleted unless one is made.
 COLLECTED = "internal.atoll.dev/collected"
 
-_COPIED = (
+#: Fields of a version that CRDs and APIResourceSchemas have alike, besides the schema.
+VERSION_FIELDS = (
     "name",
     "served",
     "storage",
@@ -150,7 +151,7 @@ def established(now: str) -> list[Object]:
 
 
 def _version(version: Object) -> Object:
-    found = {field: version[field] for field in _COPIED if field in version}
+    found = {field: version[field] for field in VERSION_FIELDS if field in version}
     # Versions of APIResourceSchemas are served by default, unlike those of CRDs.
     return {**found, "served": found.get("served", True), "schema": {"openAPIV3Schema": version["schema"]}}
 

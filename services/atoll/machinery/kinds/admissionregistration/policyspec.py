@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from atoll.machinery.cel.syntax.parser import RESERVED
 from atoll.machinery.kinds.admissionregistration.matching import (
     blank_errors,
     condition_errors,
@@ -21,31 +22,6 @@ from atoll.machinery.meta.status import ApiError, FieldError
 from atoll.machinery.schema.fielderrors import forbidden, invalid, not_supported, required
 
 _IDENTIFIER = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*\Z")
-_RESERVED = frozenset(
-    (
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    )
-)
 _NOT_FOUND_ACTIONS = ("Deny", "Allow")
 
 
@@ -89,7 +65,7 @@ def _param_kind_errors(param: Object, field: str) -> Iterator[FieldError]:
 def _variable_errors(variable: Object, field: str) -> list[FieldError]:
     errors = blank_errors(variable, ("name", "expression"), field, "{} is not specified")
     name = text(variable, "name")
-    if name.strip() and (not _IDENTIFIER.match(name) or name in _RESERVED):
+    if name.strip() and (not _IDENTIFIER.match(name) or name in RESERVED):
         errors.append(invalid(f"{field}.name", name, "must be a valid CEL identifier"))
     return errors
 

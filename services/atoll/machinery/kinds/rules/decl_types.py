@@ -13,8 +13,9 @@ from typing import Any
 
 from atoll.machinery.cel import types
 from atoll.machinery.cel.errors import EvaluationError
+from atoll.machinery.cel.syntax.parser import RESERVED
 from atoll.machinery.kinds.rules import values
-from atoll.machinery.kinds.rules.escaping import escape, is_reserved
+from atoll.machinery.kinds.rules.escaping import escape
 from atoll.machinery.meta.objects import Object
 
 #: The request size by which Kubernetes' cost model bounds sizes without a declared limit.
@@ -104,7 +105,7 @@ class _Fields(Mapping[str, types.Field]):
         assert declared.fields is not None
         # A reserved word is accepted unescaped as well, where the grammar allows it after a dot.
         found = declared.fields.get(key)
-        if found is None and is_reserved(key):
+        if found is None and key in RESERVED:
             found = declared.fields[f"__{key}__"]
             return types.Field(found.cel_type(f"{self._name}.__{key}__"), found.convert)
         if found is None:

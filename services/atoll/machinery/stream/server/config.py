@@ -8,7 +8,6 @@ of its own, and only the listener for clients: no monitoring, WebSocket, MQTT, l
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
@@ -69,20 +68,6 @@ class ServerSecrets(msgspec.Struct, frozen=True):
     port: int
     shard_password: str
     operator_password: str
-
-
-def write_private(path: Path, data: bytes) -> None:
-    """Write a file of mode 0600 atomically: a reader sees the old file or the new one."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        os.fchmod(descriptor, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        scratch.replace(path)
-    except BaseException:
-        scratch.unlink(missing_ok=True)
-        raise
 
 
 def load_secrets(path: Path, port: int) -> ServerSecrets:

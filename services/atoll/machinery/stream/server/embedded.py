@@ -18,6 +18,7 @@ import msgspec
 import structlog
 
 from atoll.machinery.process.backoff import Backoff
+from atoll.machinery.process.pki import write_private
 from atoll.machinery.stream.connection import Access, TooOld, check_version
 from atoll.machinery.stream.server.config import (
     ListenOptions,
@@ -28,7 +29,6 @@ from atoll.machinery.stream.server.config import (
     load_secrets,
     server_config,
     stream_file,
-    write_private,
 )
 from atoll.machinery.stream.server.process import (
     ServerFailed,
