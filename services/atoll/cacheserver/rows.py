@@ -12,12 +12,12 @@ from collections.abc import Hashable, Iterable, Iterator
 import msgspec
 
 from atoll.cacheserver.kinds import cache_kinds, exporter_of, row_type
-from atoll.cacheserver.shard_filter import SHARD
 from atoll.machinery.meta.names import CORE, ROOT, ObjectKey, ResourceType, is_system_cluster
 from atoll.machinery.meta.objects import Object, decode, encode, status_of
 from atoll.machinery.meta.partial import Partial
 from atoll.machinery.meta.types import API_EXPORTS
 from atoll.machinery.meta.uids import new_uid
+from atoll.machinery.meta.wellknown import ORIGIN_SHARD, ORIGINAL_REVISION, ORIGINAL_UID
 from atoll.machinery.storage.contract import (
     Delete,
     LogEntry,
@@ -32,9 +32,6 @@ from atoll.machinery.storage.contract import (
 )
 from atoll.machinery.storage.pages import each_key_in_snapshots
 
-#: Annotations of kcp's cache server with the revision and uid of the source object.
-ORIGINAL_REVISION = "cache.kcp.io/original-resource-version"
-ORIGINAL_UID = "cache.kcp.io/original-resource-UID"
 AGAIN_S = 0.01
 _TYPES = tuple(dict.fromkeys(kind.type for kind in cache_kinds()))
 
@@ -42,7 +39,7 @@ _TYPES = tuple(dict.fromkeys(kind.type for kind in cache_kinds()))
 class _StoredCopy(msgspec.Struct, frozen=True):
     """The source that a row records: shard, revision and uid of the object."""
 
-    shard: str = msgspec.field(default="", name=SHARD)
+    shard: str = msgspec.field(default="", name=ORIGIN_SHARD)
     revision: str = msgspec.field(default="", name=ORIGINAL_REVISION)
     uid: str = msgspec.field(default="", name=ORIGINAL_UID)
 
@@ -163,6 +160,6 @@ def _is_recreated(made: _Metadata, obj: Object) -> bool:
 def _row(obj: Object, shard: str, revision: int, uid: str) -> Object:
     """Return the served form of an object: unchanged, but for its uid, revision and source annotations."""
     metadata = {name: value for name, value in obj["metadata"].items() if name != "resourceVersion"}
-    source = {SHARD: shard, ORIGINAL_REVISION: str(revision), ORIGINAL_UID: metadata.get("uid", "")}
+    source = {ORIGIN_SHARD: shard, ORIGINAL_REVISION: str(revision), ORIGINAL_UID: metadata.get("uid", "")}
     annotations = {**(metadata.get("annotations") or {}), **source}
     return {**obj, "metadata": {**metadata, "uid": uid, "annotations": annotations}}

@@ -18,6 +18,7 @@ from atoll.machinery.apiserver.filtered_rows.row_filter import Reader
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import decode, encode_json
 from atoll.machinery.meta.partial import Partial
+from atoll.machinery.meta.wellknown import ORIGIN_SHARD
 from atoll.machinery.storage.contract import (
     EVERYTHING,
     Change,
@@ -31,15 +32,13 @@ from atoll.machinery.storage.contract import (
     Snapshot,
 )
 
-#: kcp's annotation with the shard of a row.
-SHARD = "kcp.io/shard"
 READ_LIMIT = 500
 #: Reads of other shards' rows in one call, before it yields to other tasks.
 MAX_ROUNDS = 10
 
 
 class _Annotations(msgspec.Struct):
-    shard: str = msgspec.field(default="", name=SHARD)
+    shard: str = msgspec.field(default="", name=ORIGIN_SHARD)
 
 
 class _Metadata(msgspec.Struct):

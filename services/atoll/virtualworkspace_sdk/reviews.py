@@ -16,14 +16,13 @@ import structlog
 
 from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision
-from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME, user_key
-from atoll.machinery.apiserver.authorization.groups import GLOBAL_SERVICE_ACCOUNT_PREFIX, SERVICE_ACCOUNT_PREFIX
+from atoll.machinery.apiserver.authorization.effective_users import user_key
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import Object, status_of
 from atoll.machinery.meta.status import ApiError
-from atoll.machinery.meta.user import User
+from atoll.machinery.meta.user import CLUSTER_NAME, GLOBAL_SERVICE_ACCOUNT_PREFIX, SERVICE_ACCOUNT_PREFIX, User
 from atoll.machinery.wire.pending_response import ClientError
 
 log = structlog.get_logger()

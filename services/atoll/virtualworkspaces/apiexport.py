@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.authorizer import Authorizer
-from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME, WARRANT
+from atoll.machinery.apiserver.authorization.effective_users import WARRANT
 from atoll.machinery.apiserver.authorization.groups import KCP_ADMIN
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Restrictions, View
@@ -29,7 +29,7 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import is_cluster_name
 from atoll.machinery.meta.objects import encode_json
-from atoll.machinery.meta.user import User
+from atoll.machinery.meta.user import CLUSTER_NAME, User
 from atoll.machinery.storage.contract import Snapshot
 from atoll.virtualworkspaces.accepted_claims import AcceptedClaimsReader
 from atoll.virtualworkspaces.export_catalog import ExportCatalogs, ExportKey

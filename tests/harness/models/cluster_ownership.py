@@ -7,10 +7,11 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from atoll.machinery.kcp.sharding.ownership import BORN_ON, MOVED_GENERATION, MOVED_TO, Owner, claim_of
+from atoll.machinery.kcp.sharding.ownership import Owner, claim_of
 from atoll.machinery.kcp.sharding.ownership_resolver import OwnershipResolver, Resolution
 from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.names import ROOT
+from atoll.machinery.meta.wellknown import BORN_ON, MOVED_GENERATION, MOVED_TO
 
 CLUSTER, WORKSPACE = "cluster", "workspace"
 LIAR = "liar"

@@ -378,19 +378,15 @@ chain.Admission.validate = lambda self, review: review.call.restrictions.check(r
     ),
     "annotations": (
         test_who_owns_a_workspace_does_not_say_what_it_is,
-        _PLUGIN.format("logicalclusters", "_annotations", []),
+        _PLUGIN.format("system_metadata", "_changes", []),
     ),
     "the specification": (
         test_who_owns_a_workspace_does_not_say_what_it_is,
         _PLUGIN.format("logicalclusters", "_immutable_spec", []),
     ),
-    "finalizers": (
-        test_who_owns_a_workspace_does_not_say_what_it_is,
-        _PLUGIN.format("logicalclusters", "_finalizers", []),
-    ),
     "who made it": (
         test_who_made_a_workspace_is_not_written_anew_before_it_is_placed,
-        _PLUGIN.format("workspaces", "_restore_annotations", None),
+        _PLUGIN.format("system_metadata", "_restore", None),
     ),
     "identity headers": (
         test_no_spelling_of_an_identity_header_is_taken_for_one,

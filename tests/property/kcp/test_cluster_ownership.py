@@ -6,7 +6,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atoll.machinery.kcp.sharding.ownership import MOVED_GENERATION, MOVED_TO, Owner
+from atoll.machinery.kcp.sharding.ownership import Owner
+from atoll.machinery.meta.wellknown import MOVED_GENERATION, MOVED_TO
 from harness.models.cluster_ownership import CLUSTER, LIAR, Follower, Place, Said, Site
 
 SHARDS = ("root", "a", "b", LIAR)

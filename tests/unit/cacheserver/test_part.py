@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from atoll.cacheserver.shard_filter import MAX_ROUNDS, SHARD, ShardFilter
+from atoll.cacheserver.shard_filter import MAX_ROUNDS, ShardFilter
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import encode
+from atoll.machinery.meta.wellknown import ORIGIN_SHARD
 from atoll.machinery.storage.contract import Change, Put, Scope
 from atoll.machinery.storage.lmdb_store import open_store
 from harness.data.stores import store_options
@@ -17,7 +18,7 @@ CLUSTER = "abcdefgh12345678"
 
 
 def row(name: str, shard: str) -> Put:
-    value, hole = encode({"metadata": {"name": name, "annotations": {SHARD: shard}}})
+    value, hole = encode({"metadata": {"name": name, "annotations": {ORIGIN_SHARD: shard}}})
     return Put(ObjectKey(TYPE, CLUSTER, "", name), value, hole, 0)
 
 

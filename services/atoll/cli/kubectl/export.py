@@ -23,7 +23,6 @@ from atoll.machinery.meta.status import ApiError, Forbidden, NotFound
 from atoll.machinery.wire.pending_response import ClientError
 
 SLICES = Resource("apis.kcp.io", "v1alpha1", "apiexportendpointslices", namespaced=False)
-EXPORT_LABEL = "internal.apis.kcp.io/export"
 NO_SLICE = "no APIExportEndpointSlice of this workspace names it, which would say where its consumers are; create one"
 EVENTS, SECONDS = "atoll_stream_lag_events", "atoll_stream_lag_seconds"
 
@@ -216,7 +215,7 @@ def _binds(binding: Object, export: Object) -> bool:
     """
     cluster = str(annotations_of(export).get(wellknown.CLUSTER) or "")
     wanted = hashes.export_hash(cluster, _name(export))
-    return labels_of(binding).get(EXPORT_LABEL) == wanted
+    return labels_of(binding).get(hashes.EXPORT_LABEL) == wanted
 
 
 async def _lag(client: Client, url: str) -> str:

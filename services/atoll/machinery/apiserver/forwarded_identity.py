@@ -13,11 +13,11 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from atoll.machinery.apiserver.authentication.request_headers import DEFAULT_FAMILY, belongs
-from atoll.machinery.apiserver.authorization.effective_users import SCOPES, WARRANT, global_name_of, is_service_account
+from atoll.machinery.apiserver.authorization.effective_users import SCOPES, WARRANT, global_name_of
 from atoll.machinery.apiserver.authorization.groups import RESERVED_EXTRA, is_privileged
 from atoll.machinery.egress.forward import hop_headers
 from atoll.machinery.meta.status import Unauthorized
-from atoll.machinery.meta.user import AUTHENTICATED, User
+from atoll.machinery.meta.user import AUTHENTICATED, User, is_service_account
 
 #: Identity headers, never forwarded in any spelling.
 IDENTITY = (*DEFAULT_FAMILY, "x-forwarded-", "forwarded", "x-kcp-", "x-kubernetes-sharded-request")

@@ -19,6 +19,7 @@ from atoll.machinery.kinds.checks import mapping, objects, strings, text
 from atoll.machinery.kinds.conversion import Conversion, Finish, Webhook
 from atoll.machinery.kinds.kind import Column, Kind, Scale, Subresource
 from atoll.machinery.kinds.rules.evaluation import rules_of
+from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.jsonpath import first
 from atoll.machinery.meta.names import LOCAL
 from atoll.machinery.meta.objects import Object, encode_json
@@ -28,8 +29,6 @@ from atoll.machinery.schema.structural.structural_schema import StructuralSchema
 #: Limit of definitions in the cache.
 CACHE_SIZE = 1024
 
-#: Annotation on bound CRDs; clients may not set it.
-_VALIDATE_NAME = "internal.kcp.io/validate-name"
 
 _AGE = Column(
     "Age",
@@ -55,7 +54,7 @@ def kinds_of_crd(crd: Object, identity: str = LOCAL, rules: Object | None = None
     # Objects of an earlier spec are pruned and defaulted when read. A new spec raises the generation; so does the
     # start of a deletion, which changes no schema.
     metadata = mapping(crd, "metadata")
-    if text(metadata, "annotations", _VALIDATE_NAME) == "path-segment":
+    if text(metadata, "annotations", wellknown.VALIDATE_NAME) == "path-segment":
         spec = {**spec, "nameValidation": "PathSegmentName"}
     revised = metadata.get("generation", 1) - bool(metadata.get("deletionTimestamp")) != 1
     return _kinds({**spec, "names": names}, identity, ("schema", "openAPIV3Schema"), revised, rules)

@@ -10,6 +10,10 @@ MASTERS = "system:masters"
 AUTHENTICATED = "system:authenticated"
 UNAUTHENTICATED = "system:unauthenticated"
 ANONYMOUS = "system:anonymous"
+SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
+GLOBAL_SERVICE_ACCOUNT_PREFIX = "system:kcp:serviceaccount:"
+#: Extra of a service account: its home cluster.
+CLUSTER_NAME = "authentication.kcp.io/cluster-name"
 
 
 class User(msgspec.Struct, frozen=True):
@@ -23,6 +27,16 @@ class User(msgspec.Struct, frozen=True):
     @property
     def is_master(self) -> bool:
         return MASTERS in self.groups
+
+
+def is_service_account(name: str) -> bool:
+    """Return whether a user name is a service account's, which is local to its home cluster."""
+    return name.startswith(SERVICE_ACCOUNT_PREFIX)
+
+
+def global_name(service_account: str, cluster: str) -> str:
+    """`system:kcp:serviceaccount:<cluster>:<namespace>:<name>` of a `system:serviceaccount:...` user."""
+    return f"{GLOBAL_SERVICE_ACCOUNT_PREFIX}{cluster}:{service_account.removeprefix(SERVICE_ACCOUNT_PREFIX)}"
 
 
 ANONYMOUS_USER = User(ANONYMOUS, (UNAUTHENTICATED,))

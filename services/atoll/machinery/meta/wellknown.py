@@ -17,9 +17,24 @@ REPLICATE = "internal.kcp.io/replicate"
 LOCKS = "internal.apis.kcp.io/resource-bindings"
 #: On a Workspace whose LogicalCluster lies on another shard: its newest revision that this shard announced.
 CLUSTER_REVISION = "internal.atoll.dev/cluster-revision"
+#: On a LogicalCluster: the shard that owns its cluster now, and the number of moves.
+MOVED_TO = "internal.atoll.dev/moved-to"
+MOVED_GENERATION = "internal.atoll.dev/moved-generation"
+#: On the Workspace of a cluster that moved: the shard from which the cluster's name is derived.
+BORN_ON = "internal.atoll.dev/born-on"
+#: On a LogicalCluster; `true` takes it out of service. Only a Ready one can be marked.
+INACTIVE, INTERNAL_INACTIVE = "core.kcp.io/inactive", "internal.kcp.io/inactive"
+#: On a LogicalCluster that is being moved: the migration.
+MIGRATING = "internal.kcp.io/migrating"
+#: On the CustomResourceDefinition of a schema with name validation PathSegmentName.
+VALIDATE_NAME = "internal.kcp.io/validate-name"
 #: Label on Workspaces and LogicalClusters that mirrors status.phase.
 PHASE = "tenancy.kcp.io/phase"
 REGION = "region"
+#: On objects that the cache server serves: their shard, and the revision and uid they have there.
+ORIGIN_SHARD = "kcp.io/shard"
+ORIGINAL_REVISION = "cache.kcp.io/original-resource-version"
+ORIGINAL_UID = "cache.kcp.io/original-resource-UID"
 #: On CustomResourceDefinitions of protected groups.
 API_APPROVED = "api-approved.kubernetes.io"
 #: The condition of Workspaces and LogicalClusters that are being emptied.

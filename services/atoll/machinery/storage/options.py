@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import msgspec
 
+from atoll.machinery.meta import hashes
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.types import EVENTS, LEASES
 
 #: kcp's label keys that virtual workspaces select by and bindings are found by, and ours by which paths are.
 SYSTEM_LABEL_PREFIXES = (
-    "claimed.internal.apis.kcp.io/",
-    "internal.apis.kcp.io/export",
-    "initializer.internal.kcp.io/",
-    "terminator.internal.kcp.io/",
+    hashes.CLAIM_LABEL_PREFIX,
+    hashes.EXPORT_LABEL,
+    hashes.INITIALIZER_LABEL_PREFIX,
+    hashes.TERMINATOR_LABEL_PREFIX,
     "paths.internal.atoll.dev/",
 )
 

@@ -7,54 +7,26 @@ terminator's own virtual workspace, or an installation administrator, removes th
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from atoll.machinery.apiserver.admission.chain import Review
 from atoll.machinery.apiserver.authorization.effective_users import effective_users
-from atoll.machinery.apiserver.authorization.groups import (
-    EXTERNAL_LOGICAL_CLUSTER_ADMIN,
-    KCP_ADMIN,
-    LOGICAL_CLUSTER_ADMIN,
-    WORKSPACE_BOOTSTRAPPER,
-)
+from atoll.machinery.apiserver.authorization.groups import KCP_ADMIN, LOGICAL_CLUSTER_ADMIN
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import no_check
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.hashes import ROOT_PATH_LABEL, root_path_label
-from atoll.machinery.meta.objects import Object, annotations_of, finalizers_of, labels_of, spec_of, status_of
+from atoll.machinery.meta.objects import Object, annotations_of, labels_of, spec_of, status_of
 from atoll.machinery.meta.paths import HOME
 from atoll.machinery.meta.status import FieldError, invalid
-from atoll.machinery.meta.user import MASTERS, User
-from atoll.machinery.meta.wellknown import (
-    LOCKS,
-    OWNER,
-    PATH,
-    REPLICATE,
-    REQUIRED_GROUPS,
-    SHARD,
-    TERMINATOR_FINALIZER,
-    TYPE,
-)
+from atoll.machinery.meta.user import MASTERS
+from atoll.machinery.meta.wellknown import PATH
+from atoll.shard.admission.system_keys import SYSTEM
+from atoll.shard.admission.system_metadata import groups_of
 
 GROUP, PLURAL = "core.kcp.io", "logicalclusters"
-PRIVILEGED = frozenset({MASTERS, LOGICAL_CLUSTER_ADMIN, EXTERNAL_LOGICAL_CLUSTER_ADMIN, WORKSPACE_BOOTSTRAPPER})
 #: Groups that may create LogicalClusters.
 MAKERS = frozenset({MASTERS, LOGICAL_CLUSTER_ADMIN})
 _PHASES = ("", "Scheduling", "Initializing", "Ready")
-_MIGRATING = "internal.kcp.io/migrating"
-#: Annotations that authorization, the path index and workspace types depend on.
-_SYSTEMS = (PATH, TYPE, OWNER, REQUIRED_GROUPS, SHARD, LOCKS, REPLICATE, _MIGRATING)
-_INACTIVE = ("core.kcp.io/inactive", "internal.kcp.io/inactive")
-
-
-def is_privileged(user: User, cluster: str) -> bool:
-    """Return whether a user has a system group in a cluster."""
-    return not PRIVILEGED.isdisjoint(_groups(user, cluster))
-
-
-def _groups(user: User, cluster: str) -> Collection[str]:
-    # Only `extra` carries scopes and warrants; without it the groups apply as they are.
-    return effective_users(user, cluster).own.groups if user.extra else user.groups
+_INACTIVE = (wellknown.INACTIVE, wellknown.INTERNAL_INACTIVE)
 
 
 class LogicalClusters:
@@ -73,12 +45,12 @@ class LogicalClusters:
     def validate(self, review: Review) -> None:
         if review.group_resource != (GROUP, PLURAL):
             return
-        held = _groups(review.call.user, review.call.cluster)
+        held = groups_of(review.call.user, review.call.cluster)
         if review.operation == "create":
             if MAKERS.isdisjoint(held):
                 raise errors.forbidden(review.call.kind, "cluster", "LogicalCluster cannot be created")
             return
-        if not PRIVILEGED.isdisjoint(held):
+        if not SYSTEM.isdisjoint(held):
             if MASTERS not in held:
                 _keep_owner(review)
             return
@@ -94,12 +66,10 @@ class LogicalClusters:
             *_immutable_spec(obj, old),
             *_forward(obj, old),
             *_inactive(obj, old),
-            *_finalizers(obj, old),
             *_shrinking(obj, old, "initializers", "Initializing"),
             *_shrinking(obj, old, "terminators", "Terminating"),
         ]
         administers = KCP_ADMIN in effective_users(review.call.user, review.call.cluster).own.groups
-        found += _annotations(obj, old, {REQUIRED_GROUPS} if administers else set())
         if review.call.restrictions.check is no_check and not administers:
             found += _through_views(obj, old)
         if found:
@@ -172,25 +142,6 @@ def _forward(obj: Object, old: Object) -> list[FieldError]:
     if (status_of(obj).get("URL") or "") != (status_of(old).get("URL") or ""):
         found.append(_forbidden("status.URL", "is set by the system"))
     return found
-
-
-def _finalizers(obj: Object, old: Object) -> list[FieldError]:
-    """Reject removal of the finalizers for terminators and content."""
-    now, then = (finalizers_of(each) for each in (obj, old))
-    return [
-        _forbidden("metadata.finalizers", f"{name} is taken away by the system")
-        for name in (wellknown.DELETION_FINALIZER, TERMINATOR_FINALIZER)
-        if name in then and name not in now
-    ]
-
-
-def _annotations(obj: Object, old: Object, granted: set[str]) -> list[FieldError]:
-    now, then = (annotations_of(each) for each in (obj, old))
-    return [
-        _forbidden(f"metadata.annotations[{key}]", "is set by the system")
-        for key in _SYSTEMS
-        if key not in granted and now.get(key) != then.get(key)
-    ]
 
 
 def _inactive(obj: Object, old: Object) -> list[FieldError]:

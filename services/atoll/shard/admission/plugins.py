@@ -22,6 +22,7 @@ from atoll.shard.admission.permission_claims import PermissionClaims
 from atoll.shard.admission.replication import Replication
 from atoll.shard.admission.reserved_names import PathAnnotation, ReservedDefinitions, ReservedNames
 from atoll.shard.admission.shards import Shards
+from atoll.shard.admission.system_metadata import SystemMetadata
 from atoll.shard.admission.topology import Partitions
 from atoll.shard.admission.workspaces import May, Workspaces, WorkspaceTypes
 from atoll.tenancy.lookups import Lookups
@@ -43,6 +44,7 @@ def plugins(
             ReservedNames(),
             ReservedDefinitions(),
             PathAnnotation(),
+            SystemMetadata(),
             LogicalClusters(),
             WorkspaceTypes(facts, may),
             Workspaces(facts, may, placement),

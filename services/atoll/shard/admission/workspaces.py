@@ -5,14 +5,13 @@ Implements kcp's plug-ins tenancy.kcp.io/Workspace, WorkspaceTypeExists and Work
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 
 from atoll.machinery.apiserver.admission.chain import Review
 from atoll.machinery.apiserver.authorization.attributes import Attributes
-from atoll.machinery.apiserver.authorization.effective_users import effective_users
-from atoll.machinery.apiserver.authorization.groups import EXTERNAL_LOGICAL_CLUSTER_ADMIN, without_lifecycle
+from atoll.machinery.apiserver.authorization.groups import without_lifecycle
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.kcp.workspaces import workspacetypes
@@ -23,28 +22,31 @@ from atoll.machinery.meta.objects import Object, annotations_of, decode, labels_
 from atoll.machinery.meta.selectors import validate_label_selector
 from atoll.machinery.meta.status import invalid
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
-from atoll.machinery.meta.user import User
+from atoll.machinery.meta.user import CLUSTER_NAME, User, is_service_account
 from atoll.tenancy.cluster_builder import path_below
 from atoll.tenancy.lookups import Lookups
 from atoll.tenancy.placement import ShardPlacement
 
 GROUP = "tenancy.kcp.io"
-#: Annotations of the scheduler's placement decision; removed from what users create.
-_CHOICE = (wellknown.SCHEDULED_CLUSTER, wellknown.SHARD, wellknown.SHARD_HASH)
-_FROZEN = (wellknown.OWNER, wellknown.REQUIRED_GROUPS, *_CHOICE)
 #: Calls the authorizer; the deep form skips the workspace access check of the other cluster.
 May = Callable[[View, Attributes], bool]
 
 
-def owner_annotation(user: User) -> str:
-    """Return the creator encoded as authentication.k8s.io UserInfo."""
+def owner_annotation(user: User, cluster: str) -> str:
+    """Return the creator of a Workspace in `cluster`, encoded as authentication.k8s.io UserInfo.
+
+    A service account without a home cluster is one of this cluster.
+    """
     info: Object = {"username": user.name}
     if user.uid:
         info["uid"] = user.uid
     if groups := without_lifecycle(user.groups):
         info["groups"] = list(groups)
-    if user.extra:
-        info["extra"] = {name: list(values) for name, values in user.extra.items()}
+    extra = {name: list(values) for name, values in user.extra.items()}
+    if is_service_account(user.name):
+        extra.setdefault(CLUSTER_NAME, [cluster])
+    if extra:
+        info["extra"] = extra
     return msgspec.json.encode(info).decode()
 
 
@@ -57,19 +59,13 @@ class Workspaces:
     def mutate(self, review: Review) -> None:
         if review.group_resource != (GROUP, "workspaces") or review.obj is None or review.call.whole:
             return
-        if review.operation == "update" and review.old is not None and not review.call.user.is_master:
-            remote = _is_cluster_shard(review.call.user, review.call.cluster)
-            frozen = _FROZEN if remote else (*_FROZEN, wellknown.CLUSTER_REVISION)
-            _restore_annotations(review.obj, review.old, frozen)
         if review.operation != "create":
             return
         metadata, user = review.obj["metadata"], review.call.user
         parent = self._parent(review)
         annotations = dict(annotations_of(review.obj))
         if not user.is_master:
-            for key in (*_CHOICE, wellknown.CLUSTER_REVISION):
-                annotations.pop(key, None)
-            annotations[wellknown.OWNER] = owner_annotation(user)
+            annotations[wellknown.OWNER] = owner_annotation(user, review.call.cluster)
         required = annotations_of(parent).get(wellknown.REQUIRED_GROUPS)
         if required:
             annotations[wellknown.REQUIRED_GROUPS] = required
@@ -162,26 +158,11 @@ class Workspaces:
         spec, before = spec_of(obj), spec_of(old)
         if before.get("type") and spec.get("type") != before.get("type"):
             raise errors.forbidden(review.call.kind, obj["metadata"]["name"], "spec.type is immutable")
+        if spec.get("mount") != before.get("mount"):
+            # A Workspace is either mounted or has a logical cluster, from its creation on.
+            raise errors.forbidden(review.call.kind, obj["metadata"]["name"], "spec.mount is immutable")
         if not review.call.user.is_master:
             _refuse_system_fields(review, before)
-
-
-def _is_cluster_shard(user: User, cluster: str) -> bool:
-    """Return whether the user acts for the shard that holds the Workspace's logical cluster."""
-    groups = effective_users(user, cluster).own.groups if user.extra else user.groups
-    return EXTERNAL_LOGICAL_CLUSTER_ADMIN in groups
-
-
-def _restore_annotations(obj: Object, old: Object, frozen: Sequence[str]) -> None:
-    """Set the `frozen` annotations back to their old values: the scheduler reads owner and required groups later."""
-    before = annotations_of(old)
-    annotations = dict(annotations_of(obj))
-    for key in frozen:
-        annotations.pop(key, None)
-        if key in before:
-            annotations[key] = before[key]
-    if annotations or obj["metadata"].get("annotations"):
-        obj["metadata"]["annotations"] = annotations
 
 
 def _refuse_system_fields(review: Review, before: Object) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from contextlib import suppress
 
-from atoll.machinery.apiserver.authorization.effective_users import in_scope, is_service_account
+from atoll.machinery.apiserver.authorization.effective_users import in_scope
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Call, Reply, View
 from atoll.machinery.apiserver.rest import present
@@ -24,7 +24,7 @@ from atoll.machinery.meta.objects import Object, decode, encode_json, labels_of,
 from atoll.machinery.meta.status import AlreadyExists, Details, TooManyRequests
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.meta.uids import new_uid
-from atoll.machinery.meta.user import User
+from atoll.machinery.meta.user import User, is_service_account
 from atoll.machinery.storage import contract
 from atoll.machinery.storage.contract import Snapshot
 from atoll.shard.admission.workspaces import owner_annotation
@@ -91,7 +91,7 @@ class Homes:
 
     def _plan(self, batch: Batch, user: User) -> workspace.WorkspacePlan:
         return workspace.WorkspacePlan(
-            workspace={"metadata": {"name": HOME, "annotations": {wellknown.OWNER: owner_annotation(user)}}},
+            workspace={"metadata": {"name": HOME, "annotations": {wellknown.OWNER: owner_annotation(user, ROOT)}}},
             parent_cluster="",
             path=_path(user.name),
             cluster=hashes.home_cluster_name(user.name),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME, WARRANT
+from atoll.machinery.apiserver.authorization.effective_users import WARRANT
 from atoll.machinery.apiserver.forwarded_identity import bare, spoken_for
-from atoll.machinery.meta.user import AUTHENTICATED, User
+from atoll.machinery.meta.user import AUTHENTICATED, CLUSTER_NAME, User
 
 
 def test_a_service_account_is_in_no_group_of_another_place() -> None:

@@ -42,8 +42,8 @@ def test_it_serves_what_the_schema_says() -> None:
 def test_names_that_fit_in_a_url_are_told_by_an_annotation() -> None:
     rules = "DNS1123Subdomain", "PathSegmentName"
     plain, open_ = (bound_crd(schema(nameValidation=each), "p", "e", NOW) for each in rules)
-    assert bound_crds.VALIDATE_NAME not in plain["metadata"]["annotations"]
-    assert open_["metadata"]["annotations"][bound_crds.VALIDATE_NAME] == "path-segment"
+    assert wellknown.VALIDATE_NAME not in plain["metadata"]["annotations"]
+    assert open_["metadata"]["annotations"][wellknown.VALIDATE_NAME] == "path-segment"
     assert [kinds_of_crd(each, "i")[0].name_rule for each in (plain, open_)] == ["subdomain", "path-segment"]
 
 

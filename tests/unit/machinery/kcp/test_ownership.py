@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.kcp.sharding.ownership import BORN_ON, MOVED_GENERATION, MOVED_TO, Owner, claim_of, record_of
+from atoll.machinery.kcp.sharding.ownership import Owner, claim_of, record_of
 from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.names import ROOT
+from atoll.machinery.meta.wellknown import BORN_ON, MOVED_GENERATION, MOVED_TO
 from harness.models.cluster_ownership import CLUSTER, LIAR, WORKSPACE, Follower, Place, Said
 
 SHARDS = ("root", "a", "b", LIAR)

@@ -19,16 +19,11 @@ from atoll.machinery.apiserver.authentication.service_accounts import account_gr
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.authorization.effective_users import SCOPES, effective_users, in_scope
-from atoll.machinery.apiserver.authorization.groups import (
-    RESERVED_EXTRA,
-    RESERVED_PREFIXES,
-    SERVICE_ACCOUNT_PREFIX,
-    is_privileged,
-)
+from atoll.machinery.apiserver.authorization.groups import RESERVED_EXTRA, RESERVED_PREFIXES, is_privileged
 from atoll.machinery.apiserver.authorization.refusal import forbidden, quoted
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.status import BadRequest, Forbidden
-from atoll.machinery.meta.user import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User
+from atoll.machinery.meta.user import ANONYMOUS, AUTHENTICATED, SERVICE_ACCOUNT_PREFIX, UNAUTHENTICATED, User
 
 _FAMILY = "impersonate-"
 _USER, _GROUP, _UID, _EXTRA = (_FAMILY + part for part in ("user", "group", "uid", "extra-"))

@@ -9,8 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from atoll.machinery.apiserver.authentication.jwt import TokenError, decode_json, unverified_claims
-from atoll.machinery.apiserver.authorization.groups import SERVICE_ACCOUNT_PREFIX
 from atoll.machinery.meta.names import is_cluster_name
+from atoll.machinery.meta.user import SERVICE_ACCOUNT_PREFIX
 
 #: Issuer of tokens in Secrets, independent of the configured issuers.
 LEGACY_ISSUER = "kubernetes/serviceaccount"

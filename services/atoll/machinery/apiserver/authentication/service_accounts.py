@@ -21,7 +21,6 @@ from atoll.machinery.apiserver.authentication.jwt import PublicKey
 from atoll.machinery.apiserver.authentication.remote_service_accounts import RemoteServiceAccounts
 from atoll.machinery.apiserver.authentication.service_account_claims import Subject
 from atoll.machinery.apiserver.authentication.service_account_keys import KeySet
-from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME
 from atoll.machinery.apiserver.authorization.groups import SERVICE_ACCOUNTS
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.lru import LruCache
@@ -30,7 +29,7 @@ from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.meta.types import SECRETS
 from atoll.machinery.meta.types import SERVICE_ACCOUNTS as ACCOUNTS
-from atoll.machinery.meta.user import AUTHENTICATED, User
+from atoll.machinery.meta.user import AUTHENTICATED, CLUSTER_NAME, User
 
 DEFAULT_ISSUER = "https://kcp.default.svc"
 MAX_TOKENS = 8192

@@ -24,7 +24,6 @@ from atoll.machinery.apiserver.authentication.service_account_claims import (
 )
 from atoll.machinery.apiserver.authentication.service_account_keys import KeySet
 from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers
-from atoll.machinery.apiserver.authorization.groups import SERVICE_ACCOUNT_PREFIX
 from atoll.machinery.apiserver.authorization.refusal import quoted
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.names import ObjectKey
@@ -33,6 +32,7 @@ from atoll.machinery.meta.status import BadRequest, Conflict, Details, FieldErro
 from atoll.machinery.meta.types import SECRETS
 from atoll.machinery.meta.types import SERVICE_ACCOUNTS as ACCOUNTS
 from atoll.machinery.meta.uids import new_uid
+from atoll.machinery.meta.user import SERVICE_ACCOUNT_PREFIX
 
 DEFAULT_LIFETIME_S = 3600
 MIN_LIFETIME_S = 600

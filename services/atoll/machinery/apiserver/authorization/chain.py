@@ -17,7 +17,6 @@ from atoll.machinery.apiserver.authorization.effective_users import (
     EffectiveUsers,
     effective_users,
     for_policy,
-    is_service_account,
 )
 from atoll.machinery.apiserver.authorization.policy_cache import ClusterState, ExportRef, PolicyCache
 from atoll.machinery.apiserver.authorization.refusal import ACCESS_DENIED, WORKSPACE_ACCESS_NOT_PERMITTED
@@ -26,6 +25,7 @@ from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.kcp.apis import bound_crds
 from atoll.machinery.meta.names import ROOT, SYSTEM_ADMIN, is_system_cluster
 from atoll.machinery.meta.objects import decode
+from atoll.machinery.meta.user import is_service_account
 
 ALWAYS_ALLOWED_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 #: Paths of the shard itself, outside any workspace. The RBAC of `root` decides, as in kcp for /metrics.

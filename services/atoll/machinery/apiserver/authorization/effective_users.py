@@ -12,15 +12,18 @@ from collections.abc import Hashable, Iterator
 
 import msgspec
 
-from atoll.machinery.apiserver.authorization.groups import (
-    CLUSTER_GROUP_PREFIX,
-    GLOBAL_SERVICE_ACCOUNT_PREFIX,
-    SERVICE_ACCOUNT_PREFIX,
+from atoll.machinery.apiserver.authorization.groups import CLUSTER_GROUP_PREFIX
+from atoll.machinery.meta.user import (
+    ANONYMOUS,
+    AUTHENTICATED,
+    CLUSTER_NAME,
+    UNAUTHENTICATED,
+    User,
+    global_name,
+    is_service_account,
 )
-from atoll.machinery.meta.user import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User
 
 SCOPES = "authentication.kcp.io/scopes"
-CLUSTER_NAME = "authentication.kcp.io/cluster-name"
 WARRANT = "authorization.kcp.io/warrant"
 
 #: Limits of one request; kcp follows warrants without limit.
@@ -70,10 +73,6 @@ def user_key(user: User) -> Hashable:
     if not extra:
         return user.name, user.groups
     return user.name, user.groups, *(tuple(extra.get(key, ())) for key in (SCOPES, WARRANT, CLUSTER_NAME))
-
-
-def is_service_account(name: str) -> bool:
-    return name.startswith(SERVICE_ACCOUNT_PREFIX)
 
 
 def effective_users(user: User, cluster: str) -> EffectiveUsers:
@@ -151,11 +150,6 @@ def global_name_of(user: User) -> str | None:
     """The global name of a service account; None for other users, and without exactly one home cluster."""
     home = user.extra.get(CLUSTER_NAME, ()) if user.extra else ()
     return global_name(user.name, home[0]) if len(home) == 1 and is_service_account(user.name) else None
-
-
-def global_name(service_account: str, cluster: str) -> str:
-    """`system:kcp:serviceaccount:<cluster>:<namespace>:<name>` of a `system:serviceaccount:...` user."""
-    return f"{GLOBAL_SERVICE_ACCOUNT_PREFIX}{cluster}:{service_account.removeprefix(SERVICE_ACCOUNT_PREFIX)}"
 
 
 def _warrants(user: User) -> Iterator[User]:

@@ -14,8 +14,6 @@ LOGICAL_CLUSTER_ADMIN = "system:kcp:logical-cluster-admin"
 EXTERNAL_LOGICAL_CLUSTER_ADMIN = "system:kcp:external-logical-cluster-admin"
 SERVICE_ACCOUNTS = "system:serviceaccounts"
 
-SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
-GLOBAL_SERVICE_ACCOUNT_PREFIX = "system:kcp:serviceaccount:"
 CLUSTER_GROUP_PREFIX = "system:cluster:"
 POLICY_PREFIX = "apis.kcp.io:binding:"
 LIFECYCLE_PREFIXES = ("system:kcp:initializer:", "system:kcp:terminator:")

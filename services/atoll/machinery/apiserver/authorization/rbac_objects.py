@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from atoll.machinery.apiserver.authorization.groups import SERVICE_ACCOUNT_PREFIX
 from atoll.machinery.apiserver.authorization.rbac import Grant, Policy, Rule, Subjects
 from atoll.machinery.apiserver.authorization.refusal import quoted
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.partial import ObjectName
+from atoll.machinery.meta.user import SERVICE_ACCOUNT_PREFIX
 
 
 class _Rule(msgspec.Struct, frozen=True, rename="camel"):

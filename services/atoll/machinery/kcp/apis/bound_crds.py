@@ -21,8 +21,7 @@ from atoll.machinery.meta.types import CRDS
 BOUND = "apis.kcp.io/bound-crd"
 SCHEMA_CLUSTER = "apis.kcp.io/schema-cluster"
 SCHEMA_NAME = "apis.kcp.io/schema-name"
-#: Value `path-segment`: object names are URL path segments; absent: DNS subdomains.
-VALIDATE_NAME = "internal.kcp.io/validate-name"
+#: Value of VALIDATE_NAME: object names are URL path segments; absent: DNS subdomains.
 PATH_SEGMENT = "path-segment"
 #: Atoll's: names of the exports through which it was bound; the index finds its bindings by them.
 EXPORTS = "internal.atoll.dev/bound-through"
@@ -160,6 +159,6 @@ def _annotations(schema: Object, cluster: str, export: str) -> dict[str, str]:
     metadata = schema["metadata"]
     annotations = {BOUND: "", SCHEMA_CLUSTER: cluster, SCHEMA_NAME: metadata["name"], EXPORTS: export}
     if schema["spec"].get("nameValidation") == "PathSegmentName":
-        annotations[VALIDATE_NAME] = PATH_SEGMENT
+        annotations[wellknown.VALIDATE_NAME] = PATH_SEGMENT
     approval = annotations_of(schema).get(wellknown.API_APPROVED)
     return {**annotations, wellknown.API_APPROVED: approval} if approval is not None else annotations

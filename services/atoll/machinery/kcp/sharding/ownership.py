@@ -16,15 +16,10 @@ import msgspec
 
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.names import ROOT, is_cluster_name, is_system_cluster
-from atoll.machinery.meta.wellknown import SHARD
+from atoll.machinery.meta.wellknown import BORN_ON, MOVED_GENERATION, MOVED_TO, SHARD
 
 #: Name of the shard that owns the cluster `root`.
 ROOT_SHARD = "root"
-#: On a LogicalCluster: the shard that owns its cluster now, and the number of moves.
-MOVED_TO = "internal.atoll.dev/moved-to"
-MOVED_GENERATION = "internal.atoll.dev/moved-generation"
-#: On the Workspace of a cluster that moved: the shard from which the cluster's name is derived.
-BORN_ON = "internal.atoll.dev/born-on"
 
 
 class Owner(NamedTuple):

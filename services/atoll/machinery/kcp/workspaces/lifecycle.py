@@ -72,7 +72,7 @@ TERMINATION = Lifecycle(
     group_prefix="system:kcp:terminator:",
     label=hashes.terminator_label,
 )
-_LABEL_PREFIXES = ("initializer.internal.kcp.io/", "terminator.internal.kcp.io/")
+_LABEL_PREFIXES = (hashes.INITIALIZER_LABEL_PREFIX, hashes.TERMINATOR_LABEL_PREFIX)
 
 
 def advance(cluster: Object, now: str) -> Object:

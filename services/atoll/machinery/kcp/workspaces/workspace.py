@@ -30,6 +30,7 @@ from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.conditions import TRUE, Condition, set_condition
 from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, finalizers_of, labels_of
 from atoll.machinery.meta.types import CLUSTER_ROLE_BINDINGS
+from atoll.machinery.meta.user import CLUSTER_NAME, global_name, is_service_account
 
 #: The initializer that creates a workspace's first namespaces; every type that extends `universal` has it.
 NAMESPACE_INITIALIZER = "root:universal"
@@ -98,8 +99,8 @@ def build(plan: WorkspacePlan) -> tuple[Manifest, ...]:
     conditions = _verdicts(plan.resolution, bindings, missing)
     manifests = [_logical_cluster(plan, stamp, bindings, (life, conditions)), *bindings.manifests]
     owner = owner_of(plan.workspace)
-    if owner is not None:
-        manifests.append(_admin_binding(stamp, owner.username))
+    if owner is not None and (administrator := _administrator(owner)):
+        manifests.append(_admin_binding(stamp, administrator))
     if NAMESPACE_INITIALIZER in life.initializers:
         manifests.extend(namespaces(stamp, (DEFAULT, KUBE_SYSTEM), plan.shard.ca_bundle))
     return tuple(manifests)
@@ -214,6 +215,17 @@ def _logical_cluster(
         conditions=conditions,
     )
     return logical_cluster(stamp, facts)
+
+
+def _administrator(owner: Owner) -> str:
+    """Return the user name to bind in the new cluster; "" for a service account without one home cluster.
+
+    There the local name is another account's.
+    """
+    if not is_service_account(owner.username):
+        return owner.username
+    homes = owner.extra.get(CLUSTER_NAME, [])
+    return global_name(owner.username, homes[0]) if len(homes) == 1 else ""
 
 
 def _admin_binding(stamp: ObjectStamp, username: str) -> Manifest:

@@ -21,9 +21,9 @@ class _Owner(msgspec.Struct, gc=False):
 class _Annotations(msgspec.Struct, gc=False):
     replicate: str | None = msgspec.field(default=None, name=wellknown.REPLICATE)
     workspace_type: str | None = msgspec.field(default=None, name=wellknown.TYPE)
-    inactive: str = msgspec.field(default="", name="core.kcp.io/inactive")
-    inactive_internal: str = msgspec.field(default="", name="internal.kcp.io/inactive")
-    migrating: str = msgspec.field(default="", name="internal.kcp.io/migrating")
+    inactive: str = msgspec.field(default="", name=wellknown.INACTIVE)
+    inactive_internal: str = msgspec.field(default="", name=wellknown.INTERNAL_INACTIVE)
+    migrating: str = msgspec.field(default="", name=wellknown.MIGRATING)
 
 
 class _Metadata(msgspec.Struct, gc=False):

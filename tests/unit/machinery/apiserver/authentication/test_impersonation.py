@@ -11,9 +11,9 @@ from atoll.machinery.apiserver.authentication.tokens import StaticTokens, parse_
 from atoll.machinery.apiserver.authorization import groups
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.authorizer import Authorizer
-from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME, SCOPES, WARRANT
+from atoll.machinery.apiserver.authorization.effective_users import SCOPES, WARRANT
 from atoll.machinery.meta.status import BadRequest, Forbidden
-from atoll.machinery.meta.user import AUTHENTICATED, MASTERS, UNAUTHENTICATED, User
+from atoll.machinery.meta.user import AUTHENTICATED, CLUSTER_NAME, MASTERS, UNAUTHENTICATED, User
 from atoll.machinery.wire.exchange import HttpRequest, Peer
 from harness.models.rbac_snapshot import FakeStore, binding, bootstrap, role, rule, urls, workspace
 

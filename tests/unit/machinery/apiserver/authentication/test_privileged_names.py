@@ -28,7 +28,7 @@ from atoll.machinery.apiserver.authorization import effective_users, groups
 from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.status import ApiError
-from atoll.machinery.meta.user import User
+from atoll.machinery.meta.user import CLUSTER_NAME, User
 from atoll.machinery.process.pki import make_ca, make_client, make_rsa_key, pem_to_der
 from atoll.machinery.storage.contract import Record
 from atoll.machinery.wire.exchange import HttpRequest, Peer
@@ -63,7 +63,7 @@ NAMES: dict[str, dict[str, str]] = {"system:kcp:*": NAME, "system:cluster:*": NA
 #: Certificates and the token file have no extras; the operator's own mappings may not make such either way round.
 EXTRAS: dict[str, dict[str, str]] = {
     effective_users.SCOPES: {"impersonation": REFUSED, "proxy": KEPT, "workspace's issuer": DROPPED},
-    effective_users.CLUSTER_NAME: {"impersonation": REFUSED, "proxy": KEPT, "workspace's issuer": DROPPED},
+    CLUSTER_NAME: {"impersonation": REFUSED, "proxy": KEPT, "workspace's issuer": DROPPED},
     effective_users.WARRANT: {"impersonation": REFUSED, "proxy": KEPT, "workspace's issuer": DROPPED},
 }
 #: Groups that bootstrap binds to roles and that are nobody's power over others.
@@ -262,5 +262,5 @@ def test_a_service_account_is_in_the_groups_of_its_namespace_and_in_no_other(key
     token, _ = TokenIssuer(keys, ServiceAccountIssuers()).issue(Account(WEB, "system", name, "u"), (OWN,), 600)
     found = asked(ServiceAccountTokens(keys, ServiceAccountIssuers()), token, store, ())
     assert not [group for group in found.groups if groups.is_privileged(group) and group != "system:authenticated"]
-    assert found.extra[effective_users.CLUSTER_NAME] == (WEB,)
+    assert found.extra[CLUSTER_NAME] == (WEB,)
     assert {effective_users.SCOPES, effective_users.WARRANT}.isdisjoint(found.extra)

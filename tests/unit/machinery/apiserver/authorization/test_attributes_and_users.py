@@ -6,7 +6,6 @@ import pytest
 
 from atoll.machinery.apiserver.authorization.attributes import Attributes, attributes_of, pinned_name
 from atoll.machinery.apiserver.authorization.effective_users import (
-    CLUSTER_NAME,
     MAX_USERS,
     SCOPES,
     WARRANT,
@@ -17,7 +16,7 @@ from atoll.machinery.apiserver.authorization.refusal import forbidden
 from atoll.machinery.apiserver.call.requestinfo import parse
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import encode_json
-from atoll.machinery.meta.user import AUTHENTICATED, User
+from atoll.machinery.meta.user import AUTHENTICATED, CLUSTER_NAME, User
 
 ALICE = User("alice", ("devs", AUTHENTICATED))
 ANYBODY = EffectiveUser("system:anonymous", (AUTHENTICATED,))

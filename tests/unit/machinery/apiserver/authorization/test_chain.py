@@ -10,8 +10,8 @@ from atoll.machinery.apiserver.authorization import groups
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision
 from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.authorization.chain import STEPS
-from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME, SCOPES, WARRANT
-from atoll.machinery.meta.user import ANONYMOUS_USER, AUTHENTICATED, MASTERS, User
+from atoll.machinery.apiserver.authorization.effective_users import SCOPES, WARRANT
+from atoll.machinery.meta.user import ANONYMOUS_USER, AUTHENTICATED, CLUSTER_NAME, MASTERS, User
 from harness.models.rbac_snapshot import (
     FakeStore,
     binding,

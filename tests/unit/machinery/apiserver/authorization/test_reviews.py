@@ -7,7 +7,7 @@ import pytest
 from atoll.machinery.apiserver.authentication.authenticator import BearerTokens
 from atoll.machinery.apiserver.authentication.tokens import StaticTokens, parse_token_file
 from atoll.machinery.apiserver.authorization.authorizer import Authorizer
-from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME, SCOPES
+from atoll.machinery.apiserver.authorization.effective_users import SCOPES
 from atoll.machinery.apiserver.call.call import Call
 from atoll.machinery.apiserver.call.requestinfo import parse
 from atoll.machinery.apiserver.serving.reviews import DEEP_HEADER, Reviews, is_deep
@@ -15,7 +15,7 @@ from atoll.machinery.kinds import reviews as kinds
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import BadRequest, Invalid
-from atoll.machinery.meta.user import AUTHENTICATED, MASTERS, User
+from atoll.machinery.meta.user import AUTHENTICATED, CLUSTER_NAME, MASTERS, User
 from atoll.machinery.wire.exchange import HttpRequest, Peer
 from harness.models.rbac_snapshot import FakeStore, binding, bootstrap, role, rule, urls, workspace
 

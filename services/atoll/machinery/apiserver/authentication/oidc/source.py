@@ -23,13 +23,13 @@ from atoll.machinery.apiserver.authentication.oidc.key_set import IssuerKey
 from atoll.machinery.apiserver.authentication.oidc.mapping import Claims, Mapper
 from atoll.machinery.apiserver.authentication.service_account_claims import unverified_issuer
 from atoll.machinery.apiserver.authentication.tokens import authenticated
-from atoll.machinery.apiserver.authorization.effective_users import CLUSTER_NAME, SCOPES
+from atoll.machinery.apiserver.authorization.effective_users import SCOPES
 from atoll.machinery.apiserver.authorization.groups import POLICY_PREFIX, RESERVED_EXTRA
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import Unauthorized
-from atoll.machinery.meta.user import User
+from atoll.machinery.meta.user import CLUSTER_NAME, User
 from atoll.machinery.storage.contract import Record
 
 log = structlog.get_logger()
