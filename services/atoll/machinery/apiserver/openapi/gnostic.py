@@ -1,9 +1,9 @@
-"""JSON values as gnostic's protobuf messages, by tables: what both versions of OpenAPI share.
+"""Encodes JSON values as gnostic's protobuf messages, by tables: the encoder of both versions of OpenAPI.
 
-`gnostic_v2` and `gnostic_v3` hold the tables, which map the keys of a JSON object to fields of its message. A field is
-a function from a value to its bytes, tag included; a message is the concatenation of its fields in any order, which
-is why `publisher` may encode a document piece by piece. Extensions (`x-...`) and open values are YAML text in these
-messages: JSON is YAML, so they are written as JSON.
+`gnostic_v2` and `gnostic_v3` hold the tables; a table maps the keys of a JSON object to fields of its message. A field
+is a function from a value to its bytes, tag included. Invariant: a message is the concatenation of its fields in any
+order, so `publisher` encodes a document part by part. Extensions (`x-...`) and untyped values are YAML text in these
+messages; they are written as JSON, which is valid YAML.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any
 
 from atoll.machinery.meta.objects import encode_json
 
-#: Writes one field of a message.
+#: Encodes one field of a message.
 Field = Callable[[Any], bytes]
-#: Fields by the key of the JSON object.
+#: Fields by key of the JSON object.
 Table = Mapping[str, Field]
 
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
 _INT64 = (1 << 64) - 1
-#: Legal in JSON strings, but not in YAML's.
+#: Characters that JSON strings may hold unescaped and YAML strings may not.
 _NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff]")
 
 
 def varint(value: int) -> bytes:
-    """A number below 2^64."""
+    """Return the varint of a number below 2^64."""
     found = bytearray()
     while value > 0x7F:
         found.append(value & 0x7F | 0x80)
@@ -41,7 +41,7 @@ def _tag(number: int, wire: int) -> bytes:
 
 
 def block(number: int) -> Callable[[bytes], bytes]:
-    """A field whose value is bytes with a length: text, or an encoded message."""
+    """Return the encoder of a length-delimited field: text, or an encoded message."""
     tag = _tag(number, _BYTES)
 
     def write(data: bytes) -> bytes:
@@ -57,7 +57,7 @@ def text(number: int) -> Field:
 
 
 def texts(number: int) -> Field:
-    """A repeated string; one alone may stand for a list of it."""
+    """Return a repeated string field; a single string is a list of one."""
     write = block(number)
     return lambda value: b"".join(write(each.encode()) for each in ([value] if isinstance(value, str) else value))
 
@@ -88,38 +88,38 @@ def messages(number: int, table: Table) -> Field:
 
 
 def wrapped(number: int, *fields: Field) -> Field:
-    """A message whose fields are all made from the same value."""
+    """Return a message field; each of `fields` encodes the same value."""
     write = block(number)
     return lambda value: write(b"".join(field(value) for field in fields))
 
 
 def each(field: Field) -> Field:
-    """A repeated field from a list."""
+    """Return a repeated field of a list."""
     return lambda value: b"".join(map(field, value))
 
 
 def named(number: int, field: Field) -> Callable[[str, Any], bytes]:
-    """One entry of what gnostic has for a map: a message of name (1) and value (2), which `field` writes."""
+    """Return the encoder of one map entry: in gnostic a message of name (field 1) and value (field 2, by `field`)."""
     write, name_of = block(number), text(1)
     return lambda name, value: write(name_of(name) + field(value))
 
 
 def entries(number: int, field: Field) -> Field:
-    """A map: its entries, sorted by name."""
+    """Return a map field; entries are sorted by name."""
     write = named(number, field)
     return lambda value: b"".join(write(name, value[name]) for name in sorted(value))
 
 
 def anything(number: int) -> Field:
-    """A message Any: YAML text."""
+    """Return a field of gnostic's message Any, which holds YAML text."""
     write, yaml = block(number), block(2)
     return lambda value: write(yaml(_yaml(value)))
 
 
 def encode(table: Table, value: Mapping[str, Any]) -> bytes:
-    """A JSON object as a message, its keys sorted; those that the table does not know are left out.
+    """Return a JSON object as a message, fields in order of their keys; keys outside of the table are left out.
 
-    The field of extensions stands under the key `x-`.
+    The table holds the field of extensions under the key `x-`.
     """
     found = []
     for key, item in sorted(value.items()):
@@ -132,7 +132,7 @@ def encode(table: Table, value: Mapping[str, Any]) -> bytes:
 
 
 def extension(number: int) -> Field:
-    """The field of extensions, from pairs of name and value."""
+    """Return the field of extensions; its value is a pair of name and value."""
     write = named(number, anything(2))
     return lambda pair: write(*pair)
 

@@ -1,6 +1,6 @@
-"""gnostic's messages of OpenAPI v2 (`OpenAPIv2.proto`), for what Kubernetes' documents hold.
+"""Tables of gnostic's messages of OpenAPI v2 (`OpenAPIv2.proto`), for the keys that Kubernetes' documents have.
 
-`publisher` encodes definitions, path items and parameters one by one and lets `document` put them together.
+`publisher` encodes definitions, path items and parameters one by one; `document` joins them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SCHEMA: dict[str, Field] = {}
 
 
 def _additional(value: Any) -> bytes:
-    """AdditionalPropertiesItem, field 21 of a schema: a schema, or a yes or no."""
+    """AdditionalPropertiesItem, field 21 of a schema: a schema or a boolean."""
     write = block(21)
     return write(b"\x10\x01" if value else b"\x10\x00") if isinstance(value, bool) else write(_inner(value))
 
@@ -70,7 +70,7 @@ _IN: dict[str, Field] = {
 
 
 def _parameter(value: Object) -> bytes:
-    """The inside of a Parameter: one of body or not body, and there one by place."""
+    """Return the content of a Parameter: BodyParameter, or the NonBodyParameter of the location `in`."""
     return _IN[value["in"]](value)
 
 
@@ -105,14 +105,14 @@ _DOCUMENT: Table = {
     "securityDefinitions": wrapped(13, entries(1, wrapped(2, message(2, _API_KEY)))),
 }
 
-#: One definition, by its name.
+#: Encodes one definition: name, schema.
 definition = named(1, message(2, _SCHEMA))
-#: One path item, by its path.
+#: Encodes one path item: path, path item.
 path_item = named(2, message(2, _PATH_ITEM))
 
 
 def document(paths: list[bytes], definitions: list[bytes], security: Object) -> bytes:
-    """The document from its encoded path items and definitions."""
+    """Return the document of encoded path items and definitions."""
     head = {
         "swagger": v2.VERSION, "info": v2.INFO, "parameters": v2.shared_parameters(), "security": v2.SECURITY,
         "securityDefinitions": security,

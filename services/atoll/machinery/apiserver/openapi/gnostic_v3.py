@@ -1,6 +1,6 @@
-"""gnostic's messages of OpenAPI v3 (`OpenAPIv3.proto`), for what Kubernetes' documents hold.
+"""Tables of gnostic's messages of OpenAPI v3 (`OpenAPIv3.proto`), for the keys that Kubernetes' documents have.
 
-`publisher` encodes components and path items one by one and lets `document` put them together.
+`publisher` encodes components and path items one by one; `document` joins them.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _number, _truth, _text = double(1), flag(2), text(3)
 
 
 def _either(value: Object) -> bytes:
-    """The inside of a SchemaOrReference."""
+    """Return the content of a SchemaOrReference."""
     return _reference(value) if "$ref" in value else _itself(value)
 
 
 def _default(value: Any) -> bytes:
-    """DefaultType, field 33 of a schema: numbers, truths and texts. It cannot say anything else, and is then empty."""
+    """DefaultType, field 33 of a schema: a number, a boolean or a string; empty for a value of another type."""
     if isinstance(value, bool):
         return block(33)(_truth(value) or b"\x10\x00")
     if isinstance(value, int | float):
@@ -51,7 +51,7 @@ def _default(value: Any) -> bytes:
 
 
 def _additional(value: Any) -> bytes:
-    """AdditionalPropertiesItem, field 32 of a schema: a schema, or a yes or no."""
+    """AdditionalPropertiesItem, field 32 of a schema: a schema or a boolean."""
     write = block(32)
     return write(_truth(value) or b"\x10\x00") if isinstance(value, bool) else write(block(1)(_either(value)))
 
@@ -88,14 +88,14 @@ _SECURITY_SCHEME: Table = {"type": text(1), "description": text(2), "name": text
 _DOCUMENT: Table = {"openapi": text(1), "info": message(2, {"title": text(1), "version": text(6)})}
 _security = wrapped(7, entries(1, wrapped(2, message(1, _SECURITY_SCHEME))))
 
-#: One schema of the components, by its name.
+#: Encodes one schema of the components: name, schema.
 component = named(1, wrapped(2, _either))
-#: One path item, by its path.
+#: Encodes one path item: path, path item.
 path_item = named(1, message(2, _PATH_ITEM))
 
 
 def document(paths: list[bytes], schemas: list[bytes], security: Object) -> bytes:
-    """The document from its encoded path items and schemas."""
+    """Return the document of encoded path items and schemas."""
     head = encode(_DOCUMENT, {"openapi": v3.VERSION, "info": v3.INFO})
     components = (block(1)(joined(schemas)) if schemas else b"") + _security(security)
     return joined([head, block(4)(joined(paths)), block(5)(components)])
