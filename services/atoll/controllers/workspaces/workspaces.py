@@ -64,7 +64,7 @@ class WorkspaceController:
         placement: ShardPlacement,
         calls: ShardCaller | None,
     ) -> None:
-        self._loopback, self._facts, self._shard = loopback, facts, shard
+        self._loopback, self._shard = loopback, shard
         self._type, self._shards = facts.identities.workspaces, facts.identities.shard_objects
         self._placement, self._building = placement, ClusterBuilder(loopback, facts)
         self._writes = WorkspaceWriter(loopback, self._type)

@@ -15,7 +15,6 @@ SEPARATOR = ":"
 #: First segment of the paths of home workspaces, `user:<name>`.
 HOME = "user"
 _SYSTEM = "system:"
-_HOME = HOME + SEPARATOR
 
 
 def join(parent: str, *names: str) -> str:
