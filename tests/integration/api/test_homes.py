@@ -1,4 +1,4 @@
-"""Home workspaces: one for each user, made on first use, and nobody else's."""
+"""Home workspaces: one per user, created on first use, accessible to that user only."""
 
 from __future__ import annotations
 

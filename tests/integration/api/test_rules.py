@@ -1,4 +1,4 @@
-"""x-kubernetes-validations on the wire: definitions judged, objects refused, through every door that writes."""
+"""x-kubernetes-validations on the wire: definitions are validated, and objects on every verb that writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workspaces as kcp's clients know them: shapes, types, doors, deletion, wildcards, tokens."""
+"""Workspaces on the wire: kcp's shapes, types, access, deletion, wildcard requests, tokens."""
 
 from __future__ import annotations
 

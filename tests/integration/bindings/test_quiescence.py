@@ -1,5 +1,5 @@
-"""After much has happened to exports, bindings, claims, slices and default bindings, nobody writes any more; and nobody
-begins again after a restart or a crash.
+"""After many changes of exports, bindings, claims, slices and default bindings, controllers stop writing. They do not
+write again after a restart or a crash.
 """
 
 from __future__ import annotations

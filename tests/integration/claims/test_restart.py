@@ -1,4 +1,4 @@
-"""Labelling that is interrupted is finished after the restart, and not begun anew where it was done."""
+"""Labelling of claimed objects continues after a restart; finished labelling is not repeated."""
 
 from __future__ import annotations
 

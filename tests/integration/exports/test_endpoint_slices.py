@@ -1,4 +1,4 @@
-"""Endpoint slices: the URL of the shard is in them while somebody binds the export, and what they refer to is there."""
+"""Endpoint slices: the shard's URL is listed while an APIBinding of the shard exists, and references are validated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the proxy answers by itself, what it passes to mounts and other backends, and that it needs nobody to begin."""
+"""Endpoints of the proxy itself, requests to mounts and other backends, and a start without any shard."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Nobody says by a header who he is: raw requests in every spelling, and what a backend sees of them.
+"""Identity headers of clients are removed in every spelling: raw requests, and the request that the backend receives.
 
-The trials are those of an advisory; `test_the_trial_tells` takes the guard out and sees that they fail.
+The attacks are those of an advisory; `test_the_trial_tells` removes the guard and expects them to succeed.
 """
 
 from __future__ import annotations

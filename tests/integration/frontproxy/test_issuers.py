@@ -1,6 +1,6 @@
-"""Tokens of OpenID Connect issuers at the proxy: the operator's it vouches for, a workspace's own it passes on.
+"""Tokens of OpenID Connect issuers at the proxy: the operator's become assertions, workspaces' own are forwarded.
 
-What is wrong with a token that the proxy can see is said here; what it cannot see it leaves to the shard.
+The proxy refuses invalid tokens that it can verify; the shard authenticates all others.
 """
 
 from __future__ import annotations

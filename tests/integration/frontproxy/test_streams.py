@@ -1,5 +1,6 @@
-"""Streams through the front proxy: who leaves on one side leaves on the other, nobody is read faster than he is heard,
-and what was cut short is never taken for whole."""
+"""Streams through the front proxy: a close on one side closes the other, reading follows the pace of writing, and a
+truncated response is never complete.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A follower whose disk is full: deletes go on, what is gone elsewhere goes, the rest comes once there is room."""
+"""A follower with a full disk: deletions are applied, and other changes once there is space."""
 
 from __future__ import annotations
 

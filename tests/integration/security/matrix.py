@@ -1,8 +1,7 @@
-"""The matrix of who may do what: cells generated from discovery, judged by a model of RBAC that knows nothing of ours.
+"""The matrix of access: cells generated from discovery, compared with an independent model of RBAC.
 
-A cell is a route, a verb, a caller and the form of the URL. `allowed` says what the model expects; `tried` what the
-server does: a request that authorization lets through comes back with anything but 401 and 403, as its body is empty
-and its name is nobody's.
+A cell is a route, a verb, a caller and the form of the URL. `allowed` is the model's result; `tried` is the server's:
+an authorized request gets any status but 401 and 403, as its body is empty and no object has its name.
 """
 
 from __future__ import annotations

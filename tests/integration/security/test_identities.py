@@ -1,4 +1,4 @@
-"""Who somebody may claim to be, on the wire: identity headers, impersonation, tokens of other workspaces, masters."""
+"""Identities on the wire: identity headers, impersonation, tokens of other workspaces, system:masters."""
 
 from __future__ import annotations
 

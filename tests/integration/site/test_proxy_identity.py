@@ -1,7 +1,7 @@
-"""Who asks, from the client over the real proxy to a real shard: nobody becomes somebody else, by header or otherwise.
+"""Identities from the client over the real proxy to a real shard: no request gets another identity by any means.
 
-The trials are those of advisories; beside each stands the same with its guard taken out, which must fail. The topology
-comes first: where no proxy stands before the shard, a trial of headers would say nothing.
+The attacks are those of published advisories; each is repeated with its guard removed, and must then succeed. The
+topology is tested first: attacks by header prove nothing against a shard without a proxy.
 """
 
 from __future__ import annotations

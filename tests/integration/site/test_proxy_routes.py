@@ -1,4 +1,4 @@
-"""Paths over three shards: what the proxy knows it asks nobody about, and what it does not know it asks once."""
+"""Paths over three shards: published paths cost the proxy no request, an unknown path costs one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`atoll start --shards 3` as somebody meets it who never saw it: one command, kubectl, and what lies on the disk."""
+"""`atoll start --shards 3`: one command, kubectl, and the files on disk."""
 
 from __future__ import annotations
 

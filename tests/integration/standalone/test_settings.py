@@ -1,4 +1,4 @@
-"""What `atoll start` can be told, by flag, variable and file, and what it refuses to be told."""
+"""Settings of `atoll start` by flag, environment variable and file, and invalid settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stream beside the shard: its server comes back, never outlives the shard, and may be somebody else's."""
+"""The embedded NATS server: it is restarted, ends with the shard, and may be replaced by an external one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The matrix of the apiexport view: who reaches what in whose workspace, generated, and judged by a model of its own.
+"""The matrix of the apiexport view: generated requests, compared with an independent model of access.
 
-A cell is a workspace in one state of consent, an object (or the collection it is in), a verb, a place (the named
-workspace or all of them) and a caller. `allowed` and `visible` say what the model expects; `mistakes` yields the cells
-in which the server thinks otherwise. The model knows consents, verbs and labels, and nothing of the product.
+A cell is a workspace in one state of consent, an object (or its collection), a verb, a scope (the named workspace or
+all of them) and a caller. `allowed` and `visible` are the model's results; `mistakes` yields the cells in which the
+server differs. The model uses consents, verbs and labels, and no code of the product.
 """
 
 from __future__ import annotations

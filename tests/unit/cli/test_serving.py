@@ -1,4 +1,4 @@
-"""What `atoll start --shards` and `atoll shard` refuse to be told, in one sentence and before anything is made."""
+"""Settings that `atoll start --shards` and `atoll shard` refuse, in one sentence and before any file is created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bound CRDs that nobody needs go when they are old, and none goes that somebody binds."""
+"""Unused bound CRDs are deleted after an age; CRDs of an APIBinding never are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workspaces whose bindings meet somebody else's write between plan and submit are made, and made right."""
+"""Workspaces whose bindings have a write conflict between plan and submit are scheduled, with correct content."""
 
 from __future__ import annotations
 

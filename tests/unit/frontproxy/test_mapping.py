@@ -1,4 +1,4 @@
-"""The mapping file: what it chooses for a path, and that what is wrong in it is told with its line."""
+"""The mapping file: the mapping of a path, and errors with their line."""
 
 from __future__ import annotations
 

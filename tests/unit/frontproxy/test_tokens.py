@@ -1,4 +1,4 @@
-"""Bearer tokens at the proxy: what it takes to judge them is bounded, whoever sends how many."""
+"""Bearer tokens at the proxy: the cost of verification is bounded for any number of tokens."""
 
 from __future__ import annotations
 

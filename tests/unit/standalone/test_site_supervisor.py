@@ -1,4 +1,4 @@
-"""Processes that are kept: started again when they die, given up where they never come up, ended when told."""
+"""Supervised processes: restarted when they exit, given up if they never become ready, stopped on request."""
 
 from __future__ import annotations
 

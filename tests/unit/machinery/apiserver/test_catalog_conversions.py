@@ -1,4 +1,4 @@
-"""APIConversions in the catalogue: followed where something is bound in several versions, not looked at elsewhere."""
+"""APIConversions in the catalogue: tracked only for clusters with a resource bound in several versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Catalogues of clusters over a real store: shared by content, and made anew only as far as something changed."""
+"""Catalogues of clusters over a real store: shared by content, and rebuilt only for changed definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watches that rely on clusters of other shards are judged again when something of those arrives, or counts no more."""
+"""Watches that depend on remote clusters are authorized again when rows of those arrive or are dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Webhook configurations and admission policies: defaults, what is refused, what is shown."""
+"""Webhook configurations and admission policies: defaults, validation, table columns."""
 
 import pytest
 

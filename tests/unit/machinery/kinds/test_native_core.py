@@ -1,4 +1,4 @@
-"""Namespaces, ConfigMaps, Secrets, ServiceAccounts and ResourceQuotas: created, refused, changed, shown."""
+"""Namespaces, ConfigMaps, Secrets, ServiceAccounts and ResourceQuotas: create, validation, update, table columns."""
 
 import base64
 

@@ -1,4 +1,4 @@
-"""Copies of objects that handlers may change: deep everywhere but in managedFields, which nobody changes in place."""
+"""Copies of objects that handlers may change: deep except for managedFields, which are never changed in place."""
 
 from __future__ import annotations
 

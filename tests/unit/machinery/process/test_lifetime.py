@@ -1,4 +1,4 @@
-"""A process ends when it is told to, or when something that it is nothing without has failed; and then in order."""
+"""A process ends on a signal, or when an essential task fails; it then stops its parts in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ports are kept over restarts, addresses are told as clients need them, and what cannot be listened at is refused."""
+"""Ports are kept over restarts, addresses are written for clients, and invalid addresses are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is woken by a commit: by type, cluster, namespace, name and label, and nobody else."""
+"""Watchers that a commit wakes: by type, cluster, namespace, name and label, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sealed types: no plaintext in any page, no record that opens elsewhere, keys that rotate."""
+"""Sealed types: no plaintext in any page, records bound to their key, rotation of keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules against objects: which run, what they see, in which words they refuse, and what they may cost."""
+"""Evaluation of rules on objects: which rules run, their variables, messages and cost limits."""
 
 from __future__ import annotations
 
