@@ -9,6 +9,18 @@ import pytest
 
 from harness.data.manifests import manifests_folder
 
+#: Files and folders that a run begins with: those of the longest files first, then what starts servers of its own.
+FIRST = (
+    "tidy/test_tidy.py",
+    "fault/",
+    "integration/security/test_matrix.py",
+    "integration/cli/test_exports.py",
+    "integration/site/",
+    "integration/",
+    "contract/",
+    "property/",
+)
+
 
 @pytest.fixture(scope="session")
 def manifests() -> Path:
@@ -16,12 +28,28 @@ def manifests() -> Path:
     return manifests_folder()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A run of the tests that read manifests of real projects imports no files but theirs."""
+    if not str(config.option.markexpr).startswith("manifests") or collection_path.suffix != ".py":
+        return None
+    return True if "manifests" not in collection_path.read_text() else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that read manifests of real projects, for a run of these alone."""
+    """Mark the tests that read manifests of real projects, and bring the files that take longest to the front.
+
+    Each worker takes whole files in this order, so that both come to an end together, with short files.
+    """
     for item in items:
         if "manifests" in getattr(item, "fixturenames", ()):
             item.add_marker("manifests")
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    path = item.path.relative_to(Path(__file__).parent).as_posix()
+    return next((number for number, prefix in enumerate(FIRST) if path.startswith(prefix)), len(FIRST))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

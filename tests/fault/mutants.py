@@ -71,7 +71,7 @@ def _commit_late(early: Callable[[Any, list[Any], Any], None], late: Callable[[A
 
         loop.call_later(LATE_S, finish)
 
-    Writer._start = start  # type: ignore[method-assign]
+    Writer._start = start  # type: ignore[assignment, method-assign]
     lmdb_store._slow = lambda *_: False
 
 
@@ -125,7 +125,7 @@ def lost_cursor() -> None:
             return found
         return msgspec.structs.replace(found, after=lane._log.last())
 
-    StreamWriter._plan = plan  # type: ignore[method-assign]
+    StreamWriter._plan = plan  # type: ignore[assignment, method-assign]
 
 
 def early_bookmark() -> None:
@@ -140,7 +140,7 @@ def early_bookmark() -> None:
             watch._write(exchange, frames.bookmark(watch._call.kind, watch._form, changes[-1].revision))
         await sent(watch, exchange, changes)
 
-    Watch._send_changes = send  # type: ignore[method-assign]
+    Watch._send_changes = send  # type: ignore[assignment, method-assign]
 
 
 def no_fence() -> None:
@@ -163,7 +163,7 @@ def split_batch() -> None:
             results += await writer._enqueue([mutation], (), None)
         return results
 
-    Writer.submit = submit  # type: ignore[method-assign]
+    Writer.submit = submit  # type: ignore[assignment, method-assign]
 
 
 def unverified_crc() -> None:
@@ -197,7 +197,7 @@ def forgotten_cluster() -> None:
         finally:
             cursor._scope = scope
 
-    LmdbCursor._read_ring = read_ring  # type: ignore[method-assign]
+    LmdbCursor._read_ring = read_ring  # type: ignore[assignment, method-assign]
 
 
 def lost_precondition() -> None:
@@ -207,7 +207,7 @@ def lost_precondition() -> None:
     def expect(transaction: Any, key: Any, expected: int) -> Any:
         return transaction._live(key)
 
-    SubmitTransaction._expect = expect  # type: ignore[method-assign]
+    SubmitTransaction._expect = expect  # type: ignore[assignment, method-assign]
 
 
 MUTANTS: dict[str, Callable[[], None]] = {

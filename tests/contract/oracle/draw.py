@@ -6,7 +6,7 @@ The generators of cases draw from here; everything follows from the seed, so a c
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 Object = dict[str, Any]
@@ -43,9 +43,18 @@ class Schemas:
         return {"type": "object", "properties": properties}
 
     def any(self, depth: int) -> Object:
-        kinds = [self.scalar, self.scalar]
+        kinds: list[Callable[[int], Object]] = [self.scalar, self.scalar]
         if depth > 0:
-            kinds += [self.mapping, self.mapping, self.entries, self.list, self.list, self.keyed, self.keyed, self.odd]
+            kinds += [
+                self.mapping,
+                self.mapping,
+                self.entries,
+                self.listed,
+                self.listed,
+                self.keyed,
+                self.keyed,
+                self.odd,
+            ]
         schema = self.rng.choice(kinds)(depth)
         if self.validated and self.rng.random() < 0.15:
             schema["nullable"] = True
@@ -57,6 +66,7 @@ class Schemas:
 
     def _bounded(self, schema: Object) -> Object:
         rng, kind = self.rng, schema["type"]
+        more: tuple[Object, ...]
         if kind == "string":
             more = (
                 {"maxLength": 1},
@@ -120,7 +130,7 @@ class Schemas:
             schema[self.rng.choice(("minProperties", "maxProperties"))] = 1
         return schema
 
-    def list(self, depth: int) -> Object:
+    def listed(self, depth: int) -> Object:
         kind = self.rng.choice(("", "atomic", "set", "set"))
         items = self.scalar() if kind == "set" else self.any(depth - 1)
         for word in ("nullable", "default"):
@@ -214,7 +224,7 @@ class Values:
             return {"apiVersion": "v1", "kind": "X", "metadata": {"name": self.rng.choice("xy")}, **self.open()}
         kind = schema.get("type")
         if kind == "array":
-            return self.list(schema, depth)
+            return self.listed(schema, depth)
         if kind == "object" or "properties" in schema:
             return self.mapping(schema, depth)
         return self.scalar(schema) if kind else self.anything()
@@ -254,7 +264,7 @@ class Values:
         """Whether Go writes a field of this schema even when nobody set it."""
         return self.name(schema) in _BUILT_IN or schema.get("default") not in (None, {})
 
-    def list(self, schema: Object, depth: int) -> list[Any]:
+    def listed(self, schema: Object, depth: int) -> list[Any]:
         items = self.resolved(schema.get("items", {}))
         made = [self.value(items, depth - 1) for _ in range(self.rng.randint(0, 3))] if depth > 0 else []
         kind, keys = schema.get("x-kubernetes-list-type"), schema.get("x-kubernetes-list-map-keys", ())

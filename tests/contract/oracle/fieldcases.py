@@ -165,7 +165,7 @@ def _write(live: Object | None, step: Object, case: Object, types: TypeSchema) -
     operation = "Apply" if step["do"] == "apply" else "Update"
     who = Manager(step["manager"], operation, case["apiVersion"], step["subresource"])
     reset = reset_fields(step["subresource"], case.get("status", False))
-    sent = copy.deepcopy(step["object"])
+    sent: Object = copy.deepcopy(step["object"])
     if operation == "Apply":
         return apply_patch(live, sent, who, types, ApplyOptions(force=step["force"], now=_NEW, reset=reset))
     track_update(live, sent, who, types, _NEW, TrackOptions(reset=reset))
@@ -203,7 +203,7 @@ def _without_absent(obj: Object) -> Object:
     return {name: value for name, value in obj.items() if value is not None and (name, value) not in _ABSENT}
 
 
-_ABSENT = (("spec", {}), ("status", {}))
+_ABSENT: tuple[tuple[str, Object], ...] = (("spec", {}), ("status", {}))
 
 
 def agree(ours: Any, theirs: Any) -> bool:

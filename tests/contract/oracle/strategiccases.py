@@ -82,13 +82,13 @@ class Patches:
         if self.rng.random() < 0.1:
             made[name] = None
         elif kind == "array":
-            self.list(made, name, resolved, old if isinstance(old, list) else [], depth)
+            self.listed(made, name, resolved, old if isinstance(old, list) else [], depth)
         elif (kind == "object" or "properties" in resolved) and depth > 0:
             made[name] = self.patch(resolved, old, depth - 1)
         else:
             made[name] = self.values.value(schema, depth)
 
-    def list(self, made: Object, name: str, schema: Object, old: list[Any], depth: int) -> None:
+    def listed(self, made: Object, name: str, schema: Object, old: list[Any], depth: int) -> None:
         merges = "merge" in str(schema.get("x-kubernetes-patch-strategy", ""))
         key = schema.get("x-kubernetes-patch-merge-key", "")
         fresh = self.values.value(schema, depth) or []

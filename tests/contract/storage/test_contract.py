@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.objects import decode
+from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS, NAMESPACES, SERVICE_ACCOUNTS
 from atoll.machinery.storage.contract import (
     Change,
@@ -175,7 +175,7 @@ async def test_the_gate_follows_the_logical_cluster(store: Store) -> None:
 
     deleting, off = {"deletionTimestamp": "t"}, {"annotations": {"core.kcp.io/inactive": "true"}}
     moving = {"annotations": {"internal.kcp.io/migrating": "x"}}
-    steps = [
+    steps: list[tuple[str, Object, GateState]] = [
         ("Scheduling", {}, GateState.CLOSED),
         ("Initializing", {}, GateState.INITIALIZING),
         ("Ready", {}, GateState.OPEN),

@@ -63,7 +63,8 @@ async def traffic(fleet: Fleet, history: History) -> AsyncIterator[None]:
     writers = [
         Writer(number, fleet, history, random.Random(f"{history.seed} writer {number}")) for number in range(WRITERS)
     ]
-    tasks = [asyncio.create_task(each.run()) for each in (*watchers, *writers)]
+    busy: list[Watcher | Writer] = [*watchers, *writers]
+    tasks = [asyncio.create_task(each.run()) for each in busy]
     try:
         yield
         for task in tasks:

@@ -97,11 +97,11 @@ def test_a_compacted_store_that_syncs_less_is_found(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("promise", ["sync", "metasync"])
 def test_a_store_that_syncs_less_is_found(tmp_path: Path, promise: str) -> None:
-    found = violations(tmp_path, seed_of_run(33), TEETH, **{UNSAFE: promise})
+    found = violations(tmp_path, seed_of_run(33), TEETH, Phase.SUBMITS, **{UNSAFE: promise})
     assert len(found) > TEETH // 10, found
 
 
 def test_submits_that_are_committed_in_parts_are_found(tmp_path: Path) -> None:
     """The planted bug `split_batch`."""
-    found = violations(tmp_path, seed_of_run(34), TEETH, **{VARIABLE: "split_batch"})
+    found = violations(tmp_path, seed_of_run(34), TEETH, Phase.SUBMITS, **{VARIABLE: "split_batch"})
     assert any("TornSubmit" in said for said in found.values()), found

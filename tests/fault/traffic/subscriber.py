@@ -11,6 +11,7 @@ import asyncio
 import sys
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -90,7 +91,7 @@ class Notebook:
             state[key] = int(metadata["resourceVersion"])
         return Line(event.position, [], Gap(event.reason).name, state, int(found["metadata"]["resourceVersion"]))
 
-    async def _list(self) -> dict[str, object]:
+    async def _list(self) -> dict[str, Any]:
         async with Client.from_kubeconfig(str(self._root / "admin.kubeconfig"), "shard-base", "*") as client:
             return await client.list(CONFIGMAPS)
 

@@ -114,7 +114,7 @@ def unsafe(promise: str) -> None:
     import lmdb
 
     opened = lmdb.open
-    lmdb.open = lambda *names, **settings: opened(*names, **{**settings, promise: False})
+    lmdb.open = lambda *names, **settings: opened(*names, **{**settings, promise: False})  # type: ignore[assignment]
 
 
 if __name__ == "__main__":

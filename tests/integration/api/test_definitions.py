@@ -462,7 +462,7 @@ def replace_schema(api: Api, schema: Object) -> None:
 
 def test_what_became_invalid_may_stay_but_not_come_anew(api: Api) -> None:
     text: Object = {"type": "string"}
-    items = {
+    items: Object = {
         "type": "array",
         "items": {"type": "object", "properties": {"name": text, "value": text}},
         "x-kubernetes-list-type": "map",

@@ -7,7 +7,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -99,9 +98,9 @@ def offer_cached(provider: Api) -> None:
     ready = wait(provider, f"{CACHED}/plans", lambda obj: (obj.get("status") or {}).get("phase") == "Ready")
     shape = schema_of(definition)
     provider.post("/apis/apis.kcp.io/v1alpha1/apiresourceschemas", shape)
-    spec: dict[str, Any] = {"clusterCachedResource": {"name": "plans"}, "export": {"name": "plans"}}
+    offered = {"clusterCachedResource": {"name": "plans"}, "export": {"name": "plans"}}
     kind = "ClusterCachedResourceEndpointSlice"
-    provider.post(CACHED_SLICES, {"apiVersion": CACHE, "kind": kind, "metadata": {"name": "plans"}, "spec": spec})
+    provider.post(CACHED_SLICES, {"apiVersion": CACHE, "kind": kind, "metadata": {"name": "plans"}, "spec": offered})
     reference = {"apiGroup": "cache.kcp.io", "kind": kind, "name": "plans"}
     virtual = {"virtual": {"reference": reference, "identityHash": ready["status"]["identityHash"]}}
     body = export("plans", shape)

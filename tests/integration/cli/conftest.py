@@ -13,7 +13,7 @@ from harness.clients.kubectl import SCRIPTS, Kubectl, kubectls
 from harness.servers.shard_process import ShardProcess
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
     directory = tmp_path_factory.mktemp("shard")
     (directory / "tokens.csv").write_text("bob-token,bob,u-bob\n")

@@ -127,7 +127,7 @@ def _rule(field: str, destination: str, transformation: str = "") -> Object:
     return {**rule, "transformation": transformation} if transformation else rule
 
 
-BAD_RULES = {
+BAD_RULES: dict[str, tuple[Object, str]] = {
     "no such version": ({"from": "v3", "to": "v1", "rules": []}, 'spec.conversions[0].from: Invalid value: "v3"'),
     "no such target": ({"from": "v1", "to": "v3", "rules": []}, 'spec.conversions[0].to: Invalid value: "v3"'),
     "no such field": (

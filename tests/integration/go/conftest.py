@@ -13,7 +13,7 @@ from harness.clients.kubectl import Kubectl
 from harness.servers.shard_process import ShardProcess
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
     go()
     with ShardProcess(tmp_path_factory.mktemp("shard")) as running:

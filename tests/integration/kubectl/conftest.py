@@ -13,7 +13,7 @@ from harness.clients.kubectl import SCRIPTS, Kubectl, kubectls
 from harness.servers.shard_process import ShardProcess
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
     with ShardProcess(tmp_path_factory.mktemp("shard")) as running:
         yield running

@@ -11,14 +11,14 @@ from harness.clients.api import Api
 from harness.servers.site import Site
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     directory: Path = tmp_path_factory.mktemp("site")
     with Site(directory, shards=3, flags={"audit_log_path": "-"}) as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def admin(site: Site) -> Iterator[Api]:
     """kcp-admin in `root`, straight at the root shard."""
     api = site.root.api("root")
@@ -26,7 +26,7 @@ def admin(site: Site) -> Iterator[Api]:
     api.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def master(site: Site) -> Iterator[Api]:
     """shard-admin, of system:masters, in `root`, straight at the root shard."""
     api = site.root.api("root", "shard-admin")

@@ -87,7 +87,8 @@ def wait_bound(api: Api, name: str) -> Object:
         obj: Object = api.get(f"{BINDINGS}/{name}").json
         return obj if phase(obj) == "Bound" else None
 
-    return eventually(found, f"{name} is Bound", PATIENCE_S)
+    bound: Object = eventually(found, f"{name} is Bound", PATIENCE_S)
+    return bound
 
 
 @pytest.fixture

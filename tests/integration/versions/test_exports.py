@@ -42,7 +42,10 @@ def test_discovery_serves_both_versions_and_prefers_the_later(provider: Api) -> 
 def test_what_is_written_in_the_old_version_is_read_in_the_new_one(provider: Api) -> None:
     provider.post(SCHEMAS, schema("circles"))
     selected = [{"name": "one", "namespace": "default"}]
-    claims = [{"resource": "configmaps", "all": True}, {"resource": "secrets", "resourceSelector": selected}]
+    claims: list[dict[str, Any]] = [
+        {"resource": "configmaps", "all": True},
+        {"resource": "secrets", "resourceSelector": selected},
+    ]
     sent = old_export("old", latestResourceSchemas=["today.circles.shapes.example.com"], permissionClaims=claims)
     made = provider.post(OLD_EXPORTS, sent).json
     assert made["apiVersion"] == "apis.kcp.io/v1alpha1"

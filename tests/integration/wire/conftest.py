@@ -38,16 +38,16 @@ async def serve() -> AsyncIterator[Serve]:
         await running.server.drain(0)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def ca() -> pki.Pair:
     return pki.make_ca("test ca")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server_tls(ca: pki.Pair) -> ssl.SSLContext:
     return tls_module.server_context(pki.make_serving(ca, ["127.0.0.1", "localhost"]), ca.certificate)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def client_tls(ca: pki.Pair) -> ssl.SSLContext:
     return tls_module.client_context(ca.certificate)

@@ -65,7 +65,7 @@ def test_networks_contain_the_same_addresses(
 def test_networks_cover_the_same_networks(
     first: ipaddress.IPv4Address, length: int, second: ipaddress.IPv4Address, other_length: int
 ) -> None:
-    outer = ipaddress.ip_network(f"{first}/{length}", strict=False)
-    inner = ipaddress.ip_network(f"{second}/{other_length}", strict=False)
+    outer = ipaddress.IPv4Network(f"{first}/{length}", strict=False)
+    inner = ipaddress.IPv4Network(f"{second}/{other_length}", strict=False)
     covers = parse_prefix(f"{first}/{length}").covers(parse_prefix(f"{second}/{other_length}"))
     assert covers == inner.subnet_of(outer)

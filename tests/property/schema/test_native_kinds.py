@@ -1,7 +1,7 @@
 """Built-in kinds under any input: hooks never raise, the two forms of an event are one."""
 
 import copy
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -69,8 +69,8 @@ def test_hooks_and_checks_take_any_json(kind: Kind, data: st.DataObject) -> None
     extra = data.draw(metadatas())
     obj["metadata"].update(extra if isinstance(extra, dict) else {})
     old = sample(kind, spec={}, status={})
-    for door in (lambda: kind.prepare_create(obj), lambda: kind.prepare_update(obj, old)):
-        door()
+    for prepare in (partial(kind.prepare_create, obj), partial(kind.prepare_update, obj, old)):
+        prepare()
         dedupe_owner_references(obj)
         kind.schema.prune(obj)
         kind.schema.default(obj)

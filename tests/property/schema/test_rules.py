@@ -16,7 +16,7 @@ from harness.oracles.cel_rules import ruled, thing, verdict, whole
 
 Object = dict[str, Any]
 NAMES = st.sampled_from(["a", "b", "a-b", "namespace", "x.y", "a__b"])
-SCALARS = st.sampled_from(
+SCALARS: st.SearchStrategy[Object] = st.sampled_from(
     [
         {"type": "string"},
         {"type": "string", "format": "date-time"},
@@ -91,7 +91,7 @@ def _listed(draw: st.DrawFn, schema: Object) -> Any:
 
 
 def schema_and_value(data: st.DataObject) -> tuple[Object, Any]:
-    schema = data.draw(SCHEMAS)
+    schema: Object = data.draw(SCHEMAS)
     return schema, data.draw(fitting(schema))
 
 

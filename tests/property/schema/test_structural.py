@@ -211,7 +211,7 @@ def test_an_object_made_to_fit_fits_and_is_left_whole(source: Object, data: st.D
 @settings(max_examples=100, deadline=None)
 @given(SCHEMAS | VALUES)
 def test_judging_a_definition_never_raises(source: Any) -> None:
-    obj = {
+    obj: Object = {
         "metadata": {"name": "foos.example.com"},
         "spec": {
             "group": "example.com",

@@ -96,7 +96,7 @@ class Machine(RuleBasedStateMachine):
 
     def expected_error(self, mutations: list[Mutation]) -> type[StoreError] | None:
         for mutation in mutations:
-            assert not isinstance(mutation, DeletePrefix)
+            assert isinstance(mutation, Put | Delete | Check)
             stands = self.now[mutation.key][0] if mutation.key in self.now else 0
             if stands != mutation.expected:
                 return ObjectExists if not mutation.expected else ObjectMissing if not stands else RevisionConflict

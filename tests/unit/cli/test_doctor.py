@@ -133,7 +133,7 @@ async def test_a_clock_behind_the_store_is_seen(
     store = open_store(stores.store_options(tmp_path / "store"), clock=clock.clock())
     await create(store, "a")
     await store.close()
-    monkeypatch.setattr(doctor.time, "time", lambda: clock.wall_s - ahead_s)
+    monkeypatch.setattr("atoll.cli.atoll.doctor.time.time", lambda: clock.wall_s - ahead_s)
     assert levels(doctor.clock(config(tmp_path)))["clock-store"] == level
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ class Terminal(PluginTerminal):
     def exports(self, *claims: Object) -> None:
         self.api.on(f"GET {THERE}{APIS}/apiexports/boats", {"spec": {"permissionClaims": list(claims)}})
 
-    def bound(self, phase: str = "Bound", **status: object) -> None:
+    def bound(self, phase: str = "Bound", **status: Any) -> None:
         self.api.on(f"POST {HERE}{APIS}/apibindings", binding(phase, **status))
 
     def sent(self, method: str = "POST") -> Object:

@@ -14,7 +14,7 @@ from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.kinds.registry import NATIVE
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.meta.objects import Object, encode
+from atoll.machinery.meta.objects import Object, decode, encode
 from atoll.machinery.meta.status import NotAcceptable
 from atoll.machinery.meta.types import CRDS
 from atoll.machinery.storage.contract import Put
@@ -58,7 +58,6 @@ async def test_clusters_with_equal_definitions_share_one_catalogue(store: LmdbSt
 
 async def test_one_more_definition_is_the_only_one_decoded(store: LmdbStore, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[str] = []
-    decode = catalogs.decode
 
     def noted(data: bytes) -> Object:
         value = decode(data)

@@ -124,7 +124,7 @@ def test_the_checker_knows_the_fields(rule: str, message: str) -> None:
 
 
 def test_evaluation_leaves_the_data_as_it_was() -> None:
-    data = {"ratios": [1, 2], "items": [{"name": "a", "weight": 1}]}
+    data: dict[str, Any] = {"ratios": [1, 2], "items": [{"name": "a", "weight": 1}]}
     ENVIRONMENT.compile("self.ratios.map(r, r + 1.0) + self.ratios").evaluate({"self": data})
     assert data == {"ratios": [1, 2], "items": [{"name": "a", "weight": 1}]}
     assert type(data["ratios"][0]) is int

@@ -569,7 +569,7 @@ def test_only_the_system_brings_definitions_of_the_core_group() -> None:
 
 
 def test_warnings_tell_what_has_no_effect_and_on_update_only_what_is_new() -> None:
-    source = {
+    source: Object = {
         "type": "object",
         "properties": {"a": {**STRING, "format": "odd"}, "b": {"type": "integer", "format": "uint8"}},
     }
@@ -617,9 +617,11 @@ def test_a_schema_nested_deeper_than_any_real_one_is_refused_without_overflow() 
 def test_the_deepest_schema_allowed_is_judged_and_compiled() -> None:
     from atoll.machinery.schema.structural.structural_schema import compile_schema
 
-    source, value = {**STRING, "allOf": [{"minLength": 1}]}, "x"
-    for _ in range(90):
-        source, value = {"type": "object", "properties": {"a": source}}, {"a": value}
+    source: Object = {**STRING, "allOf": [{"minLength": 1}]}
+    value: Object = {"a": "x"}
+    for depth in range(90):
+        source = {"type": "object", "properties": {"a": source}}
+        value = {"a": value} if depth else value
     assert problems(crd(source)) == []
     schema = compile_schema(source)
     assert schema.validate({"apiVersion": "v1", "kind": "K", "metadata": {}, **value}) == []

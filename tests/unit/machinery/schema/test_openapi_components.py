@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 
+from atoll.machinery.meta.objects import Object
 from atoll.machinery.schema.openapi import component_name, crd_components
 
 
@@ -11,7 +12,7 @@ def test_components_are_named_by_reversed_group_version_and_kind() -> None:
 
 
 def test_a_kind_is_published_with_its_list() -> None:
-    source = {
+    source: Object = {
         "description": "A table.",
         "type": "object",
         "required": ["spec"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def drain(cursor: Cursor, last: int, limit: int = 500) -> tuple[list[Change], in
 
 
 @pytest.fixture
-async def busy(tmp_path: Path) -> LmdbStore:
+async def busy(tmp_path: Path) -> AsyncIterator[LmdbStore]:
     """Few changes in cluster c, of which two at the start and one at the end, among many elsewhere."""
     store = open_store(store_options(tmp_path, ring_bytes=1))
     first, _ = await create(store, "a", "b", cluster="c")
@@ -43,7 +44,7 @@ async def busy(tmp_path: Path) -> LmdbStore:
     await many(store, 700, cluster="c2", type=OTHER)
     await store.submit([put(key("a", cluster="c", type=OTHER), expected=other)])
     await store.submit([delete(key("a", cluster="c"), first)])
-    yield store  # type: ignore[misc]
+    yield store
     await store.close()
 
 

@@ -81,7 +81,7 @@ async def test_a_damaged_replica_is_an_error_until_its_shard_sends_it_anew(tmp_p
     def damage(txn: lmdb.Transaction, dbs: dict[str, object]) -> None:
         with txn.cursor(dbs["replicas"]) as cursor:  # type: ignore[arg-type]
             assert cursor.first()
-            cursor.put(cursor.key(), cursor.value()[:-9] + b"~" * 9)
+            cursor.put(cursor.key(), bytes(cursor.value())[:-9] + b"~" * 9)
 
     change_file(tmp_path, damage)
     store = open_store(store.options, alarm=lambda event, **_facts: alarms.append(event))
@@ -292,8 +292,8 @@ async def test_nowhere_answers_what_an_empty_store_answers(tmp_path: Path) -> No
             assert (elsewhere.count, elsewhere.shard_of("x"), elsewhere.route_of("x")) == (0, "", None)
             assert (elsewhere.get(there("a")), elsewhere.revision_of(there("a"))) == (None, 0)
             assert (elsewhere.last(CONFIGMAPS, "x"), elsewhere.outdated("x", 1)) == (0, ([], None))
-            assert elsewhere.scan(Scope(CONFIGMAPS)) == elsewhere.revisions(Scope(CONFIGMAPS)) == []
-            assert elsewhere.rows_of("x", Scope(CONFIGMAPS)) == elsewhere.labelled("x", "y") == []
+            assert (elsewhere.scan(Scope(CONFIGMAPS)), elsewhere.revisions(Scope(CONFIGMAPS))) == ([], [])
+            assert (elsewhere.rows_of("x", Scope(CONFIGMAPS)), elsewhere.labelled("x", "y")) == ([], [])
     await store.close()
 
 

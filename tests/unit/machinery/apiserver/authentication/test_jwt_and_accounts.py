@@ -389,7 +389,7 @@ def forgeries(keys: KeySet) -> Iterator[tuple[str, str]]:
             signed = f"{first}.{second}".encode()
             yield f"{kind} {number}, signature kept", f"{first}.{second}.{signature}"
             yield f"{kind} {number}, no signature", f"{first}.{second}."
-            stolen = attacker.signing.sign(signed, PKCS1v15(), hashes.SHA256())
+            stolen = rsa_key(attacker).sign(signed, PKCS1v15(), hashes.SHA256())
             yield f"{kind} {number}, other key", f"{first}.{second}.{_b64(stolen)}"
             secret = secrets[number % len(secrets)]
             yield (f"{kind} {number}, hmac", f"{first}.{second}.{_b64(hmac.digest(secret, signed, hashlib.sha256))}")
@@ -423,13 +423,19 @@ def test_no_forged_token_is_ever_accepted(keys: KeySet, tokens: ServiceAccountTo
     assert len(seen) >= 500
 
 
+def rsa_key(keys: KeySet) -> rsa.RSAPrivateKey:
+    """The signing key of a set that was made with an RSA key."""
+    assert isinstance(keys.signing, rsa.RSAPrivateKey)
+    return keys.signing
+
+
 def test_even_with_our_key_a_header_that_says_anything_else_is_refused(
     keys: KeySet, tokens: ServiceAccountTokens, store: FakeStore
 ) -> None:
     header, payload, _ = _good(keys)
     for changed in _headers(keys, header):
         signed = f"{_b64(changed)}.{_b64(payload)}"
-        signature = keys.signing.sign(signed.encode(), PKCS1v15(), hashes.SHA256())
+        signature = rsa_key(keys).sign(signed.encode(), PKCS1v15(), hashes.SHA256())
         with pytest.raises(Unauthorized):
             check(tokens, f"{signed}.{_b64(signature)}", store)
 
@@ -527,7 +533,7 @@ def test_discovery_documents_let_others_verify(keys: KeySet) -> None:
     assert key["kid"] == key_id(keys.signing.public_key())
     assert (key["kty"], key["use"], key["alg"], key["e"]) == ("RSA", "sig", "RS256", "AQAB")
     modulus = int.from_bytes(jwt.decode_base64(key["n"]), "big")
-    assert modulus == keys.signing.public_key().public_numbers().n
+    assert modulus == rsa_key(keys).public_key().public_numbers().n
     assert set(key) == {"use", "kty", "kid", "alg", "n", "e"}  # nothing of the private half
 
 
