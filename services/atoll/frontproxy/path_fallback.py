@@ -21,6 +21,7 @@ import structlog
 from atoll.frontproxy.workspace_locator import Location, ShardLocation, UnresolvedPath, WorkspaceLocator
 from atoll.machinery.apiserver.authorization.groups import EXTERNAL_LOGICAL_CLUSTER_ADMIN
 from atoll.machinery.apiserver.federation.pathindex import MAX_DEPTH, Mounted, Unavailable, WorkspaceTarget
+from atoll.machinery.meta.labels import SUBDOMAIN_SIZE
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import is_cluster_name
 from atoll.machinery.meta.partial import Annotations
@@ -105,6 +106,8 @@ class PathFallback:
 
     async def _below(self, location: UnresolvedPath) -> Location | None:
         name, _, rest = location.rest.partition(":")
+        if len(name) > SUBDOMAIN_SIZE:
+            return None
         found = await self._object(location.base_url, _WORKSPACE.format(location.cluster, name), location.cluster)
         if found is None or found.status.phase == "Scheduling":
             return None

@@ -14,7 +14,7 @@ from atoll.machinery.patch.managedfields.apply import apply_patch
 from atoll.machinery.patch.managedfields.managers import Manager
 from atoll.machinery.patch.managedfields.options import ApplyOptions, TrackOptions, reset_fields
 from atoll.machinery.patch.managedfields.update import track_update
-from atoll.machinery.patch.structuredmerge.topology import TypeSchema, type_schema
+from atoll.machinery.patch.structuredmerge.topology import TypeSchema
 from contract.oracle.draw import Object, Schemas, Values, rng_of
 
 CUSTOM = "example.io/v1"
@@ -138,7 +138,7 @@ def ours(case: Object) -> Any:
 
 
 def _types(case: Object) -> TypeSchema:
-    return type_schema(case["schema"], _NO_DEFINITIONS) if "schema" in case else type_schema_of(_KINDS[case["kind"]])
+    return TypeSchema(case["schema"], _NO_DEFINITIONS) if "schema" in case else type_schema_of(_KINDS[case["kind"]])
 
 
 _NO_DEFINITIONS: dict[str, Object] = {}

@@ -8,6 +8,7 @@ from typing import Any
 from atoll.machinery.kinds.registry import NATIVE
 from atoll.machinery.patch.errors import PatchError
 from atoll.machinery.patch.strategicmerge.merge import strategic_merge
+from atoll.machinery.patch.structuredmerge.topology import TypeSchema
 from contract.oracle.draw import Object, Values, rng_of
 from harness.oracles.kubernetes import Oracle
 
@@ -140,7 +141,7 @@ def ours(case: Object) -> Any:
     """What the product makes of the patch."""
     source, definitions = _described(f"{case['apiVersion']}/{case['kind']}")
     try:
-        return {"result": _decoded(strategic_merge(case["original"], case["patch"], source, definitions))}
+        return {"result": _decoded(strategic_merge(case["original"], case["patch"], TypeSchema(source, definitions)))}
     except PatchError:
         return {"refused": True}
 

@@ -11,7 +11,7 @@ from atoll.machinery.patch.managedfields.managers import Manager
 from atoll.machinery.patch.managedfields.options import ApplyOptions
 from atoll.machinery.patch.managedfields.update import track_update
 from atoll.machinery.patch.structuredmerge.object_meta import OBJECT_META
-from atoll.machinery.patch.structuredmerge.topology import type_schema
+from atoll.machinery.patch.structuredmerge.topology import TypeSchema
 
 API_VERSION = "example.io/v1"
 STRING: Object = {"type": "string"}
@@ -103,7 +103,7 @@ DEFINITIONS: dict[str, Object] = {
     "Root": {"type": "object", "properties": {"metadata": ref("Meta"), "spec": ref("Spec"), "status": ref("Status")}},
 }
 
-SCHEMA = type_schema(DEFINITIONS["Root"], DEFINITIONS)
+SCHEMA = TypeSchema(DEFINITIONS["Root"], DEFINITIONS)
 
 
 def thing(spec: Object | None = None, **metadata: Any) -> Object:

@@ -24,7 +24,7 @@ from atoll.machinery.patch.fieldset import (
 from atoll.machinery.patch.json_patch import apply_json_patch
 from atoll.machinery.patch.merge_patch import merge_patch
 from atoll.machinery.patch.strategicmerge.merge import strategic_merge
-from harness.data.patch_schemas import DEFINITIONS
+from harness.data.patch_schemas import SCHEMA
 
 _elements = st.sampled_from(["f:a", "f:b", 'k:{"n":1}', 'v:"x"', "i:0"])
 _paths = st.lists(_elements, min_size=1, max_size=4).map(tuple)
@@ -161,7 +161,7 @@ _specs = st.fixed_dictionaries(
 @settings(deadline=None)
 @given(_specs, _specs)
 def test_a_strategic_merge_holds_all_of_the_patch_and_what_it_does_not_speak_of(doc: Any, patch: Any) -> None:
-    out = strategic_merge({"spec": doc}, {"spec": patch}, DEFINITIONS["Root"], DEFINITIONS)["spec"]
+    out = strategic_merge({"spec": doc}, {"spec": patch}, SCHEMA)["spec"]
     merged = {item["name"]: item for item in out.get("items", [])}
     assert set(merged) == {item["name"] for spec in (doc, patch) for item in spec.get("items", [])}
     assert len(merged) == len(out.get("items", []))
@@ -178,7 +178,7 @@ def test_a_strategic_merge_holds_all_of_the_patch_and_what_it_does_not_speak_of(
 @given(_specs, _specs)
 def test_a_strategic_merge_applied_twice_is_applied_once(doc: Any, patch: Any) -> None:
     def merge(spec: Any) -> Any:
-        return strategic_merge({"spec": spec}, {"spec": patch}, DEFINITIONS["Root"], DEFINITIONS)["spec"]
+        return strategic_merge({"spec": spec}, {"spec": patch}, SCHEMA)["spec"]
 
     once = merge(doc)
     assert merge(once) == once

@@ -1,81 +1,37 @@
-"""RE2 regular expressions with Go's results and Go's messages for invalid patterns.
+"""Regular expressions of CEL: `matches`, `find` and `findAll` on UTF-8, so that positions need no conversion.
 
-Called by `matches`, `find` and `findAll`, and by the compiler for literal patterns. Matching works on UTF-8, so
-positions need no conversion. Invariant: time is linear in the text and memory is bounded for every pattern.
+Called by these functions, and by the compiler for literal patterns. Invariant: time is linear in the text and memory is
+bounded for every pattern (`meta/regexp`).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from functools import lru_cache
 from typing import Final
 
 import re2
 
 from atoll.machinery.cel.bounds import yield_to_loop
 from atoll.machinery.cel.errors import EvaluationError
+from atoll.machinery.meta import regexp
 
-_CACHED_PATTERNS: Final = 1_024
 #: Matches between two pauses.
 _STRIDE: Final = 255
 
-_options = re2.Options()
-_options.log_errors = False
-_options.max_mem = 8 << 20
-# No caller reads groups, and capturing them takes fifty times as long.
-_options.never_capture = True
 
-#: One-letter escapes, each as its letter; quoted text (`\Q...\E`) is skipped.
-_ESCAPED = re.compile(r"\\Q.*?(?:\\E|$)|\\(.)", re.DOTALL)
-
-#: Descriptions of RE2 that differ from Go's.
-_GO_DESCRIPTIONS: Final = {
-    "missing ]": "missing closing ]",
-    "missing )": "missing closing )",
-    "trailing \\": "trailing backslash at end of expression",
-    "no argument for repetition operator": "missing argument to repetition operator",
-    "invalid repetition size": "invalid repeat count",
-    "bad repetition operator": "invalid nested repetition operator",
-    "invalid perl operator": "invalid or unsupported Perl syntax",
-    "invalid named capture group": "invalid named capture",
-    "pattern too large - compile failed": "expression too large",
-}
-
-
-@lru_cache(maxsize=_CACHED_PATTERNS)
 def compile_pattern(pattern: str) -> re2._Regexp[bytes]:
-    """Return the compiled pattern. Raises EvaluationError with Go's description of an invalid one."""
+    """Return the compiled pattern, for use at once. Raises EvaluationError with Go's description of an invalid one."""
     try:
-        compiled = re2.compile(pattern.encode(), options=_options)
-    except re2.error as error:
-        raise EvaluationError(_describe(error)) from None
-    # RE2 supports matching a single byte, which may split a character; Go does not.
-    if "\\C" in pattern and "C" in _ESCAPED.findall(pattern):
-        raise EvaluationError("error parsing regexp: invalid escape sequence: `\\C`")
-    return compiled
-
-
-def _describe(error: Exception) -> str:
-    raw = error.args[0] if error.args else ""
-    text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)
-    for description, go_description in _GO_DESCRIPTIONS.items():
-        if text.startswith(description):
-            text = go_description + text.removeprefix(description)
-            break
-    code, _, argument = text.partition(": ")
-    return f"error parsing regexp: {code}: `{argument}`"
+        return regexp.compile_pattern(pattern)
+    except regexp.PatternError as error:
+        raise EvaluationError(str(error)) from None
 
 
 def matches(pattern: str, text: str) -> bool:
     """Report whether the pattern matches anywhere. Raises EvaluationError for an invalid pattern."""
-    return compile_pattern(pattern).search(text.encode()) is not None
-
-
-def matcher(pattern: str) -> Callable[[str], bool]:
-    """Return `matches` for one pattern. Raises EvaluationError for an invalid one."""
-    search = compile_pattern(pattern).search
-    return lambda text: search(text.encode()) is not None
+    try:
+        return regexp.matches(pattern, text)
+    except regexp.PatternError as error:
+        raise EvaluationError(str(error)) from None
 
 
 def find(pattern: str, text: str) -> str:

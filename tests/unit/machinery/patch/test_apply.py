@@ -12,7 +12,7 @@ from atoll.machinery.patch.errors import ApplyConflict, InvalidApplyPatch, Typed
 from atoll.machinery.patch.managedfields.apply import apply_patch
 from atoll.machinery.patch.managedfields.managers import Manager
 from atoll.machinery.patch.managedfields.options import ApplyOptions, reset_fields
-from atoll.machinery.patch.structuredmerge.topology import type_schema
+from atoll.machinery.patch.structuredmerge.topology import TypeSchema
 from harness.data.patch_schemas import API_VERSION, SCHEMA, Live, thing
 
 
@@ -417,7 +417,7 @@ def test_several_problems_are_listed_and_core_kinds_have_an_empty_group() -> Non
     patch = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "a": 1, "b": 2}
     source = {"type": "object", "properties": {"data": {"type": "object"}}}
     with pytest.raises(TypedPatchError) as caught:
-        apply_patch(None, patch, Manager("a", "Apply", "v1"), type_schema(source, {}), ApplyOptions(now="t"))
+        apply_patch(None, patch, Manager("a", "Apply", "v1"), TypeSchema(source, {}), ApplyOptions(now="t"))
     assert caught.value.message == (
         "failed to create typed patch object (/c; /v1, Kind=ConfigMap): "
         "errors:\n  .a: field not declared in schema\n  .b: field not declared in schema"

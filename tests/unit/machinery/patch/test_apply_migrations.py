@@ -16,7 +16,7 @@ from atoll.machinery.patch.managedfields.last_applied import LAST_APPLIED
 from atoll.machinery.patch.managedfields.managers import Manager
 from atoll.machinery.patch.managedfields.options import ApplyOptions, TrackOptions
 from atoll.machinery.patch.managedfields.update import track_update
-from atoll.machinery.patch.structuredmerge.topology import TypeSchema, type_schema
+from atoll.machinery.patch.structuredmerge.topology import TypeSchema
 from harness.data.patch_schemas import API_VERSION, Live, keyed, thing
 
 CSA = "kubectl-client-side-apply"
@@ -100,7 +100,7 @@ def test_the_upgrade_kubectl_does_by_json_patch_is_taken_literally(live: Live) -
 # Two versions of one kind: v1 calls `text` what v2 calls `title`.
 def _schema(name: str) -> TypeSchema:
     spec = {"type": "object", "properties": {name: {"type": "string"}, "n": {"type": "integer"}}}
-    return type_schema({"type": "object", "properties": {"spec": spec}}, {})
+    return TypeSchema({"type": "object", "properties": {"spec": spec}}, {})
 
 
 V1, V2 = _schema("text"), _schema("title")
@@ -190,7 +190,7 @@ def test_a_list_that_became_atomic_is_owned_whole(live: Live) -> None:
     item = {"type": "object", "properties": {"name": {"type": "string"}, "v": {"type": "string"}}}
     lists = {"granular": keyed(item, "name"), "atomic": {"type": "array", "items": item}}
     schemas = {
-        name: type_schema(
+        name: TypeSchema(
             {
                 "type": "object",
                 "properties": {"spec": {"type": "object", "properties": {"l": source, "n": {"type": "integer"}}}},

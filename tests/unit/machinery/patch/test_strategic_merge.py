@@ -9,7 +9,8 @@ import pytest
 
 from atoll.machinery.patch.errors import PatchDoesNotApply, UndecodablePatch
 from atoll.machinery.patch.strategicmerge.merge import strategic_merge
-from harness.data.patch_schemas import DEFINITIONS
+from atoll.machinery.patch.structuredmerge.topology import TypeSchema
+from harness.data.patch_schemas import SCHEMA
 
 ABC = [{"name": "a", "image": "1"}, {"name": "b", "image": "2"}, {"name": "c", "image": "3"}]
 A, B, C = ABC
@@ -171,7 +172,7 @@ BAD: list[tuple[str, Any, Any, type[Exception]]] = [
 
 
 def _merge(spec: Any, patch: Any) -> Any:
-    return strategic_merge({"spec": spec}, {"spec": patch}, DEFINITIONS["Root"], DEFINITIONS)["spec"]
+    return strategic_merge({"spec": spec}, {"spec": patch}, SCHEMA)["spec"]
 
 
 @pytest.mark.parametrize(("spec", "patch", "expected"), [case[1:] for case in CASES], ids=[c[0] for c in CASES])
@@ -197,14 +198,16 @@ def test_missing_merge_key_is_a_422_and_says_which_in_its_detail() -> None:
 def test_finalizers_and_owner_references_merge_without_a_schema_for_metadata() -> None:
     document = {"metadata": {"finalizers": ["a"], "ownerReferences": [{"uid": "1", "name": "x"}]}}
     patch = {"metadata": {"finalizers": ["b"], "ownerReferences": [{"uid": "1", "name": "y"}]}}
-    out = strategic_merge(document, patch, {"type": "object", "properties": {"metadata": {"type": "object"}}}, {})
+    out = strategic_merge(
+        document, patch, TypeSchema({"type": "object", "properties": {"metadata": {"type": "object"}}}, {})
+    )
     assert sorted(out["metadata"]["finalizers"]) == ["a", "b"]
     assert out["metadata"]["ownerReferences"] == [{"uid": "1", "name": "y"}]
 
 
 def test_declared_fields_may_be_named_like_directives() -> None:
     source = {"type": "object", "properties": {"$ref": {"type": "string"}}}
-    assert strategic_merge({"$ref": "a"}, {"$ref": "b"}, source, {}) == {"$ref": "b"}
+    assert strategic_merge({"$ref": "a"}, {"$ref": "b"}, TypeSchema(source, {})) == {"$ref": "b"}
 
 
 def test_recursive_schemas_merge_to_the_depth_of_the_patch() -> None:
@@ -216,7 +219,7 @@ def test_recursive_schemas_merge_to_the_depth_of_the_patch() -> None:
 @pytest.mark.parametrize("patch", [None, [], 1])
 def test_a_patch_that_is_no_object_is_a_400(patch: Any) -> None:
     with pytest.raises(UndecodablePatch):
-        strategic_merge({}, patch, DEFINITIONS["Root"], DEFINITIONS)
+        strategic_merge({}, patch, SCHEMA)
 
 
 def test_what_the_patch_does_not_touch_is_shared() -> None:

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.patch.structuredmerge.topology import ATOMIC, KEYED, MAP, OPEN, SET, Type, type_schema
+from atoll.machinery.patch.structuredmerge.topology import ATOMIC, KEYED, MAP, OPEN, SET, Type, TypeSchema
 
 STRING: Object = {"type": "string"}
 
 
 def compiled(source: Object, **definitions: Object) -> Type:
-    root = type_schema({"type": "object", "properties": {"f": source}}, definitions).root
+    root = TypeSchema({"type": "object", "properties": {"f": source}}, definitions).root
     found = root.field("f")
     assert found is not None
     return found
@@ -113,7 +113,7 @@ def test_undeclared_fields_have_a_type_only_where_the_schema_leaves_room() -> No
 
 
 def test_every_object_has_its_type_fields_and_the_metadata_of_kubernetes() -> None:
-    root = type_schema({"type": "object", "properties": {"metadata": {"type": "object"}}}, {}).root
+    root = TypeSchema({"type": "object", "properties": {"metadata": {"type": "object"}}}, {}).root
     metadata = root.field("metadata")
     assert metadata is not None and root.declares("apiVersion") and root.declares("kind")
     references, finalizers = metadata.field("ownerReferences"), metadata.field("finalizers")
@@ -129,13 +129,3 @@ def test_recursive_and_circular_references_end() -> None:
     found: Any = compiled({"$ref": "#/components/schemas/T"}, T=tree)
     assert found.field("child") is found.field("child").field("child")
     assert compiled({"$ref": "#/components/schemas/A"}, A={"$ref": "#/components/schemas/A"}).merge == OPEN
-
-
-def test_types_are_shared_by_identity_of_the_schema_and_bounded() -> None:
-    source: Object = {"type": "object"}
-    definitions: dict[str, Object] = {}
-    first = type_schema(source, definitions)
-    assert type_schema(source, definitions) is first
-    for _ in range(600):
-        type_schema({"type": "object"}, definitions)
-    assert type_schema(source, definitions) is not first

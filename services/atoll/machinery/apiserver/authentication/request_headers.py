@@ -25,6 +25,8 @@ Headers = Mapping[str, list[str]]
 
 #: Refused from other senders even if the configured names differ: a backend may read the default names.
 DEFAULT_FAMILY = ("x-remote-", assertion.HEADER)
+#: What is looked at of a name: more than any prefix. Bounds the cache and the rounds of decoding.
+_MAX_PREFIX = 512
 _OTHERS = re.compile("[^a-z0-9]")
 _NAME = re.compile(r"[A-Za-z0-9-]{1,128}")
 
@@ -65,13 +67,17 @@ def canonical(name: str) -> str:
 
 def in_family(headers: Headers, prefixes: tuple[str, ...]) -> list[str]:
     """The names, as sent, of headers that are of a family or could be read as such."""
-    return [name for name in headers if belongs(name, prefixes)]
+    return [name for name in headers if _belongs(name[:_MAX_PREFIX], prefixes)]
+
+
+def belongs(name: str, prefixes: tuple[str, ...]) -> bool:
+    """Return whether a header is of a family or could be read as such."""
+    return _belongs(name[:_MAX_PREFIX], prefixes)
 
 
 @lru_cache(maxsize=1024)
-def belongs(name: str, prefixes: tuple[str, ...]) -> bool:
-    """Return whether a header is of a family or could be read as such."""
-    return canonical(name).startswith(prefixes)
+def _belongs(start: str, prefixes: tuple[str, ...]) -> bool:
+    return canonical(start).startswith(prefixes)
 
 
 def check_listed(headers: Headers, names: Collection[str]) -> None:

@@ -25,6 +25,8 @@ from atoll.machinery.meta.names import SYSTEM_ADMIN
 from atoll.machinery.meta.user import User
 
 MAX_DECISIONS = 8192
+#: Decisions about longer texts are not cached: anybody chooses them.
+_MAX_CHARACTERS = 512
 _EVERYTHING = rbac.Rule(("*",), ("*",), ("*",))
 _EVERY_PATH = rbac.Rule(("*",), urls=("*",))
 
@@ -32,6 +34,11 @@ _EVERY_PATH = rbac.Rule(("*",), urls=("*",))
 class _CachedDecision(msgspec.Struct, frozen=True):
     decision: Decision
     versions: tuple[tuple[str, StateVersion], ...]
+
+
+def _characters(attributes: Attributes) -> int:
+    texts = (attributes.path, attributes.group, attributes.resource, attributes.subresource, attributes.namespace)
+    return sum(map(len, texts))
 
 
 class Authorizer:
@@ -68,7 +75,7 @@ class Authorizer:
             return cached.decision
         evaluation = Evaluation(self.versions, self.policies, snapshot, attributes, deep)
         decision = decide(evaluation)
-        if not evaluation.by_name and not evaluation.unversioned:
+        if not evaluation.by_name and not evaluation.unversioned and _characters(attributes) <= _MAX_CHARACTERS:
             self._decisions.put(key, _CachedDecision(decision, tuple(evaluation.versions.items())))
         return decision
 

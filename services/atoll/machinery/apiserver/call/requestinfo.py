@@ -17,6 +17,8 @@ from atoll.machinery.meta.names import is_workspace_path
 from atoll.machinery.meta.status import BadRequest
 
 MAX_QUERY_FIELDS = 1000
+#: Longer targets are parsed at each request: anybody chooses them, and a field takes some 150 bytes.
+_MAX_CACHED_TARGET = 256
 WILDCARD = "*"
 _NO_QUERY: MappingProxyType[str, str] = MappingProxyType({})
 
@@ -53,9 +55,12 @@ class RequestInfo(msgspec.Struct, frozen=True):
         return self.workspace == WILDCARD
 
 
-@lru_cache(maxsize=4096)
 def parse(method: str, target: bytes) -> RequestInfo:
     """Parse a request target. Raises BadRequest for a malformed one."""
+    return _parse_cached(method, target) if len(target) <= _MAX_CACHED_TARGET else _parse(method, target)
+
+
+def _parse(method: str, target: bytes) -> RequestInfo:
     raw_path, _, raw_query = target.partition(b"?")
     segments = [_decode(raw) for raw in raw_path.split(b"/") if raw]
     query = _parse_query(raw_query)
@@ -64,6 +69,9 @@ def parse(method: str, target: bytes) -> RequestInfo:
     if segments and segments[0] == "services":
         return RequestInfo(method, workspace, path, method.lower(), query, service="/".join(segments[1:2]))
     return _resource_info(method, workspace, path, segments, query)
+
+
+_parse_cached = lru_cache(maxsize=2048)(_parse)
 
 
 def inside(target: bytes, depth: int) -> bytes:

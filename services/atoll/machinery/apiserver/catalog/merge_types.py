@@ -1,14 +1,22 @@
-"""The merge types of kinds, for field ownership and patches: compiled on first use, shared, bounded."""
+"""The merge types of kinds, for field ownership and patches: compiled on first use and shared.
+
+The REST handlers ask for them. Invariant: the schemas that the cache keeps alive have at most MAX_SCHEMA_BYTES of JSON.
+"""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
+from threading import Lock
 
 from atoll.machinery.kinds.kind import Kind, Schema
+from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.managedfields.options import ResetFields, SchemaLookup, reset_fields, reset_paths
-from atoll.machinery.patch.structuredmerge.topology import TypeSchema, type_schema
+from atoll.machinery.patch.structuredmerge.topology import TypeSchema
 
+#: Decoded, a schema takes some ten times its JSON. Those of built-in kinds stay in memory anyway: 1 KiB each.
+MAX_SCHEMA_BYTES = 4 << 20
+_BUILTIN_BYTES = 1024
 #: A kind without a schema: maps are granular, lists atomic.
 _OPEN: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
@@ -28,19 +36,29 @@ class _ByIdentity:
         return isinstance(other, _ByIdentity) and other.schema is self.schema
 
 
-@lru_cache(maxsize=512)
-def _compiled(key: _ByIdentity) -> TypeSchema:
-    return type_schema(key.schema.source, key.schema.definitions)
+_compiled: LruCache[_ByIdentity, tuple[int, TypeSchema]] = LruCache(MAX_SCHEMA_BYTES, lambda entry: entry[0])
+_lock = Lock()
 
 
-@lru_cache(maxsize=1)
+def _type_schema(schema: Schema) -> TypeSchema:
+    key = _ByIdentity(schema)
+    with _lock:
+        known = _compiled.get(key)
+    if known is None:
+        known = schema.size_bytes or _BUILTIN_BYTES, TypeSchema(schema.source, schema.definitions)
+        with _lock:
+            _compiled.put(key, known)
+    return known[1]
+
+
+@cache
 def _open() -> TypeSchema:
-    return type_schema(_OPEN, {})
+    return TypeSchema(_OPEN, {})
 
 
 def type_schema_of(kind: Kind) -> TypeSchema:
     """Return the merge type of a kind's version."""
-    return _compiled(_ByIdentity(kind.schema)) if kind.schema is not None else _open()
+    return _type_schema(kind.schema) if kind.schema is not None else _open()
 
 
 def reset_of(kind: Kind, subresource: str) -> ResetFields:
@@ -56,6 +74,6 @@ def schemas_of(kind: Kind) -> SchemaLookup | None:
 
     def find(api_version: str) -> TypeSchema | None:
         schema = kind.versions.get(api_version)
-        return _compiled(_ByIdentity(schema)) if schema is not None else None
+        return _type_schema(schema) if schema is not None else None
 
     return find

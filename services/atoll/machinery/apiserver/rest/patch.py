@@ -93,9 +93,7 @@ def _patched(context: WriteContext, media: str, base: Object) -> Object:
     # A resourceVersion in the patch is a precondition; base has the stored one.
     if media == MERGE:
         return merge_patch(base, patch)
-    definitions = kind.schema.definitions if kind.schema is not None else {}
-    source = kind.schema.source if kind.schema is not None else {}
-    return strategic_merge(base, patch, source, definitions)
+    return strategic_merge(base, patch, type_schema_of(kind))
 
 
 def _patch_document(context: WriteContext) -> Object:

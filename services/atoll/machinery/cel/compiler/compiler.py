@@ -119,16 +119,14 @@ class Compiler:
         only = overloads[0]
         written = codes[only.pattern_at].constant if only.pattern_at is not None else None
         is_planned = isinstance(written, str)
-        if is_planned:
+        if isinstance(written, str):
             patterns.compile_pattern(written)
         if len(overloads) == 1 and (not only.guarded or not any(map(_needs_guard, types, only.parameters))):
             binary = operators.BINARY.get(only.id)
             if binary is not None and isinstance(cost, int):
                 return Code(binary(first_operand(*codes), codes[1].run), codes[0].cost + codes[1].cost + cost)
-            if only.id in ("matches", "matches_string") and codes[1].is_constant:
-                found_in = patterns.matcher(codes[1].constant)
-                return call_code(lambda text, _: found_in(text), codes, cost, stops=True)
-            return call_code(only.call, codes, cost, stops=is_planned)
+            is_match = only.id in ("matches", "matches_string") and codes[1].is_constant
+            return call_code(only.call, codes, cost, stops=is_planned or is_match)
         return call_code(dispatcher(expr.function, overloads), codes, cost, stops=is_planned)
 
     def logic(self, expr: Call) -> Code:

@@ -7,21 +7,20 @@ and no directive reaches the result.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.errors import UndecodablePatch
 from atoll.machinery.patch.strategicmerge.lists import delete_primitives, list_of, merge_list, ordered
 from atoll.machinery.patch.strategicmerge.values import DROPPED, PATCH, addition, is_directive, replacement
-from atoll.machinery.patch.structuredmerge.topology import Type, type_schema
+from atoll.machinery.patch.structuredmerge.topology import Type, TypeSchema
 
 RETAIN_KEYS = "$retainKeys"
 _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
 _SET_ORDER = "$setElementOrder/"
 
 
-def strategic_merge(document: Object, patch: object, source: Object, definitions: Mapping[str, Object]) -> Object:
+def strategic_merge(document: Object, patch: object, schema: TypeSchema) -> Object:
     """Merge the patch into the document by the patch strategies of its schema.
 
     Raises UndecodablePatch for unknown or malformed directives, PatchDoesNotApply for items without their merge key or
@@ -30,7 +29,7 @@ def strategic_merge(document: Object, patch: object, source: Object, definitions
     if not isinstance(patch, dict):
         raise UndecodablePatch("error decoding patch: a strategic merge patch must be a JSON object")
     try:
-        return merge_map(document, patch, type_schema(source, definitions).root)
+        return merge_map(document, patch, schema.root)
     except RecursionError:
         raise UndecodablePatch("error decoding patch: exceeded max depth") from None
 

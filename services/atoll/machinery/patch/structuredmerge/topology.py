@@ -1,13 +1,12 @@
 """How the parts of a kind merge, compiled lazily from its OpenAPI v3 schema.
 
-The verb handlers get a TypeSchema from `type_schema` and pass it to apply, update and strategic merge, which walk
-values and types side by side. Invariants: a type is compiled when a value reaches it, so unused kinds cost nothing and
-recursive schemas terminate; schema dictionaries are constants, here and in every caller.
+The verb handlers pass a TypeSchema to apply, update and strategic merge, which walk values and types side by side;
+`catalog/merge_types` keeps those in use. Invariants: a type is compiled when a value reaches it, so unused kinds cost
+nothing and recursive schemas terminate; schema dictionaries are constants, here and in every caller.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -237,24 +236,3 @@ def _with_metadata(schema: TypeSchema, source: Object) -> Object:
     if "managedFields" not in (metadata.get("properties") or {}):
         metadata = OBJECT_META
     return {**source, "properties": {**properties, **_TYPE_META, "metadata": metadata}}
-
-
-_MAX_CACHED = 512
-_cache: OrderedDict[tuple[int, int], TypeSchema] = OrderedDict()
-
-
-def type_schema(source: Object, definitions: Mapping[str, Object]) -> TypeSchema:
-    """Return the TypeSchema of a schema, shared between calls with the same dictionaries.
-
-    The cache keeps the 512 most recently used. Its keys are object ids, which is safe because each value keeps both
-    dictionaries alive.
-    """
-    key = (id(source), id(definitions))
-    schema = _cache.get(key)
-    if schema is None:
-        schema = _cache[key] = TypeSchema(source, definitions)
-        if len(_cache) > _MAX_CACHED:
-            _cache.popitem(last=False)
-    else:
-        _cache.move_to_end(key)
-    return schema

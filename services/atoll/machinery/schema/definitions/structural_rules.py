@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.regexp import PatternError, compile_pattern
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.fielderrors import forbidden, invalid, required
-from atoll.machinery.schema.patterns import PatternError, matcher
 
 _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 _EMPTY_TYPE = {
@@ -145,7 +145,7 @@ def _value_validations(schema: Object, path: str, forms: _IntOrStringForms) -> I
         yield from _nested(schema["not"], f"{path}.not", _NO_FORM)
     if pattern := schema.get("pattern"):
         try:
-            matcher(pattern)
+            compile_pattern(pattern)
         except PatternError as error:
             yield invalid(f"{path}.pattern", pattern, f"must be a valid regular expression, but isn't: {error}")
 

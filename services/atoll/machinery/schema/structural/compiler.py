@@ -9,13 +9,14 @@ without properties is open, and one schema among several alternatives defines th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.meta.regexp import PatternError, compile_pattern, matches
 from atoll.machinery.schema import formats
-from atoll.machinery.schema.patterns import PatternError, matcher
 from atoll.machinery.schema.structural import fast_validation
 from atoll.machinery.schema.structural.node import Node
 from atoll.machinery.schema.structural.object_meta import METADATA
@@ -223,7 +224,8 @@ def _fill_limits(node: Node, source: Object) -> None:
 
 def _pattern(pattern: str) -> Callable[[str], bool]:
     try:
-        return matcher(pattern)
+        compile_pattern(pattern)
+        return partial(matches, pattern)
     except PatternError:
         # Definitions with such patterns are invalid; one stored earlier matches nothing, as in Kubernetes.
         return lambda text: False
