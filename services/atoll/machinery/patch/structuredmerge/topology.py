@@ -1,8 +1,8 @@
 """How the parts of a kind merge, compiled lazily from its OpenAPI v3 schema.
 
 The verb handlers pass a TypeSchema to apply, update and strategic merge, which walk values and types side by side;
-`catalog/merge_types` keeps those in use. Invariants: a type is compiled when a value reaches it, so unused kinds cost
-nothing and recursive schemas terminate; schema dictionaries are constants, here and in every caller.
+the apiserver's catalogue keeps those in use. Invariants: a type is compiled when a value reaches it, so unused kinds
+cost nothing and recursive schemas terminate; schema dictionaries are constants, here and in every caller.
 """
 
 from __future__ import annotations
