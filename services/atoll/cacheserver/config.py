@@ -5,32 +5,27 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import ClassVar
 
-from atoll.machinery.process.config import LOG_SETTINGS, ProcessConfig, Subjects
-from atoll.machinery.process.listen_address import check_listen_address, url_host
+from atoll.machinery.process.config import LOG_SETTINGS, Subjects
+from atoll.machinery.process.server_config import LISTEN_SETTINGS, ServerConfig
 
 
-class CacheServerConfig(ProcessConfig, frozen=True, kw_only=True):
+class CacheServerConfig(ServerConfig, frozen=True, kw_only=True):
     """Settings of `atoll cache-server`. Paths are used unchanged; empty means off."""
 
     root_directory: str = ".atoll-cache"
-    bind_address: str = "127.0.0.1"
     secure_port: int = 6445
-    tls_cert_file: str = ""
-    tls_private_key_file: str = ""
     client_ca_file: str = ""
     nats_url: str = ""
     nats_credentials_file: str = ""
     region: str = ""
     list_window: int = 300
     log_retention: int = 24 * 3600
-    allow_any_filesystem: bool = False
 
     SUMMARY: ClassVar[str] = "Serve the objects that all shards replicate, over HTTP."
     SUBJECTS: ClassVar[Subjects] = {
         "Server": {
             "root_directory": "directory of the stored copies; they are served from there after a restart",
-            "bind_address": "address to listen on",
-            "secure_port": "HTTPS port; 0 picks a free one",
+            **LISTEN_SETTINGS,
             "tls_cert_file": "PEM file with the serving certificate",
             "tls_private_key_file": "PEM file with its key",
             "client_ca_file": "PEM file with the CAs of client certificates; reread when it changes. Certificates with"
@@ -53,18 +48,9 @@ class CacheServerConfig(ProcessConfig, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Reject invalid values at start. Raises ValueError."""
         super().__post_init__()
-        check_listen_address(self.bind_address, self.secure_port)
         if not 1 <= self.list_window <= self.log_retention:
             raise ValueError(f"list-window {self.list_window} is not between 1 and log-retention {self.log_retention}")
 
     def check_complete(self) -> None:
         """Check that the settings without a default are set. Raises ValueError."""
-        names = "root_directory", "tls_cert_file", "tls_private_key_file", "client_ca_file", "nats_url"
-        for name in names:
-            if not getattr(self, name):
-                raise ValueError(f"{name.replace('_', '-')} must not be empty")
-
-    @property
-    def host(self) -> str:
-        """Its address for clients on this machine, as in a URL."""
-        return url_host(self.bind_address)
+        self.require("root_directory", "tls_cert_file", "tls_private_key_file", "client_ca_file", "nats_url")

@@ -8,8 +8,8 @@ from typing import ClassVar
 from atoll.machinery.apiserver.authentication.request_headers import HeaderNames
 from atoll.machinery.egress.addresses import policy
 from atoll.machinery.process import feature_gates as gates
-from atoll.machinery.process.config import LOG_SETTINGS, ProcessConfig, Subjects
-from atoll.machinery.process.listen_address import check_listen_address, url_host
+from atoll.machinery.process.config import LOG_SETTINGS, Subjects
+from atoll.machinery.process.server_config import LISTEN_SETTINGS, ServerConfig
 
 #: The feature gate that has an effect in a front proxy.
 WORKSPACE_AUTHENTICATION = "WorkspaceAuthentication"
@@ -24,14 +24,10 @@ DROP_GROUPS = (
 )
 
 
-class FrontProxyConfig(ProcessConfig, frozen=True, kw_only=True):
+class FrontProxyConfig(ServerConfig, frozen=True, kw_only=True):
     """Settings of `atoll front-proxy`. Paths are used unchanged; empty means off."""
 
     root_directory: str = ".atoll-front-proxy"
-    bind_address: str = "127.0.0.1"
-    secure_port: int = 6443
-    tls_cert_file: str = ""
-    tls_private_key_file: str = ""
     mapping_file: str = ""
     root_ca_file: str = ""
     proxy_client_cert_file: str = ""
@@ -56,7 +52,6 @@ class FrontProxyConfig(ProcessConfig, frozen=True, kw_only=True):
     egress_allow_cidr: str = ""
     mount_proxy_ca_file: str = ""
     cluster_map_file: str = ""
-    allow_any_filesystem: bool = False
 
     SUMMARY: ClassVar[str] = "Run a front proxy: one address for the workspaces of all shards."
     COMMON: ClassVar[Collection[str]] = (
@@ -75,8 +70,7 @@ class FrontProxyConfig(ProcessConfig, frozen=True, kw_only=True):
     SUBJECTS: ClassVar[Subjects] = {
         "Server": {
             "root_directory": "directory of the routes and of files made for the listener",
-            "bind_address": "address to listen on",
-            "secure_port": "HTTPS port; 0 picks a free one",
+            **LISTEN_SETTINGS,
             "tls_cert_file": "PEM file with the serving certificate; empty: one is made",
             "tls_private_key_file": "PEM file with its key",
             "allow_any_filesystem": "accept network and temporary file systems",
@@ -123,17 +117,12 @@ class FrontProxyConfig(ProcessConfig, frozen=True, kw_only=True):
         """Refuse values that could only fail later. Raises ValueError."""
         super().__post_init__()
         gates.parse(self.feature_gates)
-        if not self.root_directory:
-            raise ValueError("root-directory must not be empty")
-        check_listen_address(self.bind_address, self.secure_port)
-        if bool(self.tls_cert_file) != bool(self.tls_private_key_file):
-            raise ValueError("tls-cert-file and tls-private-key-file go together")
+        self.require("root_directory")
+        self.require_both_or_none("tls_cert_file", "tls_private_key_file")
         if not self.mapping_file:
-            for name in ("proxy_client_cert_file", "proxy_client_key_file", "root_ca_file"):
-                if not getattr(self, name):
-                    raise ValueError(f"{name.replace('_', '-')} must not be empty where no mapping-file says it")
-        if bool(self.proxy_client_cert_file) != bool(self.proxy_client_key_file):
-            raise ValueError("proxy-client-cert-file and proxy-client-key-file go together")
+            names = "proxy_client_cert_file", "proxy_client_key_file", "root_ca_file"
+            self.require(*names, where=" where no mapping-file says it")
+        self.require_both_or_none("proxy_client_cert_file", "proxy_client_key_file")
         _ = self.header_names
         try:
             policy(self.egress_allow_cidr)
@@ -149,8 +138,3 @@ class FrontProxyConfig(ProcessConfig, frozen=True, kw_only=True):
             self.requestheader_uid_headers,
             self.requestheader_extra_headers_prefix,
         )
-
-    @property
-    def host(self) -> str:
-        """Where clients on this machine find the proxy, as it stands in a URL."""
-        return url_host(self.bind_address)

@@ -13,8 +13,8 @@ from atoll.machinery.meta.labels import label_key_errors, label_value_errors
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.process import feature_gates as gates
 from atoll.machinery.process import logging
-from atoll.machinery.process.config import LOG_SETTINGS, ProcessConfig, Subjects, comma_separated
-from atoll.machinery.process.listen_address import check_listen_address, url_host
+from atoll.machinery.process.config import LOG_SETTINGS, Subjects, comma_separated
+from atoll.machinery.process.server_config import LISTEN_SETTINGS, ServerConfig
 
 #: The feature gates that change what a shard does; the deprecated URLs are off by default, the others on.
 GATES = (
@@ -34,12 +34,10 @@ MIN_TOKEN_LIFE_S, MAX_TOKEN_LIFE_S = 3600, 1 << 32
 MAX_TRANSFORMATION_S = 30.0
 
 
-class ShardConfig(ProcessConfig, frozen=True, kw_only=True):
+class ShardConfig(ServerConfig, frozen=True, kw_only=True):
     """Settings of a shard, for `atoll start` and `atoll shard`. Paths are used unchanged; empty means off."""
 
     root_directory: str = ".atoll"
-    bind_address: str = "127.0.0.1"
-    secure_port: int = 6443
     shard_name: str = "root"
     token_auth_file: str = ""
     client_ca_file: str = ""
@@ -52,7 +50,6 @@ class ShardConfig(ProcessConfig, frozen=True, kw_only=True):
     nats_url: str = ""
     workers: int = 0
     log_requests: str = logging.AUTO
-    allow_any_filesystem: bool = False
     egress_allow_cidr: str = ""
     mount_proxy_client_cert_file: str = ""
     mount_proxy_client_key_file: str = ""
@@ -74,8 +71,6 @@ class ShardConfig(ProcessConfig, frozen=True, kw_only=True):
     requestheader_uid_headers: str = "X-Remote-Uid"
     requestheader_extra_headers_prefix: str = "X-Remote-Extra-"
     log_retention: int = 24 * 3600
-    tls_cert_file: str = ""
-    tls_private_key_file: str = ""
     root_ca_file: str = ""
     shard_base_url: str = ""
     shard_external_url: str = ""
@@ -102,8 +97,7 @@ class ShardConfig(ProcessConfig, frozen=True, kw_only=True):
     SUBJECTS: ClassVar[Subjects] = {
         "Server": {
             "root_directory": "directory of keys, store and kubeconfig",
-            "bind_address": "address to listen on",
-            "secure_port": "HTTPS port; 0 picks a free one",
+            **LISTEN_SETTINGS,
             "workers": "API worker processes beside the writer; 0: one process for everything",
             "tls_cert_file": "PEM file with the serving certificate and its chain; empty: one is made",
             "tls_private_key_file": "PEM file with the key of that certificate",
@@ -187,17 +181,13 @@ class ShardConfig(ProcessConfig, frozen=True, kw_only=True):
         self._check_service_accounts()
         if not 0 < self.transformation_timeout_s <= MAX_TRANSFORMATION_S:
             raise ValueError(f"conversion-cel-transformation-timeout must be between 1ms and {MAX_TRANSFORMATION_S:g}s")
-        if not self.root_directory:
-            raise ValueError("root-directory must not be empty")
-        check_listen_address(self.bind_address, self.secure_port)
+        self.require("root_directory")
         if not 0 <= self.workers <= MAX_WORKERS:
             raise ValueError(f"workers {self.workers} is not between 0 and {MAX_WORKERS}")
         if not 1 <= self.list_window <= self.log_retention:
             raise ValueError(f"list-window {self.list_window} is not between 1 and log-retention {self.log_retention}")
-        if bool(self.mount_proxy_client_cert_file) != bool(self.mount_proxy_client_key_file):
-            raise ValueError("mount-proxy-client-cert-file and mount-proxy-client-key-file go together")
-        if bool(self.shard_client_cert_file) != bool(self.shard_client_key_file):
-            raise ValueError("shard-client-cert-file and shard-client-key-file go together")
+        self.require_both_or_none("mount_proxy_client_cert_file", "mount_proxy_client_key_file")
+        self.require_both_or_none("shard_client_cert_file", "shard_client_key_file")
         self._check_site()
         if not _LABEL.fullmatch(self.shard_name):
             raise ValueError(f"shard-name {self.shard_name!r} is not a DNS label")
@@ -236,8 +226,7 @@ class ShardConfig(ProcessConfig, frozen=True, kw_only=True):
 
     def _check_site(self) -> None:
         """Validate settings that depend on each other, and URLs. Raises ValueError."""
-        if bool(self.tls_cert_file) != bool(self.tls_private_key_file):
-            raise ValueError("tls-cert-file and tls-private-key-file go together")
+        self.require_both_or_none("tls_cert_file", "tls_private_key_file")
         if self.nats_credentials_file and not self.nats_url:
             raise ValueError("nats-credentials-file needs nats-url")
         if self.joins and self.shard_name == ROOT:
@@ -293,11 +282,6 @@ class ShardConfig(ProcessConfig, frozen=True, kw_only=True):
             self.requestheader_uid_headers,
             self.requestheader_extra_headers_prefix,
         )
-
-    @property
-    def host(self) -> str:
-        """Host part of the shard's URL for clients on this machine."""
-        return url_host(self.bind_address)
 
 
 def _is_base_url(url: str) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import ClassVar
 
-from atoll.machinery.process.config import LOG_SETTINGS, ProcessConfig, Subjects
-from atoll.machinery.process.listen_address import check_listen_address
+from atoll.machinery.process.config import LOG_SETTINGS, Subjects
+from atoll.machinery.process.server_config import LISTEN_SETTINGS, ServerConfig
 
 
-class ViewConfig(ProcessConfig, frozen=True, kw_only=True):
+class ViewConfig(ServerConfig, frozen=True, kw_only=True):
     """Settings of one process.
 
     A client with a certificate of `requestheader_client_ca_file` may name users in X-Remote headers.
@@ -19,13 +19,9 @@ class ViewConfig(ProcessConfig, frozen=True, kw_only=True):
     kubeconfig: str = ""
     context: str = ""
     directory: str = ""
-    bind_address: str = "127.0.0.1"
     secure_port: int = 0
-    tls_cert_file: str = ""
-    tls_private_key_file: str = ""
     requestheader_client_ca_file: str = ""
     requestheader_allowed_names: str = ""
-    allow_any_filesystem: bool = False
 
     SUMMARY: ClassVar[str] = "Serve a virtual workspace of an APIExport."
     SUBJECTS: ClassVar[Subjects] = {
@@ -36,8 +32,7 @@ class ViewConfig(ProcessConfig, frozen=True, kw_only=True):
         },
         "Server": {
             "directory": "directory of the stored copies; they are served from there after a restart",
-            "bind_address": "address to listen on",
-            "secure_port": "HTTPS port; 0 picks a free one",
+            **LISTEN_SETTINGS,
             "tls_cert_file": "PEM file with the serving certificate",
             "tls_private_key_file": "PEM file with its key",
             "requestheader_client_ca_file": "PEM file with the CAs of shards, which name users in headers",
@@ -52,7 +47,4 @@ class ViewConfig(ProcessConfig, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Reject invalid values at start. Raises ValueError."""
         super().__post_init__()
-        for name in ("export", "directory", "tls_cert_file", "tls_private_key_file", "requestheader_client_ca_file"):
-            if not getattr(self, name):
-                raise ValueError(f"{name.replace('_', '-')} must not be empty")
-        check_listen_address(self.bind_address, self.secure_port)
+        self.require("export", "directory", "tls_cert_file", "tls_private_key_file", "requestheader_client_ca_file")
