@@ -19,8 +19,7 @@ _LEAD_SIZE = len(b'"resourceVersion":"')
 
 
 def find_hole(value: bytes, crc: int, *revisions: int) -> int:
-    """Where a stored value holds its revision, proven by the checksum; -1 if no place fits, so the value is
-    bad."""
+    """Return where a stored value holds its revision, proven by the checksum; NO_HOLE for a damaged value."""
     for revision in revisions:
         mark = _MARK % revision
         at = value.find(mark)
