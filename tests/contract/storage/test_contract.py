@@ -367,8 +367,20 @@ async def test_sealed_objects_read_like_any_other(store: Store) -> None:
     assert modified.before == added.after
     assert modified.after == record.value
     entries = store.tail(0)
-    assert all(entry.sealed and b"hush" not in entry.value for entry in entries)
+    assert all(entry.sealed and b"hush" not in entry.value + entry.before for entry in entries)
+    assert [store.change(entry.revision) for entry in entries] == [added, modified]
     cursor.close()
+
+
+async def test_objects_under_deletion_are_found_in_all_clusters(store: Store) -> None:
+    going = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/hold"]}
+    [first, *_] = await create(store, "a", "b")
+    await store.submit([put(key("a"), expected=first, metadata=going), put(key("gone"), metadata=going)])
+    with store.snapshot() as snapshot:
+        revision = snapshot.revision_of(key("gone"))
+    await store.submit([delete(key("gone"), revision), put(key("c", cluster="other"), metadata=going)])
+    with store.snapshot() as snapshot:
+        assert {each for each in snapshot.under_deletion() if each} == {key("a"), key("c", cluster="other")}
 
 
 # --- watches and the log
@@ -439,6 +451,8 @@ async def test_the_tail_holds_every_change_as_stored_and_chained(store: Store) -
     assert decode(entries[0].value)["metadata"]["resourceVersion"] == str(first)
     assert entries[3].value == entries[1].value
     assert entries[3].crc == entries[1].crc
+    assert [entry.before for entry in entries] == [b"", b"", entries[0].value, entries[1].value]
+    assert store.change(fourth + 1) is None
     assert [entry.revision for entry in store.tail(second, 1)] == [third]
     assert store.tail(fourth) == []
 

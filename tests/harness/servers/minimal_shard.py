@@ -47,6 +47,7 @@ from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS, LOGICAL_CLUSTERS
 from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.meta.wellknown import BINDING_FINALIZER
+from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import Delete, LogEntry, StoreError
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.tenancy.lookups import Lookups, SystemIdentities
@@ -77,6 +78,8 @@ class Cell:
         ]
         self.position = 0
         self._waiting: dict[tuple[int, Hashable], None] = {}
+        #: Keys that want to come again after a second or more.
+        self._later: dict[tuple[int, Hashable], None] = {}
 
     def admit(self, *plugins: Plugin) -> None:
         """Admission from now on; there is none before."""
@@ -190,7 +193,23 @@ class Cell:
             again_s = await self.controllers[number].reconcile(key)
         except (StoreError, Conflict, NotFound):
             return True
+        if isinstance(again_s, Backoff):
+            again_s = again_s.first_s
+        if again_s is not None and again_s >= 1:
+            self._later[number, key] = None
         return again_s is not None and again_s < 1
+
+    def restart(self, *controllers: Controller, from_state: bool) -> None:
+        """Go on with new controllers, from the log with the keys that are unfinished, or with all keys of the state."""
+        self.controllers = list(controllers)
+        if from_state:
+            with self.store.snapshot() as snapshot:
+                self.position = snapshot.revision
+            listed = [(at, key) for at, each in enumerate(controllers) for key in each.all_keys() if key is not None]
+            self._waiting = dict.fromkeys(listed)
+        else:
+            self._waiting |= self._later
+        self._later = {}
 
 
 def _nothing(type: ResourceType) -> bool:

@@ -20,7 +20,7 @@ from typing import Any, Protocol, runtime_checkable
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from atoll.machinery.control.queue import MAX_DELAY_S, WorkQueue
+from atoll.machinery.control.queue import MAX_DELAY_S, Requeue, WorkQueue
 from atoll.machinery.control.worker import Observer, work
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.storage.contract import LogEntry, RevisionCompacted, Store
@@ -60,12 +60,16 @@ class Controller(Protocol):
         """Return the keys to reconcile after an entry. Cheap, and free of side effects."""
 
     def all_keys(self) -> Iterable[Hashable]:
-        """Return all keys, from state. Called if the log does not reach back."""
+        """Return all keys, from state. Called if the log does not reach back.
 
-    async def reconcile(self, key: Any) -> float | None:
-        """Reconcile the object of a key; return the seconds until the next reconcile, or None.
+        None is no key: a search that finds few yields it now and then, so that it does not block the event loop.
+        """
 
-        It reads state, never events. An exception is retried with back-off.
+    async def reconcile(self, key: Any) -> Requeue:
+        """Reconcile the object of a key; return when to reconcile it again, or None.
+
+        Seconds are for what is due at a time. What waits for others, and may wait for ever, returns a Backoff. It reads
+        state, never events. An exception is retried with back-off.
         """
 
 
@@ -228,7 +232,8 @@ class Manager:
             queue, keys = self._queues[controller.name], iter(controller.all_keys())
             while batch := list(islice(keys, LIST_BATCH)):
                 for key in batch:
-                    queue.add(key, FIRST_REVISION)
+                    if key is not None:
+                        queue.add(key, FIRST_REVISION)
                 await asyncio.sleep(0)
             self._listing.discard(controller.name)
 

@@ -19,6 +19,8 @@ from atoll.machinery.process.backoff import Backoff
 K = TypeVar("K", bound=Hashable)
 
 BASE_DELAY_S, MAX_DELAY_S = 0.005, 300.0
+#: When to reconcile a key again: after seconds, with a growing delay, or not before it is added.
+Requeue = float | Backoff | None
 
 
 class WorkQueue(Generic[K]):
@@ -38,6 +40,8 @@ class WorkQueue(Generic[K]):
         self._delayed: list[tuple[float, int, K]] = []
         self._due: dict[K, float] = {}
         self._failures: dict[K, int] = {}
+        #: How often in a row a key asked for its next reconcile with a back-off.
+        self._rechecks: dict[K, int] = {}
         self._wake = asyncio.Event()
         self._sequence = 0
 
@@ -56,7 +60,11 @@ class WorkQueue(Generic[K]):
         return min(revisions) if revisions else None
 
     def add(self, key: K, revision: int = 0, delay_s: float = 0.0) -> None:
-        """Add a key. The earlier of two due times and the lower of two revisions apply."""
+        """Add a key. The earlier of two due times and the lower of two revisions apply; its back-off starts again."""
+        self._rechecks.pop(key, None)
+        self._insert(key, revision, delay_s)
+
+    def _insert(self, key: K, revision: int, delay_s: float) -> None:
         lowest = self._since.get(key)
         self._since[key] = revision if lowest is None else min(lowest, revision)
         if lowest is not None and key not in self._due:
@@ -111,15 +119,22 @@ class WorkQueue(Generic[K]):
         except TimeoutError:
             return
 
-    def done(self, key: K, requeue_after_s: float | None = None) -> None:
-        """Finish a key: reset its failures, and add it again after `requeue_after_s` seconds if set.
+    def done(self, key: K, requeue_after: Requeue = None) -> None:
+        """Finish a key: reset its failures, and add it again after `requeue_after` if set.
 
-        A key that is added again is unfinished, so it keeps its revision.
+        Seconds are exact. A Backoff doubles the delay each time in a row, until the key is added from outside. A key
+        that is added again is unfinished, so it keeps its revision.
         """
         revision = self._working.pop(key)
         self._failures.pop(key, None)
-        if requeue_after_s is not None:
-            self.add(key, revision, requeue_after_s)
+        if isinstance(requeue_after, Backoff):
+            count = 0 if key in self._since else self._rechecks.get(key, 0)
+            self._rechecks[key] = count + 1
+            self._insert(key, revision, requeue_after.delay_s(count))
+        else:
+            self._rechecks.pop(key, None)
+            if requeue_after is not None:
+                self._insert(key, revision, requeue_after)
         self._wake.set()
 
     def failed(self, key: K) -> float:
@@ -128,6 +143,6 @@ class WorkQueue(Generic[K]):
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         delay_s = self._backoff.delay_s(failures)
-        self.add(key, revision, delay_s)
+        self._insert(key, revision, delay_s)
         self._wake.set()
         return delay_s

@@ -13,15 +13,15 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from atoll.machinery.control.queue import WorkQueue
+from atoll.machinery.control.queue import Requeue, WorkQueue
 
 log = structlog.get_logger()
 
 K = TypeVar("K", bound=Hashable)
 #: How long a worker processes keys that never wait before it yields to the event loop.
 SLICE_S = 0.0005
-#: Reconciles the object of a key; returns the seconds until the next reconcile, or None.
-Reconcile = Callable[[K], Awaitable[float | None]]
+#: Reconciles the object of a key; returns when to reconcile it again, or None.
+Reconcile = Callable[[K], Awaitable[Requeue]]
 
 
 class Observer(Protocol):
@@ -46,7 +46,7 @@ async def work(name: str, queue: WorkQueue[K], reconcile: Reconcile[K], observe:
         started = time.monotonic()
         failed = False
         try:
-            requeue_after_s = await reconcile(key)
+            requeue_after = await reconcile(key)
         except Exception as error:
             failed = True
             delay_s = queue.failed(key)
@@ -61,7 +61,7 @@ async def work(name: str, queue: WorkQueue[K], reconcile: Reconcile[K], observe:
             queue.done(key, 0.0)
             raise
         else:
-            queue.done(key, requeue_after_s)
+            queue.done(key, requeue_after)
         ended = time.monotonic()
         observe(ended - started, failed=failed)
         # A reconcile without work never waits. Yielding after each lets the queue grow while other tasks write; never

@@ -242,7 +242,7 @@ class LogEntry(msgspec.Struct, frozen=True):
     """One log entry for the publisher: `value` is the record as stored (sealed bytes stay sealed).
 
     For DELETED `value` is the before-image as stored. `crc` is CRC-32C of the value with its hole zeroed (of the sealed
-    bytes where sealed).
+    bytes where sealed). `before` is the before-image as stored, empty for ADDED and for replicas.
     """
 
     revision: int
@@ -253,6 +253,7 @@ class LogEntry(msgspec.Struct, frozen=True):
     crc: int
     previous: int
     previous_of_type: int
+    before: bytes = b""
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -422,6 +423,9 @@ class Snapshot(Rows, Protocol):
     def all_owned(self) -> Iterator[ObjectKey]:
         """Yield every object with an owner, in all clusters; once for each of its owners."""
 
+    def under_deletion(self) -> Iterator[ObjectKey | None]:
+        """Yield every object whose deletion has begun, in all clusters; None after each page of rows without one."""
+
 
 class Cursor(Protocol):
     """A watch: a position in the log. Costs a number and a wake-up registration; close it."""
@@ -479,6 +483,9 @@ class Store(Protocol):
 
     def tail(self, revision: int, limit: int = 500) -> list[LogEntry]:
         """Return log entries above a revision, of all types, in order. Raise RevisionCompacted."""
+
+    def change(self, revision: int) -> Change | None:
+        """Return one log entry with both images, unsealed; None if it was compacted."""
 
     async def committed(self, revision: int) -> int:
         """Wait until the last committed revision is above `revision`. Return it."""

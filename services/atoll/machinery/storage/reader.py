@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from atoll.machinery.storage.contract import EVERYTHING, Interest, LogEntry, Page, Position, Scope, StoreIdentity
+from atoll.machinery.storage.contract import (
+    EVERYTHING,
+    Change,
+    Interest,
+    LogEntry,
+    Page,
+    Position,
+    Scope,
+    StoreIdentity,
+)
 from atoll.machinery.storage.environment.databases import Environment
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.reading.lists import Lists
@@ -80,6 +89,9 @@ class StoreReader:
         recent = self.hub.ring.entries(revision, limit) if answered else None
         # A commit in the thread is in the file a moment before it is in the ring: what is there is given.
         return recent or self._history.tail(revision, limit)
+
+    def change(self, revision: int) -> Change | None:
+        return self._history.change_at(revision)
 
     async def committed(self, revision: int) -> int:
         return await self.hub.wait_above(revision)

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from atoll.machinery.control.queue import BASE_DELAY_S, MAX_DELAY_S, WorkQueue
+from atoll.machinery.process.backoff import Backoff
 
 
 class HandTime:
@@ -205,3 +206,45 @@ async def test_a_key_asked_for_again_and_again_costs_no_memory(queue: WorkQueue[
         await queue.take()
         queue.done("a")
     assert len(queue._delayed) <= 1
+
+
+async def test_a_key_that_asks_for_itself_again_does_so_later_and_later_until_it_is_added(time: HandTime) -> None:
+    queue: WorkQueue[str] = WorkQueue(time)
+    held = Backoff(5.0, 60.0, 1.0, 1.0)
+
+    async def delays(count: int) -> list[float]:
+        found = []
+        for _ in range(count):
+            queue.done((await queue.take())[0], held)
+            since_s = time.now_s
+            while not await peek(queue):
+                time.now_s += 1.0
+            found.append(time.now_s - since_s)
+        return found
+
+    queue.add("a")
+    assert await delays(6) == [5.0, 10.0, 20.0, 40.0, 60.0, 60.0]
+    queue.add("a")
+    assert await delays(2) == [5.0, 10.0]
+
+
+async def test_a_key_that_was_added_in_work_begins_its_delays_again(queue: WorkQueue[str], time: HandTime) -> None:
+    held = Backoff(5.0, 60.0, 1.0, 1.0)
+    queue.add("a")
+    for _ in range(3):
+        await queue.take()
+        queue.done("a", held)
+        time.now_s += 60.0
+    await queue.take()
+    queue.add("a")
+    queue.done("a", held)
+    await queue.take()
+    queue.done("a", held)
+    time.now_s += 10.0
+    assert await peek(queue)
+
+
+async def peek(queue: WorkQueue[str]) -> bool:
+    """Whether a key can be taken; it is not."""
+    queue._promote()
+    return queue.depth > 0

@@ -30,6 +30,8 @@ _DIGEST_BYTES = 16
 _ESCAPE = b"\x01"
 _TYPE = struct.Struct(">I")
 _REVISION = struct.Struct(">Q")
+#: Size of the revision at the end of a `log` or `versions` key.
+REVISION_BYTES = _REVISION.size
 #: Sorts behind every row that extends a key by NUL (revisions start with a zero byte until the year 2548).
 BEHIND = b"\x01"
 
@@ -137,7 +139,7 @@ def revision_key(revision: int) -> bytes:
 
 def revision_of_key(key: bytes) -> int:
     """Return the revision of a `log` or `versions` key."""
-    revision: int = _REVISION.unpack_from(key, len(key) - 8)[0]
+    revision: int = _REVISION.unpack_from(key, len(key) - REVISION_BYTES)[0]
     return revision
 
 

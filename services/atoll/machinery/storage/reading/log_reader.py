@@ -81,7 +81,14 @@ class LogReader:
             crc=version.crc,
             previous=entry.previous,
             previous_of_type=entry.previous_of_type,
+            before=entry.before or b"",
         )
+
+    def change_at(self, revision: int) -> Change | None:
+        """`contract.Store.change`."""
+        with self._environment.reading() as txn:
+            entry = self._records.entry(txn, revision)
+            return None if entry is None else self.change(txn, revision, entry)
 
     def tail(self, revision: int, limit: int) -> list[LogEntry]:
         """`contract.Store.tail`."""

@@ -11,15 +11,18 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.storage.contract import Gate, Position, Record, ReplicaView, Scope, Usage
+from atoll.machinery.storage.contract import Flag, Gate, Position, Record, ReplicaView, Scope, Usage
 from atoll.machinery.storage.encoding import keys
-from atoll.machinery.storage.encoding.rows import unpack_counter, unpack_gate
+from atoll.machinery.storage.encoding.rows import unpack_counter, unpack_gate, unpack_version
 from atoll.machinery.storage.environment.type_table import NO_TYPE
 from atoll.machinery.storage.reading.records import Records
 from atoll.machinery.storage.reading.replica_view import replica_view
 
 if TYPE_CHECKING:
     from atoll.machinery.storage.environment.lmdb_types import Database, Txn
+
+#: Rows that `under_deletion` reads between two pauses.
+_PAUSE_ROWS = 50
 
 
 class LmdbSnapshot:
@@ -159,6 +162,16 @@ class LmdbSnapshot:
     def all_owned(self) -> Iterator[ObjectKey]:
         for row, _ in _rows(self._txn, self._environment.owners, b""):
             yield self._named(keys.dependent_of(row))
+
+    def under_deletion(self) -> Iterator[ObjectKey | None]:
+        for count, (row, packed) in enumerate(_rows(self._txn, self._environment.versions, b"")):
+            if unpack_version(packed).flags & Flag.DELETING:
+                raw = row[: -keys.REVISION_BYTES]
+                live = self._records.live_version(self._txn, raw)
+                if live is not None and live[0] == keys.revision_of_key(row):
+                    yield self._named(raw)
+            if count % _PAUSE_ROWS == 0:
+                yield None
 
     def _indexed(self, db: Database, prefix: bytes) -> list[ObjectKey]:
         return [self._named(row[len(prefix) :]) for row, _ in _rows(self._txn, db, prefix)]

@@ -92,6 +92,7 @@ def _entry(change: Change) -> LogEntry:
         crc=change.crc,
         previous=change.previous,
         previous_of_type=change.previous_of_type,
+        before=change.before or b"",
     )
 
 
