@@ -21,6 +21,7 @@ from atoll.machinery.meta import partial, wellknown
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import NotFound
+from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import (
     DeletePrefix,
     Flag,
@@ -34,6 +35,10 @@ from atoll.machinery.storage.contract import (
 from atoll.machinery.storage.pages import position_after
 
 BATCH, PAGE = 500, 200
+#: When a deletion looks again at content that others hold; log entries of that content enqueue it too.
+HELD = Backoff(5.0, 300.0)
+#: The same after a concurrent write.
+CONFLICT = Backoff(0.05, 10.0)
 #: Deletions started in one batch; planning a batch blocks the event loop.
 BATCH_SIZE = 10
 #: Maximal number of held objects read per scope and call; the next call continues.

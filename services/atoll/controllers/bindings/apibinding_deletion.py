@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 
-from atoll.controllers.content_deleter import RemainingContent, clear
+from atoll.controllers.content_deleter import CONFLICT, HELD, RemainingContent, clear
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kcp.apis.apiexports import export_of
 from atoll.machinery.kcp.apis.locks import read_locks, with_locks, without_binding
 from atoll.machinery.kinds.kind import Kind
@@ -31,7 +32,6 @@ from atoll.machinery.storage.contract import Flag, GateState, LogEntry, Operatio
 from atoll.machinery.storage.pages import each_record
 from atoll.tenancy.lookups import Lookups
 
-AGAIN_S, SOON_S = 5.0, 0.05
 #: Number of clusters whose terminating bindings are cached.
 MAX_CLUSTERS = 4096
 DELETED = "BindingResourceDeleteSuccess"
@@ -76,7 +76,7 @@ class BindingDeletion:
         for key in self._loopback.deleting(Scope(API_BINDINGS)):
             yield key.cluster, key.name
 
-    async def reconcile(self, key: tuple[str, str]) -> float | None:
+    async def reconcile(self, key: tuple[str, str]) -> Requeue:
         cluster, name = key
         with self._loopback.store.snapshot() as snapshot:
             record = snapshot.get(ObjectKey(API_BINDINGS, cluster, "", name))
@@ -96,7 +96,7 @@ class BindingDeletion:
             raise
         if not remaining.is_empty:
             await self._write_condition(cluster, binding, _content_condition(remaining))
-            return AGAIN_S
+            return HELD
         return await self._release(cluster, name, going)
 
     def _types_of_other_bindings(self, view: View, cluster: str, own: str) -> Iterator[ResourceType]:
@@ -112,7 +112,7 @@ class BindingDeletion:
                 for offered in export.resources:
                     yield ResourceType(offered.group, offered.resource, export.identity)
 
-    async def _release(self, cluster: str, name: str, going: list[ResourceType]) -> float | None:
+    async def _release(self, cluster: str, name: str, going: list[ResourceType]) -> Requeue:
         """Remove the finalizer of the binding together with its locks."""
         batch = self._loopback.batch()
         target = Target(self._kind, cluster, "", name)
@@ -126,7 +126,8 @@ class BindingDeletion:
                 batch.delete_prefix(Scope(type, cluster))
             await batch.submit()
         except (NotFound, contract.RevisionConflict, contract.ObjectMissing, contract.GuardFailed):
-            return SOON_S
+            # A concurrent write, whose log entry may not enqueue this binding.
+            return CONFLICT
         return None
 
     def _unlock(self, batch: Batch, cluster: str, name: str) -> None:

@@ -13,12 +13,13 @@ from collections.abc import Hashable, Iterable, Iterator
 import msgspec
 from msgspec.structs import replace
 
-from atoll.controllers.content_deleter import RemainingContent, clear
+from atoll.controllers.content_deleter import HELD, RemainingContent, clear
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.catalog.revision_cache import RevisionCache
 from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kcp.apis.locks import Lock, read_locks, with_locks
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import times, wellknown
@@ -35,7 +36,6 @@ from atoll.machinery.storage.pages import each_record, each_revision
 #: Attempts after a write conflict before the CRD is enqueued again.
 ATTEMPTS = 4
 FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
-AGAIN_S = 5.0
 #: Number of CRDs whose names are cached.
 MAX_CACHED = 8192
 
@@ -85,7 +85,7 @@ class CustomResourceDefinitionController:
         for key in self._loopback.keys(Scope(CRDS)):
             yield key.cluster, key.name
 
-    async def reconcile(self, key: tuple[str, str]) -> float | None:
+    async def reconcile(self, key: tuple[str, str]) -> Requeue:
         cluster, name = key
         crd = self._loopback.get(CRDS, cluster, "", name)
         if crd is None:
@@ -214,7 +214,7 @@ class CustomResourceDefinitionController:
 
     # --- deletion ---
 
-    async def _finalize(self, cluster: str, crd: Object) -> float | None:
+    async def _finalize(self, cluster: str, crd: Object) -> Requeue:
         finalizers = finalizers_of(crd)
         if FINALIZER not in finalizers:
             return None
@@ -225,7 +225,7 @@ class CustomResourceDefinitionController:
             await clear(self._loopback, Scope(type, cluster), remaining)
         if not remaining.is_empty:
             await self._write_progress(cluster, crd)
-            return AGAIN_S
+            return HELD
         metadata = {**crd["metadata"], "finalizers": [each for each in finalizers if each != FINALIZER]}
         try:
             await self._loopback.update(self._target(cluster, crd), {**crd, "metadata": metadata})

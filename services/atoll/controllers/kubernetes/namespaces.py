@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from atoll.controllers.content_deleter import RemainingContent, clear
+from atoll.controllers.content_deleter import HELD, RemainingContent, clear
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import rawscan, times
 from atoll.machinery.meta.conditions import Condition, set_status_condition
@@ -21,8 +22,6 @@ from atoll.machinery.meta.types import NAMESPACES
 from atoll.machinery.storage.contract import Flag, LogEntry, Operation, Scope
 
 FINALIZER = "kubernetes"
-#: Seconds until content held by finalizers is checked again; its deletion also enqueues the key.
-AGAIN_S = 5.0
 
 
 class NamespaceController:
@@ -54,7 +53,7 @@ class NamespaceController:
         for key in self._loopback.deleting(Scope(NAMESPACES)):
             yield key.cluster, key.name
 
-    async def reconcile(self, key: tuple[str, str]) -> float | None:
+    async def reconcile(self, key: tuple[str, str]) -> Requeue:
         cluster, name = key
         namespace = self._loopback.get(NAMESPACES, cluster, "", name)
         if namespace is None or not namespace["metadata"].get("deletionTimestamp"):
@@ -66,7 +65,7 @@ class NamespaceController:
             await clear(self._loopback, Scope(type, cluster, name), remaining)
         await self._write_conditions(cluster, namespace, remaining)
         if not remaining.is_empty:
-            return AGAIN_S
+            return HELD
         await self._release(cluster, name)
         return None
 

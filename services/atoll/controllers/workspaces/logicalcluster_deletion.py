@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-from atoll.controllers.content_deleter import RemainingContent, delete, delete_held, stored_finalizers
+from atoll.controllers.content_deleter import CONFLICT, HELD, RemainingContent, delete, delete_held, stored_finalizers
 from atoll.controllers.shard_calls import ShardUnavailable
 from atoll.controllers.workspaces import workspace_deletion
 from atoll.controllers.workspaces.owner_notifications import OwnerShards, OwnerUnknown, remote_owner
@@ -17,6 +17,7 @@ from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kcp.workspaces.deletion_phase import deletion_phase, with_phase
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import rawscan, times, wellknown
@@ -44,7 +45,6 @@ from atoll.machinery.storage.contract import (
     Scope,
 )
 
-AGAIN_S, SOON_S = 5.0, 0.05
 BATCH = 500
 #: Maximal number of objects deleted in one transaction with their LogicalCluster.
 MAX_AT_ONCE = 200
@@ -53,6 +53,9 @@ MAX_IN_PASSING = 30
 #: Types deleted after all other content, in this order: namespaces, CRDs, APIBindings, RBAC.
 _LAST = ((NAMESPACES,), (CRDS,), (API_BINDINGS,), (CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES))
 _LATE = frozenset({type for stage in _LAST for type in stage} | {LOGICAL_CLUSTERS})
+#: Errors of a batch after a concurrent write.
+_CONCURRENT = (NotFound, contract.RevisionConflict, contract.ObjectMissing, contract.GuardFailed)
+_HELD_MESSAGE = "The content is deleted; the logical cluster has finalizers remaining: "
 _UNBOUND = DeleteOptions(served_finalizers=frozenset({wellknown.BINDING_FINALIZER}))
 _EMPTIED = DeleteOptions(served_finalizers=frozenset({wellknown.DELETION_FINALIZER}))
 
@@ -91,7 +94,7 @@ class LogicalClusterDeletion:
         for key in self._loopback.deleting(Scope(LOGICAL_CLUSTERS)):
             yield key.cluster
 
-    async def reconcile(self, cluster: str) -> float | None:
+    async def reconcile(self, cluster: str) -> Requeue:
         obj = self._loopback.get(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON)
         if obj is None or not obj["metadata"].get("deletionTimestamp"):
             return None
@@ -105,11 +108,14 @@ class LogicalClusterDeletion:
             return None
         return await self._empty(cluster, obj)
 
-    async def _empty(self, cluster: str, obj: Object) -> float | None:
+    async def _empty(self, cluster: str, obj: Object) -> Requeue:
         """Delete content stage by stage; the rest, if it is small and not held, with the LogicalCluster at once."""
         for types in self._stages(cluster):
             free = self._unheld_records(cluster, MAX_AT_ONCE)
             if free is not None:
+                held_by = [each for each in finalizers_of(obj) if each != wellknown.DELETION_FINALIZER]
+                if held_by:
+                    return await self._leave(cluster, obj, free, held_by)
                 return await self._finish(cluster, obj, free)
             remaining = await self._clear(cluster, types)
             if not remaining.is_empty:
@@ -117,9 +123,9 @@ class LogicalClusterDeletion:
                     wellknown.CONTENT_DELETED, "False", "SomeResourcesRemain", remaining.message(), "Info"
                 )
                 await self._write_condition(cluster, obj, pending)
-                return AGAIN_S
+                return HELD
         # New objects were written during the deletion.
-        return AGAIN_S
+        return HELD
 
     def _stages(self, cluster: str) -> Iterable[list[ResourceType]]:
         """Yield the types of the cluster's objects in the order of their deletion."""
@@ -141,7 +147,27 @@ class LogicalClusterDeletion:
                 found.extend(snapshot.scan(Scope(usage.type, cluster)))
         return found if all(_is_free(record) for record in found) else None
 
-    async def _finish(self, cluster: str, obj: Object, free: list[Record]) -> float | None:
+    async def _leave(self, cluster: str, obj: Object, free: list[Record], held_by: list[str]) -> Requeue:
+        """Delete the remaining objects and remove our finalizer from a LogicalCluster that others hold.
+
+        Its Workspace stays, and goes by the log entry or the replica that reports the deletion of the LogicalCluster.
+        """
+        emptied = Condition(wellknown.CONTENT_DELETED, "True", "", _HELD_MESSAGE + ", ".join(held_by))
+        status = dict(obj.get("status") or {})
+        status["conditions"] = set_condition(status.get("conditions") or [], emptied, times.now())
+        changed = {**obj, "metadata": {**obj["metadata"], "finalizers": held_by}, "status": status}
+        batch = self._loopback.batch()
+        try:
+            for record in free:
+                batch.remove(record)
+            batch.update(Target(self._kind, cluster, "", wellknown.SINGLETON), changed, whole=True)
+            batch.guard(ClusterEmpty(cluster, but=1))
+            await batch.submit()
+        except (Conflict, *_CONCURRENT):
+            return CONFLICT
+        return None
+
+    async def _finish(self, cluster: str, obj: Object, free: list[Record]) -> Requeue:
         """Delete the remaining objects and the LogicalCluster and release its Workspace, in one transaction."""
         if self._owners is not None:
             await self._release_remote_workspace(cluster, obj, self._owners)
@@ -150,9 +176,9 @@ class LogicalClusterDeletion:
             self._remove(batch, cluster, free)
             workspace_deletion.release_owner(batch, obj, self._workspaces)
             await batch.submit()
-        except (NotFound, contract.RevisionConflict, contract.ObjectMissing, contract.GuardFailed):
+        except _CONCURRENT:
             # A concurrent write, whose log entry may not enqueue this cluster.
-            return SOON_S
+            return CONFLICT
         return None
 
     async def _release_remote_workspace(self, cluster: str, obj: Object, owners: OwnerShards) -> None:

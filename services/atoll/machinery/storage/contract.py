@@ -159,9 +159,13 @@ class RevisionUnchanged(msgspec.Struct, frozen=True, tag=True):
 
 
 class ClusterEmpty(msgspec.Struct, frozen=True, tag=True):
-    """The cluster is empty after the mutations of this submit, so that no object created in between is left behind."""
+    """The cluster is empty after the mutations of this submit, so that no object created in between is left behind.
+
+    `but`: number of objects that it may hold.
+    """
 
     cluster: str
+    but: int = 0
 
 
 Guard = NamespaceActive | GateUnchanged | RevisionUnchanged | ClusterEmpty

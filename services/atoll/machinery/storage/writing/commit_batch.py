@@ -100,8 +100,8 @@ class Counters:
             row = unpack_counter(raw) if raw is not None else NO_COUNTER
         return row
 
-    def holds_any(self, cluster: str) -> bool:
-        """Whether a cluster holds any object."""
+    def objects_in(self, cluster: str) -> int:
+        """Return the number of a cluster's objects."""
         prefix, environment = keys.cluster_part(cluster) + b"\0", self._batch.records.environment
         touched = {key for rows in (self.changed, self._batch.counters) for key in rows if key.startswith(prefix)}
         with self._txn.cursor(environment.clusters) as cursor:
@@ -110,7 +110,7 @@ class Counters:
                 touched.add(bytes(cursor.key()))
                 on_row = cursor.next()
         numbers = keys.type_number_of
-        return any(self.get(key).count for key in touched if numbers(key[len(prefix) :]) != NO_TYPE)
+        return sum(self.get(key).count for key in touched if numbers(key[len(prefix) :]) != NO_TYPE)
 
     def resize(self, key: bytes, size_bytes: int) -> None:
         """Add to the size of a row, not to its count."""

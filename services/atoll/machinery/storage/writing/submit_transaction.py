@@ -103,7 +103,7 @@ class SubmitTransaction:
         for guard in guards:
             if isinstance(guard, NamespaceActive) and not self._namespace_active(guard):
                 raise GuardFailed(guard)
-            if isinstance(guard, ClusterEmpty) and self.counters.holds_any(guard.cluster):
+            if isinstance(guard, ClusterEmpty) and self.counters.objects_in(guard.cluster) > guard.but:
                 raise GuardFailed(guard)
         return results
 
