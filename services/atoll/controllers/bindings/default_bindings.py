@@ -18,6 +18,7 @@ from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kcp.workspaces import default_bindings
 from atoll.machinery.kcp.workspaces.default_bindings import INITIALIZED, RECONCILED, RequiredBindings
 from atoll.machinery.kcp.workspaces.lifecycle import advance
@@ -36,13 +37,14 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode, status_of
 from atoll.machinery.meta.status import ApiError, Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, LOGICAL_CLUSTERS
+from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import GateState, GateUnchanged, LogEntry, ObjectExists, Operation, Scope
 from atoll.machinery.storage.pages import PAGE, each_key_in_snapshots, pages
 from atoll.tenancy.lookups import Lookups
 
 #: Attempts to write a LogicalCluster after conflicts before it is enqueued again.
 ATTEMPTS = 4
-AGAIN_S = 1.0
+CONFLICT = Backoff(1.0, 60.0)
 _OPEN = frozenset({GateState.INITIALIZING, GateState.OPEN})
 _INITIALIZING = rawscan.members({"phase": "Initializing"})
 _INITIALIZER, _MAINTAINED = rawscan.string(BINDINGS_INITIALIZER), rawscan.string(RECONCILED)
@@ -151,17 +153,17 @@ class DefaultBindings:
 
     # --- reconcile ---
 
-    async def reconcile(self, key: Cluster | Type | OfferedExport) -> float | None:
+    async def reconcile(self, key: Cluster | Type | OfferedExport) -> Requeue:
         if isinstance(key, Cluster):
             return await self._cluster(key.cluster)
         clusters = self._clusters_using(key) if isinstance(key, Type) else self._clusters_binding(key)
-        again_s: float | None = None
+        again: Requeue = None
         for each in clusters:
             # Yield to the event loop. A cluster that could not be written is retried with this key.
             await asyncio.sleep(0)
             if await self._cluster(each.cluster) is not None:
-                again_s = AGAIN_S
-        return again_s
+                again = CONFLICT
+        return again
 
     def _clusters_using(self, key: Type) -> Iterator[Cluster]:
         """Yield clusters whose type is or extends this one and maintains bindings, and all initializing clusters."""
@@ -218,10 +220,10 @@ class DefaultBindings:
 
     # --- one cluster ---
 
-    async def _cluster(self, cluster: str) -> float | None:
+    async def _cluster(self, cluster: str) -> Requeue:
         """Create or update the bindings of a cluster and write its condition.
 
-        Returns seconds until the retry if every attempt met a conflict, else None.
+        Returns when to retry if every attempt met a conflict, else None.
         """
         for _ in range(ATTEMPTS):
             with self._loopback.store.snapshot() as snapshot:
@@ -238,7 +240,7 @@ class DefaultBindings:
                 return None
             if await self._write(cluster, changed) and condition != Condition(INITIALIZED, TRUE):
                 return None
-        return AGAIN_S
+        return CONFLICT
 
     def _requested(self, view: View, obj: Object) -> RequestedBindings | None:
         """Return the bindings that types require in a cluster; None if there is nothing to do or report."""

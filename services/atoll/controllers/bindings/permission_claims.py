@@ -16,6 +16,7 @@ import msgspec
 from atoll.controllers.bindings.claim_backfill import ClaimBackfill
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kcp.apis import claim_status
 from atoll.machinery.kcp.apis.apibindings import INITIAL
 from atoll.machinery.kcp.apis.apiexports import export_of
@@ -27,11 +28,12 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, conditions_of, decode, status_of
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS
+from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import GateState, LogEntry, Operation, Scope
 from atoll.tenancy.claim_labels import ClaimLabels
 from atoll.tenancy.lookups import Lookups
 
-AGAIN_S = 10.0
+FAILED = Backoff(10.0, 300.0)
 #: Upper bound of the time between the plan of a write and its log entry; revisions count microseconds.
 PLANNED_US = 120 * 1_000_000
 #: Number of clusters whose labelling is cached.
@@ -117,7 +119,7 @@ class PermissionClaimsController:
 
     # --- reconcile ---
 
-    async def reconcile(self, key: Binding | WithdrawnClaims | ObjectKey) -> float | None:
+    async def reconcile(self, key: Binding | WithdrawnClaims | ObjectKey) -> Requeue:
         if isinstance(key, Binding):
             return await self._reconcile_binding(key)
         if isinstance(key, WithdrawnClaims):
@@ -125,13 +127,13 @@ class PermissionClaimsController:
         await self._relabelling.one(key)
         return None
 
-    async def _reconcile_withdrawn(self, key: WithdrawnClaims) -> float | None:
+    async def _reconcile_withdrawn(self, key: WithdrawnClaims) -> Requeue:
         with self._loopback.store.snapshot() as snapshot:
             going = snapshot.gate(key.cluster).state is GateState.DELETING
         failures = {} if going else await self._relabelling.types(key.cluster, key.types)
-        return AGAIN_S if failures else None
+        return FAILED if failures else None
 
-    async def _reconcile_binding(self, key: Binding) -> float | None:
+    async def _reconcile_binding(self, key: Binding) -> Requeue:
         binding, claimed = self._read(key)
         if binding is None or claimed is None:
             return None
@@ -152,7 +154,7 @@ class PermissionClaimsController:
         desired = claim_status.labelling_finished(binding, claimed, failures, times.now())
         if desired != binding:
             await self._write(key, desired)
-        return AGAIN_S if failures else None
+        return FAILED if failures else None
 
     def _to_label(self, key: Binding, binding: Object, claimed: Sequence[Object]) -> set[ResourceType] | None:
         """Return the types whose objects are to be labelled; None for all types, after an interrupted pass."""

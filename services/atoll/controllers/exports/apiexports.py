@@ -17,6 +17,7 @@ from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.writing.batch import LOST, Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kcp.apis import apiexports
 from atoll.machinery.kcp.apis.apiexports import SecretReference
 from atoll.machinery.kcp.apis.endpointslices import endpoint_url
@@ -28,13 +29,14 @@ from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode, status_of
 from atoll.machinery.meta.status import AlreadyExists, ApiError, Conflict, NotFound
 from atoll.machinery.meta.types import API_EXPORT_ENDPOINT_SLICES, API_EXPORTS, NAMESPACES, SECRETS
+from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, RevisionUnchanged, Scope
 from atoll.machinery.storage.pages import each_record
 
 #: Number of clusters whose identity Secret references are cached, so that other Secrets cost one look-up.
 MAX_CLUSTERS = 1024
-#: Seconds until the retry after a conflicting creation.
-AGAIN_S = 0.01
+#: Delay of the retry after a conflicting creation.
+CONFLICT = Backoff(0.01, 10.0)
 
 
 class ExportController:
@@ -118,7 +120,7 @@ class ExportController:
 
     # --- reconcile ---
 
-    async def reconcile(self, key: tuple[str, str]) -> float | None:
+    async def reconcile(self, key: tuple[str, str]) -> Requeue:
         cluster, name = key
         batch = self._loopback.batch()
         gate, record = batch.gate(cluster), batch.get(ObjectKey(API_EXPORTS, cluster, "", name))
@@ -131,7 +133,7 @@ class ExportController:
             await batch.submit()
         except (*LOST, AlreadyExists, Conflict, NotFound):
             # A concurrent write; only a write of the export itself would enqueue the key again.
-            return AGAIN_S
+            return CONFLICT
         except ApiError as error:
             await self._write_error(cluster, export, error)
             raise

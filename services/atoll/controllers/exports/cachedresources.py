@@ -16,6 +16,7 @@ from atoll.machinery.apiserver.call.gate import NOTHING_NEW
 from atoll.machinery.apiserver.writing.batch import LOST, Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kcp.apis import apiexports, cachedresources
 from atoll.machinery.kcp.apis.apiexports import SecretReference
 from atoll.machinery.kcp.apis.cachedresources import ResourceCount
@@ -26,13 +27,14 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode, finalizers_of, status_of
 from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, CACHED_RESOURCES, CRDS, NAMESPACES, SECRETS
+from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, RevisionUnchanged, Scope, Snapshot
 from atoll.machinery.storage.pages import each_record
 
 #: Number of workspaces whose ClusterCachedResources are cached, so that other objects cost one look-up.
 MAX_CLUSTERS = 1024
-#: Seconds until the retry after a conflicting creation.
-AGAIN_S = 0.01
+#: Delay of the retry after a conflicting creation.
+CONFLICT = Backoff(0.01, 10.0)
 #: Minimal seconds between two writes that change counts only.
 COUNTS_EVERY_S = 1.0
 
@@ -81,7 +83,7 @@ class CachedResources:
 
     # --- reconcile ---
 
-    async def reconcile(self, key: tuple[str, str]) -> float | None:
+    async def reconcile(self, key: tuple[str, str]) -> Requeue:
         cluster, name = key
         batch = self._loopback.batch()
         record = batch.get(ObjectKey(CACHED_RESOURCES, cluster, "", name))
@@ -103,7 +105,7 @@ class CachedResources:
             await batch.submit()
         except (*LOST, AlreadyExists, Conflict, NotFound):
             # A concurrent write; only a write of the object itself would enqueue the key again.
-            return AGAIN_S
+            return CONFLICT
         return None
 
     def _wait_s(self, key: tuple[str, str], obj: Object, wanted: Object) -> float:

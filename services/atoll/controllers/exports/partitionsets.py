@@ -16,12 +16,14 @@ from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.writing.batch import LOST, Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kcp.sharding import partitions
 from atoll.machinery.meta import times
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode, labels_of, owner_references_of, status_of
 from atoll.machinery.meta.selectors import SelectorError
 from atoll.machinery.meta.status import ApiError, NotFound
+from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage import contract
 from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, RevisionUnchanged, Scope
 from atoll.machinery.storage.pages import each_record
@@ -29,8 +31,10 @@ from atoll.tenancy.lookups import Lookups
 
 #: Maximal number of Partitions created and deleted in one transaction.
 AT_ONCE = 200
-#: Seconds until the remaining Partitions, and until the retry after a conflict.
+#: Seconds until the remaining Partitions.
 AGAIN_S = 0.01
+#: Delay of the retry after a conflict.
+CONFLICT = Backoff(0.01, 10.0)
 
 
 class PartitionSetController:
@@ -72,7 +76,7 @@ class PartitionSetController:
 
     # --- reconcile ---
 
-    async def reconcile(self, key: tuple[str, str]) -> float | None:
+    async def reconcile(self, key: tuple[str, str]) -> Requeue:
         cluster, name = key
         batch = self._loopback.batch()
         gate, record = batch.gate(cluster), batch.get(ObjectKey(self._sets, cluster, "", name))
@@ -85,7 +89,7 @@ class PartitionSetController:
             await batch.submit()
         except (*LOST, NotFound):
             # A concurrent write, or a generated name that exists already.
-            return AGAIN_S
+            return CONFLICT
         except ApiError as error:
             await self._write_status(cluster, obj, partitions.failed_status(status_of(obj), str(error), times.now()))
             raise
