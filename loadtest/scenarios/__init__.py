@@ -19,6 +19,7 @@ ORDER = (
     "homes",
     "deletion",
     "event",
+    "eventloop",
     "exportview",
     "bindings",
     "definitions",

@@ -1,19 +1,22 @@
 """Requests that are large, or small and costly: none of them may keep a shard from answering others.
 
-`tests/integration/security/test_event_loop` sends each of them while it asks for /livez. To add one, append it to
-`REQUESTS`; paths are those of one workspace that defines `BLOBS` and has the objects of `PREPARED`.
+`tests/integration/security/test_event_loop` sends each of them while it asks for /livez, and so does the load test
+`eventloop`. To add one, append it to `REQUESTS`; paths are those of one workspace that defines `BLOBS` and has the
+objects of `PREPARED`.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any, NamedTuple
 
-from harness.clients.api import JSON, YAML, Api, configmap, crd, define
+from harness.clients.api import APPLY, JSON, JSON_PATCH, MERGE, YAML, Api, configmap, crd, define
 
 MIB = 1 << 20
 BLOBS = "/apis/bulk.example.com/v1/namespaces/default/blobs"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 class LargeRequest(NamedTuple):
@@ -45,8 +48,31 @@ def _list(item: bytes, size_bytes: int) -> bytes:
 
 
 def _mapping(size_bytes: int, start: str = "k") -> bytes:
-    return json.dumps({f"{start}{at:08d}": "v" for at in range(size_bytes // 17)}).encode()
+    return json.dumps({f"{start}{at:08d}": "v" for at in range(size_bytes // 16)}, separators=(",", ":")).encode()
 
+
+def _yaml(item: bytes, size_bytes: int) -> bytes:
+    """A Blob in YAML that is not JSON."""
+    return b"# a comment\n" + _blob("y", _list(item, size_bytes))
+
+
+def _aliases(levels: int) -> bytes:
+    """Nine references to nine references to... : a few hundred bytes for 9 ** levels values."""
+    names = [f"a{level}" for level in range(levels)]
+    lines = [f"{names[0]}: &{names[0]} [x,x,x,x,x,x,x,x,x]"]
+    lines += [f"{name}: &{name} [{','.join([f'*{last}'] * 9)}]" for last, name in itertools.pairwise(names)]
+    return "\n".join(lines).encode()
+
+
+_BIG = 3 * MIB - 1024
+_STRICT = "fieldValidation=Strict&dryRun=All"
+
+_DRY = f"{BLOBS}?dryRun=All"
+_REPEATED = b"{" + b'"k":1,' * (_BIG // 6) + b'"k":1}'
+_HALVES = b'"' + b"\\ud800" * (_BIG // 6) + b'"'
+_ADD = b'[{"op":"add","path":"/data","value":' + _list(b"{}", _BIG) + b"}]"
+_DATA = b'{"data":' + _mapping(MIB - 4096) + b"}"
+_PATCHED = f"{BLOBS}/arr?dryRun=All"
 
 #: Created before the requests are sent.
 PREPARED = (
@@ -64,6 +90,29 @@ REQUESTS = (
     LargeRequest("YAML of long texts", "GET", f"{CONFIGMAPS}/lines", 200, accept=YAML),
     LargeRequest("YAML of a list of objects", "GET", BLOBS, 200, accept=YAML),
     LargeRequest("YAML of ConfigMaps", "GET", CONFIGMAPS, 200, accept=YAML),
+    # YAML in
+    LargeRequest("aliases of aliases, review", "POST", REVIEWS, 400, _aliases(12), YAML),
+    LargeRequest("aliases of aliases, create", "POST", BLOBS, 400, _aliases(12), YAML),
+    LargeRequest("aliases of aliases, apply", "PATCH", f"{BLOBS}/y?fieldManager=m", 400, _aliases(12), APPLY),
+    LargeRequest("aliases within the bound", "POST", BLOBS, 400, _aliases(5), YAML),
+    LargeRequest("YAML numbers", "POST", _DRY, 201, _yaml(b"1", MIB - 4096), YAML),
+    LargeRequest("YAML mappings", "POST", _DRY, 201, _yaml(b"{}", MIB - 4096), YAML),
+    LargeRequest("YAML texts", "POST", _DRY, 201, _yaml(b"x", MIB - 4096), YAML),
+    LargeRequest("YAML of a review", "POST", REVIEWS, 413, b"# x\na: " + _list(b"1", MIB - 4096), YAML),
+    LargeRequest("JSON of a review", "POST", REVIEWS, 413, b'{"a": ' + _list(b"{}", _BIG) + b"}"),
+    # JSON in
+    LargeRequest("JSON numbers", "POST", _DRY, 201, _blob("j", _list(b"1", _BIG))),
+    LargeRequest("JSON mappings", "POST", _DRY, 201, _blob("j", _list(b"{}", _BIG))),
+    LargeRequest("JSON lists", "POST", _DRY, 201, _blob("j", _list(b"[]", _BIG))),
+    LargeRequest("JSON objects", "POST", _DRY, 201, _blob("j", _list(b'{"a":1}', _BIG))),
+    LargeRequest("JSON keys", "POST", _DRY, 201, _blob("j", _mapping(_BIG))),
+    LargeRequest("one key repeated", "POST", f"{BLOBS}?{_STRICT}", 400, _blob("j", _REPEATED)),
+    LargeRequest("escaped halves of surrogates", "POST", _DRY, 201, _blob("j", _HALVES)),
+    LargeRequest("malformed JSON", "POST", BLOBS, 400, _blob("j", _list(b"{}", _BIG))[:-1]),
+    LargeRequest("an update", "PUT", f"{CONFIGMAPS}/text?dryRun=All", 200, _DATA),
+    LargeRequest("a merge patch", "PATCH", _PATCHED, 200, _blob("arr", _list(b"{}", _BIG)), MERGE),
+    LargeRequest("a JSON patch", "PATCH", _PATCHED, 200, _ADD, JSON_PATCH),
+    LargeRequest("options of a delete", "DELETE", f"{BLOBS}/arr", 413, b'{"a":' + _list(b"{}", _BIG) + b"}"),
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from harness.clients.api import CRDS, Api, configmap, crd, define, eventually
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 CIRCLES = "/apis/shapes.example.com/v1/namespaces/default/circles"
 NAMESPACES = "/api/v1/namespaces"
 
@@ -88,6 +90,52 @@ def test_delete_options_that_mean_nothing_are_invalid(api: Api, options: dict[st
     assert status["reason"] == "Invalid"
     assert message in status["message"]
     api.get(f"{CONFIGMAPS}/a")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dryRun": 5},
+        {"dryRun": "All"},
+        {"dryRun": [5]},
+        {"preconditions": "x"},
+        {"preconditions": []},
+        {"preconditions": {"uid": 5}},
+        {"propagationPolicy": []},
+        {"propagationPolicy": {}},
+        {"gracePeriodSeconds": "x"},
+        {"gracePeriodSeconds": 1.5},
+        {"orphanDependents": "x"},
+        {"apiVersion": "v9"},
+        {"kind": "ConfigMap"},
+        {"kind": 5},
+        [],
+        "x",
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("target", ["/a", "", "?labelSelector=colour"])
+def test_options_of_wrong_types_are_refused_and_delete_nothing(admin: Api, options: Any, target: str) -> None:
+    if admin.get(f"{CONFIGMAPS}/a", expect=0).code == 404:
+        admin.post(CONFIGMAPS, configmap("a", labels={"colour": "red"}))
+    body = {"kind": "DeleteOptions", "apiVersion": "v1", **options} if isinstance(options, dict) else options
+    status = admin.send("DELETE", CONFIGMAPS + target, json.dumps(body).encode(), expect=400).json
+    assert status["reason"] == "BadRequest"
+    admin.get(f"{CONFIGMAPS}/a")
+
+
+def test_options_are_refused_above_their_size(api: Api) -> None:
+    api.post(CONFIGMAPS, configmap("a"))
+    for target in ("/a", ""):
+        api.send("DELETE", CONFIGMAPS + target, json.dumps({"x": "y" * 65536}).encode(), expect=413)
+    api.get(f"{CONFIGMAPS}/a")
+
+
+def test_options_may_have_the_version_of_what_is_deleted(api: Api) -> None:
+    for version in ("v1", "meta.k8s.io/v1", "coordination.k8s.io/v1"):
+        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a"}}
+        api.post(LEASES, lease)
+        api.delete(f"{LEASES}/a", {"kind": "DeleteOptions", "apiVersion": version, "gracePeriodSeconds": None})
 
 
 def test_a_collection_is_deleted_by_its_selectors_and_comes_back_as_a_list(api: Api) -> None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from atoll.machinery.meta.equality import same
 from atoll.machinery.meta.objects import Object, decode, encode_json
 from atoll.machinery.patch.errors import PatchDoesNotApply, TooManyOperations, UndecodablePatch
@@ -23,14 +21,6 @@ _FIELDS = ("op", "path", "from", "value")
 _ABSENT = object()
 
 
-def decode_json_patch(body: bytes) -> list[Object]:
-    """Decode the operations of a request body and check their types. Raises UndecodablePatch, TooManyOperations."""
-    try:
-        return _checked(msgspec.json.decode(body))
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise UndecodablePatch(f"error decoding patch: {error}") from error
-
-
 def apply_json_patch(document: Object, operations: object) -> Object:
     """Apply the decoded operations in order, all or nothing.
 
@@ -40,7 +30,7 @@ def apply_json_patch(document: Object, operations: object) -> Object:
     """
     patched = _PatchedDocument(document)
     try:
-        for operation in _checked(operations):
+        for operation in check_operations(operations):
             patched.apply(operation)
     except RecursionError:
         raise UndecodablePatch("error decoding patch: exceeded max depth") from None
@@ -62,7 +52,8 @@ def unknown_operation_fields(operations: object) -> list[str]:
     ]
 
 
-def _checked(operations: object) -> list[Object]:
+def check_operations(operations: object) -> list[Object]:
+    """Check number and types of decoded operations; return them. Raises UndecodablePatch, TooManyOperations."""
     if not isinstance(operations, list):
         raise UndecodablePatch("error decoding patch: a list of operations is required")
     if len(operations) > MAX_OPERATIONS:

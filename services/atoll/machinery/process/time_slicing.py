@@ -49,17 +49,19 @@ def checkpoint() -> None:
         pause()
 
 
-async def run_sliced(work: Work[T], deadline_s: float) -> T:
+async def run_sliced(work: Work[T], deadline_s: float, *, is_long: bool = False) -> T:
     """Run `work(pause)` and return its result, without blocking the loop for longer than a slice or two.
 
-    `work` may be called twice and must have no side effects. Its exceptions are raised as they are. Raises TimeoutError
-    if it is not done after `deadline_s` seconds, including the wait for a slot.
+    `work` may be called twice and must have no side effects; with `is_long` it is not tried on the loop first. Its
+    exceptions are raised as they are. Raises TimeoutError if it is not done after `deadline_s` seconds, including the
+    wait for a slot.
     """
     end = time.monotonic() + deadline_s
-    try:
-        return _tried(work)
-    except _Stop:
-        pass
+    if not is_long:
+        try:
+            return _tried(work)
+        except _Stop:
+            await asyncio.sleep(0)
     slots = _slots()
     async with asyncio.timeout(max(end - time.monotonic(), 0.0)):
         await slots.acquire()

@@ -8,6 +8,7 @@ refusal is looked at; a streamed body that ended is complete by its framing.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
@@ -44,6 +45,8 @@ _COMMON = (
 )
 # Header names almost always arrive in one of two spellings; the table saves a decode and a lower() for each.
 _NAMES = {form.encode(): name.lower() for name in _COMMON for form in (name, name.lower())}
+#: Scheme and authority of an absolute target, without user information.
+_ABSOLUTE = re.compile(rb"https?://([^/?#@]+)(?=[/?]|\Z)", re.IGNORECASE)
 _METHODS = {name.encode(): name for name in ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")}
 #: Protocols that a proxy may switch to: those of Kubernetes' exec, attach and port-forward. Not `h2c`: requests inside
 #: of such a tunnel would reach the backend with identity headers of the client's choice.
@@ -285,10 +288,19 @@ class RequestParser:
             raise ApiError("CONNECT is not served", code=405, reason="MethodNotAllowed")
         if b"#" in self._target:
             raise BadRequest("request target has a fragment")
+        if not self._target.startswith(b"/"):
+            self._use_origin_form()
         self.phase = BODY
         self._raw_bytes = 0
         if "content-length" in headers or "transfer-encoding" in headers:
             self._begin_body(headers)
+
+    def _use_origin_form(self) -> None:
+        """Turn an absolute target into path and Host, which it overrides (RFC 9112 3.2.2); leave `*` alone."""
+        if absolute := _ABSOLUTE.match(self._target):
+            path = self._target[absolute.end() :]
+            self._target = path if path.startswith(b"/") else b"/" + path
+            self._headers["host"] = [absolute[1].decode("ascii")]
 
     def _begin_body(self, headers: dict[str, list[str]]) -> None:
         length: int | None = None

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from atoll.machinery.apiserver.authentication.token_issuer import account_key
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Call, Reply
-from atoll.machinery.apiserver.rest.body import decode_body
+from atoll.machinery.apiserver.rest.body import check_small, decode_body
 from atoll.machinery.apiserver.rest.present import document
 from atoll.machinery.apiserver.serving.resources import Special
 from atoll.machinery.apiserver.serving.reviews import Reviews
@@ -28,6 +28,7 @@ def virtual_creates(identity: ShardAuthentication, reviews: Reviews) -> dict[tup
 
 
 def _review(reviews: Reviews, call: Call, snapshot: Snapshot) -> Reply:
+    check_small(call)
     obj = decode_body(call, call.info.query.get("fieldValidation", "") or "Warn")
     return document(call.form, reviews.review(call, obj, snapshot, deep=call.deep), 201)
 
@@ -36,6 +37,7 @@ def _token(identity: ShardAuthentication, call: Call, snapshot: Snapshot) -> Rep
     record = snapshot.get(call.key(call.info.name))
     if record is None:
         raise errors.not_found(call.kind, call.info.name)
+    check_small(call)
     obj = decode_body(replace(call, kind=TOKENREQUEST), "Ignore")
     key = account_key(call.cluster, call.info.namespace, call.info.name)
     answer, warnings = identity.issuer.token_request(obj, key, snapshot)

@@ -9,7 +9,7 @@ import pytest
 
 from atoll.machinery.patch import json_patch
 from atoll.machinery.patch.errors import REJECTED, PatchDoesNotApply, TooManyOperations, UndecodablePatch
-from atoll.machinery.patch.json_patch import apply_json_patch, decode_json_patch, unknown_operation_fields
+from atoll.machinery.patch.json_patch import apply_json_patch, unknown_operation_fields
 
 DOC: dict[str, Any] = {"a": {"b": [1, 2, 3]}, "c": "x", "": {"~": 1, "/": 2}, "null": None}
 
@@ -106,22 +106,11 @@ def test_what_does_not_apply_is_a_422_without_its_reason(operations: list[Any]) 
 
 
 @pytest.mark.parametrize(
-    "body",
-    [
-        b"{",
-        b"{}",
-        b'"x"',
-        b"[1]",
-        b'[{"op":1}]',
-        b'[{"op":"add","path":[]}]',
-        b'[{"op":"move","from":{},"path":"/a"}]',
-        b"\xff",
-        b"[" * 100_000,
-    ],
+    "operations", [{}, "x", [1], [{"op": 1}], [{"op": "add", "path": []}], [{"op": "move", "from": {}, "path": "/a"}]]
 )
-def test_what_is_no_patch_is_a_400(body: bytes) -> None:
+def test_what_is_no_patch_is_a_400(operations: Any) -> None:
     with pytest.raises(UndecodablePatch) as caught:
-        apply_json_patch(DOC, decode_json_patch(body))
+        apply_json_patch(DOC, operations)
     assert caught.value.code == 400
 
 

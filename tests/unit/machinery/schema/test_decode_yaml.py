@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from atoll.machinery.schema.decoding import yaml_decoder
 from atoll.machinery.schema.decoding.document import MAX_DEPTH, DecodeError
 from atoll.machinery.schema.decoding.yaml_decoder import decode_yaml
 
@@ -124,6 +125,32 @@ def test_documents_that_grow_by_aliases_are_refused(data: bytes) -> None:
 
 def test_a_few_aliases_are_fine() -> None:
     assert len(decode_yaml(bomb(4, 4)).value["l3"]) == 4
+
+
+def test_a_bomb_is_refused_before_it_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[object] = []
+    monkeypatch.setattr(yaml_decoder, "checkpoint", lambda: copied.append(None))
+    with pytest.raises(DecodeError, match="excessive aliasing"):
+        decode_yaml(bomb(9, 13))
+    assert len(copied) < 100
+
+
+def test_aliases_may_be_nearly_all_of_a_small_document_and_a_tenth_of_a_large_one() -> None:
+    base = f"a: &a [{','.join(['1'] * 1000)}]\nb: ["
+    assert len(value(f"{base}{','.join(['*a'] * 90)}]")["b"]) == 90
+    with pytest.raises(DecodeError, match="excessive aliasing"):
+        value(f"{base}{','.join(['*a'] * 130)}]")
+    half = f"a: &a [{','.join(['1'] * 500_000)}]\nb: "
+    assert len(value(f"{half}*a")["b"]) == 500_000
+    with pytest.raises(DecodeError, match="excessive aliasing"):
+        value(f"{half}[*a, *a, *a, *a]")
+
+
+def test_a_long_document_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[None] = []
+    monkeypatch.setattr(yaml_decoder, "checkpoint", lambda: pauses.append(None))
+    decode_yaml(b"- x\n" * 10_000)
+    assert len(pauses) > 50
 
 
 @pytest.mark.parametrize("text", ["a: *a", "a: &a [*a]", "a: &a {b: *a}"])

@@ -64,8 +64,22 @@ def test_a_trailer_is_never_taken_for_a_header() -> None:
     assert request.headers["host"] == ["a"]
 
 
-def test_absolute_and_asterisk_targets_are_passed_on_as_they_are() -> None:
-    assert only(b"GET http://a/b HTTP/1.1\r\nHost: a\r\n\r\n").target == b"http://a/b"
+@pytest.mark.parametrize(
+    ("absolute", "target"),
+    [(b"http://a:1/b?c=http://d/", b"/b?c=http://d/"), (b"HTTPS://a:1?c", b"/?c"), (b"https://a:1", b"/")],
+)
+def test_an_absolute_target_is_a_path_of_its_own_host(absolute: bytes, target: bytes) -> None:
+    request = only(b"GET %b HTTP/1.1\r\nHost: other\r\n\r\n" % absolute)
+    assert (request.target, request.headers["host"]) == (target, ["a:1"])
+
+
+@pytest.mark.parametrize("target", [b"http://user@a/b", b"ftp://a/b"])
+def test_other_targets_than_paths_are_passed_on_as_they_are(target: bytes) -> None:
+    parser = parse(b"GET %b HTTP/1.1\r\nHost: a\r\n\r\n" % target)
+    assert parser.refusal is not None or parser.ready[0][0].target == target
+
+
+def test_an_asterisk_is_passed_on() -> None:
     assert only(b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n").target == b"*"
 
 

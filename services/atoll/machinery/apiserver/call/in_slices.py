@@ -19,9 +19,9 @@ DEADLINE_S = 34.0
 
 
 async def in_slices(work: Callable[[], T]) -> T:
-    """Run a pure function in slices and return its result. Raises Timeout after DEADLINE_S."""
+    """Run a pure function of a large document in slices and return its result. Raises Timeout after DEADLINE_S."""
     try:
-        return await run_sliced(lambda pause: work(), DEADLINE_S)
+        return await run_sliced(lambda pause: work(), DEADLINE_S, is_long=True)
     except TimeoutError as error:
         raise Timeout(
             "Timeout: request did not complete within requested timeout - context deadline exceeded"

@@ -26,6 +26,7 @@ MAX_MANAGER = 128
 #: Characters of a user agent that may hold the default field manager.
 _AGENT = 1024
 _FORBIDDEN = "FieldValueForbidden"
+_DELETE_OPTIONS = "DeleteOptions"
 
 
 class ListOptions(msgspec.Struct, frozen=True):
@@ -193,11 +194,52 @@ def default_manager(user_agent: str) -> str:
     return name.encode()[:MAX_MANAGER].decode(errors="ignore") or "unknown"
 
 
-def delete_options(query: Query, body: Object | None) -> DeleteOptions:
-    """Parse options of a delete, from the body, or from the query if the body is empty."""
-    source: Object = body if body else _delete_query(query)
-    policy = source.get("propagationPolicy") or ""
-    orphan = source.get("orphanDependents")
+class _Preconditions(msgspec.Struct):
+    uid: str | None = None
+    resourceVersion: str | None = None
+
+
+class _DeleteOptionsBody(msgspec.Struct):
+    """Types of DeleteOptions; null means absent."""
+
+    apiVersion: str | None = None
+    kind: str | None = None
+    dryRun: list[str] | None = None
+    gracePeriodSeconds: int | None = None
+    orphanDependents: bool | None = None
+    preconditions: _Preconditions | None = None
+    propagationPolicy: str | None = None
+    ignoreStoreReadErrorWithClusterBreakingPotential: bool | None = None
+
+
+def delete_options(query: Query) -> DeleteOptions:
+    """Parse options of a delete from the query. Raises BadRequest, Invalid."""
+    return _checked(
+        _DeleteOptionsBody(
+            dryRun=[query["dryRun"]] if query.get("dryRun") else None,
+            gracePeriodSeconds=integer(query, "gracePeriodSeconds") if query.get("gracePeriodSeconds") else None,
+            orphanDependents=boolean(query, "orphanDependents"),
+            propagationPolicy=query.get("propagationPolicy"),
+        )
+    )
+
+
+def delete_options_of(body: Object, api_version: str) -> DeleteOptions:
+    """Parse decoded DeleteOptions, in v1 or the `api_version` of the deleted kind. Raises BadRequest, Invalid."""
+    try:
+        source = msgspec.convert(body, _DeleteOptionsBody)
+    except msgspec.ValidationError as error:
+        text = str(error).replace("$.", "")
+        raise BadRequest(f'DeleteOptions in version "v1" cannot be handled as a DeleteOptions: json: {text}') from error
+    if source.kind not in {None, "", _DELETE_OPTIONS}:
+        raise BadRequest(f"the body of a delete must be DeleteOptions, not {source.kind}")
+    if source.apiVersion not in {None, "", "v1", "meta.k8s.io/v1", api_version}:
+        raise BadRequest(f'no kind "{_DELETE_OPTIONS}" is registered for version "{source.apiVersion}"')
+    return _checked(source)
+
+
+def _checked(source: _DeleteOptionsBody) -> DeleteOptions:
+    policy, orphan = source.propagationPolicy or "", source.orphanDependents
     if orphan is not None and policy:
         detail = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
         raise _delete_invalid("FieldValueInvalid", "propagationPolicy", detail)
@@ -207,28 +249,16 @@ def delete_options(query: Query, body: Object | None) -> DeleteOptions:
         raise _delete_invalid("FieldValueNotSupported", "propagationPolicy", detail)
     if orphan is not None:
         policy = "Orphan" if orphan else "Background"
-    preconditions = source.get("preconditions") or {}
+    preconditions = source.preconditions or _Preconditions()
     return DeleteOptions(
-        dry_run(list(source.get("dryRun") or []), "DeleteOptions"),
+        dry_run(source.dryRun or [], _DELETE_OPTIONS),
         policy,
-        preconditions.get("uid") or "",
-        preconditions.get("resourceVersion") or "",
-        source.get("gracePeriodSeconds"),
+        preconditions.uid or "",
+        preconditions.resourceVersion or "",
+        source.gracePeriodSeconds,
         orphan is False,
     )
 
 
 def _delete_invalid(type: str, field: str, detail: str) -> Invalid:
     return invalid("DeleteOptions.meta.k8s.io", "", [FieldError(type, field, detail)])
-
-
-def _delete_query(query: Query) -> Object:
-    source: Object = {"propagationPolicy": query.get("propagationPolicy", "")}
-    orphan = boolean(query, "orphanDependents")
-    if orphan is not None:
-        source["orphanDependents"] = orphan
-    if query.get("dryRun"):
-        source["dryRun"] = [query["dryRun"]]
-    if query.get("gracePeriodSeconds"):
-        source["gracePeriodSeconds"] = integer(query, "gracePeriodSeconds")
-    return source

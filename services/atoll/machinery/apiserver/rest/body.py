@@ -22,8 +22,10 @@ from atoll.machinery.schema.decoding.json_decoder import decode_json
 from atoll.machinery.schema.decoding.yaml_decoder import decode_yaml
 
 _ACCEPTED = (JSON, YAML, PROTOBUF)
-#: Decoding YAML takes half a second per MiB on the event loop.
+#: Decoding YAML takes a second per MiB.
 MAX_YAML = 1 << 20
+#: Limit of options, reviews and token requests, which are decoded at once.
+MAX_SMALL = 64 * 1024
 
 
 def media_type(content_type: str) -> str:
@@ -37,6 +39,12 @@ def unsupported(accepted: tuple[str, ...]) -> UnsupportedMediaType:
     return UnsupportedMediaType(
         f"the body of the request was in an unknown format - accepted media types include: {known}"
     )
+
+
+def check_small(call: Call) -> None:
+    """Check the size of a body that is not an object to store. Raises RequestEntityTooLarge."""
+    if len(call.body) > MAX_SMALL:
+        raise RequestEntityTooLarge(f"Request entity too large: limit is {MAX_SMALL}")
 
 
 def decode_body(call: Call, validation: str) -> Object:

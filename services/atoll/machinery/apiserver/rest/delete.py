@@ -8,27 +8,25 @@ from msgspec.structs import replace
 from atoll.machinery.apiserver.admission.chain import Review
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Answer, Call, Plan
-from atoll.machinery.apiserver.call.options import DeleteOptions, delete_options
+from atoll.machinery.apiserver.call.options import DeleteOptions, delete_options, delete_options_of
 from atoll.machinery.apiserver.conversion import bare
 from atoll.machinery.apiserver.rest.answers import DeletionStatusAnswer, EncodedObject, ObjectAnswer, RecordAnswer
-from atoll.machinery.apiserver.rest.body import decode_document
+from atoll.machinery.apiserver.rest.body import check_small, decode_document
 from atoll.machinery.apiserver.rest.write import StoredObject, WriteContext, stored
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object, decode, encode_json, finalizers_of, splice
-from atoll.machinery.meta.status import BadRequest
 from atoll.machinery.storage.contract import Check, Delete, GateUnchanged, Guard, Mutation, Put
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
 
 def read_options(call: Call) -> DeleteOptions:
-    """Return delete options from body or query. Raises BadRequest, Invalid."""
-    body: Object | None = None
-    if call.body:
-        body, _ = decode_document(call.body, call.content_type, _OPTIONS, False)
-        if body.get("kind", "DeleteOptions") != "DeleteOptions":
-            raise BadRequest(f"the body of a delete must be DeleteOptions, not {body.get('kind')}")
-    return delete_options(call.info.query, body)
+    """Return delete options from the body, or from the query without one. Raises BadRequest, Invalid."""
+    if not call.body:
+        return delete_options(call.info.query)
+    check_small(call)
+    body, _ = decode_document(call.body, call.content_type, _OPTIONS, False)
+    return delete_options_of(body, call.kind.api_version)
 
 
 _OPTIONS = Kind(group="", version="v1", kind="DeleteOptions", plural="", singular="", builtin=True)

@@ -16,14 +16,16 @@ from atoll.machinery.apiserver.rest.update import check_name, plan_replace
 from atoll.machinery.apiserver.rest.write import PreparedWrite, StoredObject, WriteContext, stored
 from atoll.machinery.meta.objects import Object, encode_json, fresh
 from atoll.machinery.meta.status import BadRequest, FieldError, UnsupportedMediaType, invalid
-from atoll.machinery.patch.json_patch import apply_json_patch, decode_json_patch, unknown_operation_fields
+from atoll.machinery.patch.errors import UndecodablePatch
+from atoll.machinery.patch.json_patch import apply_json_patch, check_operations, unknown_operation_fields
 from atoll.machinery.patch.managedfields.apply import apply_patch
 from atoll.machinery.patch.managedfields.managers import Manager
 from atoll.machinery.patch.managedfields.options import ApplyOptions
 from atoll.machinery.patch.merge_patch import merge_patch
 from atoll.machinery.patch.strategicmerge.merge import strategic_merge
 from atoll.machinery.patch.structuredmerge.validation import kind_text, typed_patch_error
-from atoll.machinery.schema.decoding.document import DecodeError
+from atoll.machinery.process.time_slicing import checkpoint
+from atoll.machinery.schema.decoding.document import MAX_DEPTH, DecodeError, is_too_deep
 from atoll.machinery.schema.decoding.json_decoder import decode_json
 
 JSON_PATCH = "application/json-patch+json"
@@ -52,9 +54,12 @@ def plan_patch(context: WriteContext) -> PreparedWrite:
     old = stored(call, context.view, call.info.name)
     if old is None:
         raise errors.not_found(call.kind, call.info.name)
+    checkpoint()
     base = fresh(old.obj)
     strip_cluster(base)
+    checkpoint()
     obj = _patched(context, media, base)
+    checkpoint()
     if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict):
         raise BadRequest("the patched document is not an object with metadata")
     _check_patched(context, media, obj)
@@ -86,9 +91,9 @@ def _options_error(field: str, type: str, detail: str) -> Exception:
 def _patched(context: WriteContext, media: str, base: Object) -> Object:
     call, kind = context.call, context.call.kind
     if media == JSON_PATCH:
-        operations = decode_json_patch(call.body)
-        _check_operations(context, operations)
-        return apply_json_patch(base, operations)
+        operations = decode_operations(call.body)
+        _judge_operations(context, operations)
+        return patch_with(base, operations)
     patch = _patch_document(context)
     # A resourceVersion in the patch is a precondition; base has the stored one.
     if media == MERGE:
@@ -111,7 +116,26 @@ def _patch_document(context: WriteContext) -> Object:
     return decoded.value
 
 
-def _check_operations(context: WriteContext, operations: list[Object]) -> None:
+def decode_operations(body: bytes) -> list[Object]:
+    """Decode the operations of a JSON patch. Raises UndecodablePatch, TooManyOperations."""
+    try:
+        return check_operations(decode_json(body).value)
+    except DecodeError as error:
+        raise UndecodablePatch(f"error decoding patch: {error}") from error
+
+
+def patch_with(base: Object, operations: list[Object]) -> Object:
+    """Return the patched object. Raises BadRequest if it is nested too deep, and the errors of `apply_json_patch`.
+
+    The other patches merge, and are no deeper than the object and the patch, which were checked when decoded.
+    """
+    patched = apply_json_patch(base, operations)
+    if is_too_deep(patched, MAX_DEPTH):
+        raise BadRequest(f"the patched document is nested deeper than {MAX_DEPTH} levels")
+    return patched
+
+
+def _judge_operations(context: WriteContext, operations: list[Object]) -> None:
     unknown = [f'json patch unknown field "{path}"' for path in unknown_operation_fields(operations)]
     if unknown and context.options.validation == "Strict":
         raise BadRequest(f"strict decoding error: {', '.join(unknown)}")

@@ -12,14 +12,21 @@ from atoll.machinery.apiserver.call.call import Call, Reply, look_up
 from atoll.machinery.apiserver.call.negotiation import Form
 from atoll.machinery.apiserver.rest import present
 from atoll.machinery.apiserver.rest.body import cannot_be_handled, check_kind, decode_document, media_type, unsupported
-from atoll.machinery.apiserver.rest.patch import APPLY, JSON_PATCH, MERGE, applied, applied_document
+from atoll.machinery.apiserver.rest.patch import (
+    APPLY,
+    JSON_PATCH,
+    MERGE,
+    applied,
+    applied_document,
+    decode_operations,
+    patch_with,
+)
 from atoll.machinery.apiserver.rest.update import check_name, plan_replace
 from atoll.machinery.apiserver.rest.write import PreparedWrite, StoredObject, WriteContext, own_fields, stored
 from atoll.machinery.kinds.kind import Kind, Scale
 from atoll.machinery.kinds.native_schemas import NativeSchema
 from atoll.machinery.meta.objects import Object, encode_json, fresh
 from atoll.machinery.meta.status import BadRequest, FieldError, InternalError, invalid
-from atoll.machinery.patch.json_patch import apply_json_patch, decode_json_patch
 from atoll.machinery.patch.managedfields.scale import SCALE_VERSION, replicas_path, to_parent, to_scale
 from atoll.machinery.patch.merge_patch import merge_patch
 from atoll.machinery.storage.contract import Snapshot
@@ -143,7 +150,7 @@ def _desired(context: WriteContext, current: Object) -> Object:
         patch, _ = decode_document(call.body, "application/json", call.kind, False)
         found = merge_patch(current, patch)
     elif media == JSON_PATCH:
-        found = apply_json_patch(current, decode_json_patch(call.body))
+        found = patch_with(current, decode_operations(call.body))
     else:
         raise unsupported((JSON_PATCH, MERGE, APPLY))
     check_kind(call.kind, found)

@@ -9,6 +9,7 @@ from atoll.machinery.apiserver.rest.metadata import keep_system_fields
 from atoll.machinery.apiserver.rest.write import PreparedWrite, StoredObject, WriteContext, prepare_update, stored
 from atoll.machinery.meta.objects import Object, spec_of, status_of
 from atoll.machinery.meta.status import BadRequest, FieldError, NotFound, invalid
+from atoll.machinery.process.time_slicing import checkpoint
 
 
 def plan_update(context: WriteContext) -> PreparedWrite:
@@ -17,7 +18,9 @@ def plan_update(context: WriteContext) -> PreparedWrite:
     obj = decode_body(call, context.options.validation)
     check_name(obj, call.info.name)
     check_namespace(context, obj)
+    checkpoint()
     old = stored(call, context.view, call.info.name)
+    checkpoint()
     if old is None:
         return _missing(context, obj)
     version = obj["metadata"].get("resourceVersion") or ""

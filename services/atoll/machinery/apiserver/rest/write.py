@@ -41,6 +41,7 @@ from atoll.machinery.meta.status import BadRequest, FieldError, invalid
 from atoll.machinery.patch.managedfields.managers import Manager
 from atoll.machinery.patch.managedfields.options import TrackOptions
 from atoll.machinery.patch.managedfields.update import keep_timestamps, track_update
+from atoll.machinery.process.time_slicing import checkpoint
 from atoll.machinery.storage.contract import Check, Delete, GateUnchanged, Guard, Mutation, NamespaceActive, Put, Record
 
 
@@ -100,8 +101,10 @@ def prepare_create(context: WriteContext, obj: Object, *, tracked: bool = False)
     call, kind = context.call, context.call.kind
     _normalize(kind, obj)
     call.warnings.extend([*dedupe_owner_references(obj), *finalizer_warnings(obj, kind)])
+    checkpoint()
     if not tracked:
         own_fields(context, obj, None)
+    checkpoint()
     review = _review(context, "create", obj, None)
     context.admission.mutate(review)
     errors = [*validate_metadata(obj, kind), *_schema_errors(kind, obj, None), *kind.validate(obj)]
@@ -123,8 +126,10 @@ def prepare_update(
     strip_cluster(before)
     _normalize(kind, obj)
     call.warnings.extend([*dedupe_owner_references(obj), *finalizer_warnings(obj, kind, before)])
+    checkpoint()
     if not tracked:
         own_fields(context, obj, before, subresource)
+    checkpoint()
     review = _review(context, "update", obj, before, subresource)
     context.admission.mutate(review)
     if subresource in {"", "scale"}:
@@ -145,6 +150,7 @@ def _normalize(kind: Kind, obj: Object) -> None:
     tidy_metadata(obj)
     if kind.schema is not None:
         kind.schema.prune(obj)
+        checkpoint()
         kind.schema.default(obj)
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from atoll.machinery.process.time_slicing import checkpoint
+
 #: Maximum nesting, which the walkers of this package rely on. Go's decoder allows 10,000; real objects have about 60.
 MAX_DEPTH = 192
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
@@ -33,9 +35,11 @@ def is_too_deep(value: Any, max_depth: int) -> bool:
     """Whether objects and lists are nested deeper than max_depth; a scalar has depth 0."""
     level = [value]
     for _ in range(max_depth + 1):
+        checkpoint()
         level = [item for item in level if type(item) is dict or type(item) is list]
         if not level:
             return False
+        checkpoint()
         level = [child for item in level for child in (item.values() if type(item) is dict else item)]
     return True
 
@@ -44,6 +48,7 @@ def numbers(value: Any) -> Iterator[int | float]:
     """Yield every number of a value, in no order."""
     todo = [value]
     while todo:
+        checkpoint()
         item = todo.pop()
         if type(item) is dict:
             todo.extend(item.values())

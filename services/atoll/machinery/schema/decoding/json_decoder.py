@@ -1,5 +1,7 @@
 """Strict JSON decoding: input that Kubernetes rejects, or silently changes, is an error.
 
+As in Go, bytes that are not UTF-8, and halves of surrogates (`\\ud800`), are decoded as U+FFFD.
+
 Create, update, patch and apply decode bodies with `decode_json` or `yaml_decoder.decode_yaml`. Invariant: any bytes
 result in a value or a DecodeError, with memory proportional to the body; every value can be encoded again: finite
 floats, integers of 64 bits, nesting within MAX_DEPTH.
@@ -11,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from atoll.machinery.meta.objects import encode_json
+from atoll.machinery.meta.objects import LARGE_BYTES, encode_json, without_collection
+from atoll.machinery.process.time_slicing import checkpoint
 from atoll.machinery.schema.decoding.document import (
     INT_MAX,
     INT_MIN,
@@ -22,6 +25,7 @@ from atoll.machinery.schema.decoding.document import (
     numbers,
 )
 from atoll.machinery.schema.decoding.duplicate_keys import find_duplicates as _find_duplicates
+from atoll.machinery.schema.decoding.malformed_characters import replace_malformed
 
 _decoder = msgspec.json.Decoder()
 #: Maps every digit to 0: finding a long run of zeros is faster than matching a regular expression.
@@ -32,21 +36,31 @@ _MANY_DIGITS = b"0" * 19
 def decode_json(data: bytes, *, find_duplicates: bool = False, max_depth: int = MAX_DEPTH) -> Document:
     """Decode one JSON document.
 
-    Raises DecodeError for malformed JSON, invalid UTF-8, NaN and infinities, numbers beyond a 64 bit float, integers
+    Raises DecodeError for malformed JSON, NaN and infinities, numbers beyond a 64 bit float, integers
     (without `.` or exponent) beyond 64 bits, and nesting deeper than `max_depth`. The last of duplicate keys wins; with
     `find_duplicates` their paths are listed (`data.a`, `spec.list[0].x`) in document order.
     """
-    try:
-        value = _decoder.decode(data)
-    except RecursionError:
-        raise DecodeError(_too_deep(max_depth)) from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
-        raise DecodeError(f"invalid JSON: {error}") from None
+    value, data = _decoded(data, max_depth)
+    checkpoint()
     if data.count(b"{") + data.count(b"[") > max_depth and is_too_deep(value, max_depth):
         raise DecodeError(_too_deep(max_depth))
     if _MANY_DIGITS in data.translate(_DIGITS_AS_ZERO):
         _check_range(value)
     return Document(value, _find_duplicates(data) if find_duplicates and _lost_a_key(data, value) else [])
+
+
+def _decoded(data: bytes, max_depth: int) -> tuple[Any, bytes]:
+    """Return the value and the bytes that gave it, which differ from `data` where that has malformed characters."""
+    try:
+        value = without_collection(_decoder.decode, data) if len(data) > LARGE_BYTES else _decoder.decode(data)
+        return value, data
+    except RecursionError:
+        raise DecodeError(_too_deep(max_depth)) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+        repaired = replace_malformed(data)
+        if repaired == data:
+            raise DecodeError(f"invalid JSON: {error}") from None
+        return _decoded(repaired, max_depth)
 
 
 def _too_deep(max_depth: int) -> str:

@@ -31,6 +31,8 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
 _BASES = (16, 2, 8, 10)
 #: Maximum length of a 64 bit integer in any base; longer texts are not parsed.
 _INT_SIZE = 70
+#: Decimal digits that always fit into 64 bits.
+_SHORT_INT = 18
 
 
 def resolve(text: str, tag: str | None, *, plain: bool, line: int) -> Any:
@@ -57,6 +59,8 @@ def _plain(text: str, line: int) -> Any:
         return _WORDS[text]
     if not text[:1].isdigit() and text[:1] not in ("+", "-", "."):
         return text
+    if text.isascii() and text.isdigit() and text[0] != "0" and len(text) <= _SHORT_INT:
+        return int(text)
     digits = text.replace("_", "")
     if match := _INT.match(digits):
         return _integer(match, line)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from atoll.machinery.process.time_slicing import checkpoint
 from atoll.machinery.schema.structural.node import Node
 from atoll.machinery.schema.structural.pruning import structure_of
 
@@ -22,6 +23,7 @@ def default(node: Node, value: Any) -> None:
             value[:] = [items.default() if item is None else item for item in value]
         if items.has_defaults_below:
             for item in value:
+                checkpoint()
                 default(items, item)
 
 

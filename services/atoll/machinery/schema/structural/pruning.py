@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from atoll.machinery.process.time_slicing import checkpoint
 from atoll.machinery.schema.structural.node import Node
 from atoll.machinery.schema.structural.object_meta import META_FIELDS
 
@@ -24,6 +25,7 @@ def prune(node: Node, value: Any) -> None:
         items = node.prune_items_by
         for item in value:
             if type(item) is dict or type(item) is list:
+                checkpoint()
                 prune(items, item)
 
 
@@ -80,6 +82,7 @@ def is_clean(node: Node, value: Any) -> bool:
     if kind is list and node.prune_items_by is not None:
         items = node.prune_items_by
         for item in value:
+            checkpoint()
             if (type(item) is dict or type(item) is list) and not is_clean(items, item):
                 return False
     return True
@@ -102,6 +105,7 @@ def _is_clean_object(node: Node, value: dict[str, Any]) -> bool:
 
 def collect_unknown(node: Node, value: Any, path: str, paths: list[str]) -> None:
     """Append the paths of unknown keys in document order; the value of an unknown key is not searched."""
+    checkpoint()
     if type(value) is list and node.prune_items_by is not None:
         for index, item in enumerate(value):
             collect_unknown(node.prune_items_by, item, f"{path}[{index}]", paths)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from atoll.machinery.meta.status import FieldError
+from atoll.machinery.process.time_slicing import checkpoint
 from atoll.machinery.schema import fielderrors as errors
 from atoll.machinery.schema.structural import fast_validation
 from atoll.machinery.schema.structural.node import Node
@@ -44,6 +45,7 @@ class ErrorCollector:
 
 def validate(node: Node, value: Any, path: str, out: ErrorCollector, old: OldValue = NO_OLD_VALUE) -> int:
     """Append every violation of a node by a value; return the number of checks that matched."""
+    checkpoint()
     start = len(out.errors)
     matched = _validate(node, value, path, out, old)
     if len(out.errors) > start and old.is_same(value):
@@ -58,6 +60,7 @@ def validate_embedded(node: Node, value: Any, path: str, found: list[FieldError]
             validate_embedded(node.items, item, f"{path}[{index}]", found)
     if type(value) is not dict:
         return
+    checkpoint()
     if node.embedded:
         found.extend(embedded_errors(value, path))
     for key, item in value.items():
