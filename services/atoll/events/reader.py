@@ -20,6 +20,7 @@ from atoll.events.gap_check import GapCheck, Verdict
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.stream.connection import Access, ApiError, Connection, Reconnection, TooOld, Unavailable
 from atoll.machinery.stream.consumer.gaps import Gap
+from atoll.machinery.stream.consumer.origin_check import OriginCheck, is_sourced
 from atoll.machinery.stream.consumer.pull_consumer import BatchLimits, Message, PullConsumer, stream_sequence
 from atoll.machinery.stream.events import Event, Malformed, decode_delivered
 
@@ -48,8 +49,10 @@ class _GapFound(Exception):
 class ChangeReader:
     """One iteration. Without a position it begins at the oldest message, or by a RESYNC."""
 
-    def __init__(self, access: Access, selection: Selection, position: Position | None, *, from_oldest: bool) -> None:
-        self._access, self._selection = access, selection
+    def __init__(
+        self, access: Access, selection: Selection, position: Position | None, origin: OriginCheck, *, from_oldest: bool
+    ) -> None:
+        self._access, self._selection, self._origin = access, selection, origin
         self._position, self._from_oldest = position, from_oldest
         self._check = GapCheck(None)
         self._created = ""
@@ -111,7 +114,7 @@ class ChangeReader:
         created, sequence = info["created"], info["state"]["last_seq"]
         if not batch:
             return Position(created, "", sequence, 0, 0)
-        event = _decode(batch[0])
+        event = self._decode(batch[0])
         if event is None:
             return Position(created, "", stream_sequence(batch[0].reply), 0, 0)
         return Position(created, event.lineage, stream_sequence(batch[0].reply), event.revision, event.revision)
@@ -136,6 +139,7 @@ class ChangeReader:
     def _start(self, info: Object) -> Object:
         """Where to begin: at the position's own message, to see that it is still the same, else right behind it."""
         self._created, position = info["created"], self._position
+        self._origin.begin(sourced=is_sourced(info))
         config: Object = {"filter_subjects": list(self._selection.filters)}
         if position is None:
             self._check, self._sequence, self._written = GapCheck(None), 0, 0
@@ -147,7 +151,7 @@ class ChangeReader:
 
     def _accept(self, message: Message, begin: Position | None) -> Event | None:
         """The event if it is to be delivered. Raises _GapFound."""
-        sequence, event = stream_sequence(message.reply), _decode(message)
+        sequence, event = stream_sequence(message.reply), self._decode(message)
         if event is None:
             self._sequence, self._written = sequence, 0
             return None
@@ -175,10 +179,10 @@ class ChangeReader:
             event.previous,
         )
 
-
-def _decode(message: Message) -> Event | None:
-    try:
-        return decode_delivered(message.subject, message.headers, message.data)
-    except Malformed as error:
-        log.warning("malformed message ignored", subject=message.subject, error=str(error))
-        return None
+    def _decode(self, message: Message) -> Event | None:
+        try:
+            event = decode_delivered(message.subject, message.headers, message.data)
+        except Malformed as error:
+            log.warning("malformed message ignored", subject=message.subject, error=str(error))
+            return None
+        return event if self._origin.believes(event, stream_sequence(message.reply)) else None

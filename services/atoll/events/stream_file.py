@@ -28,6 +28,7 @@ class StreamFile(msgspec.Struct, frozen=True):
     consumers: list[str]
     ca_file: str = ""
     api_prefix: str = "$JS.API"
+    event_keys: list[str] | None = None
 
     @property
     def access(self) -> Access:

@@ -9,6 +9,7 @@ itself, nor a shard whose Shard object did not come from root.
 from __future__ import annotations
 
 import asyncio
+import functools
 import secrets
 from collections.abc import Callable
 
@@ -17,6 +18,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from atoll.machinery.kcp.sharding.ownership import ROOT_SHARD
+from atoll.machinery.kcp.sharding.shards import EVENT_KEYS
 from atoll.machinery.meta import partial
 from atoll.machinery.meta.names import ROOT, ResourceType
 from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
@@ -26,6 +28,7 @@ from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.consumer.state_consumer import ConsumerOptions, StateConsumer
 from atoll.machinery.stream.permissions import follower_consumer
 from atoll.machinery.stream.subjects import STATE, all_subjects, check_shard
+from atoll.replication.known_keys import KNOWN, KnownKeys
 from atoll.replication.metrics import ReplicationMetrics
 from atoll.replication.notifications import ReplicaListener
 from atoll.replication.readable_pages import readable
@@ -42,6 +45,7 @@ MAX_SHARDS = 1000
 #: Rows of one transaction; requests wait for it.
 _BATCH = 200
 _BACKOFF = Backoff(0.1, 30.0)
+_annotated = msgspec.json.Decoder(partial.Partial[partial.Annotations]).decode
 
 
 def every_type(_: ResourceType) -> bool:
@@ -74,6 +78,11 @@ class Follower:
         #: The task of each shard, and the region it was started with.
         self._running: dict[str, tuple[str, asyncio.Task[None]]] = {}
         self.consumers: dict[str, StateConsumer] = {}
+        keys = self._access.event_keys
+        #: None: nothing is verified.
+        self._keys = KnownKeys(keys, store.get_mark(KNOWN)) if keys is not None else None
+        if self._keys is None:
+            log.warning("events of other shards are not verified", reason="the NATS credential has no event keys")
 
     def set_listener(self, listener: ReplicaListener) -> None:
         """Set what is notified of changed replicas. Before `run`."""
@@ -167,10 +176,14 @@ class Follower:
     def _members(self) -> dict[str, str]:
         """The shards to follow, with their regions."""
         found = {} if self._options.own == ROOT_SHARD else {ROOT_SHARD: ""}
+        announced: dict[str, list[str]] = {}
         for record in self._shard_objects():
             name = record.key.name
             if name != self._options.own and _is_name(name):
                 found[name] = _region(record)
+                announced[name] = _event_keys(record)
+        if self._keys is not None:
+            self._keys.announce(announced)
         return dict(list(found.items())[:MAX_SHARDS])
 
     def _shard_objects(self) -> list[Record]:
@@ -223,7 +236,7 @@ class Follower:
         """Consume one shard's state until cancelled. An error of one must not stop the others."""
         failures = 0
         while True:
-            subscription = ConsumerOptions(origin.name, all_subjects(STATE, origin.name), self._consumer, batch=_BATCH)
+            subscription = self._subscription(origin.name)
             consumer = StateConsumer(self._access, subscription, ShardReplica(self.writer, origin))
             self.consumers[origin.name] = consumer
             self._metrics.follow(origin.name, consumer)
@@ -234,6 +247,16 @@ class Follower:
                 self._metrics.failed(origin.name)
                 log.exception("following shard failed", shard=origin.name, error=repr(error), failures=failures)
             await asyncio.sleep(_BACKOFF.delay_s(failures))
+
+    def _subscription(self, name: str) -> ConsumerOptions:
+        return ConsumerOptions(
+            name,
+            all_subjects(STATE, name),
+            self._consumer,
+            batch=_BATCH,
+            keys=None if self._keys is None else functools.partial(self._keys.of, name),
+            refused=lambda reason: self._metrics.refused(name, reason),
+        )
 
     def _origin(self, name: str, region: str) -> SourceShard:
         return SourceShard(name, region, self._options.region, self._is_wanted)
@@ -251,6 +274,8 @@ class Follower:
     async def _remember(self, names: list[str]) -> None:
         if names != self._followed():
             await self.writer.write([Mark(FOLLOWED, msgspec.json.encode(names))])
+        if self._keys is not None and self._keys.state != (self._store.get_mark(KNOWN) or b"{}"):
+            await self.writer.write([Mark(KNOWN, self._keys.state)])
 
 
 def _is_name(name: str) -> bool:
@@ -259,6 +284,14 @@ def _is_name(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _event_keys(record: Record) -> list[str]:
+    try:
+        text = _annotated(record.value).metadata.annotations.get(EVENT_KEYS, "")
+    except msgspec.DecodeError:
+        return []
+    return text.split(",") if text else []
 
 
 def _region(record: Record) -> str:

@@ -55,6 +55,7 @@ from atoll.machinery.process.pki import Pair
 from atoll.machinery.process.tls import client_context, public_context
 from atoll.machinery.storage.contract import Store
 from atoll.machinery.stream.connection import Access
+from atoll.machinery.stream.event_keys import EventKeys
 from atoll.replication.follower import Follower, FollowerOptions
 from atoll.replication.replica_writer import MarkStore
 from atoll.replication.root_types import RootTypes
@@ -260,10 +261,10 @@ class ShardApp:
         pair = _pair(self.config.shard_client_cert_file, self.config.shard_client_key_file)
         return _trust(self.config.shard_virtual_workspace_ca_file, pair) if pair is not None else None
 
-    def registrar(self) -> Registrar:
-        """Return the registrar of this shard's Shard object. Raises KubeconfigError."""
+    def registrar(self, keys: EventKeys | None = None) -> Registrar:
+        """Return the registrar of this shard's Shard object, which announces its keys. Raises KubeconfigError."""
         registration = system.registration(self._system)
-        return Registrar(self.store, self._registry(), registration, Path(self.config.root_directory))
+        return Registrar(self.store, self._registry(), registration, Path(self.config.root_directory), keys)
 
     def _registry(self) -> Registry:
         if self.config.joins:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
+import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
@@ -20,6 +21,7 @@ from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.storage.published_log import PublishedLog
 from atoll.machinery.stream.connection import TooOld
 from atoll.machinery.stream.credential_file import read_access
+from atoll.machinery.stream.event_keys import KEYS_FILE, EventKeys, load_keys
 from atoll.machinery.stream.publisher.publisher import Publisher, PublisherOptions
 from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerFailed, ServerOptions
 from atoll.shard.config import ShardConfig
@@ -34,7 +36,7 @@ CREDENTIALS_FILE = "stream.json"
 class ChangeStream:
     """An async context manager that publishes while it is open. `deposed` is called if another writer took over.
 
-    Raises CredentialFileRefused, OSError for credentials that cannot be read.
+    Raises InvalidCredentialFile, InvalidKeysFile, OSError for credentials and keys that cannot be read.
     """
 
     def __init__(
@@ -44,6 +46,9 @@ class ChangeStream:
         self._registry = registry
         #: Access to the external server; None for the embedded one, whose access is known once it runs.
         self.access = read_access(config.nats_url, config.nats_credentials_file) if config.nats_url else None
+        given = self.access.signing_keys if self.access is not None else ()
+        #: The keys that sign this shard's events: of its credential file, or of its root directory.
+        self.signing_keys = given or tuple(load_keys(Path(config.root_directory) / KEYS_FILE))
         self._server: EmbeddedServer | None = None
         self._publisher: Publisher | None = None
         self._task: asyncio.Task[None] | None = None
@@ -68,6 +73,7 @@ class ChangeStream:
         if access is None:
             server = await self._embedded()
             access, options = server.access, PublisherOptions(restart_server=server.restart)
+        access = msgspec.structs.replace(access, signing_keys=self.signing_keys)
         publisher = Publisher(PublishedLog(self._store), KcpStreamPolicy(), access, lambda _: self._deposed(), options)
         self._measure(publisher)
         self._publisher = publisher
@@ -77,7 +83,10 @@ class ChangeStream:
         """Return the embedded server once it runs; retry with growing delays while it does not start."""
         root, delay_s = Path(self._config.root_directory), BASE_DELAY_S
         options = ServerOptions(
-            directory=root / "nats", shard=self._config.shard_name, credentials_file=root / CREDENTIALS_FILE
+            directory=root / "nats",
+            shard=self._config.shard_name,
+            credentials_file=root / CREDENTIALS_FILE,
+            event_keys=EventKeys(self.signing_keys).announced,
         )
         while True:
             try:
@@ -94,3 +103,7 @@ class ChangeStream:
         seconds = Gauge("atoll_stream_lag_seconds", "Age of the oldest of them.", registry=self._registry)
         events.set_function(lambda: publisher.lag().events)
         seconds.set_function(lambda: publisher.lag().seconds)
+        foreign = Gauge(
+            "atoll_stream_foreign_messages", "Messages in the streams that others wrote.", registry=self._registry
+        )
+        foreign.set_function(lambda: sum(stats.foreign_messages for stats in publisher.stats.values()))

@@ -25,6 +25,7 @@ from atoll.machinery.storage.environment.filesystem import DATA_FILE, require_lo
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.sealing import ensure_key_file
+from atoll.machinery.stream.event_keys import EventKeys
 from atoll.shard import kubeconfig
 from atoll.shard.app import ShardApp
 from atoll.shard.authentication import Credentials, load
@@ -148,13 +149,13 @@ class ShardRunner:
             follower = app.follower(self._store, stream.access)
         work = [app.manager(self._store, follower).run(), self._store.run_maintenance()]
         if self._config.in_site:
-            work.append(self._registration(app))
+            work.append(self._registration(app, stream))
         if follower is not None:
             work.append(follower.run())
         return work
 
-    def _registration(self, app: ShardApp) -> Coroutine[Any, Any, None]:
-        registrar = app.registrar()
+    def _registration(self, app: ShardApp, stream: ChangeStream) -> Coroutine[Any, Any, None]:
+        registrar = app.registrar(EventKeys(stream.signing_keys))
         app.health.add("registration", registrar.check)
         return registrar.run()
 

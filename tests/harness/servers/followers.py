@@ -32,6 +32,7 @@ from atoll.machinery.stream.permissions import reader_permissions, reader_user, 
 from atoll.machinery.stream.server.config import NatsUser
 from atoll.replication.follower import Follower, FollowerOptions
 from atoll.replication.root_types import root_types
+from harness.data.event_keys import PUBLIC
 from harness.data.stores import store_options
 from harness.servers.nats import NatsServer, eventually
 from harness.servers.publisher import QUICK, Running
@@ -68,6 +69,8 @@ class Member:
         self.options = store_options(sea.directory / name, shard=name)
         self.store = open_store(self.options)
         self.publishing: Running | None = None
+        #: The keys that it trusts; None: those of the site.
+        self.event_keys: dict[str, tuple[str, ...]] | None = None
         self.follower: Follower | None = None
         self.registry = CollectorRegistry()
         self.changes = ChangeRecorder()
@@ -75,7 +78,8 @@ class Member:
 
     @property
     def access(self) -> Access:
-        return self.sea.access(self.user)
+        access = self.sea.access(self.user)
+        return access if self.event_keys is None else msgspec.structs.replace(access, event_keys=self.event_keys)
 
     # --- publishing ---
 
@@ -245,7 +249,8 @@ class Archipelago:
         address = self.nats.server.address
         peer = self._peers.get(user.name.removeprefix("shard-"))
         reader = peer.access(address) if peer is not None and user.permissions.shards else None
-        return msgspec.structs.replace(user.access(address), reader=reader)
+        keys = dict.fromkeys(self.shards, PUBLIC)
+        return msgspec.structs.replace(user.access(address), reader=reader, event_keys=keys)
 
     async def with_users(self, *users: NatsUser) -> None:
         """Start the server again with more users, before anybody is there."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from atoll.machinery.stream.connection import Access, Connection
 from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerOptions
+from harness.data.event_keys import PUBLIC
 
 
 async def eventually(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
@@ -32,8 +33,9 @@ class NatsServer:
         self.directory = directory / "nats"
         self.credentials_file = directory / "stream.json"
         self.shard = shard
+        given = {"event_keys": PUBLIC, **options}
         self._options = ServerOptions(
-            directory=self.directory, shard=shard, credentials_file=self.credentials_file, **options
+            directory=self.directory, shard=shard, credentials_file=self.credentials_file, **given
         )
         self.server = EmbeddedServer(self._options)
 

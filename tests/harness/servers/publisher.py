@@ -20,6 +20,7 @@ from atoll.machinery.stream.publisher.publish_window import WindowLimits
 from atoll.machinery.stream.publisher.publisher import Publisher, PublisherOptions
 from atoll.machinery.stream.publisher.resume import Deposed
 from atoll.machinery.stream.subjects import stream_name
+from harness.data.event_keys import KEY
 from harness.servers.nats import NatsServer
 
 QUICK = PublisherOptions(backoff=Backoff(0.05, 0.2), limits=WindowLimits(stall_s=2.0))
@@ -30,6 +31,7 @@ class Running:
 
     def __init__(self, log: LogSource, access: Access, options: PublisherOptions) -> None:
         self.deposed: list[Deposed] = []
+        access = msgspec.structs.replace(access, signing_keys=access.signing_keys or (KEY,))
         self.publisher = Publisher(log, KcpStreamPolicy(), access, self.deposed.append, options)
         self.task = asyncio.ensure_future(self.publisher.run())
 

@@ -15,6 +15,7 @@ from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.stream.consumer.gaps import Gap
 from atoll.machinery.stream.subjects import stream_name
 from harness.clients.stream_subscriber import Copy, Subscriber
+from harness.models.forged_events import forgeries, inject, stored
 from harness.models.shard_log import CONFIGMAPS, ShardLog
 from harness.servers.nats import NatsServer, eventually
 from harness.servers.publisher import publishing
@@ -246,3 +247,34 @@ async def test_a_foreign_message_is_ignored(tmp_path: Path) -> None:
         async with Subscriber(nats.credentials_file, copy):
             await eventually(lambda: copy.revisions == copy.expected_revisions())
     assert copy.gaps == []
+
+
+async def test_forged_and_replayed_events_are_dropped(tmp_path: Path) -> None:
+    log = ShardLog()
+    copy = Copy(log)
+    async with NatsServer(tmp_path) as nats, publishing(log, nats) as running, Subscriber(nats.credentials_file, copy):
+        write(log, 20)
+        await running.drained()
+        connection = await nats.connect()
+        stream = stream_name("changes", "root")
+        last = (await connection.api(f"STREAM.INFO.{stream}"))["state"]["last_seq"]
+        evil = ShardLog().put(ObjectKey(CONFIGMAPS, "c1", "default", "evil"))
+        for message in (*forgeries("changes", log.identity, evil, last + 1), await stored(connection, stream, 3)):
+            await inject(connection, message)
+        await connection.close()
+        write(log, 20)
+        await eventually(lambda: copy.revisions == copy.expected_revisions())
+    assert copy.gaps == []
+
+
+async def test_a_file_without_keys_has_nothing_verified(tmp_path: Path) -> None:
+    """As earlier versions wrote it."""
+    log = ShardLog()
+    copy = Copy(log)
+    async with (
+        NatsServer(tmp_path, event_keys=()) as nats,
+        publishing(log, nats),
+        Subscriber(nats.credentials_file, copy),
+    ):
+        write(log, 20)
+        await eventually(lambda: copy.revisions == copy.expected_revisions())

@@ -16,10 +16,10 @@ from atoll.machinery.meta.types import API_EXPORTS
 from atoll.machinery.storage.contract import Scope, Snapshot
 from atoll.machinery.stream.connection import Connection
 from atoll.machinery.stream.permissions import Permissions
-from atoll.machinery.stream.publisher.stream_admin import parse_headers
 from atoll.machinery.stream.server.config import NatsUser
 from atoll.machinery.stream.subjects import stream_name
 from atoll.replication.shard_replica import ReplicaProgress
+from harness.data.stored_headers import parse_headers
 from harness.servers.followers import Archipelago, Member, cluster_key
 from harness.servers.nats import eventually
 

@@ -6,12 +6,15 @@ import asyncio
 import stat
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from atoll.cli.atoll import main
+from atoll.cli.atoll.event_key import rotate
 from atoll.machinery.process.pki import make_ca, make_serving, write_pair
 from atoll.machinery.stream.connection import Connection
 from atoll.machinery.stream.credential_file import read_access
+from atoll.machinery.stream.event_keys import EventKeys
 from atoll.machinery.stream.server.embedded import find_binary
 from atoll.standalone.site.layout import Ports
 from harness.waits import until
@@ -65,13 +68,39 @@ def test_passwords_that_were_given_out_stay_when_names_are_added(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert configured(tmp_path, "--shards", "root") == 0
-    before = (tmp_path / "nats-shard-root.json").read_bytes()
+    before = read_access("nats://x", str(tmp_path / "nats-shard-root.json"))
     assert configured(tmp_path, "--shards", "root,eu-1") == 0
-    assert (tmp_path / "nats-shard-root.json").read_bytes() == before
+    after = read_access("nats://x", str(tmp_path / "nats-shard-root.json"))
+    assert msgspec.structs.replace(after, event_keys=before.event_keys, reader=before.reader) == before
+    assert before.for_reading.password == after.for_reading.password
     access = read_access("nats://x", str(tmp_path / "nats-shard-eu-1.json"))
     assert access.password.encode() in (tmp_path / "server.conf").read_bytes()
     assert access.password not in capsys.readouterr().out
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
+
+
+def test_secret_keys_of_events_are_given_to_their_shard_and_public_ones_to_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert configured(tmp_path, "--shards", "root,eu-1", "--readers", "proxy-0") == 0
+    found = {user: read_access("x", str(tmp_path / f"nats-{user}.json")) for user in ("shard-root", "shard-eu-1")}
+    proxy = read_access("x", str(tmp_path / "nats-proxy-0.json"))
+    public = {user.removeprefix("shard-"): EventKeys(access.signing_keys).announced for user, access in found.items()}
+    assert proxy.signing_keys == ()
+    for access in (*found.values(), proxy):
+        assert access.event_keys == public
+        assert access.for_reading.event_keys == public
+    assert rotate([str(tmp_path / "nats-shard-root.json")]) == 0
+    said = capsys.readouterr().out
+    assert rotate([str(tmp_path / "nats-proxy-0.json")]) == 1
+    rotated = read_access("x", str(tmp_path / "nats-shard-root.json"))
+    added = EventKeys(rotated.signing_keys[1:]).announced[0]
+    assert added in said
+    assert not [key for key in rotated.signing_keys if key.secret in said]
+    assert configured(tmp_path, "--shards", "root,eu-1", "--readers", "proxy-0") == 0
+    renewed = read_access("x", str(tmp_path / "nats-proxy-0.json")).event_keys
+    assert renewed is not None
+    assert renewed["root"] == (*public["root"], added)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +108,7 @@ def test_passwords_that_were_given_out_stay_when_names_are_added(
     [
         (("--shards", "root,EU"), "'EU' is no name"),
         (("--shards", "root", "--readers", "a.b"), "'a.b' is no name"),
+        (("--shards", "root", "--readers", "reader-root"), "'reader-root' is the name of another user"),
         (("--shards", "root", "--tls-cert-file", "x"), "go together"),
     ],
 )

@@ -59,7 +59,7 @@ async def test_what_is_sent_is_acknowledged_in_order(connection: Connection) -> 
     await pipeline.close()
 
 
-@pytest.mark.parametrize("limits", [WindowLimits(messages=5), WindowLimits(size_bytes=5 * 1800)])
+@pytest.mark.parametrize("limits", [WindowLimits(messages=5), WindowLimits(size_bytes=5 * 2300)])
 async def test_no_more_is_in_flight_than_allowed(connection: Connection, limits: WindowLimits) -> None:
     pipeline = await opened(connection, limits)
     most = 0

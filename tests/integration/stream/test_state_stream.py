@@ -11,8 +11,8 @@ import msgspec
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import LOCAL, ObjectKey, ResourceType
 from atoll.machinery.stream.events import Event, Operation, Phase
-from atoll.machinery.stream.publisher.stream_admin import parse_headers
 from atoll.machinery.stream.subjects import state_subject, stream_name
+from harness.data.stored_headers import parse_headers
 from harness.models.shard_log import CLUSTER_ROLES, CONFIGMAPS, LOGICAL_CLUSTERS, Entry, ShardLog
 from harness.servers.nats import NatsServer, eventually
 from harness.servers.publisher import QUICK, publishing, read_stream

@@ -19,6 +19,8 @@ USAGE = """usage: atoll COMMAND [options]
   nats-config   write configuration and users of a NATS server for several machines
   doctor        check disk, clock, versions and permissions
   fsck          check a store against itself
+  rotate-event-key
+                add a key that signs a shard's events
   rotate        add a sealing key and re-seal all sealed objects, or drop an unused key
   mark-restored mark a store as restored from a backup
   compact       rewrite a store's file without its free pages
@@ -36,6 +38,7 @@ COMMANDS = {
     "nats-config": ("nats_config", "run"),
     "doctor": ("doctor", "run"),
     "fsck": ("store", "fsck"),
+    "rotate-event-key": ("event_key", "rotate"),
     "rotate": ("store", "rotate"),
     "mark-restored": ("store", "mark_restored"),
     "compact": ("store", "compact"),

@@ -23,6 +23,7 @@ from atoll.machinery.process.pki import PkiError
 from atoll.machinery.storage.environment.filesystem import StoreInUse, UnsupportedFileSystem
 from atoll.machinery.storage.environment.opening import UnknownFormat, WrongShard
 from atoll.machinery.stream.credential_file import InvalidCredentialFile
+from atoll.machinery.stream.event_keys import InvalidKeysFile
 
 #: Expected errors of any process with a store, credential files and a listener.
 REFUSALS: tuple[type[Exception], ...] = (
@@ -32,6 +33,7 @@ REFUSALS: tuple[type[Exception], ...] = (
     WrongShard,
     InvalidCredentials,
     InvalidCredentialFile,
+    InvalidKeysFile,
     PkiError,
     BackgroundWorkFailed,
     OSError,

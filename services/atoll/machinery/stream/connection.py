@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ import structlog
 
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.process.backoff import Backoff
+from atoll.machinery.stream.event_keys import SigningKey
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -43,6 +44,8 @@ class Access(msgspec.Struct, frozen=True):
 
     `api_prefix` is the subject of the JetStream API, in which `{shard}` stands for the shard whose streams are asked
     for. `reader` is the access by which a process that publishes reads the streams of others; None: this one.
+    `signing_keys` sign the events that this process publishes. `event_keys` are the public keys of shards, by name,
+    that their events are verified with; None: nothing is verified.
     """
 
     servers: list[str]
@@ -52,11 +55,15 @@ class Access(msgspec.Struct, frozen=True):
     ca_file: str = ""
     api_prefix: str = "$JS.API"
     reader: Access | None = None
+    signing_keys: tuple[SigningKey, ...] = ()
+    event_keys: Mapping[str, Sequence[str]] | None = None
 
     @property
     def for_reading(self) -> Access:
         """The access by which the streams of other shards are read."""
-        return self.reader or self
+        if self.reader is None:
+            return self
+        return msgspec.structs.replace(self.reader, event_keys=self.event_keys)
 
     def at(self, shard: str) -> Access:
         """This access to the streams of one shard."""

@@ -1,9 +1,10 @@
 """The file with a NATS credential that a process is given by flag.
 
-The tool that sets up a site writes one for each process; `standalone` and the front proxy read theirs. JSON of `user`,
-`password`, `inbox_prefix` (what the server lets this user subscribe to), `api_prefix` (where it finds JetStream's API),
-`ca_file`, relative to the file, and for a shard `reader`, the user by which it reads other shards. Invariant: such a
-file is 0600 from the moment it exists.
+The tool that sets up a site writes one for each process; `standalone` and the front proxy read theirs. JSON of
+`user`, `password`, `inbox_prefix` (what the server lets this user subscribe to), `api_prefix` (where JetStream is),
+`ca_file`, relative to the file, and `event_keys`, the public keys of each shard. A shard has two more: `reader`, the
+user by which it reads other shards, and `signing_keys`, which sign its events. Invariant: such a file is 0600 at all
+times.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import msgspec
 
 from atoll.machinery.process.pki import write_private
 from atoll.machinery.stream.connection import Access
+from atoll.machinery.stream.event_keys import SigningKey
 
 
 class InvalidCredentialFile(Exception):
@@ -29,6 +31,8 @@ class NatsCredential(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ca_file: str = ""
     api_prefix: str = "$JS.API"
     reader: NatsCredential | None = None
+    signing_keys: tuple[SigningKey, ...] = ()
+    event_keys: dict[str, tuple[str, ...]] | None = None
 
 
 def write_credential(path: Path, credential: NatsCredential) -> None:
@@ -54,4 +58,14 @@ def read_access(url: str, file: str) -> Access:
 def _access(url: str, directory: Path, found: NatsCredential) -> Access:
     authority = str(directory / found.ca_file) if found.ca_file else ""
     reader = _access(url, directory, found.reader) if found.reader is not None else None
-    return Access([url], found.user, found.password, found.inbox_prefix, authority, found.api_prefix, reader)
+    return Access(
+        [url],
+        found.user,
+        found.password,
+        found.inbox_prefix,
+        authority,
+        found.api_prefix,
+        reader,
+        found.signing_keys,
+        found.event_keys,
+    )

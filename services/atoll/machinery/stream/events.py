@@ -20,7 +20,8 @@ from google_crc32c import value as crc32c
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import HOLE_SIZE
-from atoll.machinery.stream import subjects
+from atoll.machinery.stream import signatures, subjects
+from atoll.machinery.stream.signatures import Signature
 
 NO_HOLE = -1
 _SAFE = ":-._~"
@@ -31,7 +32,7 @@ _JSON = "application/json"
 _SEALED = "application/octet-stream"
 _ZEROES = b"0" * HOLE_SIZE
 _REPUBLISHED = "Nats-Stream"
-FILLING = "Atoll-Filling"
+_FILLING = "Atoll-Filling"
 
 
 class Operation(enum.IntEnum):
@@ -63,8 +64,9 @@ class Event(msgspec.Struct, frozen=True):
 
     `previous` is the previous revision on the event's own changes subject (0: none; always 0 on state). `hole` is the
     offset of the 16 digits of resourceVersion in the payload, -1 if it has none. `key` is None for RESYNC and FENCE.
-    The `revision` of a RESYNC is the one after which the stream goes on. `filling` is the number of the state stream's
-    filling that sent it (0: the first); numbers rise, also when the stream is created again.
+    The `revision` of a RESYNC is the one after which the stream goes on. `filling` is the number of the state
+    stream's filling that sent it (0: the first); numbers rise, also when the stream is created again. `signature` has
+    not been verified (`signatures.verify`).
     """
 
     kind: str
@@ -82,6 +84,17 @@ class Event(msgspec.Struct, frozen=True):
     crc: int = 0
     phase: Phase = Phase.NONE
     filling: int = 0
+    signature: Signature | None = None
+
+    @property
+    def statement(self) -> str:
+        """What its signature is over, beside sequence and payload: all that a consumer believes, one a line."""
+        path = "" if self.key is None else _key_path(self.key)
+        content = _SEALED if self.sealed else _JSON
+        return (
+            f"{self.subject}\n{path}\n{self.operation.name}\n{self.shard_uid}\n{self.lineage}\n{self.epoch}\n{self.revision}\n"
+            f"{self.previous}\n{self.crc:08x}\n{self.hole}\n{self.filling}\n{self.phase.value}\n{content}"
+        )
 
     @property
     def id(self) -> str:
@@ -115,7 +128,7 @@ def encode_headers(event: Event) -> dict[str, str]:
     headers = {
         "ce-specversion": "1.0",
         "ce-id": event.id,
-        "ce-source": f"/shards/{event.shard}/{event.kind}",
+        "ce-source": _source(event.shard, event.kind),
         "ce-type": _EVENT_TYPES[event.operation],
         "ce-time": _time(event.revision),
         "Atoll-Operation": event.operation.name,
@@ -135,7 +148,9 @@ def encode_headers(event: Event) -> dict[str, str]:
     if event.phase:
         headers["Atoll-Phase"] = event.phase.value
     if event.filling:
-        headers[FILLING] = str(event.filling)
+        headers[_FILLING] = str(event.filling)
+    if event.signature is not None:
+        headers |= signatures.encode(event.signature)
     return headers
 
 
@@ -166,6 +181,8 @@ def _decode(where: subjects.Subject, headers: Mapping[str, str], payload: bytes)
     operation = Operation[headers["Atoll-Operation"]]
     if (operation in (Operation.RESYNC, Operation.FENCE)) != (where.type is None):
         raise ValueError(f"{operation.name} does not belong there")
+    if headers["ce-source"] != _source(where.shard, where.kind):
+        raise ValueError(f"from {headers['ce-source']!r}")
     return Event(
         kind=where.kind,
         operation=operation,
@@ -181,8 +198,13 @@ def _decode(where: subjects.Subject, headers: Mapping[str, str], payload: bytes)
         hole=int(headers.get("Atoll-Hole", NO_HOLE)),
         crc=int(headers["Atoll-Crc32c"], 16),
         phase=Phase(headers.get("Atoll-Phase", "")),
-        filling=int(headers.get(FILLING, 0)),
+        filling=int(headers.get(_FILLING, 0)),
+        signature=signatures.decode(headers),
     )
+
+
+def _source(shard: str, kind: str) -> str:
+    return f"/shards/{shard}/{kind}"
 
 
 def _event_type(operation: Operation) -> str:

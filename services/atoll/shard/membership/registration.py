@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
 import structlog
 
 from atoll.machinery.apiserver.writing.loopback import Loopback
@@ -35,6 +36,7 @@ from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.meta.wellknown import SINGLETON
 from atoll.machinery.storage.contract import Store
 from atoll.machinery.storage.environment.filesystem import free_bytes
+from atoll.machinery.stream.event_keys import EventKeys
 from atoll.machinery.wire.pending_response import ClientError
 from atoll.shard.membership.root_shard import SHARDS
 
@@ -112,8 +114,11 @@ class ClientRegistry:
 class Registrar:
     """Registers one Shard object and sends its heartbeats."""
 
-    def __init__(self, store: Store, registry: Registry, registration: Registration, directory: Path) -> None:
+    def __init__(
+        self, store: Store, registry: Registry, registration: Registration, directory: Path, keys: EventKeys | None
+    ) -> None:
         self._store, self._registry, self._registration, self._directory = store, registry, registration, directory
+        self._keys = keys
         self._sent = Load()
         #: Why the name belongs to another store; empty otherwise.
         self._rejection = ""
@@ -143,11 +148,13 @@ class Registrar:
 
     async def register(self) -> Object:
         """Create or update the Shard object and return it. Raises the registry's errors, OtherStore."""
+        announced = self._keys.announced if self._keys is not None else ()
+        said = msgspec.structs.replace(self._registration, event_keys=announced)
         for _ in range(_ATTEMPTS):
-            stored = await self._registry.get(self._registration.name)
+            stored = await self._registry.get(said.name)
             if stored is None:
-                return await self._registry.create(shards.new_shard(self._registration))
-            wanted = shards.registered(stored, self._registration)
+                return await self._registry.create(shards.new_shard(said))
+            wanted = shards.registered(stored, said)
             if wanted is None:
                 return stored
             try:

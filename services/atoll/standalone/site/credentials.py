@@ -28,6 +28,7 @@ from atoll.machinery.process import pki
 from atoll.machinery.process.listen_address import serving_names
 from atoll.machinery.process.pki import Pair, write_private
 from atoll.machinery.stream.credential_file import NatsCredential, write_credential
+from atoll.machinery.stream.event_keys import EventKeys, SigningKey, new_key
 from atoll.machinery.stream.permissions import (
     IMPORTED_API,
     OWN_API,
@@ -153,26 +154,34 @@ def _base64(data: bytes) -> str:
 def nats_users(directory: Path, shards: Sequence[str], readers: Sequence[str], ca_file: str = "") -> list[NatsUser]:
     """Users of shards and of readers, each with a credential file `nats-<user>.json` in a directory.
 
-    A shard's file holds two: one that publishes, and one that reads the other shards. Passwords of an earlier call are
-    kept. Raises OSError.
+    A shard's file holds two users, one that publishes and one that reads the other shards, and the keys that sign its
+    events; each file holds the public keys of all shards. Passwords and keys of an earlier call stay. Raises OSError.
     """
     found: list[NatsUser] = []
+    signing = {shard: _signing_keys(directory / f"nats-{shard_user(shard)}.json") for shard in shards}
+    public = {shard: EventKeys(keys).announced for shard, keys in signing.items()}
     for shard in shards:
         publisher, peer = shard_user(shard), reader_user(shard)
         path = directory / f"nats-{publisher}.json"
         earlier = _earlier(path)
         reading = _credential(peer, earlier.reader if earlier else None, ca_file, IMPORTED_API)
         publishing = _credential(publisher, earlier, ca_file)
-        write_credential(path, msgspec.structs.replace(publishing, reader=reading))
+        keys = {"signing_keys": signing[shard], "event_keys": public}
+        write_credential(path, msgspec.structs.replace(publishing, reader=reading, **keys))
         others = [name for name in shards if name != shard]
         found.append(NatsUser(publisher, publishing.password, shard_permissions(shard)))
         found.append(NatsUser(peer, reading.password, reader_permissions(peer, others)))
     for user in readers:
         path = directory / f"nats-{user}.json"
         reading = _credential(user, _earlier(path), ca_file, IMPORTED_API)
-        write_credential(path, reading)
+        write_credential(path, msgspec.structs.replace(reading, event_keys=public))
         found.append(NatsUser(user, reading.password, reader_permissions(user, shards)))
     return found
+
+
+def _signing_keys(path: Path) -> tuple[SigningKey, ...]:
+    earlier = _earlier(path)
+    return (earlier.signing_keys if earlier else ()) or (new_key(),)
 
 
 def _credential(user: str, earlier: NatsCredential | None, ca_file: str, api_prefix: str = OWN_API) -> NatsCredential:

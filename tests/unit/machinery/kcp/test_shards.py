@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from atoll.machinery.kcp.sharding.shards import (
+    EVENT_KEYS,
     HEARTBEAT,
     REGISTERED,
     Load,
@@ -52,6 +54,18 @@ def test_urls_of_today_replace_those_of_yesterday() -> None:
         "externalURL": "https://front",
         "virtualWorkspaceURL": "https://there",
     }
+
+
+def test_keys_of_events_are_announced_and_renewed_and_stay_where_none_are_given() -> None:
+    first, second = (msgspec.structs.replace(SAID, event_keys=keys) for keys in (("one",), ("one", "two")))
+    shard = registered(new_shard(SAID), first)
+    assert shard is not None
+    assert shard["metadata"]["annotations"][EVENT_KEYS] == "one"
+    assert registered(shard, first) is None
+    assert registered(shard, SAID) is None, "the bootstrap does not know them"
+    renewed = registered(shard, second)
+    assert renewed is not None
+    assert renewed["metadata"]["annotations"][EVENT_KEYS] == "one,two"
 
 
 def test_labels_that_an_operator_added_or_changed_stay() -> None:

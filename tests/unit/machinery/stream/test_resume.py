@@ -11,6 +11,7 @@ from atoll.machinery.stream.publisher.resume import Deposed, ResumePlan, StreamC
 from harness.models.shard_log import Source
 
 ME = Source()
+NOW_S = 1_800_000_000.0
 CURSOR = StreamCursor(revision=500, sequence=50, written=480, created="t0", lineage=ME.lineage)
 
 
@@ -48,7 +49,7 @@ def after(plan: ResumePlan) -> tuple[int, bool]:
         (CURSOR, tip(last(480, phase=Phase.BEGIN)), (0, True)),
         (CURSOR, tip(last(480, phase=Phase.REFILL)), (0, True)),
         (CURSOR, tip(last(480, phase=Phase.END)), (500, False)),
-        (CURSOR, StreamTip("t0", 51, None, 51, foreign=True), (0, True)),
+        (CURSOR, StreamTip("t0", 51, None, 51, foreign=True), (500, False)),
     ],
     ids=[
         "first start",
@@ -76,17 +77,24 @@ def after(plan: ResumePlan) -> tuple[int, bool]:
 def test_publishing_goes_on_where_the_stream_ends(
     cursor: StreamCursor | None, stream: StreamTip, expected: tuple[int, bool]
 ) -> None:
-    assert after(resume_plan(cursor, stream, ME, floor=0)) == expected
+    assert after(resume_plan(cursor, stream, ME, 0, NOW_S)) == expected
 
 
 def test_what_compaction_took_is_said() -> None:
-    assert after(resume_plan(CURSOR, tip(last(480)), ME, floor=500)) == (500, False)
-    assert after(resume_plan(CURSOR, tip(last(480)), ME, floor=501)) == (501, True)
-    assert after(resume_plan(None, StreamTip("t0", 0), ME, floor=7)) == (7, True)
+    assert after(resume_plan(CURSOR, tip(last(480)), ME, 500, NOW_S)) == (500, False)
+    assert after(resume_plan(CURSOR, tip(last(480)), ME, 501, NOW_S)) == (501, True)
+    assert after(resume_plan(None, StreamTip("t0", 0), ME, 7, NOW_S)) == (7, True)
 
 
 def test_a_higher_epoch_ends_it_whatever_else_is_true() -> None:
     higher = msgspec.structs.replace(ME, epoch=ME.epoch + 1, lineage="b2")
     with pytest.raises(Deposed) as caught:
-        resume_plan(CURSOR, tip(last(480, source=higher), created="t1"), ME, floor=900)
+        resume_plan(CURSOR, tip(last(480, source=higher), created="t1"), ME, 900, NOW_S)
     assert (caught.value.own, caught.value.other) == (ME.epoch, ME.epoch + 1)
+
+
+def test_an_epoch_ahead_of_the_clock_or_of_another_store_ends_nothing() -> None:
+    ahead = msgspec.structs.replace(ME, epoch=int(NOW_S) + 301)
+    assert after(resume_plan(CURSOR, tip(last(480, source=ahead)), ME, 0, NOW_S)) == (500, False)
+    stranger = msgspec.structs.replace(ME, epoch=ME.epoch + 1, shard_uid="other")
+    assert after(resume_plan(CURSOR, tip(last(480, source=stranger)), ME, 0, NOW_S)) == (0, True)

@@ -25,6 +25,8 @@ NAME_LABEL = "name"
 UNSCHEDULABLE = "experimental.core.kcp.io/unschedulable"
 #: The labels that the shard set last, as JSON; and the store it runs on.
 REGISTERED, STORE = "internal.atoll.dev/registered-labels", "internal.atoll.dev/store"
+#: The public keys of its events, separated by commas (`stream.event_keys`).
+EVENT_KEYS = "internal.atoll.dev/event-keys"
 #: Condition whose lastTransitionTime is the last sign of life.
 HEARTBEAT = "Heartbeat"
 
@@ -53,6 +55,7 @@ class Registration(msgspec.Struct, frozen=True):
     virtual_workspace_url: str
     store: str
     labels: Mapping[str, str] = {}
+    event_keys: tuple[str, ...] = ()
 
     @property
     def spec(self) -> Object:
@@ -68,8 +71,10 @@ class Registration(msgspec.Struct, frozen=True):
 
     @property
     def notes(self) -> dict[str, str]:
-        """The annotations with the shard's configured labels and store uid; absent where these are empty."""
+        """The annotations with the shard's configured labels, store uid and keys; absent where these are empty."""
         noted = {REGISTERED: json.dumps(dict(self.labels), sort_keys=True)} if self.labels else {}
+        if self.event_keys:
+            noted[EVENT_KEYS] = ",".join(self.event_keys)
         return {**noted, **({STORE: self.store} if self.store else {})}
 
 
@@ -103,7 +108,7 @@ def registered(stored: Object, said: Registration) -> Object | None:
     check_store(stored, said.store)
     metadata = stored["metadata"]
     annotations = annotations_of(stored)
-    others = {key: value for key, value in annotations.items() if key not in {REGISTERED, STORE}}
+    others = {key: value for key, value in annotations.items() if key not in {REGISTERED, STORE, *said.notes}}
     result = {
         **stored,
         "metadata": {

@@ -21,4 +21,5 @@ class Gap(enum.StrEnum):
     MISSING = "an earlier change on the same subject is missing"
     SKIPPED = "the stream skipped a sequence"
     DAMAGED = "a payload fails its checksum"
+    KEYS = "events were signed with a key that was not known yet"
     STALE = "the position is older than the tombstones"

@@ -8,6 +8,7 @@ bring. Invariant: a mark is kept only with a generation that is complete, so a c
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -17,6 +18,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.stream import subjects
 from atoll.machinery.stream.connection import Access, Connection, keep_connected
 from atoll.machinery.stream.consumer.gaps import Gap
+from atoll.machinery.stream.consumer.origin_check import OriginCheck, TrustedKeys, ignore, is_sourced
 from atoll.machinery.stream.consumer.pull_consumer import WAIT_S, BatchLimits, PullConsumer, stream_sequence
 from atoll.machinery.stream.definitions import TOMBSTONE_TTL_S
 from atoll.machinery.stream.events import Event, Malformed, Phase, decode_delivered
@@ -33,17 +35,23 @@ _REFILL_WAIT_S = 0.1
 
 
 class ConsumerOptions(msgspec.Struct, frozen=True):
-    """What to read: a shard's state stream, filters from `subjects`, the consumer's name, and messages a batch."""
+    """What to read: a shard's state stream, filters from `subjects`, the consumer's name, and messages a batch.
+
+    `keys` returns the keys that the shard's events are verified with; None: they are not. `refused` is called with the
+    reason for each event that is not believed.
+    """
 
     shard: str
     filters: tuple[str, ...]
     consumer: str
     batch: int = 500
+    keys: TrustedKeys | None = None
+    refused: Callable[[str], None] = ignore
 
 
 class StateMark(msgspec.Struct, frozen=True):
-    """How far a sink is. The message at `sequence` carried revision `written`; `time_s` is when the mark was last known
-    to be current, in seconds since 1970; `filling` is that of the message."""
+    """How far a sink is. The message at `sequence` carried revision `written`, its filling and the sequence that its
+    shard `signed`; `time_s` is when the mark was last known to be current, in seconds since 1970."""
 
     created: str
     lineage: str
@@ -51,6 +59,7 @@ class StateMark(msgspec.Struct, frozen=True):
     written: int
     time_s: float
     filling: int = 0
+    signed: int = 0
 
 
 class StateSink(Protocol):
@@ -77,6 +86,7 @@ class StateConsumer:
     def __init__(self, access: Access, options: ConsumerOptions, sink: StateSink) -> None:
         self._access, self._options, self._sink = access.at(options.shard), options, sink
         self._stream = subjects.stream_name(subjects.STATE, options.shard)
+        self._origin = OriginCheck(self._stream, options.keys, options.refused)
         self._created = self._lineage = ""
         self._sequence = self._written = self._filling = 0
         self._refilling = self._complete = False
@@ -123,6 +133,8 @@ class StateConsumer:
     async def _follow(self, connection: Connection, mark: StateMark | None, gap: Gap | None, info: Object) -> Gap:
         """Read on until something tells that all must be read again; gives what."""
         self._created, self._refilling = info["created"], False
+        place = (mark.filling, max(mark.signed - 1, 0)) if mark is not None else (0, 0)
+        self._origin.begin(sourced=is_sourced(info), filling=place[0], signed=place[1])
         if gap is not None:
             await self._begin(gap)
         limits = BatchLimits(self._options.batch)
@@ -136,6 +148,8 @@ class StateConsumer:
                 broken = await self._take(batch, mark)
                 if broken is not None:
                     return broken
+                if self._origin.learned():
+                    return Gap.KEYS
                 if not batch and not self._complete and not self._refilling:
                     await self._sweep()
         finally:
@@ -194,6 +208,8 @@ class StateConsumer:
         except Malformed as error:
             log.warning("malformed message ignored", subject=message.subject, error=str(error))
             return None
+        if not self._origin.believes(event, stream_sequence(message.reply)):
+            return None
         if not event.intact:
             # Reading it again would deliver the same bytes; the shard's audit has to repair the record.
             log.error("event fails its checksum", subject=message.subject, revision=event.revision)
@@ -223,5 +239,6 @@ class StateConsumer:
         await self._sink.sweep(self._mark())
 
     def _mark(self) -> StateMark:
-        self._kept_at_s = time.time()
-        return StateMark(self._created, self._lineage, self._sequence, self._written, self._kept_at_s, self._filling)
+        now = self._kept_at_s = time.time()
+        place = (self._sequence, self._written, now, self._filling, self._origin.signed)
+        return StateMark(self._created, self._lineage, *place)

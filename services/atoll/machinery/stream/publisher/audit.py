@@ -10,6 +10,7 @@ covers is not reported again.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 import msgspec
 import structlog
@@ -22,11 +23,18 @@ from atoll.machinery.stream.consumer.pull_consumer import PullConsumer, stream_s
 from atoll.machinery.stream.publisher import stream_admin
 from atoll.machinery.stream.publisher.log_source import LogSource, StreamPolicy
 from atoll.machinery.stream.publisher.stream_writer import StreamWriter
+from atoll.machinery.stream.signatures import SEQUENCE
 
 log = structlog.get_logger()
 
 _PAGE = 500
 _TOMBSTONE_TYPE = "atoll.object.deleted.v1"
+
+
+def _contents(info: Object) -> tuple[str, int, int, int]:
+    """What changes with the messages of a stream; its state also counts consumers, which come and go."""
+    state = info["state"]
+    return info["created"], state["first_seq"], state["last_seq"], state["messages"]
 
 
 class ReadSurvey(msgspec.Struct):
@@ -37,7 +45,7 @@ class ReadSurvey(msgspec.Struct):
     live: int = 0
     gaps: list[tuple[int, int]] = msgspec.field(default_factory=list)
 
-    def note(self, sequence: int, subject: str, event_type: str) -> None:
+    def note(self, sequence: int, subject: str, headers: Mapping[str, str]) -> None:
         if sequence > self.expected:
             self.gaps.append((self.expected, sequence))
         self.expected = sequence + 1
@@ -45,7 +53,7 @@ class ReadSurvey(msgspec.Struct):
         if subject.endswith(f".{subjects.CONTROL}"):
             # A consumer that passes a gap meets this RESYNC after it and rereads anyway.
             self.gaps.clear()
-        elif event_type != _TOMBSTONE_TYPE:
+        elif headers.get(SEQUENCE) == str(sequence) and headers.get("ce-type") != _TOMBSTONE_TYPE:
             self.live += 1
 
     def finish(self, until: int) -> None:
@@ -75,6 +83,7 @@ class StreamAudit:
         self._log, self._policy = source_log, policy
         self._pace, self._first_pace = pace
         self._rate = self._pace
+        self._foreign = 0
 
     async def first(self, connection: Connection, suspicious: bool) -> None:
         """Audit before anything is written: the state stream, since overwriting a damaged message hangs the server,
@@ -116,9 +125,12 @@ class StreamAudit:
         found = await self._read(connection, self._state, before["state"])
         expected = await self._replicated() if self._state.revision >= last else found.live
         after = await stream_admin.stream_info(connection, self._state.stream)
-        if after is None or after["state"] != before["state"]:
+        if after is None or _contents(after) != _contents(before):
             return True
         missing = before["state"]["messages"] - found.readable
+        # Foreign messages that the writer met may stand in the place of its own.
+        missing = max(missing, self._state.stats.foreign_messages - self._foreign)
+        self._foreign = self._state.stats.foreign_messages
         if self._log.last() == last:
             missing = max(missing, abs(expected - found.live))
         return self._judge(self._state, missing)
@@ -142,7 +154,7 @@ class StreamAudit:
                     sequence = stream_sequence(message.reply)
                     if sequence > until:
                         break
-                    found.note(sequence, message.subject, (message.headers or {}).get("ce-type", ""))
+                    found.note(sequence, message.subject, message.headers or {})
                 await asyncio.sleep(len(batch) / self._rate)
         finally:
             await reader.close()

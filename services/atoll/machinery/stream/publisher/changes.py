@@ -14,20 +14,18 @@ from atoll.machinery.stream.publisher.log_events import control
 from atoll.machinery.stream.publisher.log_source import SourceEntry
 from atoll.machinery.stream.publisher.publish_window import PublishWindow
 from atoll.machinery.stream.publisher.resume import ResumePlan
-from atoll.machinery.stream.publisher.stream_writer import StreamWriter
+from atoll.machinery.stream.publisher.stream_writer import Outgoing, StreamWriter
 
 
 class ChangesWriter(StreamWriter):
     """Carries every change of the published types."""
 
     kind = subjects.CHANGES
+    renews_signatures = False
 
-    async def _handle(self, window: PublishWindow, entry: SourceEntry) -> None:
-        if not self._policy.published(entry.key.type):
-            self.stats.skipped += 1
-            window.skip(entry.revision)
-            return
-        await self._send(window, self._from_entry(entry), entry.revision)
+    def _outgoing(self, entry: SourceEntry) -> Outgoing:
+        wanted = self._policy.published(entry.key.type)
+        return Outgoing(entry.revision, self._from_entry(entry) if wanted else None)
 
     async def _restart(self, window: PublishWindow, connection: Connection, plan: ResumePlan) -> int:
         if plan.purge:
@@ -38,4 +36,4 @@ class ChangesWriter(StreamWriter):
         return plan.after
 
     async def _resync(self, window: PublishWindow, after: int) -> None:
-        await self._send(window, control(self.kind, Operation.RESYNC, self._log.identity, after), after)
+        await self._send(window, [Outgoing(after, control(self.kind, Operation.RESYNC, self._log.identity, after))])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _WRONG_LAST_SEQUENCE = 10071
 _WRONG_LAST_ID = 10070
-_HEADERS_SIZE = 768
+_HEADERS_SIZE = 1280
 _ID = "Nats-Msg-Id"
 _EXPECTED = "Nats-Expected-Last-Sequence"
 _EXPECTED_ID = "Nats-Expected-Last-Msg-Id"
@@ -106,6 +106,11 @@ class PublishWindow:
         self._connection.forget(self.fail)
         if self._subscription is not None:
             await self._connection.unsubscribe(self._subscription)
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence that the next message takes in the stream."""
+        return self._next + 1
 
     @property
     def in_flight(self) -> int:

@@ -17,6 +17,7 @@ import structlog
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.stream.connection import Access, ApiError, Connection, TooOld, Unavailable, Unresponsive
 from atoll.machinery.stream.definitions import RetentionLimits
+from atoll.machinery.stream.event_keys import EventKeys
 from atoll.machinery.stream.publisher.audit import StreamAudit
 from atoll.machinery.stream.publisher.changes import ChangesWriter
 from atoll.machinery.stream.publisher.log_source import LogSource, SourceEntry, StreamPolicy
@@ -56,7 +57,10 @@ class PublishLag(msgspec.Struct, frozen=True):
 
 
 class Publisher:
-    """`run` it as a task; cancel the task to stop. `deposed` is called once, from within the task."""
+    """`run` it as a task; cancel the task to stop. `deposed` is called once, from within the task.
+
+    Raises ValueError for an access without keys to sign with.
+    """
 
     def __init__(
         self,
@@ -70,7 +74,7 @@ class Publisher:
         self._access = access
         self._deposed = deposed
         self._options = options
-        feed = LogFeed(source_log, policy, options.limits, options.bounds)
+        feed = LogFeed(source_log, policy, EventKeys(access.signing_keys), options.limits, options.bounds)
         self.changes = ChangesWriter(feed)
         self.state = StateWriter(feed)
         self.writers: tuple[StreamWriter, StreamWriter] = (self.changes, self.state)

@@ -12,6 +12,9 @@ import msgspec
 from atoll.machinery.stream.events import Event, Phase
 from atoll.machinery.stream.publisher.log_source import LogIdentity
 
+#: How far the clocks of two writers may differ.
+_CLOCK_STEP_S = 300
+
 
 class StreamCursor(msgspec.Struct, frozen=True):
     """A writer's stored progress. All entries up to `revision` were handled; the message at `sequence` carries revision
@@ -24,16 +27,18 @@ class StreamCursor(msgspec.Struct, frozen=True):
     created: str
     lineage: str
     filling: int = 0
+    #: The id of the key that signed; empty in a cursor of a version without signatures.
+    key: str = ""
 
 
 class StreamTip(msgspec.Struct, frozen=True):
-    """The end of a stream: its last sequence, and the last message that can be read with its sequence."""
+    """The end of a stream: its last sequence, and the last genuine message that can be read with its sequence."""
 
     created: str
     last_sequence: int
     event: Event | None = None
     sequence: int = 0
-    foreign: bool = False  # the end holds only messages that are not ours
+    foreign: bool = False  # the end holds only messages that this shard did not sign
 
 
 class ResumePlan(msgspec.Struct, frozen=True):
@@ -54,10 +59,15 @@ class Deposed(Exception):
         self.own, self.other = own, other
 
 
-def resume_plan(cursor: StreamCursor | None, tip: StreamTip, source: LogIdentity, floor: int) -> ResumePlan:
-    """Raises Deposed if the stream's last message carries a higher epoch than ours."""
+def resume_plan(
+    cursor: StreamCursor | None, tip: StreamTip, source: LogIdentity, floor: int, now_s: float
+) -> ResumePlan:
+    """Raises Deposed if the stream's last message carries a higher epoch than ours, of this very store.
+
+    An epoch is a second since 1970: one ahead of the clock was not given by an open of the store.
+    """
     last = tip.event
-    if last is not None and last.epoch > source.epoch:
+    if last is not None and last.shard_uid == source.shard_uid and source.epoch < last.epoch <= now_s + _CLOCK_STEP_S:
         raise Deposed(source.epoch, last.epoch)
     plan = _decide(cursor, tip, source, floor)
     if plan.after < floor and not plan.restart:
@@ -75,8 +85,6 @@ def _decide(cursor: StreamCursor | None, tip: StreamTip, source: LogIdentity, fl
         return ResumePlan(floor, True, "the stream was created again")
     if last is not None and last.phase in (Phase.BEGIN, Phase.REFILL):
         return ResumePlan(floor, True, "a refill was interrupted")
-    if tip.foreign:
-        return ResumePlan(floor, True, "the stream ends in foreign messages")
     if cursor is None:
         return _without_cursor(tip, floor)
     return _with_cursor(cursor, tip, floor)
@@ -96,6 +104,9 @@ def _with_cursor(cursor: StreamCursor, tip: StreamTip, floor: int) -> ResumePlan
         return ResumePlan(last.revision, reason="the cursor was behind")
     if last is not None and tip.sequence == cursor.sequence and last.revision != cursor.written:
         return ResumePlan(last.revision, reason="the stream and the cursor disagree")
+    if tip.foreign and tip.last_sequence >= cursor.sequence:
+        # Nothing of ours is lost: strangers stand behind it.
+        return ResumePlan(cursor.revision, reason="the stream ends in foreign messages")
     if last is None and tip.last_sequence > cursor.sequence:
         return ResumePlan(floor, True, "messages after the cursor are gone")
     if tip.last_sequence >= cursor.sequence:

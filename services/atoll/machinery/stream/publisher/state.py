@@ -21,7 +21,7 @@ from atoll.machinery.stream.publisher.log_events import control, tombstone
 from atoll.machinery.stream.publisher.log_source import SourceEntry
 from atoll.machinery.stream.publisher.publish_window import PublishWindow
 from atoll.machinery.stream.publisher.resume import ResumePlan
-from atoll.machinery.stream.publisher.stream_writer import StreamWriter
+from atoll.machinery.stream.publisher.stream_writer import Outgoing, StreamWriter
 
 _TTL = {"Nats-TTL": f"{TOMBSTONE_TTL_S}s"}
 _PAGE = 200
@@ -31,14 +31,12 @@ class StateWriter(StreamWriter):
     """Carries the last state of every replicated object."""
 
     kind = subjects.STATE
+    renews_signatures = True
 
-    async def _handle(self, window: PublishWindow, entry: SourceEntry) -> None:
+    def _outgoing(self, entry: SourceEntry) -> Outgoing:
         event = self._event(entry) if self._policy.may_replicate(entry.key.type) else None
-        if event is None:
-            self.stats.skipped += 1
-            window.skip(entry.revision)
-            return
-        await self._send(window, event, entry.revision, _TTL if event.operation is Operation.DELETED else None)
+        deleted = event is not None and event.operation is Operation.DELETED
+        return Outgoing(entry.revision, event, _TTL if deleted else {})
 
     def _event(self, entry: SourceEntry) -> Event | None:
         stands = self._policy.replicated(entry.key, entry.value)
@@ -68,15 +66,15 @@ class StateWriter(StreamWriter):
         return position
 
     async def _mark_phase(self, window: PublishWindow, position: int, phase: Phase) -> None:
-        await self._send(window, control(self.kind, Operation.RESYNC, self._log.identity, position, phase), position)
+        event = control(self.kind, Operation.RESYNC, self._log.identity, position, phase)
+        await self._send(window, [Outgoing(position, event)])
 
     async def _refill(self, window: PublishWindow, type: ResourceType, position: int) -> None:
         after: ObjectKey | None = None
         while True:
             page = self._log.standing(type, after, _PAGE)
-            for entry in page:
-                if self._policy.replicated(entry.key, entry.value):
-                    await self._send(window, self._refilled(entry), position)
+            standing = [entry for entry in page if self._policy.replicated(entry.key, entry.value)]
+            await self._send(window, (Outgoing(position, self._refilled(entry)) for entry in standing))
             if len(page) < _PAGE:
                 return
             after = page[-1].key

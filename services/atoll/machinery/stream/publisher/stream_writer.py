@@ -11,7 +11,7 @@ import abc
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 import structlog
@@ -19,7 +19,8 @@ import structlog
 from atoll.machinery.stream import subjects
 from atoll.machinery.stream.connection import Connection, Unresponsive
 from atoll.machinery.stream.definitions import RetentionLimits, definition
-from atoll.machinery.stream.events import FILLING, Event, Phase, encode_headers
+from atoll.machinery.stream.event_keys import EventKeys
+from atoll.machinery.stream.events import Event, Phase, encode_headers
 from atoll.machinery.stream.publisher import stream_admin
 from atoll.machinery.stream.publisher.log_events import from_entry
 from atoll.machinery.stream.publisher.log_source import LogSource, SourceEntry, StreamPolicy
@@ -31,6 +32,8 @@ from atoll.machinery.stream.publisher.publish_window import (
     WindowLimits,
 )
 from atoll.machinery.stream.publisher.resume import ResumePlan, StreamCursor, StreamTip, resume_plan
+from atoll.machinery.stream.publisher.stream_tail import StreamTail
+from atoll.machinery.stream.signatures import RUN, sign
 
 log = structlog.get_logger()
 
@@ -40,6 +43,7 @@ _BATCH = 500
 #: The shortest time between two wake-ups while commits keep coming; an isolated commit is sent at once.
 _PACE_S = 0.003
 _FRUITLESS = 4
+_RUN_BYTES = 1 << 20
 
 
 class WriterStats(msgspec.Struct):
@@ -51,15 +55,30 @@ class WriterStats(msgspec.Struct):
     resumed: int = 0
     damaged_records: int = 0
     damaged_messages: int = 0
+    foreign_messages: int = 0
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """An event to send, with headers for the server; once it is acknowledged, entries up to `done` are. Without an
+    event, these entries need none."""
+
+    done: int
+    event: Event | None = None
+    extra: dict[str, str] = {}
 
 
 class LogFeed:
     """The log as both writers read it. They are mostly at the same revision, so the second read is cached."""
 
     def __init__(
-        self, source_log: LogSource, policy: StreamPolicy, limits: WindowLimits, bounds: RetentionLimits
+        self,
+        source_log: LogSource,
+        policy: StreamPolicy,
+        keys: EventKeys,
+        limits: WindowLimits,
+        bounds: RetentionLimits,
     ) -> None:
-        self.log, self.policy, self.limits, self.bounds = source_log, policy, limits, bounds
+        self.log, self.policy, self.keys, self.limits, self.bounds = source_log, policy, keys, limits, bounds
         self._cached_at = (-1, -1)
         self._answer: Sequence[SourceEntry] = ()
 
@@ -75,10 +94,12 @@ class StreamWriter(abc.ABC):
     """Writes one stream. Lives as long as the process; `run` once a connection."""
 
     kind: str
+    #: Whether the stream is written again when another key signs: messages that stay for ever outlive the old key.
+    renews_signatures: bool
 
     def __init__(self, feed: LogFeed) -> None:
         self._feed = feed
-        self._log, self._policy, self._limits = feed.log, feed.policy, feed.limits
+        self._log, self._policy, self._limits, self._keys = feed.log, feed.policy, feed.limits, feed.keys
         shard = feed.log.identity.shard
         self._definition = definition(self.kind, shard, feed.bounds)
         self.stream = subjects.stream_name(self.kind, shard)
@@ -92,6 +113,8 @@ class StreamWriter(abc.ABC):
         self._informed_after = 0
         self._rebuild_wanted = ""
         self._rewritten_until = 0
+        self._mismatches = 0
+        self._key = self._cursor.key if self._cursor else ""
         #: The number of the stream's present filling; 0 for the first, and on changes.
         self._filling = 0
         self._saved_at, self._saved_acks, self._woke = 0.0, 0, 0.0
@@ -113,24 +136,35 @@ class StreamWriter(abc.ABC):
 
     async def run(self, connection: Connection) -> None:
         """Publish until the connection or something else breaks. Raises Deposed, Unavailable, ApiError."""
-        fruitless = 0
+        tail = StreamTail(connection, self.stream, self._keys, self._note_foreign)
+        stuck, end = 0, -1
         while True:
             info = await stream_admin.ensure_stream(connection, self._definition)
-            tip = await stream_admin.read_tip(connection, self.stream, info)
+            tip = await tail.tip(info)
             plan = self._plan(tip)
             window = await self._open(connection, tip, plan)
             try:
                 await self._follow(plan, window, connection)
             except OutOfSequence as error:
-                log.warning("stream sequence mismatch", stream=self.stream, reason=str(error))
-                fruitless = 0 if window.acks else fruitless + 1
+                write = log.debug if self._mismatches & (self._mismatches - 1) else log.warning
+                write("stream sequence mismatch", stream=self.stream, reason=str(error), times=self._mismatches)
+                self._mismatches += 1
             finally:
                 await self._close(window)
-            await self._pause(fruitless)
+            stuck = 0 if window.acks or tip.last_sequence != end else stuck + 1
+            end = tip.last_sequence
+            await self._pause(stuck)
+
+    def _note_foreign(self, messages: int) -> None:
+        """Count and report messages that this shard did not write. Nobody else may write here: somebody did."""
+        before = self.stats.foreign_messages
+        self.stats.foreign_messages += messages
+        if before.bit_length() != self.stats.foreign_messages.bit_length():
+            log.error("foreign messages in stream", stream=self.stream, messages=self.stats.foreign_messages)
 
     @abc.abstractmethod
-    async def _handle(self, window: PublishWindow, entry: SourceEntry) -> None:
-        """Send what the entry needs in this stream, or skip it."""
+    def _outgoing(self, entry: SourceEntry) -> Outgoing:
+        """What the entry needs in this stream."""
 
     @abc.abstractmethod
     async def _restart(self, window: PublishWindow, connection: Connection, plan: ResumePlan) -> int:
@@ -146,10 +180,16 @@ class StreamWriter(abc.ABC):
     # --- one session -------------------------------------------------------------------------------------
 
     def _plan(self, tip: StreamTip) -> ResumePlan:
-        plan = resume_plan(self._cursor, tip, self._log.identity, self._log.floor())
+        plan = resume_plan(self._cursor, tip, self._log.identity, self._log.floor(), time.time())
+        key = self._keys.current.id
+        if self._cursor is not None and self._cursor.key != key and (self.renews_signatures or not self._cursor.key):
+            plan = ResumePlan(self._retained_from(), True, "another key signs", purge=True)
         if self._rebuild_wanted:
             plan = ResumePlan(self._retained_from(), True, self._rebuild_wanted, purge=True)
         self._rebuild_wanted = ""
+        if tip.foreign:
+            # What is behind the cursor may be in the stream already, out of sight.
+            self._rewritten_until = max(self._rewritten_until, self._log.last())
         if self._cursor is not None and plan.after < self._cursor.revision:
             # Messages are written a second time: the stream lost them, or older ones were appended.
             self._rewritten_until = max(self._rewritten_until, self._cursor.revision)
@@ -165,13 +205,18 @@ class StreamWriter(abc.ABC):
         self._informed_after = plan.after
         self._filling = max(self._cursor.filling if self._cursor else 0, tip.event.filling if tip.event else 0)
         self._window, self._created, self._saved_acks = window, tip.created, 0
+        if plan.restart or self._cursor is None:
+            self._key = self._keys.current.id
         return window
 
-    async def _pause(self, fruitless: int) -> None:
-        """A server with a damaged file may report one last sequence and refuse it: that counts as hanging."""
-        if fruitless >= _FRUITLESS:
+    async def _pause(self, stuck: int) -> None:
+        """A server with a damaged file may report one last sequence and refuse it: that counts as hanging.
+
+        A last sequence that moves is the work of other writers, and the server is well.
+        """
+        if stuck >= _FRUITLESS:
             raise Unresponsive("the stream refuses every sequence")
-        await asyncio.sleep(0.05 * fruitless)
+        await asyncio.sleep(0.05 * stuck)
 
     async def _close(self, window: PublishWindow) -> None:
         self._remember(window, force=True)
@@ -197,8 +242,7 @@ class StreamWriter(abc.ABC):
 
     async def _advance(self, window: PublishWindow, position: int) -> int:
         entries = self._read(position)
-        for entry in entries:
-            await self._handle(window, entry)
+        await self._send(window, (self._outgoing(entry) for entry in entries))
         if not entries:
             # A commit may need this event loop.
             await asyncio.sleep(0)
@@ -239,16 +283,44 @@ class StreamWriter(abc.ABC):
             await asyncio.sleep(rest_s)
         self._woke = time.monotonic()
 
-    async def _send(self, window: PublishWindow, event: Event, done: int, extra: dict[str, str] | None = None) -> None:
-        """Send one event; once it is acknowledged, entries up to revision `done` are."""
+    async def _send(self, window: PublishWindow, found: Iterable[Outgoing]) -> None:
+        """Send events in order, each run of them under one signature."""
+        self._check_key()
+        for run in _runs(found):
+            signed = iter(self._signed(window, [each.event for each in run if each.event is not None]))
+            for each in run:
+                if each.event is None:
+                    self.stats.skipped += 1
+                    window.skip(each.done)
+                else:
+                    await self._send_one(window, next(signed), each)
+
+    def _signed(self, window: PublishWindow, events: Sequence[Event]) -> Sequence[Event]:
+        """Sign events for the next sequences of the stream. Only this task sends, so nothing comes in between."""
+        numbered = (
+            [msgspec.structs.replace(event, filling=self._filling) for event in events] if self._filling else events
+        )
+        if not numbered:
+            return ()
+        signatures = sign(self._keys.current, numbered, window.next_sequence)
+        return [
+            msgspec.structs.replace(event, signature=signature)
+            for event, signature in zip(numbered, signatures, strict=True)
+        ]
+
+    def _check_key(self) -> None:
+        """Note that another key signs from now on. Raises OutOfSequence where the stream is written again."""
+        key = self._keys.current.id
+        if key != self._key and self._key and self.renews_signatures and self._consumers_informed:
+            raise OutOfSequence("another key signs")
+        self._key = key
+
+    async def _send_one(self, window: PublishWindow, event: Event, outgoing: Outgoing) -> None:
         headers = encode_headers(event)
-        if self._filling:
-            headers[FILLING] = str(self._filling)
-        if extra:
-            headers.update(extra)
+        headers.update(outgoing.extra)
         self.stats.published += 1
         message = OutgoingMessage(event.subject, event.payload, headers, event.revision, self._message_id(event))
-        await window.send(message, done)
+        await window.send(message, outgoing.done)
 
     def _message_id(self, event: Event) -> str:
         """The event's id, by which the server drops a second copy; a fresh id where a second copy is intended. The
@@ -295,11 +367,25 @@ class StreamWriter(abc.ABC):
         acked = window.acked
         lineage = self._log.identity.lineage
         self._cursor = StreamCursor(
-            acked.revision, acked.sequence, acked.written, self._created, lineage, self._filling
+            acked.revision, acked.sequence, acked.written, self._created, lineage, self._filling, self._key
         )
         self._saved_at, self._saved_acks = now, window.acks
         self._log.set_mark(self._mark, msgspec.json.encode(self._cursor))
         self.on_saved()
+
+
+def _runs(found: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
+    """Runs that share a signature, bounded in number and in bytes."""
+    run: list[Outgoing] = []
+    size_bytes = 0
+    for each in found:
+        run.append(each)
+        size_bytes += len(each.event.payload) if each.event is not None else 0
+        if len(run) == RUN or size_bytes > _RUN_BYTES:
+            yield run
+            run, size_bytes = [], 0
+    if run:
+        yield run
 
 
 def _nothing() -> None:

@@ -87,9 +87,11 @@ def builtin_users(shard: str, saved: ServerSecrets) -> list[NatsUser]:
     ]
 
 
-def stream_file(address: str, shard: str, saved: ServerSecrets, tls: TlsFiles | None) -> bytes:
+def stream_file(
+    address: str, shard: str, saved: ServerSecrets, tls: TlsFiles | None, event_keys: Sequence[str] = ()
+) -> bytes:
     """`stream.json`: `connect` holds keyword arguments of nats-py's `connect`; `atoll.events` reads all of it."""
-    document = {
+    document: dict[str, object] = {
         "connect": {
             "servers": [address],
             "user": OPERATOR,
@@ -101,6 +103,8 @@ def stream_file(address: str, shard: str, saved: ServerSecrets, tls: TlsFiles | 
         "streams": {kind: stream_name(kind, shard) for kind in KINDS},
         "consumers": list(OPERATOR_CONSUMERS),
     }
+    if event_keys:
+        document["event_keys"] = list(event_keys)
     if tls:
         document["ca_file"] = str(tls.ca_file)
     return json.dumps(document, indent=2).encode() + b"\n"

@@ -61,6 +61,7 @@ class ServerOptions(msgspec.Struct, frozen=True):
     host: str = "127.0.0.1"
     port: int = 0
     credentials_file: Path | None = None
+    event_keys: tuple[str, ...] = ()
     users: tuple[NatsUser, ...] = ()
     tls: TlsFiles | None = None
     memory_limit_bytes: int = 128 << 20
@@ -149,7 +150,8 @@ class EmbeddedServer:
         shutil.rmtree(options.directory / "store/jetstream/ATOLL", ignore_errors=True)
         write_private(self._config, server_config(where, [*own, *options.users]))
         if options.credentials_file is not None and options.shard:
-            write_private(options.credentials_file, stream_file(self.address, options.shard, saved, options.tls))
+            document = stream_file(self.address, options.shard, saved, options.tls, options.event_keys)
+            write_private(options.credentials_file, document)
 
     async def _spawn(self) -> None:
         # A unique name distinguishes the child from a stranger that took the port first.

@@ -1,0 +1,167 @@
+"""Signatures of events: who published a message, and at which place of which stream.
+
+The publisher signs with these, every consumer verifies; `schemas/events/` describes the headers. One Ed25519 signature
+costs more than an event may, so a run of messages shares one: it signs the root of a hash tree over them, and each
+carries its path to the root. A message alone is verified, wherever a consumer begins and whatever is left of the run.
+Invariant: all that a consumer believes of an event is in its statement, the sequence in the stream included. So no
+message counts at another subject, in another stream, or a second time.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import enum
+import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from atoll.machinery.process import ed25519
+from atoll.machinery.process.ed25519 import SecretKey
+
+#: The most messages that share a signature: five hashes of a path and 1/32 of the signing each.
+RUN = 32
+#: Roots that were verified are remembered: a signature costs as much as a hundred hashes.
+_ROOTS = 4096
+_LEAF, _NODE, _ROOT = b"atoll.event.v1\n", b"\x01", b"atoll.events.v1\n"
+_LEFT, _RIGHT = 0, 1
+_SIDES = (b"\x00", b"\x01")
+_STEP = 33
+_MAX_STEPS = 16
+
+
+class Signature(msgspec.Struct, frozen=True):
+    """What proves one event: its sequence in the stream, the key's id, the signature of the root, the path to it."""
+
+    sequence: int
+    key: str
+    value: bytes
+    path: bytes = b""
+
+
+class Statement(Protocol):
+    """The parts of an event that are signed."""
+
+    @property
+    def statement(self) -> str:
+        """All that a consumer believes of the event but its payload, on lines."""
+
+    @property
+    def payload(self) -> bytes: ...
+
+
+class Verdict(enum.Enum):
+    """Whether an event is its shard's. UNKNOWN: a key signed it that is not among the trusted ones (yet)."""
+
+    GENUINE = "genuine"
+    UNSIGNED = "unsigned"
+    FORGED = "forged"
+    UNKNOWN = "unknown key"
+
+
+def _leaf(event: Statement, sequence: int) -> bytes:
+    payload = hashlib.sha256(event.payload).hexdigest()
+    return hashlib.sha256(b"%s%d\n%s\n%s" % (_LEAF, sequence, payload.encode(), event.statement.encode())).digest()
+
+
+def sign(key: SecretKey, events: Sequence[Statement], first: int) -> list[Signature]:
+    """Sign events that take the sequences from `first` on; return the signature of each. At most `RUN` at a time."""
+    levels = [[_leaf(event, first + index) for index, event in enumerate(events)]]
+    while len(levels[-1]) > 1:
+        below = levels[-1]
+        pairs = zip(below[::2], below[1::2], strict=False)
+        # A node without a neighbour goes up as it is.
+        alone = below[-1:] if len(below) % 2 else []
+        levels.append([hashlib.sha256(_NODE + left + right).digest() for left, right in pairs] + alone)
+    value = key.sign(_ROOT + levels[-1][0])
+    steps = [[_SIDES[at % 2] + node for at, node in enumerate(level)] for level in levels[:-1]]
+    return [Signature(first + index, key.id, value, _path(steps, index)) for index in range(len(events))]
+
+
+def _path(steps: Sequence[Sequence[bytes]], index: int) -> bytes:
+    """The neighbours of a leaf and of the nodes above it."""
+    found = []
+    for level in steps:
+        if index ^ 1 < len(level):
+            found.append(level[index ^ 1])
+        index >>= 1
+    return b"".join(found)
+
+
+def _root(event: Statement, signature: Signature) -> bytes:
+    found, path = _leaf(event, signature.sequence), signature.path
+    for at in range(0, len(path), _STEP):
+        other = path[at + 1 : at + _STEP]
+        pair = other + found if path[at] == _LEFT else found + other
+        found = hashlib.sha256(_NODE + pair).digest()
+    return found
+
+
+def verify(keys: Mapping[str, str], event: Statement, signature: Signature | None, roots: VerifiedRoots) -> Verdict:
+    """Whether a trusted key signed the event. `keys` are public keys by their ids."""
+    if signature is None:
+        return Verdict.UNSIGNED
+    public = keys.get(signature.key)
+    if public is None:
+        return Verdict.UNKNOWN
+    root = _root(event, signature)
+    return Verdict.GENUINE if roots.verified(public, signature.value, root) else Verdict.FORGED
+
+
+class VerifiedRoots:
+    """Roots whose signature was verified lately. One for each reader of a stream."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, bytes, bytes], None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def verified(self, public: str, signature: bytes, root: bytes) -> bool:
+        """Whether this key signed this root."""
+        entry = public, signature, root
+        if entry in self._known:
+            return True
+        if not ed25519.verifies(public, signature, _ROOT + root):
+            return False
+        self._known[entry] = None
+        if len(self._known) > _ROOTS:
+            self._known.popitem(last=False)
+        return True
+
+
+# --- headers ---------------------------------------------------------------------------------------------
+
+SEQUENCE, KEY, SIGNATURE, PATH = "Atoll-Sequence", "Atoll-Key", "Atoll-Signature", "Atoll-Path"
+
+
+def encode(signature: Signature) -> dict[str, str]:
+    """The headers of a signature."""
+    headers = {
+        SEQUENCE: str(signature.sequence),
+        KEY: signature.key,
+        SIGNATURE: base64.b64encode(signature.value).decode(),
+    }
+    if signature.path:
+        headers[PATH] = base64.b64encode(signature.path).decode()
+    return headers
+
+
+def decode(headers: Mapping[str, str]) -> Signature | None:
+    """The signature in headers; None if there is none. Raise ValueError for a malformed one."""
+    value = headers.get(SIGNATURE)
+    if value is None:
+        return None
+    try:
+        path = base64.b64decode(headers.get(PATH, ""), validate=True)
+        data = base64.b64decode(value, validate=True)
+        sequence, key = int(headers[SEQUENCE]), headers[KEY]
+    except (binascii.Error, KeyError) as error:
+        raise ValueError(f"not a signature: {error}") from error
+    steps = range(0, len(path), _STEP)
+    if len(path) % _STEP or len(steps) > _MAX_STEPS or any(path[at] not in (_LEFT, _RIGHT) for at in steps):
+        raise ValueError("not the path of a hash tree")
+    return Signature(sequence, key, data, path)
