@@ -28,12 +28,12 @@ from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.consumer.state_consumer import ConsumerOptions, StateConsumer
 from atoll.machinery.stream.permissions import follower_consumer
 from atoll.machinery.stream.subjects import STATE, all_subjects, check_shard
-from atoll.replication.known_keys import KNOWN, KnownKeys
 from atoll.replication.metrics import ReplicationMetrics
 from atoll.replication.notifications import ReplicaListener
 from atoll.replication.readable_pages import readable
 from atoll.replication.replica_writer import OWNERS_PENDING, MarkStore, ReplicaWriter
 from atoll.replication.root_types import RootTypes, learn_root_types
+from atoll.replication.shard_keys import KEYS_MARK, ShardKeys
 from atoll.replication.shard_replica import ShardReplica, SourceShard
 
 log = structlog.get_logger()
@@ -80,7 +80,7 @@ class Follower:
         self.consumers: dict[str, StateConsumer] = {}
         keys = self._access.event_keys
         #: None: nothing is verified.
-        self._keys = KnownKeys(keys, store.get_mark(KNOWN)) if keys is not None else None
+        self._keys = ShardKeys(keys, store.get_mark(KEYS_MARK)) if keys is not None else None
         if self._keys is None:
             log.warning("events of other shards are not verified", reason="the NATS credential has no event keys")
 
@@ -274,8 +274,8 @@ class Follower:
     async def _remember(self, names: list[str]) -> None:
         if names != self._followed():
             await self.writer.write([Mark(FOLLOWED, msgspec.json.encode(names))])
-        if self._keys is not None and self._keys.state != (self._store.get_mark(KNOWN) or b"{}"):
-            await self.writer.write([Mark(KNOWN, self._keys.state)])
+        if self._keys is not None and self._keys.state != (self._store.get_mark(KEYS_MARK) or b"{}"):
+            await self.writer.write([Mark(KEYS_MARK, self._keys.state)])
 
 
 def _is_name(name: str) -> bool:

@@ -1,6 +1,7 @@
 """Ed25519 keys: made, kept as text, and used to sign and verify.
 
-`stream.signatures` signs and verifies events with these. Invariant: a secret key leaves as text only by `export`.
+`stream.signatures` signs and verifies events with these. `cryptography` is imported when a key is first used, as
+`atoll.events` is light. Invariant: no secret key leaves an object of this module.
 """
 
 from __future__ import annotations
@@ -8,9 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+import secrets
 
 _KEY_SIZE = 32
 
@@ -24,7 +23,9 @@ class SecretKey:
     """A key that signs. `public` is its public half as text, `id` the name of that."""
 
     def __init__(self, secret: str) -> None:
-        """Raise ValueError for a text that `export` does not give."""
+        """Raise ValueError for a text that is no secret key of `make_secret`."""
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
         self._key = Ed25519PrivateKey.from_private_bytes(_bytes(secret))
         self.public = base64.b64encode(self._key.public_key().public_bytes_raw()).decode()
         self.id = key_id(self.public)
@@ -33,27 +34,25 @@ class SecretKey:
         """Return the signature: 64 bytes."""
         return self._key.sign(data)
 
-    def export(self) -> str:
-        """Return the secret key in base64."""
-        return base64.b64encode(self._key.private_bytes_raw()).decode()
-
 
 def make_secret() -> str:
     """A new secret key as text."""
-    return base64.b64encode(Ed25519PrivateKey.generate().private_bytes_raw()).decode()
+    return base64.b64encode(secrets.token_bytes(_KEY_SIZE)).decode()
 
 
 def is_public_key(text: str) -> bool:
-    """Whether a text is a public key in base64."""
+    """Whether a text has the form of a public key."""
     try:
-        Ed25519PublicKey.from_public_bytes(_bytes(text))
+        return bool(_bytes(text))
     except ValueError:
         return False
-    return True
 
 
 def verifies(public: str, signature: bytes, data: bytes) -> bool:
     """Whether the secret half of a public key signed this data."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
     try:
         Ed25519PublicKey.from_public_bytes(_bytes(public)).verify(signature, data)
     except (InvalidSignature, ValueError):

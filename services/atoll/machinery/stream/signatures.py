@@ -115,21 +115,21 @@ class VerifiedRoots:
     """Roots whose signature was verified lately. One for each reader of a stream."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, bytes, bytes], None] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, bytes, bytes], None] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._entries)
 
     def verified(self, public: str, signature: bytes, root: bytes) -> bool:
         """Whether this key signed this root."""
         entry = public, signature, root
-        if entry in self._known:
+        if entry in self._entries:
             return True
         if not ed25519.verifies(public, signature, _ROOT + root):
             return False
-        self._known[entry] = None
-        if len(self._known) > _ROOTS:
-            self._known.popitem(last=False)
+        self._entries[entry] = None
+        if len(self._entries) > _ROOTS:
+            self._entries.popitem(last=False)
         return True
 
 

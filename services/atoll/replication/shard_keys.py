@@ -15,10 +15,10 @@ import msgspec
 from atoll.machinery.stream.event_keys import by_id
 
 #: The mark with the configured keys that Shard objects were last seen to name.
-KNOWN = "replication.event-keys"
+KEYS_MARK = "replication.event-keys"
 
 
-class KnownKeys:
+class ShardKeys:
     """`announce` what Shard objects say, and store `state` as a mark when it has changed."""
 
     def __init__(self, configured: Mapping[str, Sequence[str]], state: bytes | None) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from atoll.machinery.stream.event_keys import EventKeys, by_id, new_key
-from atoll.replication.known_keys import KnownKeys
+from atoll.replication.shard_keys import ShardKeys
 
 OLD, NEW, LATER = (EventKeys([new_key()]).announced[0] for _ in range(3))
 
 
 def test_the_file_counts_until_a_shard_object_goes_on_from_it() -> None:
-    known = KnownKeys({"root": [OLD]}, None)
+    known = ShardKeys({"root": [OLD]}, None)
     assert known.of("root") == by_id([OLD])
     known.announce({"root": [OLD, NEW]})
     assert known.of("root") == by_id([OLD, NEW])
@@ -18,18 +18,18 @@ def test_the_file_counts_until_a_shard_object_goes_on_from_it() -> None:
 
 
 def test_a_process_that_starts_again_with_its_file_stays_where_the_chain_is() -> None:
-    known = KnownKeys({"root": [OLD]}, None)
+    known = ShardKeys({"root": [OLD]}, None)
     known.announce({"root": [OLD, NEW]})
-    again = KnownKeys({"root": [OLD]}, known.state)
+    again = ShardKeys({"root": [OLD]}, known.state)
     again.announce({"root": [LATER]})
     assert again.of("root") == by_id([LATER])
 
 
 def test_a_new_file_counts_before_a_shard_object_that_does_not_name_its_key() -> None:
     """The earlier key may be in other hands."""
-    known = KnownKeys({"root": [OLD]}, None)
+    known = ShardKeys({"root": [OLD]}, None)
     known.announce({"root": [OLD]})
-    again = KnownKeys({"root": [NEW]}, known.state)
+    again = ShardKeys({"root": [NEW]}, known.state)
     again.announce({"root": [OLD]})
     assert again.of("root") == by_id([NEW])
     again.announce({"root": [NEW]})
@@ -37,7 +37,7 @@ def test_a_new_file_counts_before_a_shard_object_that_does_not_name_its_key() ->
 
 
 def test_a_shard_that_no_file_names_has_the_keys_of_its_shard_object_and_else_none() -> None:
-    known = KnownKeys({"root": [OLD]}, None)
+    known = ShardKeys({"root": [OLD]}, None)
     assert known.of("east") == {}
     known.announce({"east": [NEW]})
     assert known.of("east") == by_id([NEW])
