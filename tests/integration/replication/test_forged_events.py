@@ -18,6 +18,7 @@ from atoll.machinery.stream.event_keys import EventKeys, SigningKey, new_key
 from atoll.machinery.stream.permissions import Permissions
 from atoll.machinery.stream.server.config import NatsUser
 from atoll.machinery.stream.subjects import stream_name
+from atoll.replication.shard_keys import KEYS_MARK
 from harness.data.event_keys import KEY, PUBLIC
 from harness.models.forged_events import forgeries, inject, stored
 from harness.models.shard_log import ShardLog
@@ -42,6 +43,12 @@ async def settled(root: Member, reader: Member, name: str) -> None:
     """Root writes a Workspace, and the reader has it: what was sent before was dealt with."""
     await root.schedule(ROOT, name, "root")
     await reader.until(lambda view: view.replicas.get(workspace_key(ROOT, name)))
+
+
+async def announce(root: Member, shard: str, keys: EventKeys) -> None:
+    """Write the Shard object of a shard with its keys."""
+    annotations = {"internal.atoll.dev/event-keys": ",".join(keys.announced)}
+    await root.put(shard_key(shard), metadata={"annotations": annotations}, spec={"baseURL": f"https://{shard}"})
 
 
 async def until_sent(reader: Member, cluster: str) -> None:
@@ -111,6 +118,8 @@ async def test_a_key_in_the_shard_object_is_believed_and_what_was_refused_is_rea
     reader, root, east = await sea.reader(), sea.member("root"), sea.shard("east")
     await east.put(cluster_key("aaaaaaaaaaaaaaaa"))
     await reader.until(lambda view: view.replicas.row_of("east", cluster_key("aaaaaaaaaaaaaaaa")))
+    await announce(root, "east", EventKeys((KEY,)))
+    await reader.until(lambda _: b"east" in (reader.store.get_mark(KEYS_MARK) or b""))
     await east.publish_no_more()
     new = SigningKey(new_key().secret, 1)
     running = Running(PublishedLog(east.store), msgspec.structs.replace(east.access, signing_keys=(KEY, new)), QUICK)
@@ -122,9 +131,7 @@ async def test_a_key_in_the_shard_object_is_believed_and_what_was_refused_is_rea
     assert not reader.sent("east", cluster_key("bbbbbbbbbbbbbbbb"))
     # What was known stays, though the stream holds nothing that is believed.
     assert reader.sent("east", cluster_key("aaaaaaaaaaaaaaaa"))
-    announced = ",".join(EventKeys((KEY, new)).announced)
-    annotations = {"internal.atoll.dev/event-keys": announced}
-    await root.put(shard_key("east"), metadata={"annotations": annotations}, spec={"baseURL": "https://east"})
+    await announce(root, "east", EventKeys((KEY, new)))
     await east.put(cluster_key("cccccccccccccccc"))
     for cluster in ("aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb", "cccccccccccccccc"):
         await until_sent(reader, cluster)
