@@ -17,10 +17,11 @@ from atoll.machinery.process.ed25519 import SecretKey
 from atoll.machinery.stream.connection import Connection
 from atoll.machinery.stream.event_keys import SigningKey, by_id, new_key
 from atoll.machinery.stream.events import Operation
+from atoll.machinery.stream.publisher.log_events import control
 from atoll.machinery.stream.signatures import Verdict, VerifiedRoots, verify
 from atoll.machinery.stream.subjects import KINDS, control_subject, stream_name
 from harness.data.event_keys import PUBLIC
-from harness.models.forged_events import Forged, forgeries, inject, stored
+from harness.models.forged_events import STRANGER, Forged, forged, forgeries, inject, stored
 from harness.models.shard_log import CONFIGMAPS, ShardLog
 from harness.servers.nats import NatsServer, eventually
 from harness.servers.publisher import QUICK, Running, publishing, read_events
@@ -76,6 +77,20 @@ async def test_no_forged_or_replayed_event_deposes_or_restarts_a_publisher(tmp_p
         # The replay is one more of them.
         assert list(dict.fromkeys(await held(nats, log))) == [entry.revision for entry in log.entries]
         assert nats.server.restarts == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_likely_epoch_of_another_key_deposes_nobody(tmp_path: Path, kind: str) -> None:
+    """At its very place, of this very store: all but the signature is as a second writer would have it."""
+    log = ShardLog()
+    async with at_work(tmp_path, log) as (_, running, connection):
+        next_writer = log.reopened().identity
+        fence = control(kind, Operation.FENCE, next_writer, log.last() + 1)
+        await inject(connection, forged("fence", fence, STRANGER, await last_sequence(connection, kind) + 1))
+        log.put(ObjectKey(LOGICAL_CLUSTERS, "c1", "", "cluster"))
+        await running.drained()
+        assert running.deposed == []
+        assert running.publisher.stats[kind].foreign_messages == 1
 
 
 async def test_a_run_of_foreign_messages_does_not_have_the_log_published_again(tmp_path: Path) -> None:

@@ -12,14 +12,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.stream.connection import Access
+from atoll.machinery.stream.connection import Access, Connection
 from atoll.machinery.stream.consumer.gaps import Gap
 from atoll.machinery.stream.consumer.state_consumer import ConsumerOptions, StateConsumer
+from atoll.machinery.stream.event_keys import by_id
 from atoll.machinery.stream.subjects import all_subjects
+from harness.data.event_keys import PUBLIC
+from harness.models.forged_events import inject, stored
 from harness.models.shard_log import LOGICAL_CLUSTERS, ShardLog
 from harness.models.state_projection import StateRows
 from harness.servers.nats import eventually
-from harness.servers.nats_regions import Hierarchy, hierarchy
+from harness.servers.nats_regions import ADMIN, Hierarchy, hierarchy
 from harness.servers.publisher import QUICK, Running
 
 #: A source whose origin went away looks for it again after some ten seconds.
@@ -50,7 +53,8 @@ async def publishing(log: ShardLog, access: Access) -> AsyncIterator[Running]:
 
 @asynccontextmanager
 async def following(site: Hierarchy, projection: Projection) -> AsyncIterator[StateConsumer]:
-    subscription = ConsumerOptions("root", all_subjects("state", "root"), site.consumer, batch=20)
+    keys = by_id(PUBLIC)
+    subscription = ConsumerOptions("root", all_subjects("state", "root"), site.consumer, batch=20, keys=lambda: keys)
     consumer = StateConsumer(site.reader, subscription, projection)
     task = asyncio.ensure_future(consumer.run())
     try:
@@ -124,3 +128,24 @@ async def test_a_tenants_stream_holds_what_is_the_tenants(tmp_path: Path) -> Non
             log.put(cluster("other"), phase="Ready")
             log.delete(cluster("acme"))
             await eventually(lambda: projection.rows == {}, PATIENCE_S)
+
+
+async def test_a_copy_of_an_earlier_message_in_the_region_is_not_believed(tmp_path: Path) -> None:
+    log, projection = ShardLog(), Projection()
+    async with hierarchy(tmp_path, ["root"]) as site, publishing(log, site.shard("root")) as running:
+        log.put(cluster("gone"))
+        await running.drained()
+        await site.source("root")
+        async with following(site, projection):
+            await eventually(lambda: projection.shows(log), PATIENCE_S)
+            admin = await Connection.open(site.region.access(ADMIN), "administrator")
+            copy = await stored(admin, "atoll-state-root", 1)
+            log.delete(cluster("gone"))
+            await eventually(lambda: projection.rows == {}, PATIENCE_S)
+            # The region's administrator has the stream take messages beside those of its source.
+            config = (await admin.api("STREAM.INFO.atoll-state-root"))["config"]
+            await admin.api("STREAM.UPDATE.atoll-state-root", {**config, "subjects": ["atoll.state.root.>"]})
+            await inject(admin, copy)
+            await admin.close()
+            log.put(cluster("after"))
+            await eventually(lambda: projection.shows(log), PATIENCE_S)

@@ -155,6 +155,7 @@ SYSTEM_KEYS = (
     SystemKey(_A, shards.UNSCHEDULABLE, _SHARD, Rule.AUTHORS),
     SystemKey(_A, shards.REGISTERED, _SHARD, Rule.AUTHORS),
     SystemKey(_A, shards.STORE, _SHARD, Rule.AUTHORS),
+    SystemKey(_A, shards.EVENT_KEYS, _SHARD, Rule.AUTHORS),
     SystemKey(_A, scheduling.RESERVED_FOR, _SHARD, Rule.AUTHORS),
     SystemKey(_A, objects.INSTALLATION, (("", "configmaps"),), Rule.AUTHORS),
     SystemKey(_A, reconcile.AUTO_UPDATE, _CLUSTER_RBAC, Rule.AUTHORS),
