@@ -6,6 +6,7 @@ from atoll.controllers.bindings.apibinding_deletion import BindingDeletion
 from atoll.controllers.bindings.apibindings import ApiBindings
 from atoll.controllers.bindings.bound_crd_gc import BoundCrdCollector
 from atoll.controllers.bindings.default_bindings import DefaultBindings
+from atoll.controllers.bindings.deleted_exports import DeletedExports
 from atoll.controllers.bindings.extra_annotations import ExtraAnnotations
 from atoll.controllers.bindings.locks import Locks
 from atoll.controllers.bindings.permission_claims import PermissionClaimsController
@@ -86,6 +87,7 @@ def controllers(
         BindingDeletion(acting_as("kcp-apibinding-deletion"), facts, kind(API_BINDINGS), kind(LOGICAL_CLUSTERS)),
         Locks(acting_as("kcp-logicalcluster-cleanup"), kind(LOGICAL_CLUSTERS)),
         BoundCrdCollector(acting_as("kcp-crdcleanup")),
+        DeletedExports(acting_as("kcp-apibinding"), facts.identities.shard_objects),
         ExportController(acting_as("kcp-apiexport"), facts.identities.shard_objects if deprecated_urls else None),
         ExtraAnnotations(acting_as("kcp-extraannotationsync"), facts),
         EndpointSliceController(acting_as("kcp-apiexportendpointslice"), facts, shard.name),

@@ -22,12 +22,16 @@ _PAGE = 200
 
 
 class ReplicaChange(NamedTuple):
-    """One object as its shard sent it in a generation; `value` is empty for a deletion."""
+    """One object as its shard sent it in a generation; `value` is empty for a deletion.
+
+    `withheld`: the object exists, but is not held here any more.
+    """
 
     key: ObjectKey
     value: bytes
     revision: int
     generation: int
+    withheld: bool = False
 
     def replaces(self, before: tuple[Record, int] | None) -> bool:
         """Whether it replaces the row held now: the store's own rule (`contract.Replica`)."""
@@ -52,7 +56,8 @@ class ReplicaListener(Protocol):
 
     def replicas_changed(self, entries: Sequence[LogEntry], count: int) -> None:
         """Replicas changed, began to count or ceased to count. All changes up to the apply count have been notified.
-        A deleted entry carries its last value; revisions are those of the shard of origin."""
+        A deleted entry carries its last value, and so does a modified one whose object is not held any more; revisions
+        are those of the shard of origin."""
 
 
 class ReplicaNotifier:
@@ -107,7 +112,8 @@ def _change_entry(change: ReplicaChange, before: Record | None) -> LogEntry:
         operation = Operation.ADDED if before is None else Operation.MODIFIED
         return _entry(change.revision, operation, change.key, change.value)
     value, revision = (before.value, before.revision) if before is not None else (b"", 0)
-    return _entry(max(change.revision, revision), Operation.DELETED, change.key, value)
+    operation = Operation.MODIFIED if change.withheld else Operation.DELETED
+    return _entry(max(change.revision, revision), operation, change.key, value)
 
 
 def _entry(revision: int, operation: Operation, key: ObjectKey, value: bytes) -> LogEntry:

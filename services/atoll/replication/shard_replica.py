@@ -142,7 +142,9 @@ class ShardReplica:
             return None
         if not self._origin.wanted(event.key.type):
             return None
-        change = ReplicaChange(event.key, self._value(event), event.revision, self._progress.generation)
+        value = self._value(event)
+        withheld = not value and event.operation is not Operation.DELETED
+        change = ReplicaChange(event.key, value, event.revision, self._progress.generation, withheld)
         if self._progress.mark is not None or event.lineage != self._progress.lineage:
             return change
         return self._newest(change)
@@ -184,7 +186,7 @@ class ShardReplica:
                 return change
         if row is None or row[0].revision <= change.revision:
             return change
-        return change._replace(value=row[0].value, revision=row[0].revision)
+        return change._replace(value=row[0].value, revision=row[0].revision, withheld=False)
 
     # --- generations ---
 

@@ -108,6 +108,16 @@ class BoundCrds:
         revision = reaching.revision_of(key)
         return self._policies.of(reaching, key, revision) if revision else None
 
+    def forget_policy(self, batch: Batch, uid: str, export: str) -> None:
+        """Add the removal of the note that an export has a maximal permission policy, if the bound CRD has it."""
+        found = self.get(batch, uid)
+        if found is None or export not in found.policed:
+            return
+        record = batch.get(bound_crds.key_of(uid))
+        assert record is not None, "just read"
+        kept = bound_crds.with_policed(decode(record.value), export, policed=False)
+        batch.update(target_of(uid), kept, whole=True)
+
     def add(self, batch: Batch, binding: Object, before: Object | None = None) -> None:
         """Add the missing bound CRDs of a binding to a batch.
 

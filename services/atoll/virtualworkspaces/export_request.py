@@ -48,7 +48,7 @@ class Sources(msgspec.Struct, frozen=True):
     authorizer: Authorizer
 
     def may_reach_content(self, view: View, user: User, export: ExportKey, verb: str) -> bool:
-        """Return whether the user holds a verb on the content of an export, by the RBAC of the export's own cluster."""
+        """Return whether the user may enter the export's workspace and holds a verb on the export's content there."""
         attributes = Attributes(
             user=user,
             verb=verb,
@@ -59,7 +59,7 @@ class Sources(msgspec.Struct, frozen=True):
             subresource="content",
             name=export.name,
         )
-        return self.authorizer.authorize(view, attributes, deep=True).allowed
+        return self.authorizer.authorize(view, attributes, anywhere=True).allowed
 
 
 class ExportRequest:

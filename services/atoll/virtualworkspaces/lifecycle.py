@@ -71,7 +71,7 @@ class LifecycleView:
             resource="workspacetypes",
             name=type,
         )
-        return self._authorizer.authorize(view, attributes, deep=True).allowed
+        return self._authorizer.authorize(view, attributes, anywhere=True).allowed
 
     def show(self, request: Request, snapshot: Snapshot, own: Own) -> RequestScope:
         """Return the waiting LogicalClusters, or the content of one.

@@ -109,7 +109,7 @@ class Replication:
             subresource="content",
             name=offer.export,
         )
-        return self._authorizer.authorize(view, attributes, deep=True)
+        return self._authorizer.authorize(view, attributes, anywhere=True)
 
     def show(self, request: Request, snapshot: Snapshot, own: Own) -> RequestScope:
         """Return the objects.

@@ -41,21 +41,21 @@ class Neighbour:
 
     async def _arrive(self, entry: LogEntry) -> None:
         key, gone = entry.key, entry.operation is Operation.DELETED
-        gone = gone or not replication_level.may_hold(entry.value, self.region, self.region_here)
-        value = b"" if gone else entry.value
+        withheld = not gone and not replication_level.may_hold(entry.value, self.region, self.region_here)
+        value = b"" if gone or withheld else entry.value
         mutations: list[Mutation] = [
             ClusterRoute(key.cluster, self.name),
             Replica(self.name, key, value, entry.revision, 1),
         ]
         counts = await self.here.store.submit(mutations)
         if counts[1]:
-            self.here.deliver_replica(entry if not gone else _deleted(entry))
+            self.here.deliver_replica(entry if value else _lost(entry, withheld))
 
 
-def _deleted(entry: LogEntry) -> LogEntry:
+def _lost(entry: LogEntry, withheld: bool) -> LogEntry:
     return LogEntry(
         entry.revision,
-        Operation.DELETED,
+        Operation.MODIFIED if withheld else Operation.DELETED,
         entry.key,
         entry.value,
         entry.sealed,

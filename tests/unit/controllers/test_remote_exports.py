@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from atoll.controllers.bindings.deleted_exports import DeletedExports
 from atoll.controllers.exports.replication_labels import ReplicationLabels
 from atoll.machinery.kcp.apis import bound_crds, endpointslices
 from atoll.machinery.kcp.sharding import replication_level
 from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.conditions import find
 from atoll.machinery.meta.names import ROOT, SYSTEM_BOUND_CRDS, ObjectKey
-from atoll.machinery.meta.objects import Object, encode
+from atoll.machinery.meta.objects import Object, encode, encode_json
 from atoll.machinery.meta.types import (
     API_BINDINGS,
     API_EXPORT_ENDPOINT_SLICES,
@@ -23,7 +24,7 @@ from atoll.machinery.meta.types import (
     CRDS,
     LOGICAL_CLUSTERS,
 )
-from atoll.machinery.storage.contract import Put, Scope
+from atoll.machinery.storage.contract import Put, Replica, Scope
 from atoll.tenancy.bound_definitions import BoundCrds
 from harness.clients.api import crd
 from harness.clients.exports import schema_of
@@ -227,6 +228,36 @@ async def test_whether_an_export_elsewhere_has_a_policy_is_kept_for_when_it_is_n
         assert policed() == (["one"] if local is not None else [])
     crds = here.found(CRDS, SYSTEM_BOUND_CRDS, uid)
     assert bound_crds.exports_of(crds) == ["one"]
+
+
+@pytest.mark.parametrize("how", ["deleted", "sent by another shard too", "no longer replicated here"])
+async def test_a_deleted_export_polices_nothing_and_one_that_is_out_of_sight_still_does(
+    both: tuple[Cell, Neighbour], how: str
+) -> None:
+    here, there = both
+    here.controllers.append(DeletedExports(here.loopback, here.facts.identities.shard_objects))
+    await there.cell.export(PROVIDER, "one", crd("circles", GROUP))
+    spec = {**there.cell.found(API_EXPORTS, PROVIDER, "one")["spec"], "maximalPermissionPolicy": {"local": {}}}
+    await there.cell.change(API_EXPORTS, PROVIDER, "one", spec=spec)
+    await there.flow()
+    await here.bind(CONSUMER, PROVIDER, "one")
+    await here.settle()
+    (uid,) = [each["schema"]["UID"] for each in here.found(API_BINDINGS, CONSUMER, "one")["status"]["boundResources"]]
+    assert bound_crds.policed_of(here.found(CRDS, SYSTEM_BOUND_CRDS, uid)) == ["one"]
+    if how == "sent by another shard too":
+        key = ObjectKey(API_EXPORTS, PROVIDER, "", "one")
+        west = ObjectKey(here.facts.identities.shard_objects, ROOT, "", "west")
+        await put(here, west, {"metadata": {"name": "west"}})
+        await here.store.submit([Replica("west", key, encode_json({"metadata": {"name": "one"}}), 1, 1)])
+    if how == "no longer replicated here":
+        await annotate(there.cell, API_EXPORTS, PROVIDER, "one", **{replication_level.LEVEL: "region"})
+        await there.flow()
+    else:
+        await there.cell.delete(API_EXPORTS, PROVIDER, "one")
+        await there.flow()
+    await here.settle()
+    kept = [] if how == "deleted" else ["one"]
+    assert bound_crds.policed_of(here.found(CRDS, SYSTEM_BOUND_CRDS, uid)) == kept
 
 
 @pytest.fixture

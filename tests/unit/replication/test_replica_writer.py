@@ -170,6 +170,11 @@ async def test_only_what_counts_is_told_and_its_end_with_what_it_was(store: Lmdb
         ("MODIFIED", True),
         ("DELETED", True),
     ]
+    # What its shard still has, and is not held here any more, is not deleted.
+    await written.apply("east", [arrival(export, revision=4), ReplicaChange(export, b"", 5, 1, withheld=True)])
+    await written.apply("east", [arrival(export, revision=6)])
+    await written.apply("east", [ReplicaChange(export, b"", 7, 1, withheld=True)])
+    assert [each.operation.name for each in told.entries][2:] == ["ADDED", "MODIFIED"]
 
 
 async def test_a_workspace_of_ones_own_routes_what_it_names_and_what_is_below(store: LmdbStore) -> None:

@@ -114,8 +114,11 @@ class Authenticator:
         self, request: HttpRequest, certificate: ClientCertificate | None, cluster: str, snapshot: View
     ) -> User:
         sent = self._headers.sent(request.headers)
-        if sent:
+        if sent and certificate is not None and certificate.proxy:
             return self._forwarded(request, certificate, sent, cluster)
+        if sent:
+            # As in Kubernetes: the headers of any other sender say nothing, and its own credential counts.
+            log.debug("identity headers ignored", headers=len(sent))
         if certificate is not None and certificate.user is not None:
             return certificate.user
         if "authorization" in request.headers:
@@ -124,11 +127,7 @@ class Authenticator:
             raise Unauthorized
         return ANONYMOUS_USER
 
-    def _forwarded(
-        self, request: HttpRequest, certificate: ClientCertificate | None, sent: list[str], cluster: str
-    ) -> User:
-        if certificate is None or not certificate.proxy:
-            raise Unauthorized
+    def _forwarded(self, request: HttpRequest, certificate: ClientCertificate, sent: list[str], cluster: str) -> User:
         if assertion.HEADER not in sent:
             return self._headers.user(request.headers, sent)
         if len(sent) > 1 or certificate.key is None:

@@ -2,8 +2,8 @@
 
 The authenticator reads them. A proxy with a certificate of that CA names the user of a request: our front proxy with a
 signed assertion, other proxies with X-Remote-* headers (as kcp's front proxy does), none with both. Forwarders call
-`in_family` for the headers that must not leave. Invariant: identity headers of any other sender, in any spelling,
-refuse the request; so does a header of a trusted proxy that merely resembles an identity header.
+`in_family` for the headers that must not leave. Invariant: identity headers of any other sender are ignored, as in
+Kubernetes; a header of a trusted proxy that merely resembles an identity header refuses the request.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from atoll.machinery.process.config import comma_separated
 
 Headers = Mapping[str, list[str]]
 
-#: Refused from other senders even if the configured names differ: a backend may read the default names.
+#: Never passed on, even if the configured names differ: a backend may read the default names.
 DEFAULT_FAMILY = ("x-remote-", assertion.HEADER)
 #: What is looked at of a name: more than any prefix. Bounds the cache and the rounds of decoding.
 _MAX_PREFIX = 512

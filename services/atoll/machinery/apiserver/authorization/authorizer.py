@@ -14,7 +14,7 @@ import msgspec
 from atoll.machinery.apiserver.authorization import groups as names
 from atoll.machinery.apiserver.authorization import rbac
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision
-from atoll.machinery.apiserver.authorization.chain import MASTER, Evaluation, decide
+from atoll.machinery.apiserver.authorization.chain import MASTER, Depth, Evaluation, decide
 from atoll.machinery.apiserver.authorization.effective_users import effective_users, for_policy, in_scope, user_key
 from atoll.machinery.apiserver.authorization.policy_cache import PolicyCache
 from atoll.machinery.apiserver.authorization.rbac import UserRules
@@ -49,15 +49,19 @@ class Authorizer:
         self.policies = PolicyCache()
         self._decisions: LruCache[Hashable, _CachedDecision] = LruCache(max_decisions)
 
-    def authorize(self, snapshot: View, attributes: Attributes, *, deep: bool = False) -> Decision:
+    def authorize(
+        self, snapshot: View, attributes: Attributes, *, deep: bool = False, anywhere: bool = False
+    ) -> Decision:
         """Decide by the snapshot's content, never by an overlay of unwritten changes.
 
         `deep` is kcp's deep access review: required groups, workspace access and maximal permission policies are
-        skipped. Callers pass it only for requests of system:masters (`reviews.is_deep`).
+        skipped. Admission passes it, and reviews of system:masters (`reviews.is_deep`). `anywhere`: a cluster of
+        another shard counts with what that shard published of it, as for a deep review; else nobody is allowed in it.
         """
         user = attributes.user
         if user.is_master and not user.extra:
             return MASTER
+        depth = Depth.DEEP if deep else Depth.QUESTION if anywhere else Depth.REQUEST
         key = (
             user_key(user),
             attributes.cluster,
@@ -68,12 +72,12 @@ class Authorizer:
             attributes.namespace,
             attributes.path,
             attributes.wildcard,
-            deep,
+            depth,
         )
         cached = self._decisions.get(key)
         if cached is not None and self._is_current(snapshot, cached):
             return cached.decision
-        evaluation = Evaluation(self.versions, self.policies, snapshot, attributes, deep)
+        evaluation = Evaluation(self.versions, self.policies, snapshot, attributes, depth)
         decision = decide(evaluation)
         if not evaluation.by_name and not evaluation.unversioned and _characters(attributes) <= _MAX_CHARACTERS:
             self._decisions.put(key, _CachedDecision(decision, tuple(evaluation.versions.items())))
@@ -85,7 +89,7 @@ class Authorizer:
         An export without a policy, and a deleted one, permit everything. A remote export that is unknown here permits
         nothing.
         """
-        evaluation = Evaluation(self.versions, self.policies, snapshot, attributes, deep=True)
+        evaluation = Evaluation(self.versions, self.policies, snapshot, attributes, Depth.DEEP)
         state = evaluation.state(cluster)
         if state.is_remote and export not in state.bound.exports:
             return False

@@ -8,6 +8,7 @@ objects that those published, for questions of admission and views about them, n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 
 from atoll.machinery.apiserver.authorization import groups as names
 from atoll.machinery.apiserver.authorization import rbac
@@ -43,14 +44,24 @@ _REQUIRED_GROUPS_ALTERNATIVES = ((names.KCP_ADMIN,), (names.WORKSPACE_BOOTSTRAPP
 StepResult = tuple[Outcome, str]
 
 
+class Depth(Enum):
+    """What is decided."""
+
+    #: A request, which the cluster's own shard serves.
+    REQUEST = 0
+    #: A question about a cluster, which may be of another shard.
+    QUESTION = 1
+    #: kcp's deep access review: a question that skips the steps which guard a workspace.
+    DEEP = 2
+
+
 class Evaluation:
     """One request in the chain and the state that its steps share. Lives for one decision."""
 
     def __init__(
-        self, versions: StateVersions, policies: PolicyCache, snapshot: View, attributes: Attributes, deep: bool
+        self, versions: StateVersions, policies: PolicyCache, snapshot: View, attributes: Attributes, depth: Depth
     ) -> None:
-        """`deep` is kcp's deep access review: it skips the steps that guard a workspace."""
-        self.attributes, self.deep = attributes, deep
+        self.attributes, self.deep, self._anywhere = attributes, depth is Depth.DEEP, depth is not Depth.REQUEST
         self.shard_path = (
             not attributes.cluster
             and not attributes.wildcard
@@ -68,11 +79,12 @@ class Evaluation:
     def state(self, cluster: str) -> ClusterState:
         """A cluster's state; the decision then depends on it.
 
-        For a request into a cluster of another shard the state is empty, whatever that shard published of it.
+        For a request into a cluster of another shard the state is empty, whatever that shard published of it; for a
+        question about one it is what was published.
         """
         version = self._state_versions.of(self._snapshot, cluster)
         self.versions[cluster] = version
-        if is_remote(version) and cluster == self.cluster and not (self.deep or self.shard_path):
+        if is_remote(version) and cluster == self.cluster and not (self._anywhere or self.shard_path):
             return self._policies.unknown(version)
         return self._policies.state(self._snapshot, cluster, version)
 
