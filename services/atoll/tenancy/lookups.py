@@ -113,6 +113,10 @@ class Lookups:
         path = seen_from if ":" in seen_from else self.path_of(view, seen_from)
         return found if replication_level.is_within(path, found.organization) else None
 
+    def is_out_of_reach(self, view: View, path: str, name: str, seen_from: str) -> bool:
+        """Whether an export exists, and its level keeps it from a cluster."""
+        return self.export(view, path, name) is not None and self.export(view, path, name, seen_from) is None
+
     def path_of(self, view: View, cluster: str) -> str:
         """Return the canonical path of a cluster; its name if the path is unknown."""
         record = federated(view).get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", SINGLETON))

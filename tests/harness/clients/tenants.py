@@ -78,6 +78,7 @@ class Scene:
 
     def lets_initialize(self, who: str) -> None:
         """A user who may open the initializing view of any type of the workspace."""
+        bind(self.here, "system:kcp:workspace:access", user(who))
         allow(self.here, "work", who, apiGroups=["tenancy.kcp.io"], resources=["workspacetypes"], verbs=["initialize"])
 
     def child(self, api: Api, name: str, type: str, phase: str = "Initializing", **spec: Any) -> str:

@@ -80,7 +80,8 @@ def collection(kind: Kind) -> str:
     return f"{root}/namespaces/default/{kind.plural}" if kind.namespaced else f"{root}/{kind.plural}"
 
 
-def _request() -> str:
+def certificate_request() -> str:
+    """A PKCS#10 request in PEM, base64 as JSON carries it."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "somebody")])
     made = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
@@ -133,7 +134,7 @@ CONTENT: dict[tuple[str, str], Content] = {
         "regarding": {"namespace": "default", "kind": "ConfigMap", "name": "a"},
     },
     ("certificates.k8s.io", "certificatesigningrequests"): {
-        "spec": {"request": _request(), "signerName": "example.com/signer", "usages": ["client auth"]}
+        "spec": {"request": certificate_request(), "signerName": "example.com/signer", "usages": ["client auth"]}
     },
     (RBAC, "clusterrolebindings"): {"roleRef": _ROLE, "subjects": _USER},
     (RBAC, "rolebindings"): {"roleRef": _ROLE, "subjects": _USER},

@@ -48,6 +48,9 @@ class Site:
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
         body = {"metadata": {"name": name}, "subjects": [subject], "roleRef": reference}
         self.home.post(f"{RBAC}/clusterrolebindings", body)
+        reference = {**reference, "name": "system:kcp:workspace:access"}
+        body = {"metadata": {"name": f"enter-{name}"}, "subjects": [subject], "roleRef": reference}
+        self.home.post(f"{RBAC}/clusterrolebindings", body)
 
     def workspace(self, type: str, name: str = "w", phase: str = "Initializing") -> str:
         """A Workspace of a type, once it is in a phase; its logical cluster."""

@@ -162,11 +162,11 @@ def _bind(api: Api, role: str, subject: dict[str, str]) -> None:
 
 def allowed(caller: str, route: Route) -> bool:
     """What the model says of a request inside the workspace."""
-    if caller in {"forged", "borrowed"}:
+    if caller == "borrowed":
         return False
     if route.path in PUBLIC and route.verb == "get":
         return True
-    if caller in {"anonymous", "stranger", "robot"}:
+    if caller in {"anonymous", "stranger", "robot", "forged"}:
         return False
     if not route.resource:
         return caller == "admin" or (route.verb == "get" and any(_below(route.path, each) for each in DISCOVERY))

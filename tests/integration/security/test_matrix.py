@@ -91,8 +91,11 @@ chain.effective_users = lambda user, cluster: EffectiveUsers((EffectiveUser(user
         "",
         """
 import atoll.machinery.apiserver.authentication.authenticator as authenticator
-authenticator.Authenticator._forwarded = (
-    lambda self, request, certificate, sent, cluster: self._headers.user(request.headers, sent))
+plain = authenticator.Authenticator._sender
+def _sender(self, request, certificate, *more):
+    sent = self._headers.sent(request.headers)
+    return self._headers.user(request.headers, sent) if sent else plain(self, request, certificate, *more)
+authenticator.Authenticator._sender = _sender
 """,
     ),
     "impersonation": (

@@ -1,15 +1,18 @@
-"""Rights that come with a workspace, and the fields of Workspaces that only the system writes, by each verb."""
+"""Rights in a workspace by each verb that could go round them, and what of Workspaces only the system writes."""
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 
 import pytest
 
+from atoll.machinery.process import pki
 from harness.clients.api import APPLY, JSON_PATCH, MERGE, Answer, Api, Object, eventually
 from harness.clients.exports import BINDINGS, make_export, schema
 from harness.clients.tenants import CLUSTER, CONFIGMAPS, RBAC, TENANCY, Scene, allow, bind, token_file, user
+from harness.data.kind_samples import certificate_request
 from harness.servers.shard_process import ShardProcess
 
 WORKSPACES = f"{TENANCY}/workspaces"
@@ -157,3 +160,117 @@ def test_an_export_of_ones_own_workspace_is_bound_by_whoever_may_bind_it(scene: 
     allow(scene.here, "binder", "alice", **rule)
     body["spec"] = {"reference": {"export": {"name": "shapes"}}}
     eventually(lambda: scene.alice.send("POST", BINDINGS, body).code == 201, "bound")
+
+
+# --- RBAC ---
+
+ROLES = ("clusterroles", "namespaces/default/roles")
+BINDINGS_OF = {"clusterroles": "clusterrolebindings", "namespaces/default/roles": "namespaces/default/rolebindings"}
+EVERYTHING = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+READING = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]
+
+
+def editor(scene: Scene) -> Api:
+    """alice, who may write all RBAC objects, and read what READING says."""
+    for resource in ("roles", "rolebindings", "clusterroles", "clusterrolebindings"):
+        verbs = ["get", "create", "update", "patch"]
+        allow(scene.here, f"edits-{resource}", "alice", apiGroups=[RBAC[6:-3]], resources=[resource], verbs=verbs)
+    allow(scene.here, "reads", "alice", **READING[0])
+    return scene.alice
+
+
+def rewritten(api: Api, path: str, field: str, value: object, kind: str) -> Iterator[tuple[str, Answer]]:
+    """Every verb that changes a field of an RBAC object."""
+    found = api.get(path).json
+    yield "update", api.send("PUT", path, {**found, field: value})
+    yield "merge patch", api.send("PATCH", path, {field: value}, kind=MERGE)
+    patch = [{"op": "replace", "path": f"/{field}", "value": value}]
+    yield "JSON patch", api.send("PATCH", path, patch, kind=JSON_PATCH)
+    applied = {"apiVersion": RBAC[6:], "kind": kind, "metadata": {"name": found["metadata"]["name"]}, field: value}
+    applied |= {"roleRef": found["roleRef"]} if "roleRef" in found else {}
+    query = "?fieldManager=me&force=true"
+    yield "apply", api.send("PATCH", path + query, json.dumps(applied).encode(), kind=APPLY)
+
+
+@pytest.mark.parametrize("plural", ROLES)
+def test_nobody_widens_a_role_beyond_his_own_rights(scene: Scene, plural: str) -> None:
+    alice, kind = editor(scene), "ClusterRole" if plural == "clusterroles" else "Role"
+    path = f"{RBAC}/{plural}"
+    alice.post(path, {"metadata": {"name": "mine"}, "rules": READING})
+    for verb, answer in rewritten(alice, f"{path}/mine", "rules", EVERYTHING, kind):
+        assert (answer.code, "attempting to grant RBAC permissions" in answer.message) == (403, True), verb
+    assert alice.send("POST", path, {"metadata": {"name": "more"}, "rules": EVERYTHING}).code == 403
+    assert alice.send("PUT", f"{path}/more", {"metadata": {"name": "more"}, "rules": EVERYTHING}).code == 403
+    assert scene.here.get(f"{path}/mine").json["rules"] == READING
+
+
+@pytest.mark.parametrize("plural", ROLES)
+def test_nobody_puts_himself_into_a_binding_of_more_than_his_own_rights(scene: Scene, plural: str) -> None:
+    alice, path = editor(scene), f"{RBAC}/{BINDINGS_OF[plural]}"
+    kind = "ClusterRoleBinding" if plural == "clusterroles" else "RoleBinding"
+    role = {"apiGroup": RBAC[6:-3], "kind": "ClusterRole", "name": "cluster-admin"}
+    scene.here.post(path, {"metadata": {"name": "power"}, "subjects": [user("helper")], "roleRef": role})
+    before = scene.here.get(f"{path}/power").json["subjects"]
+    for verb, answer in rewritten(alice, f"{path}/power", "subjects", [user("alice")], kind):
+        assert answer.code == 403, (verb, answer.body)
+    body = {"metadata": {"name": "mine"}, "subjects": [user("alice")], "roleRef": role}
+    assert alice.send("POST", path, body).code == 403
+    assert alice.send("PUT", f"{path}/mine", body).code == 403
+    assert scene.here.get(f"{path}/power").json["subjects"] == before
+
+
+@pytest.mark.parametrize(
+    ("group", "path", "plural"),
+    [
+        ("coordination.k8s.io/v1", "namespaces/default/leases", "leases"),
+        ("rbac.authorization.k8s.io/v1", "clusterroles", "clusterroles"),
+        ("rbac.authorization.k8s.io/v1", "namespaces/default/rolebindings", "rolebindings"),
+    ],
+)
+def test_an_update_that_creates_needs_the_right_to_create(scene: Scene, group: str, path: str, plural: str) -> None:
+    rule = {"apiGroups": [group.partition("/")[0]], "resources": [plural]}
+    allow(scene.here, "updates", "alice", **rule, verbs=["update", "bind", "escalate"])
+    role = {"apiGroup": RBAC[6:-3], "kind": "ClusterRole", "name": "updates"}
+    body: Object = {"metadata": {"name": "new"}}
+    body |= {"roleRef": role} if plural == "rolebindings" else {}
+    place = f"/apis/{group}/{path}/new"
+    eventually(lambda: "cannot create it by an update" in scene.alice.send("PUT", place, body).message, "refused")
+    allow(scene.here, "creates", "alice", **rule, verbs=["create"])
+    allow(scene.here, "binds", "alice", apiGroups=["*"], resources=["clusterroles"], verbs=["bind"])
+    eventually(lambda: scene.alice.send("PUT", place, body).code == 201, "created")
+
+
+# --- certificates ---
+
+CERTIFICATES = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+SIGNER = "example.com/things"
+
+
+def test_a_certificate_is_approved_and_signed_by_whoever_may_for_its_signer(scene: Scene) -> None:
+    pair, group = pki.make_ca("any"), "certificates.k8s.io"
+    request = certificate_request()
+    spec = {"request": request, "signerName": SIGNER, "usages": ["client auth"]}
+    forged = {"username": "root", "uid": "1", "groups": ["system:masters"], "extra": {"a": ["b"]}}
+    body = {"metadata": {"name": "one"}, "spec": {**spec, **forged}}
+    made = scene.helper.post(CERTIFICATES, body).json
+    assert made["spec"]["username"] == "helper"
+    assert "extra" not in made["spec"] and "system:masters" not in made["spec"]["groups"]
+    parts = [f"certificatesigningrequests{each}" for each in ("", "/approval", "/status")]
+    allow(scene.here, "writes", "alice", apiGroups=[group], resources=parts, verbs=["get", "update", "patch"])
+    approved = {"status": {"conditions": [{"type": "Approved", "status": "True", "reason": "x", "message": "x"}]}}
+    issued = {"status": {"certificate": base64.b64encode(pair.certificate).decode()}}
+    for part, verb, patch, text in (
+        ("approval", "approve", approved, "approve requests"),
+        ("status", "sign", issued, "sign requests"),
+    ):
+        path = f"{CERTIFICATES}/one/{part}"
+        found = scene.alice.get(f"{CERTIFICATES}/one").json
+        whole = {**found, "status": {**found.get("status", {}), **patch["status"]}}
+        for answer in (scene.alice.send("PATCH", path, patch, kind=MERGE), scene.alice.send("PUT", path, whole)):
+            assert (answer.code, text in answer.message) == (403, True), answer.body
+        signers = {"apiGroups": [group], "resources": ["signers"], "verbs": [verb]}
+        allow(scene.here, f"{verb}s-others", "alice", **signers, resourceNames=["other.com/*", "example.com/other"])
+        assert scene.alice.send("PATCH", path, patch, kind=MERGE).code == 403
+        name = SIGNER if part == "status" else "example.com/*"
+        allow(scene.here, f"{verb}s", "alice", **signers, resourceNames=[name])
+        assert scene.alice.send("PATCH", path, patch, kind=MERGE).code == 200

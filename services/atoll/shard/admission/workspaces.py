@@ -212,15 +212,18 @@ class WorkspaceTypes:
 
 
 def may_bind(facts: Lookups, may: May, review: Review, path: str, export: str) -> bool:
-    """Return whether an export exists and the caller has verb `bind` on it in the export's cluster."""
-    found = facts.export(review.view, path, export, seen_from=review.call.cluster)
-    if found is None:
-        # A missing export, one not replicated yet and a forbidden one give the same answer.
+    """Return whether the caller has verb `bind` on an export in the cluster that the path leads to.
+
+    The export need not exist yet: RBAC may name it first. A path that leads nowhere, and an export that must not be
+    seen from the caller's cluster, give the same answer as a forbidden one.
+    """
+    cluster = facts.cluster_of(review.view, path)
+    if cluster is None or facts.is_out_of_reach(review.view, path, export, review.call.cluster):
         return False
     attributes = Attributes(
         user=review.call.user,
         verb="bind",
-        cluster=found.cluster,
+        cluster=cluster,
         group="apis.kcp.io",
         version="v1alpha2",
         resource="apiexports",

@@ -38,10 +38,12 @@ class Certificates:
         if review.operation != "create":
             return
         user, spec = review.call.user, review.obj["spec"]
-        spec["username"] = user.name
+        # All four fields are the requestor's: what the body says of an absent one goes too.
+        for field in ("uid", "extra"):
+            spec.pop(field, None)
+        spec["username"], spec["groups"] = user.name, list(user.groups)
         if user.uid:
             spec["uid"] = user.uid
-        spec["groups"] = list(user.groups)
         if user.extra:
             spec["extra"] = {name: list(values) for name, values in user.extra.items()}
 

@@ -19,7 +19,7 @@ from atoll.machinery.apiserver.authentication.assertion import AssertionVerifier
 from atoll.machinery.apiserver.authentication.certificates import Certificates, ClientCertificate
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator, impersonation_request
 from atoll.machinery.apiserver.authentication.jwt import TokenError
-from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders, check_listed
+from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders, check_listed, in_family
 from atoll.machinery.apiserver.authentication.routing import bearer_token
 from atoll.machinery.apiserver.authentication.tokens import TokenSource, authenticated, token_digest
 from atoll.machinery.apiserver.call.call import View
@@ -117,6 +117,8 @@ class Authenticator:
         if sent and certificate is not None and certificate.proxy:
             return self._forwarded(request, certificate, sent, cluster)
         if sent:
+            if in_family(request.headers, (assertion.HEADER,)):
+                raise Unauthorized
             # As in Kubernetes: the headers of any other sender say nothing, and its own credential counts.
             log.debug("identity headers ignored", headers=len(sent))
         if certificate is not None and certificate.user is not None:

@@ -2,23 +2,32 @@
 
 The authenticator calls it with the authenticated requestor. As in Kubernetes, the authorizer must allow the verb
 `impersonate` on each part of the identity. As in kcp, a requestor cannot gain a privileged group, nor a user name or
-extra that is reserved to the system, and the impersonated user is scoped to the cluster of the request. system:masters
+extra that is reserved to the system, and the impersonated user is scoped to the cluster of the request. Further scopes
+only restrict it. A warrant is a further identity: it needs the same permissions and gets the same scope. system:masters
 is exempt from the kcp rules. Invariant: no chain of impersonations adds rights anywhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 from urllib.parse import unquote
 
 import msgspec
+from msgspec.structs import replace
 
 from atoll.machinery.apiserver.authentication.request_headers import Headers, in_family
 from atoll.machinery.apiserver.authentication.service_accounts import account_groups
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.authorizer import Authorizer
-from atoll.machinery.apiserver.authorization.effective_users import SCOPES, effective_users, in_scope
+from atoll.machinery.apiserver.authorization.effective_users import (
+    SCOPES,
+    WARRANT,
+    decode_warrant,
+    effective_users,
+    encode_warrant,
+    in_scope,
+)
 from atoll.machinery.apiserver.authorization.groups import RESERVED_EXTRA, RESERVED_PREFIXES, is_privileged
 from atoll.machinery.apiserver.authorization.refusal import forbidden, quoted
 from atoll.machinery.apiserver.call.call import View
@@ -71,26 +80,53 @@ class Impersonator:
         master = requestor.is_master and in_scope(requestor, cluster)
         if not master:
             _check_privileges(want, requestor, cluster)
+        self._authorize(want, requestor, cluster, snapshot)
+        extra = want.extra if master else _scoped(want.extra, cluster)
+        return User(want.user, _groups(want), want.uid, extra)
+
+    def _authorize(self, want: ImpersonationRequest, requestor: User, cluster: str, snapshot: View) -> None:
+        """Authorize the identity, and those in its warrants, as if each was asked for. Raises Forbidden."""
         for attributes in _attributes(want, requestor, cluster):
             decision = self._authorizer.authorize(snapshot, attributes)
             if not decision.allowed:
                 raise forbidden(attributes, decision.reason)
-        extra = dict(want.extra)
-        if not master:
-            extra[SCOPES] = (f"cluster:{cluster}",)
-        return User(want.user, _groups(want), want.uid, extra)
+        for warrant in _warrants(want) if not requestor.is_master else ():
+            self._authorize(warrant, requestor, cluster, snapshot)
 
 
 def _check_privileges(want: ImpersonationRequest, requestor: User, cluster: str) -> None:
     """kcp's impersonation gatekeeper: refuse what no permission inside a workspace may grant. Raises Forbidden."""
     for key in want.extra:
-        if RESERVED_EXTRA in key:
+        if RESERVED_EXTRA in key and key not in (SCOPES, WARRANT):
             text = f"impersonating the extra key {quoted(key)} is not allowed for the requestor"
             raise Forbidden(f"forbidden: {text}")
     held = effective_users(requestor, cluster).own.groups
     escalates = any(is_privileged(group) and group not in held for group in want.groups or ())
     if escalates or want.user.startswith(RESERVED_PREFIXES):
         raise Forbidden("forbidden: impersonation is not allowed for the requestor")
+    for warrant in _warrants(want):
+        _check_privileges(warrant, requestor, cluster)
+
+
+def _warrants(want: ImpersonationRequest) -> Iterator[ImpersonationRequest]:
+    """The identities in the warrants of a request. Raises BadRequest for a malformed warrant."""
+    for text in want.extra.get(WARRANT, ()):
+        try:
+            user = decode_warrant(text)
+        except (msgspec.DecodeError, RecursionError):
+            raise BadRequest("malformed warrant to impersonate") from None
+        if not user.name:
+            raise BadRequest("a warrant to impersonate names no user")
+        yield ImpersonationRequest(user.name, user.groups, user.uid, dict(user.extra))
+
+
+def _scoped(extra: Mapping[str, tuple[str, ...]], cluster: str) -> dict[str, tuple[str, ...]]:
+    """The extras of an identity, and of those in its warrants, with one more scope: the cluster."""
+    found = {**extra, SCOPES: (*extra.get(SCOPES, ()), f"cluster:{cluster}")}
+    if WARRANT in extra:
+        users = (decode_warrant(text) for text in extra[WARRANT])
+        found[WARRANT] = tuple(encode_warrant(replace(user, extra=_scoped(user.extra, cluster))) for user in users)
+    return found
 
 
 def _attributes(want: ImpersonationRequest, requestor: User, cluster: str) -> Iterator[Attributes]:

@@ -2,8 +2,9 @@
 
 The authenticator reads them. A proxy with a certificate of that CA names the user of a request: our front proxy with a
 signed assertion, other proxies with X-Remote-* headers (as kcp's front proxy does), none with both. Forwarders call
-`in_family` for the headers that must not leave. Invariant: identity headers of any other sender are ignored, as in
-Kubernetes; a header of a trusted proxy that merely resembles an identity header refuses the request.
+`in_family` for the headers that must not leave. Invariant: X-Remote headers of any other sender are ignored, as in
+Kubernetes, and an assertion refuses its request; so does a header of a trusted proxy that merely resembles an identity
+header.
 """
 
 from __future__ import annotations

@@ -155,13 +155,24 @@ def global_name_of(user: User) -> str | None:
 def _warrants(user: User) -> Iterator[User]:
     for text in user.extra.get(WARRANT, ()) if user.extra else ():
         try:
-            raw = _warrant_decoder.decode(text)
+            found = decode_warrant(text)
         except (msgspec.DecodeError, RecursionError):
             continue
-        if is_service_account(raw.user) and not raw.extra.get(CLUSTER_NAME):
+        if is_service_account(found.name) and not found.extra.get(CLUSTER_NAME):
             continue  # without its cluster the name is ambiguous
-        extra = {key: tuple(values) for key, values in raw.extra.items()}
-        yield User(raw.user, tuple(raw.groups), raw.uid, extra)
+        yield found
+
+
+def decode_warrant(text: str) -> User:
+    """The identity in a warrant. Raises msgspec.DecodeError and RecursionError."""
+    raw = _warrant_decoder.decode(text)
+    return User(raw.user, tuple(raw.groups), raw.uid, {key: tuple(values) for key, values in raw.extra.items()})
+
+
+def encode_warrant(user: User) -> str:
+    """The warrant with this identity."""
+    extra = {key: list(values) for key, values in user.extra.items()}
+    return msgspec.json.encode(_Warrant(user.name, user.uid, list(user.groups), extra)).decode()
 
 
 def for_policy(user: User, cluster: str, prefix: str) -> tuple[EffectiveUser, ...]:

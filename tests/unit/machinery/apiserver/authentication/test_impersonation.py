@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from atoll.machinery.apiserver.authentication.authenticator import Authenticator, BearerTokens
@@ -11,7 +13,7 @@ from atoll.machinery.apiserver.authentication.tokens import StaticTokens, parse_
 from atoll.machinery.apiserver.authorization import groups
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.authorizer import Authorizer
-from atoll.machinery.apiserver.authorization.effective_users import SCOPES, WARRANT
+from atoll.machinery.apiserver.authorization.effective_users import SCOPES, WARRANT, effective_users
 from atoll.machinery.meta.status import BadRequest, Forbidden
 from atoll.machinery.meta.user import AUTHENTICATED, CLUSTER_NAME, MASTERS, UNAUTHENTICATED, User
 from atoll.machinery.wire.exchange import HttpRequest, Peer
@@ -127,7 +129,7 @@ def test_names_that_the_system_makes_cannot_be_borrowed(
 
 
 @pytest.mark.parametrize(
-    "key", [WARRANT, SCOPES, CLUSTER_NAME, "anything.kcp.io/x", "experimental.authorization.kcp.io/y"]
+    "key", [CLUSTER_NAME, "anything.kcp.io/x", "experimental.authorization.kcp.io/y", f"{SCOPES}x", f"x{WARRANT}"]
 )
 @pytest.mark.parametrize(
     "spell",
@@ -144,6 +146,65 @@ def test_extras_that_carry_authority_cannot_be_set(
     assert callable(spell)
     with pytest.raises(Forbidden, match=r"impersonating the extra key .* is not allowed for the requestor"):
         authenticator.authenticate(send("alice", user="carol", **{f"extra__{spell(key)}": "x"}), WEB, store)
+
+
+def test_scopes_only_restrict(authenticator: Authenticator, store: FakeStore) -> None:
+    found = authenticator.authenticate(send("alice", user="carol", **{f"extra__{SCOPES}": "cluster:else"}), WEB, store)
+    assert found.extra == {SCOPES: ("cluster:else", f"cluster:{WEB}")}
+    assert not effective_users(found, WEB).in_scope and not effective_users(found, "else").in_scope
+    found = authenticator.authenticate(
+        send("alice", user="carol", **{f"extra__{SCOPES}": f"cluster:{WEB}"}), WEB, store
+    )
+    assert effective_users(found, WEB).in_scope
+
+
+def test_a_warrant_is_scoped_with_all_in_it(authenticator: Authenticator, store: FakeStore) -> None:
+    inner = json.dumps({"user": "erin"})
+    sent = json.dumps({"user": "dave", "groups": ["devs"], "extra": {WARRANT: [inner]}})
+    found = authenticator.authenticate(send("alice", user="carol", **{f"extra__{WARRANT}": sent}), WEB, store)
+    assert {user.name for user in effective_users(found, WEB).users} == {"carol", "dave", "erin"}
+    # In another workspace each of them is anonymous.
+    assert {user.name for user in effective_users(found, "else").users} == {"system:anonymous"}
+
+
+@pytest.mark.parametrize(
+    "warrant",
+    [
+        {"user": "dave", "groups": ["system:masters"]},
+        {"user": "system:kcp:x"},
+        {"user": "dave", "extra": {CLUSTER_NAME: ["else"]}},
+        {"user": "dave", "extra": {WARRANT: ['{"user":"x","groups":["system:kcp:admin"]}']}},
+    ],
+)
+def test_a_warrant_carries_nothing_that_cannot_be_borrowed(
+    authenticator: Authenticator, store: FakeStore, warrant: dict[str, object]
+) -> None:
+    with pytest.raises(Forbidden):
+        sent = send("alice", user="carol", **{f"extra__{WARRANT}": json.dumps(warrant)})
+        authenticator.authenticate(sent, WEB, store)
+
+
+@pytest.mark.parametrize("warrant", ["", "[]", "{", '{"user":""}'])
+def test_a_malformed_warrant_is_refused(authenticator: Authenticator, store: FakeStore, warrant: str) -> None:
+    with pytest.raises(BadRequest):
+        authenticator.authenticate(send("alice", user="carol", **{f"extra__{WARRANT}": warrant}), WEB, store)
+
+
+def test_who_is_in_a_warrant_is_impersonated_by_permission(authenticator: Authenticator, store: FakeStore) -> None:
+    rules = [
+        rule("impersonate", "users", names="carol"),
+        rule("impersonate", f"userextras/{WARRANT}", "authentication.k8s.io"),
+        urls("access", "/"),
+    ]
+    store.put(WEB, role("helper", *rules))
+    store.put(WEB, binding("helper", "helper", "User:bob"))
+    for name, allowed in (("carol", True), ("dave", False)):
+        sent = send("bob", user="carol", **{f"extra__{WARRANT}": json.dumps({"user": name})})
+        if allowed:
+            assert authenticator.authenticate(sent, WEB, store).name == "carol"
+        else:
+            with pytest.raises(Forbidden):
+                authenticator.authenticate(sent, WEB, store)
 
 
 def test_masters_may_set_them_and_are_not_scoped(authenticator: Authenticator, store: FakeStore) -> None:

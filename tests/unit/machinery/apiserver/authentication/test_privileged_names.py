@@ -62,7 +62,8 @@ NAME = {**VOUCHED, "impersonation": REFUSED, "workspace's issuer": REFUSED}
 NAMES: dict[str, dict[str, str]] = {"system:kcp:*": NAME, "system:cluster:*": NAME, "apis.kcp.io:binding:*": NAME}
 #: Certificates and the token file have no extras; the operator's own mappings may not make such either way round.
 EXTRAS: dict[str, dict[str, str]] = {
-    effective_users.SCOPES: {"impersonation": REFUSED, "proxy": KEPT, "workspace's issuer": DROPPED},
+    # They only restrict; the workspace's own is added.
+    effective_users.SCOPES: {"impersonation": KEPT, "proxy": KEPT, "workspace's issuer": DROPPED},
     CLUSTER_NAME: {"impersonation": REFUSED, "proxy": KEPT, "workspace's issuer": DROPPED},
     effective_users.WARRANT: {"impersonation": REFUSED, "proxy": KEPT, "workspace's issuer": DROPPED},
 }
@@ -181,7 +182,7 @@ def outcome(come: Callable[[], bool]) -> str:
     try:
         return KEPT if come() else DROPPED
     except ApiError as error:
-        assert error.code in {401, 403}, error
+        assert error.code in {400, 401, 403}, error
         return REFUSED
 
 
