@@ -103,6 +103,7 @@ def test_it_goes_with_the_policy_and_with_the_export(provider: Api, alice: Api) 
 def test_its_own_provider_is_under_it_where_he_acts_in_a_workspace(provider: Api, consumer: Api, alice: Api) -> None:
     content = {"apiGroups": ["apis.kcp.io"], "resources": ["apiexports/content"], "verbs": ["*"]}
     give(provider, "User", "worker", content)
+    give(provider, "User", "worker", {"nonResourceURLs": ["/"], "verbs": ["access"]})
     view = Api(provider.shard, token="worker-token")
     view.prefix = f"/services/apiexport/{cluster_of(provider)}/shapes/clusters"
     view.get(f"/*{objects_path(CIRCLES, namespace='')}")

@@ -228,7 +228,8 @@ def grant(api: Api, user: str, export: str, *verbs: str) -> None:
             "resources": ["apiexports/content"],
             "resourceNames": [export],
             "verbs": list(verbs),
-        }
+        },
+        {"nonResourceURLs": ["/"], "verbs": ["access"]},
     ]
     name = f"{user}-{export}"
     api.post(f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": rules})

@@ -49,6 +49,9 @@ ALL_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "up
 FROM_THE_START = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 
 
+ENTER = {"nonResourceURLs": ["/"], "verbs": ["access"]}
+
+
 def view_of(provider: Api, export: str = "shapes", token: str = "worker-token") -> Api:
     """The view of an export, for a user; who he is decides what he may."""
     api = Api(provider.shard, token=token)
@@ -57,13 +60,13 @@ def view_of(provider: Api, export: str = "shapes", token: str = "worker-token") 
 
 
 def grant(api: Api, user: str, *verbs: str, export: str = "shapes", subject: str = "User") -> str:
-    """Let somebody reach what is behind an export; the name of role and binding."""
+    """Let somebody enter and reach what is behind an export; the name of role and binding."""
     rule = {"apiGroups": ["apis.kcp.io"], "resources": ["apiexports/content"], "resourceNames": [export]}
-    return give(api, user, {**rule, "verbs": list(verbs or "*")}, subject=subject)
+    return give(api, user, {**rule, "verbs": list(verbs or "*")}, ENTER, subject=subject)
 
 
-def give(api: Api, user: str, rule: dict[str, Any], subject: str = "User") -> str:
-    body = {"metadata": {"generateName": "given-"}, "rules": [rule]}
+def give(api: Api, user: str, *rules: dict[str, Any], subject: str = "User") -> str:
+    body = {"metadata": {"generateName": "given-"}, "rules": list(rules)}
     name = str(api.post(f"{RBAC}/clusterroles", body).json["metadata"]["name"])
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
     subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": subject, "name": user}]
@@ -612,3 +615,14 @@ def test_the_audit_log_says_who_asked_and_at_which_step_he_was_refused(
     user = found[allowed]["user"]
     assert user["username"] == "worker"
     assert user["extra"]["experimental.authorization.kcp.io/original-username"] == ["worker"]
+
+
+def test_whoever_has_the_content_enters_the_providers_workspace_too(provider: Api) -> None:
+    make_export(provider, "shapes", CIRCLES)
+    rule = {"apiGroups": ["apis.kcp.io"], "resources": ["apiexports/content"], "verbs": ["*"]}
+    give(provider, "worker", rule)
+    path, view = f"/*{objects_path(CIRCLES, namespace='')}", view_of(provider)
+    provider.get(f"{EXPORTS}/shapes")
+    assert view.send("GET", path).code == 403
+    give(provider, "worker", ENTER)
+    view.get(path)

@@ -16,6 +16,9 @@ EVERYWHERE = "/*/api/v1/configmaps"
 CIRCLES = schema("circles")
 
 
+ENTER = {"nonResourceURLs": ["/"], "verbs": ["access"]}
+
+
 @pytest.fixture
 def view(provider: Api) -> Iterator[Api]:
     """The view of `shapes` for a user that holds all of its content."""
@@ -24,7 +27,10 @@ def view(provider: Api) -> Iterator[Api]:
     rule = {"apiGroups": ["apis.kcp.io"], "resources": ["apiexports/content"], "verbs": ["*"]}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "content"}
     subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "worker"}]
-    provider.post(f"{RBAC}/clusterroles", {"metadata": {"name": "content"}, "rules": [rule]})
+    provider.post(
+        f"{RBAC}/clusterroles",
+        {"metadata": {"name": "content"}, "rules": [rule, {"nonResourceURLs": ["/"], "verbs": ["access"]}]},
+    )
     provider.post(
         f"{RBAC}/clusterrolebindings", {"metadata": {"name": "content"}, "subjects": subjects, "roleRef": reference}
     )

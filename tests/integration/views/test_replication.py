@@ -95,6 +95,9 @@ def allow(api: Api, user: str, name: str, *rules: Object) -> None:
     api.post(f"{RBAC}/clusterrolebindings", body)
 
 
+ENTER = {"nonResourceURLs": ["/"], "verbs": ["access"]}
+
+
 def content(*verbs: str) -> Object:
     return {
         "apiGroups": ["apis.kcp.io"],
@@ -251,7 +254,7 @@ def test_the_view_asks_for_content_and_for_a_binding(provider: Api, consumer: Ap
     provider.post(PLANS, plan("gold"))
     there, everywhere = view(provider, cluster_of(consumer), "bob-token"), view(provider, "*", "bob-token")
     there.get(PLANS, expect=403)
-    allow(provider, "bob", "content", content("get", "list"))
+    allow(provider, "bob", "content", content("get", "list"), ENTER)
     everywhere.get(f"{PLANS}?watch=1", expect=403)
     assert names(everywhere) == ["gold"]
     there.get(PLANS, expect=403)
@@ -288,7 +291,7 @@ def test_a_consumer_needs_both_its_own_rights_and_the_content(provider: Api, con
     bob.get(PLANS, expect=403)
     allow(consumer, "bob", "plans", ACCESS, {"apiGroups": [GROUP], "resources": ["plans"], "verbs": ["list"]})
     bob.get(PLANS, expect=403)
-    allow(provider, "bob", "content", content("list"))
+    allow(provider, "bob", "content", content("list"), ENTER)
     assert names(bob) == ["gold"]
     bob.get(f"{PLANS}/gold", expect=403)
 
