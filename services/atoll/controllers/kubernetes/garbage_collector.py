@@ -92,7 +92,8 @@ class GarbageCollector:
         ended = blocking(stored_references(before))
         for uid in blocking(stored_references(after)) if ended else ():
             ended.pop(uid, None)
-        yield from self._owner_keys(key, ended.values())
+        if ended:
+            yield from self._owner_keys(key, ended.values())
 
     def _owner_keys(self, key: ObjectKey, found: Iterable[Reference]) -> Iterable[ObjectKey]:
         with self._loopback.store.snapshot() as snapshot:
