@@ -75,7 +75,7 @@ def history() -> History:
         Read(A, 420, 430, 0),
         Read(B, 320, 340, 301, found[301].checksum),
     ]
-    return History(1, writes, reads, served_s=0.01)
+    return History(1, writes, reads)
 
 
 def shown(revision: int, type: str = "") -> Event:
@@ -350,7 +350,6 @@ def test_every_named_violation_has_a_fault_that_shows_it() -> None:
 
 def test_a_run_with_too_little_traffic_is_void() -> None:
     slow = history()
-    slow.served_s = 10.0
     slow.watches = [watch()]
     with pytest.raises(named.VoidRun):
         judge(slow, stored())

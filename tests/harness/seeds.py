@@ -1,6 +1,6 @@
-"""Seeds of random trials: another one each day, and the one of a failure where it is run again.
+"""Seeds of random trials: another one each day and for each trial, and the one of a failure where it is run again.
 
-`TEST_SEED` forces one. A test prints its seed, or names it where it fails.
+Each is printed, so that a failure shows it; `TEST_SEED` forces it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,13 @@ from datetime import UTC, datetime
 SEED_VARIABLE = "TEST_SEED"
 
 
-def seed_of_today() -> int:
-    """`TEST_SEED` where it is set, else the number of the day in UTC, as 20260131."""
-    return int(os.environ.get(SEED_VARIABLE) or f"{datetime.now(UTC):%Y%m%d}")
+def seed_of_run(trial: int) -> int:
+    """`TEST_SEED` where it is set, else the day in UTC followed by the number of the trial, as 20260131041."""
+    seed = int(os.environ.get(SEED_VARIABLE) or f"{datetime.now(UTC):%Y%m%d}{trial:03}")
+    print(f"{SEED_VARIABLE}={seed}")
+    return seed
+
+
+def replay_command(seed: int, test: str) -> str:
+    """How to run a test again with the seed of a failure."""
+    return f"{SEED_VARIABLE}={seed} bash tests/run -m 'long or not long' {test}"

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 LOOK_AGAIN_S = 0.02
+
+
+def source_of(condition: Callable[..., Any]) -> str:
+    """The lines of a condition as the test has them, with the texts that it looks for."""
+    try:
+        return inspect.getsource(condition).strip()
+    except (OSError, TypeError):
+        return repr(condition)
 
 
 async def until(look: Callable[[], Awaitable[Any]], what: str, timeout_s: float = 30.0) -> Any:
@@ -18,4 +27,4 @@ async def until(look: Callable[[], Awaitable[Any]], what: str, timeout_s: float 
                     return found
                 await asyncio.sleep(LOOK_AGAIN_S)
     except TimeoutError:
-        raise AssertionError(f"never came: {what}") from None
+        raise AssertionError(f"never came: {what} ({source_of(look)})") from None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -21,6 +23,18 @@ def server_pid(root: Path) -> int:
         return int((root / "nats" / "server.pid").read_text())
     except (OSError, ValueError):
         return 0
+
+
+@contextlib.contextmanager
+def stopped_server(root: Path) -> Iterator[None]:
+    """SIGSTOP the server of a running shard: what is written reaches the log alone. Ends with SIGKILL."""
+    pid = server_pid(root)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def delete_store(root: Path) -> None:

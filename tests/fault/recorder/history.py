@@ -109,17 +109,10 @@ class History(msgspec.Struct):
     writes: list[Write] = msgspec.field(default_factory=list)
     reads: list[Read] = msgspec.field(default_factory=list)
     watches: list[Watch] = msgspec.field(default_factory=list)
-    #: Seconds during which the shard was up, for the rate below which a run is void.
-    served_s: float = 0.0
 
     @property
     def acked(self) -> int:
         return sum(write.outcome is Outcome.ACKED for write in self.writes)
-
-    @property
-    def rate(self) -> float:
-        """Acknowledged writes a second."""
-        return self.acked / self.served_s if self.served_s else 0.0
 
     def save(self, path: Path) -> None:
         """Keep it for a replay of the validators."""

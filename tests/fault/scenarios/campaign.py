@@ -7,7 +7,6 @@ leaves the history and says how to run it again.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -22,16 +21,21 @@ from fault.traffic.watchers import Watcher, eight
 from fault.traffic.writers import Writer
 from fault.validators import durability, order, watches
 from fault.validators.violation import Violation, VoidRun
+from harness.seeds import replay_command
 from harness.servers.nats import eventually
 from harness.servers.shard_process import ShardProcess
 
 WRITERS = 8
-MIN_RATE = 100.0
-SEED_VARIABLE = "FAULT_SEED"
+#: For each second of a plan so many writes are acknowledged, however long a busy machine takes for them.
+WRITES_A_SECOND = 100
+#: A run with fewer says nothing.
+MIN_WRITES = 100
+#: What a machine may take for the writes of one interval.
+SLOWEST_S = 120.0
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """How often to kill, and how many seconds of traffic lie between two kills.
+    """How often to kill, and how many seconds of traffic, with WRITES_A_SECOND at least, lie between two kills.
 
     A `survives` run ends with a shard that serves on and stops in order; another one with the last kill, which is
     all that can be asked of a shard with a bug planted in it.
@@ -41,15 +45,6 @@ class Plan(msgspec.Struct, frozen=True):
     shortest_s: float = 0.8
     longest_s: float = 2.5
     survives: bool = True
-
-
-def seed_of_run(default: int) -> int:
-    """The seed to use: that of the environment where a failure is run again, else the test's own."""
-    return int(os.environ.get(SEED_VARIABLE, default))
-
-
-def replay_command(seed: int, test: str) -> str:
-    return f"{SEED_VARIABLE}={seed} bash tests/run -m 'long or not long' {test}"
 
 
 @asynccontextmanager
@@ -85,13 +80,13 @@ async def run(shard: ShardProcess, plan: Plan, seed: int) -> tuple[History, Stor
         await fleet.open()
         async with traffic(fleet, history):
             for left in reversed(range(plan.kills)):
-                await asyncio.sleep(dice.uniform(plan.shortest_s, plan.longest_s))
+                await interval(history, dice.uniform(plan.shortest_s, plan.longest_s))
                 await fleet.kill()
                 last = await asyncio.to_thread(judge_store, shard, last)
                 if left or plan.survives:
                     await fleet.restart()
             if shard.running:
-                await asyncio.sleep(plan.shortest_s)
+                await interval(history, plan.shortest_s)
                 fleet.pause()
                 await eventually(lambda: not fleet.writing)
         if plan.survives:
@@ -99,8 +94,14 @@ async def run(shard: ShardProcess, plan: Plan, seed: int) -> tuple[History, Stor
     finally:
         await fleet.close()
         await asyncio.to_thread(shard.stop if plan.survives else shard.kill)
-        history.served_s = fleet.served_s
     return history, await asyncio.to_thread(judge_store, shard, last)
+
+
+async def interval(history: History, seconds: float) -> None:
+    """Let traffic go on for so long, and for as many writes as belong to that time."""
+    goal = history.acked + round(seconds * WRITES_A_SECOND)
+    await asyncio.sleep(seconds)
+    await eventually(lambda: history.acked >= goal, SLOWEST_S)
 
 
 async def a_last_write(fleet: Fleet) -> None:
@@ -124,10 +125,10 @@ def judge_store(shard: ShardProcess, before: Stored | None) -> Stored:
     return stored
 
 
-def judge(history: History, stored: Stored, min_rate: float = MIN_RATE) -> None:
+def judge(history: History, stored: Stored, min_writes: int = MIN_WRITES) -> None:
     """Every promise to clients. Raises the first Violation, or VoidRun."""
-    if history.rate < min_rate:
-        raise VoidRun(f"{history.rate:.0f} acknowledged writes a second, below {min_rate:.0f}")
+    if history.acked < min_writes:
+        raise VoidRun(f"{history.acked} acknowledged writes, below {min_writes}")
     if idle := [watch.name for watch in history.watches if not any(session.events for session in watch.sessions)]:
         raise VoidRun(f"{', '.join(idle)} saw nothing")
     log = stored.log

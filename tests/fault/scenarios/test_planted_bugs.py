@@ -19,6 +19,7 @@ from fault.scenarios.damage import DAMAGED, served_after_damage
 from fault.scenarios.fencing import second_is_refused
 from fault.validators import violation as named
 from fault.validators.violation import Violation
+from harness.seeds import seed_of_run
 from harness.servers.shard_process import ShardProcess
 
 RUNS = 5
@@ -44,7 +45,7 @@ def test_every_planted_bug_is_hunted() -> None:
 async def hunt(directory: Path, mutant: str, plan: Plan, seed: int) -> Violation | None:
     try:
         history, stored = await campaign.run(MutantProcess(directory, mutant), plan, seed)
-        await asyncio.to_thread(campaign.judge, history, stored, 0.0)
+        await asyncio.to_thread(campaign.judge, history, stored, 0)
     except Violation as error:
         return error
     return None
@@ -54,7 +55,7 @@ async def hunt(directory: Path, mutant: str, plan: Plan, seed: int) -> Violation
 async def test_a_bug_under_load_is_found_by_name(tmp_path: Path, mutant: str) -> None:
     plan, expected = OF_CAMPAIGNS[mutant]
     for attempt in range(RUNS):
-        found = await hunt(tmp_path / f"run{attempt}", mutant, plan, 700 + attempt)
+        found = await hunt(tmp_path / f"run{attempt}", mutant, plan, seed_of_run(700 + attempt))
         if found is not None:
             assert isinstance(found, expected), f"found as {type(found).__name__}: {found}"
             return

@@ -13,9 +13,9 @@ import pytest
 from atoll.machinery.storage.environment.opening import open_for_reading
 from fault.faults.powercut import Disk, Recorded, events, record
 from fault.mutants import VARIABLE
-from fault.scenarios.campaign import replay_command, seed_of_run
 from fault.scenarios.images import Phase, judged, submits
 from fault.traffic.transactions import SHORT_LOG, UNSAFE, options
+from harness.seeds import replay_command, seed_of_run
 
 SUBMITS, GATE, LONG, TEETH = 100, 200, 2000, 60
 _THIS = "tests/fault/scenarios/test_power_cuts.py"

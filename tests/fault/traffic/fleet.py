@@ -7,7 +7,6 @@ administrator's token is another one at each start.
 from __future__ import annotations
 
 import asyncio
-import time
 
 from fault.traffic.shardapi import ShardApi
 from harness.servers.shard_process import ShardProcess
@@ -24,8 +23,6 @@ class Fleet:
         self.up = asyncio.Event()
         #: Writers with a request under way.
         self.writing = 0
-        self.served_s = 0.0
-        self._since = 0.0
 
     async def open(self, workspaces: int = 2) -> None:
         """Connect to the running shard and make the workspaces that traffic goes to."""
@@ -36,13 +33,11 @@ class Fleet:
 
     def resume(self) -> None:
         """Let traffic go on."""
-        self._since = time.monotonic()
         self.up.set()
 
     def pause(self) -> None:
         """The shard is down, or about to be checked: nobody starts a request."""
         self.up.clear()
-        self.served_s += time.monotonic() - self._since
 
     async def kill(self) -> None:
         """SIGKILL now, under whatever is going on."""

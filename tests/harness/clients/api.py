@@ -22,6 +22,8 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
+from harness.waits import source_of
+
 TIMEOUT_S = 60.0
 #: A connection that was idle for longer is opened anew: the server closes such, after two minutes.
 KEEP_S = 60.0
@@ -234,7 +236,7 @@ def eventually(check: Callable[[], Any], what: str = "", timeout_s: float = 0.0)
     """The first truthy value of `check`; fails after `timeout_s`, TIMEOUT_S where none is given."""
     deadline = time.monotonic() + (timeout_s or TIMEOUT_S)
     while not (found := check()):
-        assert time.monotonic() < deadline, f"never came: {what or check}"
+        assert time.monotonic() < deadline, f"never came: {what} ({source_of(check)})"
         time.sleep(0.01)
     return found
 

@@ -17,13 +17,17 @@ from typing import Any
 from atoll.machinery.stream.connection import Access, Connection
 from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerOptions
 from harness.data.event_keys import PUBLIC
+from harness.waits import source_of
 
 
 async def eventually(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
     """Wait until a condition holds; fail the test if it does not in time."""
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110  # conditions of other processes have no event
-            await asyncio.sleep(0.01)
+    try:
+        async with asyncio.timeout(timeout_s):
+            while not condition():  # noqa: ASYNC110  # conditions of other processes have no event
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(f"never came: {source_of(condition)}") from None
 
 
 class NatsServer:

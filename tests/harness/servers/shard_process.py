@@ -29,6 +29,7 @@ import yaml
 
 from harness.clients.api import Api
 from harness.environment import SERVICES
+from harness.waits import source_of
 
 START_TIMEOUT_S, STOP_TIMEOUT_S = 30.0, 20.0
 _SERVES = re.compile(r"^atoll serves (https://\S+)", re.MULTILINE)
@@ -173,7 +174,7 @@ class ShardProcess:
             if not self.running:
                 raise ShardFailed(f"atoll start ended:\n{self.log_tail()}")
             if time.monotonic() > deadline:
-                raise ShardFailed(f"not ready after {timeout_s} s:\n{self.log_tail()}")
+                raise ShardFailed(f"{source_of(condition)} not after {timeout_s} s:\n{self.log_tail()}")
             time.sleep(0.02)
 
     def _end(self, number: signal.Signals, timeout_s: float) -> int:

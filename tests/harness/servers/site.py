@@ -44,6 +44,7 @@ from atoll.standalone.site.processes import ProcessSpec, StartConfig
 from atoll.standalone.site.supervisor import environment
 from harness.clients.api import Api
 from harness.environment import SERVICES
+from harness.waits import source_of
 
 START_TIMEOUT_S, STOP_TIMEOUT_S = 90.0, 60.0
 #: Who may come, and in which groups; any other user of `api` has none.
@@ -125,7 +126,7 @@ class SiteProcess:
             if not self.running:
                 raise ProcessFailed(f"{self.name} ended:\n{self.log_tail()}")
             if time.monotonic() > deadline:
-                raise ProcessFailed(f"{self.name} not ready after {timeout_s} s:\n{self.log_tail()}")
+                raise ProcessFailed(f"{self.name}: not after {timeout_s} s: {source_of(condition)}\n{self.log_tail()}")
             time.sleep(0.05)
 
     def stop(self) -> int:
