@@ -26,7 +26,7 @@ from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.options import StoreOptions
 from harness.data.front_proxy_rows import WORKSPACES, ProxyRows
 from harness.data.stores import replica
-from harness.servers.front_proxy import BEARER, client_tls, echoing, files_in, publish
+from harness.servers.in_process.front_proxy import BEARER, client_tls, echoing, files_in, publish
 from harness.servers.site import Site
 from loadtest import processes
 from loadtest.bench import Bench, config_map, sound

@@ -31,8 +31,8 @@ from harness.clients.site_operations import (
 )
 from harness.clients.site_workspaces import WORKSPACES, gone, on, ready, workspace
 from harness.oracles.site_convergence import converged, held
-from harness.servers.cache_server import BASE
 from harness.servers.cache_server_process import CacheProcess
+from harness.servers.in_process.cache_server import BASE
 from harness.servers.site import Site
 
 #: A start is seconds on a loaded machine, and some tests have several.

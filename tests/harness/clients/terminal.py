@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from harness.servers.canned_api import CannedApi
+from harness.servers.stand_ins.canned_api import CannedApi
 
 
 class Ran(NamedTuple):

@@ -1,5 +1,5 @@
-"""What a test starts: shards, front proxies, cache servers, sites, nats-servers, issuers, webhooks.
+"""What a test starts: shards, sites, nats-servers, cache servers, views of third parties, each a process of its own.
 
-A server is a process of its own or runs in the test's event loop; it ends with its context. What only talks to a server
-belongs to `clients`.
+`in_process` holds servers in the event loop of a test, `stand_ins` what the product calls. A server ends with its
+context. What only talks to a server belongs to `clients`.
 """

@@ -21,7 +21,7 @@ from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.credential_file import NatsCredential, write_credential
 from harness.clients.raw_http import RawClient
 from harness.environment import SERVICES
-from harness.servers.cache_server import BASE, MASTER, Answer, Events, People
+from harness.servers.in_process.cache_server import BASE, MASTER, Answer, Events, People
 
 _SERVES = re.compile(r"serves https://127\.0\.0\.1:(\d+)/services/cache")
 START_TIMEOUT_S, STOP_TIMEOUT_S, PATIENCE_S = 60.0, 30.0, 60.0

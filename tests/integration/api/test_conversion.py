@@ -23,7 +23,7 @@ from harness.clients.api import (
 )
 from harness.clients.exports import bind, cluster_of, make_export, schema_of
 from harness.servers.shard_process import ShardProcess
-from harness.servers.webhook import Odd, WebhookServer, converted
+from harness.servers.stand_ins.webhook import Odd, WebhookServer, converted
 
 Object = dict[str, Any]
 GROUP = "points.example.com"

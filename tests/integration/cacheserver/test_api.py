@@ -8,7 +8,7 @@ import pytest
 
 from atoll.machinery.meta.types import CLUSTER_ROLES, LOGICAL_CLUSTERS
 from atoll.machinery.meta.user import User
-from harness.servers.cache_server import ANONYMOUS, BASE, MASTER, NOBODY, STRANGER, TENANT, caching, export
+from harness.servers.in_process.cache_server import ANONYMOUS, BASE, MASTER, NOBODY, STRANGER, TENANT, caching, export
 
 EXPORTS = "apis/apis.kcp.io/v1alpha2/apiexports"
 EVERYWHERE = f"/shards/*/clusters/*/{EXPORTS}"

@@ -14,9 +14,9 @@ from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.types import API_EXPORTS, CLUSTER_ROLES
 from atoll.machinery.stream.permissions import shard_permissions, shard_user
 from atoll.machinery.stream.server.config import NatsUser
-from harness.servers.cache_server import ANONYMOUS, BASE, NOBODY
 from harness.servers.cache_server_process import CacheProcess
-from harness.servers.followers import TYPES, Archipelago, Member
+from harness.servers.in_process.cache_server import ANONYMOUS, BASE, NOBODY
+from harness.servers.in_process.followers import TYPES, Archipelago, Member
 from harness.servers.nats_regions import PASSWORD, hierarchy
 
 EXPORTS = "/shards/*/clusters/*/apis/apis.kcp.io/v1alpha2/apiexports"

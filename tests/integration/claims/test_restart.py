@@ -13,7 +13,7 @@ from atoll.machinery.meta.status import Conflict
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, CONFIG_MAPS
 from harness.clients.api import TIMEOUT_S, configmap
 from harness.oracles.claim_labels import claim_pair
-from harness.servers.inprocess_shard import InsideShard, shard_inside
+from harness.servers.in_process.shard import InsideShard, shard_inside
 
 Object = dict[str, Any]
 COUNT = 300

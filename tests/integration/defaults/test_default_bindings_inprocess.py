@@ -11,7 +11,7 @@ from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, SERVICE_ACCOUNTS
 from atoll.machinery.storage.contract import Operation, Scope
 from harness.oracles.claim_labels import claim_pair, claimed
-from harness.servers.inprocess_shard import InsideShard, shard_inside
+from harness.servers.in_process.shard import InsideShard, shard_inside
 
 Object = dict[str, Any]
 

@@ -17,8 +17,8 @@ from atoll.machinery.stream.subjects import stream_name
 from harness.clients.stream_subscriber import Copy, Subscriber
 from harness.models.forged_events import forgeries, inject, stored
 from harness.models.shard_log import CONFIGMAPS, ShardLog
+from harness.servers.in_process.publisher import publishing
 from harness.servers.nats import NatsServer, eventually
-from harness.servers.publisher import publishing
 
 GADGETS = ResourceType("gadgets.example.com", "gadgets", "3f" * 32)
 

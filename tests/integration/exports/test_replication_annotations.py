@@ -26,7 +26,7 @@ from atoll.machinery.storage.contract import Operation, Scope
 from atoll.tenancy.replication_scope import NOTED, ReplicationScope
 from harness.clients import exports
 from harness.models.rbac_snapshot import RBAC, rule, urls
-from harness.servers.inprocess_shard import InsideShard, shard_inside
+from harness.servers.in_process.shard import InsideShard, shard_inside
 
 GROUP = "shapes.example.com"
 BIND = rule("bind", "apiexports", "apis.kcp.io", "things")

@@ -17,7 +17,7 @@ from atoll.machinery.wire.exchange import Exchange
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
 from harness.data.front_proxy_rows import WORKSPACES
-from harness.servers.front_proxy import (
+from harness.servers.in_process.front_proxy import (
     BEARER,
     PROXY_CA,
     SERVING_CA,

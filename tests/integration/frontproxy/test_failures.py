@@ -16,7 +16,7 @@ from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.proxy.backend import BackendLimits
 from atoll.machinery.wire.server import Server
 from harness.clients.raw_http import Raw, until
-from harness.servers.front_proxy import BEARER, Line, echoing, front, scripted
+from harness.servers.in_process.front_proxy import BEARER, Line, echoing, front, scripted
 
 ORG, OTHER = "/clusters/root:org", "/clusters/root:other"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.clients.raw_http import RawClient, until
-from harness.servers.front_proxy import BEARER, Front, Line, Shard, bearer, claims, echoing, front, scripted
+from harness.servers.in_process.front_proxy import BEARER, Front, Line, Shard, bearer, claims, echoing, front, scripted
 
 ORG = "/clusters/root:org"
 

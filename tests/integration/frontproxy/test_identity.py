@@ -20,7 +20,17 @@ from atoll.machinery.apiserver import forwarded_identity
 from atoll.machinery.process import pki
 from harness.clients.raw_http import RawClient
 from harness.data.front_proxy_rows import WORKSPACES
-from harness.servers.front_proxy import BEARER, CLIENT_CA, SERVING_CA, Front, Line, Scripted, claims, front, scripted
+from harness.servers.in_process.front_proxy import (
+    BEARER,
+    CLIENT_CA,
+    SERVING_CA,
+    Front,
+    Line,
+    Scripted,
+    claims,
+    front,
+    scripted,
+)
 
 ORG = "/clusters/root:org/api"
 OPEN = "127.0.0.0/8"

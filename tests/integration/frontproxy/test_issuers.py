@@ -18,8 +18,8 @@ from atoll.machinery.meta.names import ROOT, ResourceType
 from atoll.machinery.meta.wellknown import CLUSTER, TYPE
 from harness.clients.raw_http import Raw, RawClient
 from harness.data.front_proxy_rows import WORKSPACES
-from harness.servers.front_proxy import Front, Line, Scripted, claims, front, scripted
-from harness.servers.oidc_issuer import Issuer
+from harness.servers.in_process.front_proxy import Front, Line, Scripted, claims, front, scripted
+from harness.servers.stand_ins.oidc_issuer import Issuer
 
 OWN = "https://kcp.default.svc"
 TYPES = ResourceType("tenancy.kcp.io", "workspacetypes", WORKSPACES.identity)

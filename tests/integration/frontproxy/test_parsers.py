@@ -7,7 +7,7 @@ from pathlib import Path
 
 from atoll.machinery.wire.limits import Limits
 from harness.clients.raw_http import RawClient
-from harness.servers.front_proxy import BEARER, Shard, client_tls, echoing, front
+from harness.servers.in_process.front_proxy import BEARER, Shard, client_tls, echoing, front
 
 #: Its path is the one that a request of the other side is smuggled in by.
 INNER = b"GET /clusters/1org/smuggled HTTP/1.1\r\nHost: a\r\n\r\n"

@@ -17,7 +17,7 @@ import pytest
 
 from atoll.machinery.wire.limits import Limits
 from harness.clients.raw_http import RawClient, until
-from harness.servers.front_proxy import BEARER, Front, Line, client_tls, front, scripted
+from harness.servers.in_process.front_proxy import BEARER, Front, Line, client_tls, front, scripted
 
 ORG = "/clusters/root:org"
 WATCH = f"GET {ORG}/api/v1/configmaps?watch=1 HTTP/1.1\r\nHost: a\r\n{BEARER}\r\n".encode()

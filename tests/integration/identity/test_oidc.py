@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from harness.clients.api import Api, eventually, workspace_under
-from harness.servers.oidc_issuer import Issuer, encoded
 from harness.servers.processes import atoll
 from harness.servers.shard_process import ShardProcess, process_of
+from harness.servers.stand_ins.oidc_issuer import Issuer, encoded
 
 REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

@@ -11,7 +11,7 @@ import pytest
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.types import API_EXPORTS
-from harness.servers.followers import TYPES, Archipelago, cluster_key, shard_key, workspace_key
+from harness.servers.in_process.followers import TYPES, Archipelago, cluster_key, shard_key, workspace_key
 from harness.servers.nats import eventually
 
 

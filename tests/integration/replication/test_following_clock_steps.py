@@ -10,7 +10,7 @@ from atoll.machinery.storage.clock import MAX_STEP_S
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
 from harness.data.stores import START_S, HandClock
-from harness.servers.followers import Archipelago, Member
+from harness.servers.in_process.followers import Archipelago, Member
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 EXPORT = ObjectKey(API_EXPORTS, ROOT, "", "e")

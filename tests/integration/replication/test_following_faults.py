@@ -20,7 +20,7 @@ from atoll.machinery.stream.server.config import NatsUser
 from atoll.machinery.stream.subjects import stream_name
 from atoll.replication.shard_replica import ReplicaProgress
 from harness.data.stored_headers import parse_headers
-from harness.servers.followers import Archipelago, Member, cluster_key
+from harness.servers.in_process.followers import Archipelago, Member, cluster_key
 from harness.servers.nats import eventually
 
 STATE = stream_name("state", "root")

@@ -12,7 +12,7 @@ from atoll.machinery.meta.types import API_EXPORTS
 from atoll.machinery.storage.contract import Delete, StoreFull
 from atoll.machinery.storage.maintenance.fsck import fsck
 from harness.data.stores import create, key, store_options
-from harness.servers.followers import Archipelago, Member
+from harness.servers.in_process.followers import Archipelago, Member
 from harness.servers.nats import eventually
 
 NO_ROOM = "store full, replicas wait"

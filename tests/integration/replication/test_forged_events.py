@@ -22,8 +22,8 @@ from atoll.replication.shard_keys import KEYS_MARK
 from harness.data.event_keys import KEY, PUBLIC
 from harness.models.forged_events import forgeries, inject, stored
 from harness.models.shard_log import ShardLog
-from harness.servers.followers import TYPES, Archipelago, Member, cluster_key, shard_key, workspace_key
-from harness.servers.publisher import QUICK, Running
+from harness.servers.in_process.followers import TYPES, Archipelago, Member, cluster_key, shard_key, workspace_key
+from harness.servers.in_process.publisher import QUICK, Running
 
 STATE = stream_name("state", "root")
 ADMIN = NatsUser("administrator", "secret", Permissions((">",), (">",)), account="shard-root")

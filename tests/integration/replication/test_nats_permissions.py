@@ -16,7 +16,7 @@ from atoll.machinery.stream.publisher.log_events import from_entry
 from atoll.machinery.stream.server.config import NatsUser
 from atoll.machinery.stream.subjects import stream_name
 from harness.models.shard_log import ShardLog, Source
-from harness.servers.followers import Archipelago, cluster_key
+from harness.servers.in_process.followers import Archipelago, cluster_key
 
 STATE, CHANGES = stream_name("state", "root"), stream_name("changes", "root")
 EVIL = "atoll.state.root.core.core_kcp_io.logicalclusters.evil.aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"

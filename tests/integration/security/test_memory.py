@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from atoll.machinery.meta.objects import Object
 from harness.clients.raw_http import RawClient
-from harness.servers.front_proxy import echoing, front
+from harness.servers.in_process.front_proxy import echoing, front
 from harness.servers.shard_process import ShardProcess
 
 #: Each request of a kind is some 30 KB; without bounds a process keeps them, or ten times as much.

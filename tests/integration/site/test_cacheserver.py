@@ -12,8 +12,8 @@ from harness.clients.api import Api
 from harness.clients.exports import EXPORTS as IN_WORKSPACE
 from harness.clients.exports import make_export, schema
 from harness.clients.site_workspaces import on, ready, workspace
-from harness.servers.cache_server import BASE
 from harness.servers.cache_server_process import CacheProcess
+from harness.servers.in_process.cache_server import BASE
 from harness.servers.site import Site
 
 EXPORTS = "/shards/*/clusters/*/apis/apis.kcp.io/v1alpha2/apiexports"

@@ -23,8 +23,8 @@ from atoll.machinery.stream.subjects import KINDS, control_subject, stream_name
 from harness.data.event_keys import PUBLIC
 from harness.models.forged_events import STRANGER, Forged, forged, forgeries, inject, stored
 from harness.models.shard_log import CONFIGMAPS, ShardLog
+from harness.servers.in_process.publisher import QUICK, Running, publishing, read_events
 from harness.servers.nats import NatsServer, eventually
-from harness.servers.publisher import QUICK, Running, publishing, read_events
 
 PATIENCE_S = 4.0
 

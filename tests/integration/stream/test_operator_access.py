@@ -16,8 +16,8 @@ from atoll.machinery.stream.connection import Access, Connection, Unavailable
 from atoll.machinery.stream.permissions import OPERATOR_CONSUMERS
 from atoll.machinery.stream.subjects import stream_name
 from harness.models.shard_log import CONFIGMAPS, ShardLog
+from harness.servers.in_process.publisher import publishing, read_stream
 from harness.servers.nats import NatsServer
-from harness.servers.publisher import publishing, read_stream
 
 CHANGES, STATE = stream_name("changes", "root"), stream_name("state", "root")
 OWN = OPERATOR_CONSUMERS[1]

@@ -10,8 +10,8 @@ from atoll.machinery.stream.events import Operation
 from atoll.machinery.stream.publisher.publisher import PublishLag
 from atoll.machinery.stream.subjects import stream_name
 from harness.models.shard_log import CONFIGMAPS, LEASES, LOGICAL_CLUSTERS, SECRETS, ShardLog
+from harness.servers.in_process.publisher import publishing, read_stream
 from harness.servers.nats import NatsServer, eventually
-from harness.servers.publisher import publishing, read_stream
 
 
 def config_map(name: str, cluster: str = "c1") -> ObjectKey:

@@ -19,8 +19,8 @@ from atoll.machinery.stream.events import Event, Operation
 from atoll.machinery.stream.publisher.audit import StreamAudit
 from atoll.machinery.stream.subjects import stream_name
 from harness.models.shard_log import CONFIGMAPS, Entry, ShardLog
+from harness.servers.in_process.publisher import QUICK, Running, publishing, read_events, read_stream
 from harness.servers.nats import NatsServer, eventually
-from harness.servers.publisher import QUICK, Running, publishing, read_events, read_stream
 
 
 def config_map(name: str, cluster: str = "c1") -> ObjectKey:

@@ -18,8 +18,8 @@ from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.published_log import PublishedLog
 from atoll.machinery.stream.events import Operation
 from harness.data.stores import delete, key, put, store_options
+from harness.servers.in_process.publisher import QUICK, publishing, read_stream
 from harness.servers.nats import NatsServer, eventually
-from harness.servers.publisher import QUICK, publishing, read_stream
 
 CLUSTER = ObjectKey(LOGICAL_CLUSTERS, "c1", "", "cluster")
 

@@ -18,8 +18,8 @@ from atoll.machinery.stream.publisher.stream_admin import ensure_stream
 from atoll.machinery.stream.subjects import all_subjects, stream_name
 from harness.models.shard_log import LOGICAL_CLUSTERS, ShardLog
 from harness.models.state_projection import StateRows
+from harness.servers.in_process.publisher import publishing
 from harness.servers.nats import NatsServer, eventually
-from harness.servers.publisher import publishing
 
 SUBSCRIPTION = ConsumerOptions("root", all_subjects("state", "root"), "operator", batch=20)
 

@@ -21,9 +21,9 @@ from harness.data.event_keys import PUBLIC
 from harness.models.forged_events import inject, stored
 from harness.models.shard_log import LOGICAL_CLUSTERS, ShardLog
 from harness.models.state_projection import StateRows
+from harness.servers.in_process.publisher import QUICK, Running
 from harness.servers.nats import eventually
 from harness.servers.nats_regions import ADMIN, Hierarchy, hierarchy
-from harness.servers.publisher import QUICK, Running
 
 #: A source whose origin went away looks for it again after some ten seconds.
 PATIENCE_S = 120.0

@@ -14,8 +14,8 @@ from atoll.machinery.stream.events import Event, Operation, Phase
 from atoll.machinery.stream.subjects import state_subject, stream_name
 from harness.data.stored_headers import parse_headers
 from harness.models.shard_log import CLUSTER_ROLES, CONFIGMAPS, LOGICAL_CLUSTERS, Entry, ShardLog
+from harness.servers.in_process.publisher import QUICK, publishing, read_stream
 from harness.servers.nats import NatsServer, eventually
-from harness.servers.publisher import QUICK, publishing, read_stream
 
 ROLE = ObjectKey(CLUSTER_ROLES, "c1", "", "reader")
 REPLICATE = {wellknown.REPLICATE: "apis.kcp.io"}

@@ -14,7 +14,7 @@ from atoll.machinery.process import tls as tls_module
 from atoll.machinery.wire.exchange import Handler
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
-from harness.servers.wire_server import Running, Serve
+from harness.servers.in_process.wire_server import Running, Serve
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest
 from atoll.machinery.wire.client import BadResponse, ClientLimits, ConnectionLost, HttpClient, Origin, Unreachable
 from atoll.machinery.wire.exchange import Exchange
 from harness.clients.raw_http import until
-from harness.servers.wire_server import Running, Serve, echo
+from harness.servers.in_process.wire_server import Running, Serve, echo
 
 Connect = Callable[..., HttpClient]
 Script = Callable[..., Awaitable[int]]

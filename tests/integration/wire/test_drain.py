@@ -10,7 +10,7 @@ from atoll.machinery.wire.exchange import Exchange
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
 from harness.clients.raw_http import RawClient, until
-from harness.servers.wire_server import Serve, echo
+from harness.servers.in_process.wire_server import Serve, echo
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 

@@ -7,7 +7,7 @@ import pytest
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
 from harness.clients.raw_http import RawClient
-from harness.servers.wire_server import Serve, echo
+from harness.servers.in_process.wire_server import Serve, echo
 
 
 async def test_two_servers_share_a_port_if_both_ask_for_it() -> None:

@@ -10,7 +10,7 @@ import pytest
 from atoll.machinery.wire.exchange import Exchange
 from atoll.machinery.wire.limits import Limits
 from harness.clients.raw_http import Raw, RawClient, until
-from harness.servers.wire_server import Serve, echo
+from harness.servers.in_process.wire_server import Serve, echo
 
 POST = b"POST / HTTP/1.1\r\nHost: a\r\n"
 

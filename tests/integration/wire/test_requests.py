@@ -11,7 +11,7 @@ import pytest
 
 from atoll.machinery.wire.exchange import Exchange
 from harness.clients.raw_http import until
-from harness.servers.wire_server import Serve, echo
+from harness.servers.in_process.wire_server import Serve, echo
 
 GET = b"GET %b HTTP/1.1\r\nHost: a\r\n\r\n"
 

@@ -10,7 +10,7 @@ import pytest
 from atoll.machinery.wire.exchange import Exchange
 from atoll.machinery.wire.limits import Limits
 from harness.clients.raw_http import RawClient, until
-from harness.servers.wire_server import Running, Serve
+from harness.servers.in_process.wire_server import Running, Serve
 
 GET = b"GET /watch HTTP/1.1\r\nHost: a\r\n\r\n"
 

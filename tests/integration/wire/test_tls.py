@@ -16,7 +16,7 @@ from atoll.machinery.wire.client import HttpClient, Origin, Unreachable
 from atoll.machinery.wire.exchange import Exchange
 from atoll.machinery.wire.limits import Limits
 from harness.clients.raw_http import RawClient, until
-from harness.servers.wire_server import Serve, echo
+from harness.servers.in_process.wire_server import Serve, echo
 
 
 def whoami(exchange: Exchange) -> None:

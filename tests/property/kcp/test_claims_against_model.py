@@ -21,7 +21,7 @@ from atoll.machinery.meta.status import ApiError
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS
 from atoll.machinery.storage.contract import Put
 from harness.oracles.claim_labels import claim_pair, claimed, reflexive_pair
-from harness.servers.inprocess_shard import InsideShard, shard_inside
+from harness.servers.in_process.shard import InsideShard, shard_inside
 
 Object = dict[str, Any]
 TYPES = {"configmaps": CONFIG_MAPS, "secrets": SECRETS, "serviceaccounts": SERVICE_ACCOUNTS}

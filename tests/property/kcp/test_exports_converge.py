@@ -24,7 +24,7 @@ from atoll.machinery.meta.objects import Object, encode
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORT_ENDPOINT_SLICES, API_EXPORTS, SECRETS
 from atoll.machinery.storage.contract import Put
 from harness.clients.exports import export
-from harness.servers.minimal_shard import Cell, cell
+from harness.servers.in_process.minimal_shard import Cell, cell
 
 EXPORTS, CONSUMERS, KEYS = ("e0", "e1"), ("c0", "c1", "c2"), ("one key", "another")
 ROUNDS, STEPS = 12, 10

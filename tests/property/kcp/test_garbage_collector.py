@@ -26,7 +26,7 @@ from atoll.machinery.storage.sealing import ensure_key_file
 from harness.clients.api import crd
 from harness.data.stores import store_options
 from harness.models.owner_graph import FOREGROUND, ORPHAN, Node, Ref, State, deleted, freeze, outcomes, replaced
-from harness.servers.minimal_shard import Cell
+from harness.servers.in_process.minimal_shard import Cell
 
 Object = dict[str, Any]
 CIRCLES = ResourceType("shapes.example.com", "circles", LOCAL)

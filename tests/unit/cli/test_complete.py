@@ -11,7 +11,7 @@ import pytest
 from atoll.cli.kubectl import complete
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Forbidden
-from harness.servers.canned_api import CannedApi, serving
+from harness.servers.stand_ins.canned_api import CannedApi, serving
 
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
 TYPES = "/apis/tenancy.kcp.io/v1alpha1/workspacetypes"

@@ -10,7 +10,7 @@ import pytest
 
 from atoll.cli.kubectl import complete_kcp
 from atoll.machinery.meta.objects import Object
-from harness.servers.canned_api import CannedApi, serving
+from harness.servers.stand_ins.canned_api import CannedApi, serving
 
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
 APIS = "/apis/apis.kcp.io/v1alpha2"

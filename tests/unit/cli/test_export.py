@@ -13,7 +13,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Forbidden, InternalError
 from atoll.machinery.wire.exchange import Exchange
 from harness.clients.terminal import PluginTerminal, Ran
-from harness.servers.canned_api import CannedApi, serving
+from harness.servers.stand_ins.canned_api import CannedApi, serving
 
 HERE = "/clusters/root:provider"
 EXPORTS = f"{HERE}/apis/apis.kcp.io/v1alpha2/apiexports"

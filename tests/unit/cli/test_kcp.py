@@ -14,7 +14,7 @@ from atoll.cli.kubectl.plugin import Failure
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import AlreadyExists, Conflict, Forbidden
 from harness.clients.terminal import PluginTerminal, Ran
-from harness.servers.canned_api import CannedApi, event, serving, watching
+from harness.servers.stand_ins.canned_api import CannedApi, event, serving, watching
 
 APIS = "/apis/apis.kcp.io/v1alpha2"
 HERE, THERE = "/clusters/root:shop", "/clusters/root:provider"

@@ -14,7 +14,7 @@ from atoll.machinery.client.kubeconfig import Kubeconfig
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import AlreadyExists, Forbidden, Unauthorized
 from harness.clients.terminal import PluginTerminal, Ran
-from harness.servers.canned_api import CannedApi, event, serving, watching
+from harness.servers.stand_ins.canned_api import CannedApi, event, serving, watching
 
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
 

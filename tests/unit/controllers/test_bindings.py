@@ -19,7 +19,7 @@ from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_S
 from atoll.machinery.storage.contract import GuardFailed, ObjectExists, RevisionConflict, Scope
 from harness.clients.api import crd
 from harness.clients.exports import an_object, resource_of, schema_of
-from harness.servers.minimal_shard import Cell, bound, cell, locks_of
+from harness.servers.in_process.minimal_shard import Cell, bound, cell, locks_of
 
 GROUP, HERE, THERE = "shapes.example.com", "consumer", "provider"
 

@@ -17,7 +17,7 @@ from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_S
 from atoll.machinery.storage.contract import GuardFailed, Operation, Scope
 from harness.clients.api import crd
 from harness.clients.exports import resource_of, schema_of
-from harness.servers.minimal_shard import Cell, cell
+from harness.servers.in_process.minimal_shard import Cell, cell
 
 CIRCLES = crd("circles", "shapes.example.com")
 _SCOPE = Scope(CRDS, SYSTEM_BOUND_CRDS)

@@ -18,8 +18,8 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import AlreadyExists, Forbidden, InsufficientStorage
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import LogEntry, Operation, Replica
-from harness.servers.fake_shard import FarShard, ReceivedRequest, comes, far_shard, made, published, refusal
-from harness.servers.inprocess_shard import InsideShard, shard_inside
+from harness.servers.in_process.shard import InsideShard, shard_inside
+from harness.servers.stand_ins.fake_shard import FarShard, ReceivedRequest, comes, far_shard, made, published, refusal
 
 EITHER = {"matchExpressions": [{"key": "name", "operator": "In", "values": ["far", "root"]}]}
 FAR = {"matchLabels": {"name": "far"}}

@@ -13,7 +13,7 @@ from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import encode
 from atoll.machinery.meta.types import CONFIG_MAPS, LOGICAL_CLUSTERS, SECRETS, SERVICE_ACCOUNTS
 from atoll.machinery.storage.contract import Delete, GuardFailed, Put
-from harness.servers.minimal_shard import cell
+from harness.servers.in_process.minimal_shard import cell
 
 COUNT = 300
 TYPES = [CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS]

@@ -18,7 +18,7 @@ from atoll.machinery.meta.objects import Object, encode
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, CONFIG_MAPS, LOGICAL_CLUSTERS, SECRETS
 from atoll.machinery.storage.contract import Put
 from harness.clients.api import crd
-from harness.servers.minimal_shard import Cell, bound, cell, locks_of
+from harness.servers.in_process.minimal_shard import Cell, bound, cell, locks_of
 
 GROUP, HERE, THERE = "shapes.example.com", "consumer", "provider"
 CLAIM: Object = {"group": "", "resource": "configmaps", "verbs": ["*"]}

@@ -15,7 +15,7 @@ from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import encode
 from atoll.machinery.meta.types import CONFIG_MAPS, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import ClusterRoute, Put
-from harness.servers.minimal_shard import Cell, cell
+from harness.servers.in_process.minimal_shard import Cell, cell
 
 HOLD = "example.com/hold"
 

@@ -28,8 +28,8 @@ from atoll.machinery.storage.contract import Put, Replica, Scope
 from atoll.tenancy.bound_definitions import BoundCrds
 from harness.clients.api import crd
 from harness.clients.exports import schema_of
-from harness.servers.minimal_shard import Cell
-from harness.servers.replica_source import Neighbour, neighbours
+from harness.servers.in_process.minimal_shard import Cell
+from harness.servers.in_process.replica_source import Neighbour, neighbours
 
 GROUP, CONSUMER, PROVIDER, OTHER = "shapes.example.com", "2consumer", "3provider", "5other"
 

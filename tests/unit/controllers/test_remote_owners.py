@@ -16,8 +16,8 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Forbidden, NotFound
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import ClusterRoute
-from harness.servers.fake_shard import FarShard, ReceivedRequest, comes, far_shard, published, refusal
-from harness.servers.inprocess_shard import InsideShard, shard_inside
+from harness.servers.in_process.shard import InsideShard, shard_inside
+from harness.servers.stand_ins.fake_shard import FarShard, ReceivedRequest, comes, far_shard, published, refusal
 
 PARENT, CLUSTER, UID = "faraway", "childhere", "0f0f"
 OWNER = {"apiVersion": "tenancy.kcp.io/v1alpha1", "resource": "workspaces", "name": "w", "cluster": PARENT, "uid": UID}

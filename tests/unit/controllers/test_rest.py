@@ -19,7 +19,7 @@ from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import LOCAL, ResourceType
 from atoll.machinery.meta.types import API_BINDINGS, CONFIG_MAPS, CRDS, LOGICAL_CLUSTERS, NAMESPACES, SECRETS
 from harness.clients.api import crd
-from harness.servers.minimal_shard import Cell, cell
+from harness.servers.in_process.minimal_shard import Cell, cell
 
 HOLD, CIRCLES = "example.com/hold", ResourceType("shapes.example.com", "circles", LOCAL)
 HOUR_S = 3600.0

@@ -17,8 +17,8 @@ from atoll.machinery.storage.contract import Scope
 from atoll.tenancy.bound_definitions import target_of
 from harness.clients.api import TIMEOUT_S
 from harness.clients.exports import export, resource_of, schema
-from harness.servers.inprocess_shard import InsideShard, shard_inside
-from harness.servers.minimal_shard import bound
+from harness.servers.in_process.minimal_shard import bound
+from harness.servers.in_process.shard import InsideShard, shard_inside
 
 SQUARES, CIRCLES = schema("squares"), schema("circles")
 

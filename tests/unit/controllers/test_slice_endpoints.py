@@ -15,7 +15,7 @@ from atoll.machinery.meta.objects import encode
 from atoll.machinery.meta.types import API_EXPORT_ENDPOINT_SLICES, API_EXPORTS
 from atoll.machinery.storage.contract import Delete, Put
 from harness.clients.exports import export
-from harness.servers.minimal_shard import Cell, cell
+from harness.servers.in_process.minimal_shard import Cell, cell
 
 
 def url(shard: str) -> str:

@@ -15,7 +15,7 @@ from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.stream.connection import Access
 from atoll.replication.follower import Follower, FollowerOptions
 from harness.data.stores import store_options
-from harness.servers.followers import TYPES
+from harness.servers.in_process.followers import TYPES
 from harness.servers.nats import eventually
 
 

@@ -22,7 +22,7 @@ from atoll.replication.replica_writer import ReplicaWriter
 from atoll.replication.shard_replica import ReplicaProgress, ShardReplica, SourceShard
 from harness.data.stores import store_options
 from harness.models.shard_log import ShardLog, Source
-from harness.servers.followers import TYPES
+from harness.servers.in_process.followers import TYPES
 
 CLUSTER = "abcdefgh12345678"
 MARK = StateMark("then", "a1", 5, 9, 1.0)

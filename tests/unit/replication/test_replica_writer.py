@@ -33,7 +33,7 @@ from atoll.replication.notifications import ReplicaChange
 from atoll.replication.readable_pages import readable
 from atoll.replication.replica_writer import OWNERS_PENDING, ReplicaWriter
 from harness.data.stores import store_options
-from harness.servers.followers import TYPES, ChangeRecorder, cluster_key, workspace_key
+from harness.servers.in_process.followers import TYPES, ChangeRecorder, cluster_key, workspace_key
 from harness.servers.nats import eventually
 
 

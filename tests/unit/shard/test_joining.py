@@ -26,7 +26,7 @@ from atoll.shard.membership.root_shard import (
     wait_for_root_shard,
 )
 from atoll.standalone.runner import prepare
-from harness.servers.canned_api import CannedApi, serving
+from harness.servers.stand_ins.canned_api import CannedApi, serving
 
 IDENTITIES = "/clusters/system:shard/api/v1/namespaces/default/configmaps/apiexport-identity-cache"
 SHARD = "/clusters/root/apis/core.kcp.io/v1alpha1/shards/eu"

@@ -24,7 +24,7 @@ from atoll.virtualworkspaces.apiexport import ORIGINAL_GROUPS, ORIGINAL_NAME, Ex
 from atoll.virtualworkspaces.framework import VirtualWorkspace
 from harness.clients.exports import accepted, an_object, binding, claim, export, schema
 from harness.oracles.claim_labels import claim_pair
-from harness.servers.inprocess_shard import InsideShard, shard_inside
+from harness.servers.in_process.shard import InsideShard, shard_inside
 
 CIRCLES = schema("circles")
 CLAIM = claim("configmaps")

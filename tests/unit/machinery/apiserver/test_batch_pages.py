@@ -13,7 +13,7 @@ from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.meta.types import CLUSTER_ROLES
 from atoll.machinery.storage.contract import Position, Scope
 from atoll.machinery.storage.pages import position_after
-from harness.servers.minimal_shard import Cell, cell
+from harness.servers.in_process.minimal_shard import Cell, cell
 
 HOME = "home"
 STORED = ["b", "d", "f", "h", "j"]

@@ -17,7 +17,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS
 from atoll.tenancy.bound_definitions import target_of
 from harness.clients.api import crd
-from harness.servers.minimal_shard import Cell, cell
+from harness.servers.in_process.minimal_shard import Cell, cell
 
 GROUP, THERE = "shapes.example.com", "provider"
 CIRCLES = GROUP, "v1", "circles"

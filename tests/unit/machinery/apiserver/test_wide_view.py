@@ -16,7 +16,7 @@ from atoll.machinery.meta.types import CLUSTER_ROLES, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import ClusterRoute, Gate, GateState, Position, Scope
 from atoll.machinery.storage.pages import PAGE, position_after
 from harness.data.stores import replica
-from harness.servers.minimal_shard import Cell, cell
+from harness.servers.in_process.minimal_shard import Cell, cell
 
 HERE, FAR = "mhere", "nfar"
 EVERYWHERE = Scope(CLUSTER_ROLES)

@@ -15,7 +15,7 @@ from atoll.machinery.client.informer import Informer
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Expired, Forbidden
-from harness.servers.canned_api import Answer, CannedApi, bookmark, event, serving, thing, watching
+from harness.servers.stand_ins.canned_api import Answer, CannedApi, bookmark, event, serving, thing, watching
 
 THINGS = Resource("example.com", "v1", "things")
 AT = "GET /clusters/*/apis/example.com/v1/things"

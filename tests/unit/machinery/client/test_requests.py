@@ -15,7 +15,7 @@ from atoll.machinery.meta.status import AlreadyExists, ApiError, Conflict, Detai
 from atoll.machinery.process import pki
 from atoll.machinery.wire.client import BadResponse, ConnectionLost, Unreachable
 from atoll.machinery.wire.exchange import Exchange
-from harness.servers.canned_api import CannedApi, bookmark, event, serving, thing, watching
+from harness.servers.stand_ins.canned_api import CannedApi, bookmark, event, serving, thing, watching
 
 CONFIGMAPS = Resource("", "v1", "configmaps")
 AT = "/clusters/root/api/v1/namespaces/default/configmaps"

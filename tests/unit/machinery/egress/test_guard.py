@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from atoll.machinery.egress import Egress, EgressError, Outbound, guard, policy, resolver
 from atoll.machinery.egress.call_slots import CallSlots, TooManyCalls
 from atoll.machinery.egress.resolver import Resolver
-from harness.servers.webhook import HANG_UP, Odd, WebhookServer
+from harness.servers.stand_ins.webhook import HANG_UP, Odd, WebhookServer
 
 OPEN = policy("127.0.0.0/8")
 

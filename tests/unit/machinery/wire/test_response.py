@@ -13,7 +13,7 @@ from atoll.machinery.wire.compress import accepts_gzip, gzip_if_accepted
 from atoll.machinery.wire.exchange import Exchange, Headers
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
-from harness.servers.wire_server import Running
+from harness.servers.in_process.wire_server import Running
 
 
 def test_a_head_is_status_line_headers_framing_and_date_in_utf8() -> None:

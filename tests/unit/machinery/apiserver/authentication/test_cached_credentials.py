@@ -26,7 +26,7 @@ from atoll.machinery.meta.user import MASTERS, User
 from atoll.machinery.process.pki import Pair, make_ca, make_client, make_rsa_key, pem_to_der
 from atoll.machinery.storage.contract import Record
 from harness.models.rbac_snapshot import FakeStore
-from harness.servers.oidc_issuer import Issuer
+from harness.servers.stand_ins.oidc_issuer import Issuer
 
 OURS = "https://kcp.default.svc"
 WEB = "2web"

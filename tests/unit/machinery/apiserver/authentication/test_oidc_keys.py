@@ -17,7 +17,7 @@ from atoll.machinery.apiserver.authentication.oidc.mapping import Mapper
 from atoll.machinery.apiserver.authentication.oidc.source import IssuerTokens
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.status import Unauthorized
-from harness.servers.oidc_issuer import Issuer
+from harness.servers.stand_ins.oidc_issuer import Issuer
 
 
 class Site:

@@ -34,7 +34,7 @@ from atoll.machinery.storage.contract import Record
 from atoll.machinery.wire.exchange import HttpRequest, Peer
 from harness.data.kcp_objects import bootstrapped
 from harness.models.rbac_snapshot import FakeStore, bootstrap, workspace
-from harness.servers.oidc_issuer import Issuer
+from harness.servers.stand_ins.oidc_issuer import Issuer
 
 WEB, OWN = "2web", "https://kcp.default.svc"
 #: What a door does with a name: takes it from who vouches for it, drops it, or refuses the request.

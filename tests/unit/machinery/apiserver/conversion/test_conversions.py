@@ -27,7 +27,7 @@ from atoll.machinery.meta.status import ApiError, Timeout
 from atoll.machinery.storage.lmdb_store import open_store
 from harness.data.manifests import established
 from harness.data.stores import store_options
-from harness.servers.webhook import Odd, WebhookServer, converted
+from harness.servers.stand_ins.webhook import Odd, WebhookServer, converted
 
 
 def swap(obj: Object, api_version: str) -> Object:

@@ -32,7 +32,7 @@ from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
 from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN, LOGICAL_CLUSTER_ADMIN, Peers
 from harness.clients.api import TIMEOUT_S
-from harness.servers.inprocess_shard import InsideShard
+from harness.servers.in_process.shard import InsideShard
 
 _SERVING, _CLIENTS = make_ca("far-serving"), make_ca("far-clients")
 _JSON = ("content-type", "application/json")

@@ -34,8 +34,8 @@ from atoll.replication.follower import Follower, FollowerOptions
 from atoll.replication.root_types import root_types
 from harness.data.event_keys import PUBLIC
 from harness.data.stores import store_options
+from harness.servers.in_process.publisher import QUICK, Running
 from harness.servers.nats import NatsServer, eventually
-from harness.servers.publisher import QUICK, Running
 
 TYPES = root_types("7" * 64, "5" * 64)
 #: A loaded machine is given this long:

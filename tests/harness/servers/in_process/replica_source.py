@@ -17,7 +17,7 @@ from pathlib import Path
 from atoll.machinery.kcp.sharding import replication_level
 from atoll.machinery.kcp.sharding.stream_policy import KcpStreamPolicy
 from atoll.machinery.storage.contract import ClusterRoute, LogEntry, Mutation, Operation, Replica
-from harness.servers.minimal_shard import Cell, cell
+from harness.servers.in_process.minimal_shard import Cell, cell
 
 
 class Neighbour:
