@@ -22,16 +22,7 @@ from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import NotFound
 from atoll.machinery.process.backoff import Backoff
-from atoll.machinery.storage.contract import (
-    DeletePrefix,
-    Flag,
-    GuardFailed,
-    ObjectMissing,
-    Position,
-    Record,
-    RevisionConflict,
-    Scope,
-)
+from atoll.machinery.storage.contract import DeletePrefix, Flag, Position, Record, Scope
 from atoll.machinery.storage.pages import position_after
 
 BATCH, PAGE = 500, 200
@@ -124,9 +115,7 @@ async def _delete_each(loopback: Loopback, kind: Kind, objects: list[Object], be
         for obj in some:
             with suppress(NotFound):
                 begin(batch, _target(kind, obj), obj)
-        try:
-            await batch.submit()
-        except (RevisionConflict, ObjectMissing, GuardFailed):
+        if not await batch.try_submit():
             for obj in some:
                 await loopback.delete(_target(kind, obj), DeleteOptions(policy="Background"))
 

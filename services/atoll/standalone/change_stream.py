@@ -16,6 +16,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
 from atoll.machinery.kcp.sharding.stream_policy import KcpStreamPolicy
+from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.process.tasks import stop
 from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.storage.published_log import PublishedLog
@@ -29,7 +30,7 @@ from atoll.shard.config import ShardConfig
 log = structlog.get_logger()
 
 DRAIN_S = 3.0
-BASE_DELAY_S, MAX_DELAY_S = 0.1, 30.0
+BACKOFF = Backoff(0.1, 30.0, least=1.0)
 CREDENTIALS_FILE = "stream.json"
 
 
@@ -81,7 +82,7 @@ class ChangeStream:
 
     async def _embedded(self) -> EmbeddedServer:
         """Return the embedded server once it runs; retry with growing delays while it does not start."""
-        root, delay_s = Path(self._config.root_directory), BASE_DELAY_S
+        root, failures = Path(self._config.root_directory), 0
         options = ServerOptions(
             directory=root / "nats",
             shard=self._config.shard_name,
@@ -94,9 +95,10 @@ class ChangeStream:
                 await self._server.start()
                 return self._server
             except (ServerFailed, TooOld, OSError) as error:
+                delay_s = BACKOFF.delay_s(failures)
                 log.error("nats server did not start", error=str(error), again_s=delay_s)
             await asyncio.sleep(delay_s)
-            delay_s = min(delay_s * 2, MAX_DELAY_S)
+            failures += 1
 
     def _measure(self, publisher: Publisher) -> None:
         events = Gauge("atoll_stream_lag_events", "Log entries not yet in both streams.", registry=self._registry)

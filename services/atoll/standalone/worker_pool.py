@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.storage.workers.submit_server import SubmitServer
 from atoll.shard.worker import ALL_SERVE, READY, WorkerSettings
@@ -35,7 +36,7 @@ STOP_TIMEOUT_S = 15.0
 PATIENCE_S, RETRY_S = 5.0, 0.05
 #: Failures of one worker to start before the start of the shard fails.
 START_ATTEMPTS = 3
-BASE_DELAY_S, MAX_DELAY_S = 0.1, 5.0
+BACKOFF = Backoff(0.1, 5.0, least=1.0)
 #: A worker that ran for this long did start.
 HEALTHY_S = 30.0
 
@@ -146,16 +147,17 @@ class WorkerPool:
 
     async def _supervise(self, number: int, data: bytes) -> None:
         """Replace a worker that exits; the delay grows while it exits soon after its start."""
-        delay = BASE_DELAY_S
+        failures = 0
         while not self._stopping:
             since = time.monotonic()
             code = await self._processes[number].wait()
             if self._stopping:
                 return
-            delay = BASE_DELAY_S if time.monotonic() - since > HEALTHY_S else delay
-            log.error("worker exited", worker=number, code=code, again_s=delay)
-            await asyncio.sleep(delay)
-            delay = min(delay * 2, MAX_DELAY_S)
+            failures = 0 if time.monotonic() - since > HEALTHY_S else failures
+            delay_s = BACKOFF.delay_s(failures)
+            log.error("worker exited", worker=number, code=code, again_s=delay_s)
+            await asyncio.sleep(delay_s)
+            failures += 1
             try:
                 await self._spawn(number, data)
                 self._announce(number)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.wire.client import Origin
 from atoll.standalone.site import supervisor
 from atoll.standalone.site.processes import ProcessSpec
@@ -59,7 +60,7 @@ async def test_a_process_that_dies_is_started_again_and_ends_when_told(tmp_path:
 
 
 async def test_a_process_that_never_comes_up_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "BASE_DELAY_S", 0.0)
+    monkeypatch.setattr(supervisor, "BACKOFF", Backoff(0.0, 0.0))
     kept = ProcessSupervisor(ProcessSpec("odd", ("no-such-command",), "https://127.0.0.1:1"))
     kept.start()
     async with asyncio.timeout(TIMEOUT_S):

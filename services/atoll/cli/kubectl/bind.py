@@ -25,9 +25,7 @@ from atoll.cli.kubectl.workspaces import BINDINGS, EXPORTS, claim_key, warn_of_c
 from atoll.machinery.client.client import Client
 from atoll.machinery.meta.objects import Object, conditions_of, spec_of, status_of
 from atoll.machinery.meta.status import AlreadyExists, Conflict, Forbidden, NotFound
-
-#: Attempts to update a binding after conflicts.
-ATTEMPTS = 5
+from atoll.machinery.process.retry import ATTEMPTS
 
 Key = tuple[str, str, str]
 

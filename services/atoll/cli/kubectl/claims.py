@@ -17,13 +17,12 @@ from atoll.cli.kubectl.workspaces import BINDINGS, claim_key, claim_name
 from atoll.machinery.client.client import Client
 from atoll.machinery.meta.objects import Object, conditions_of, spec_of, status_of
 from atoll.machinery.meta.status import Conflict, NotFound
+from atoll.machinery.process.retry import ATTEMPTS
 
 ACCEPTED, REJECTED = "Accepted", "Rejected"
 STATES = {"accept": ACCEPTED, "reject": REJECTED}
 #: How long to wait until answers are applied.
 TIMEOUT_S = 30.0
-#: Attempts to update a binding after conflicts.
-ATTEMPTS = 5
 
 USAGE = """usage: kubectl kcp claims COMMAND [-w PATH] [--kubeconfig FILE] [--context NAME]
 

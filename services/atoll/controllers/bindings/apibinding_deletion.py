@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from atoll.controllers.content_deleter import CONFLICT, HELD, RemainingContent, clear
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.options import DeleteOptions
-from atoll.machinery.apiserver.writing.batch import Batch
+from atoll.machinery.apiserver.writing.batch import LOST, Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.control.queue import Requeue
@@ -25,9 +25,8 @@ from atoll.machinery.meta.conditions import ERROR, FALSE, Condition, set_conditi
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import CORE, LOCAL, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, conditions_of, decode, finalizers_of, status_of
-from atoll.machinery.meta.status import ApiError, Conflict, NotFound
+from atoll.machinery.meta.status import ApiError, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, LOGICAL_CLUSTERS
-from atoll.machinery.storage import contract
 from atoll.machinery.storage.contract import Flag, GateState, LogEntry, Operation, RevisionUnchanged, Scope, StoreError
 from atoll.machinery.storage.pages import each_record
 from atoll.tenancy.lookups import Lookups
@@ -125,7 +124,7 @@ class BindingDeletion:
                 # Objects written since the search.
                 batch.delete_prefix(Scope(type, cluster))
             await batch.submit()
-        except (NotFound, contract.RevisionConflict, contract.ObjectMissing, contract.GuardFailed):
+        except (NotFound, *LOST):
             # A concurrent write, whose log entry may not enqueue this binding.
             return CONFLICT
         return None
@@ -149,13 +148,9 @@ class BindingDeletion:
         if conditions == status.get("conditions"):
             return
         changed = {**binding, "status": {**status, "conditions": conditions}}
-        try:
-            await self._loopback.update(
-                Target(self._kind, cluster, "", binding["metadata"]["name"]), changed, whole=True
-            )
-        except (Conflict, NotFound):
-            # The newer state has a log entry, which enqueues this key again.
-            return
+        await self._loopback.try_update(
+            Target(self._kind, cluster, "", binding["metadata"]["name"]), changed, whole=True
+        )
 
 
 def bound_types(binding: Object) -> list[ResourceType]:

@@ -31,23 +31,11 @@ from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, annotations_of, decode, labels_of, status_of
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS, LOGICAL_CLUSTERS
-from atoll.machinery.storage.contract import (
-    GateState,
-    GuardFailed,
-    LogEntry,
-    ObjectExists,
-    ObjectMissing,
-    Operation,
-    RevisionConflict,
-    RevisionUnchanged,
-    Scope,
-)
+from atoll.machinery.storage.contract import GateState, LogEntry, Operation, RevisionUnchanged, Scope
 from atoll.machinery.storage.pages import each_record
 from atoll.tenancy.bound_definitions import BoundCrds
 from atoll.tenancy.lookups import Lookups
 
-#: Attempts after a write conflict before the binding is enqueued again.
-ATTEMPTS = 4
 #: Bindings of one export that are reconciled concurrently; their writes share commits.
 AT_A_TIME = 32
 #: Number of exports whose resources are cached.
@@ -271,17 +259,7 @@ class ApiBindings:
     # --- one binding ---
 
     async def _reconcile_binding(self, key: BindingKey) -> None:
-        """Reconcile a binding. Raises the error of the last attempt after repeated conflicts."""
-        for attempt in range(ATTEMPTS):
-            batch = self._loopback.batch()
-            self._plan(batch, key)
-            try:
-                await batch.submit()
-            except (RevisionConflict, ObjectExists, ObjectMissing, GuardFailed):
-                if attempt + 1 == ATTEMPTS:
-                    raise
-            else:
-                return
+        await self._loopback.submit(lambda batch: self._plan(batch, key))
 
     def _plan(self, batch: Batch, key: BindingKey) -> None:
         """Add the writes of a binding to the batch; none where it is up to date."""

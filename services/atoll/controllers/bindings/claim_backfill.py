@@ -16,7 +16,7 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import partial
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import decode
-from atoll.machinery.meta.status import ApiError, Conflict, NotFound
+from atoll.machinery.meta.status import ApiError
 from atoll.machinery.storage import contract
 from atoll.machinery.storage.contract import Position, Record, Scope
 from atoll.machinery.storage.pages import position_after
@@ -50,11 +50,8 @@ class ClaimBackfill:
             labelling = self._labels.of(snapshot, key.cluster)
         if record is None or kind is None or not labelling.misses(key.type, partial.labels(record.value)):
             return
-        try:
-            await self._loopback.update(_target(kind, key), decode(record.value), whole=True)
-        except (Conflict, NotFound):
-            # The concurrent write passed admission; its log entry shows the resulting labels.
-            return
+        # A concurrent write passed admission; its log entry shows the resulting labels.
+        await self._loopback.try_update(_target(kind, key), decode(record.value), whole=True)
 
     async def _scope(self, scope: Scope) -> str:
         """Relabel all objects of a scope. Returns why one could not be written; empty if all were."""

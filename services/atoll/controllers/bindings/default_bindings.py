@@ -38,12 +38,11 @@ from atoll.machinery.meta.objects import Object, decode, status_of
 from atoll.machinery.meta.status import ApiError, Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, LOGICAL_CLUSTERS
 from atoll.machinery.process.backoff import Backoff
+from atoll.machinery.process.retry import ATTEMPTS
 from atoll.machinery.storage.contract import GateState, GateUnchanged, LogEntry, ObjectExists, Operation, Scope
 from atoll.machinery.storage.pages import PAGE, each_key_in_snapshots, pages
 from atoll.tenancy.lookups import Lookups
 
-#: Attempts to write a LogicalCluster after conflicts before it is enqueued again.
-ATTEMPTS = 4
 CONFLICT = Backoff(1.0, 60.0)
 _OPEN = frozenset({GateState.INITIALIZING, GateState.OPEN})
 _INITIALIZING = rawscan.members({"phase": "Initializing"})
@@ -305,13 +304,8 @@ class DefaultBindings:
                 await batch.submit()
 
     async def _write(self, cluster: str, changed: Object) -> bool:
-        try:
-            await self._loopback.update(
-                Target(self._cluster_kind, cluster, "", wellknown.SINGLETON), changed, whole=True
-            )
-        except (Conflict, NotFound):
-            return False
-        return True
+        target = Target(self._cluster_kind, cluster, "", wellknown.SINGLETON)
+        return await self._loopback.try_update(target, changed, whole=True) is not None
 
 
 def _singleton(cluster: str) -> ObjectKey:

@@ -23,7 +23,6 @@ from atoll.machinery.meta import hashes
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
-from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS
 from atoll.machinery.storage.contract import LogEntry, Operation, Record, Scope
 from atoll.tenancy.lookups import Lookups
@@ -124,11 +123,7 @@ class ExtraAnnotations:
         changed = apiexports.with_extra_annotations(binding, extra.annotations)
         if changed is binding:
             return
-        try:
-            await self._loopback.update(Target(self._kind, key.cluster, "", key.name), changed)
-        except (Conflict, NotFound):
-            # The newer state has a log entry, which enqueues this key again.
-            return
+        await self._loopback.try_update(Target(self._kind, key.cluster, "", key.name), changed)
 
     def _export_of(self, view: View, binding: Record | LogEntry) -> ObjectKey | None:
         export = apiexports.bound_export(binding.value, binding.key.cluster)

@@ -21,7 +21,6 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import rawscan, times, wellknown
 from atoll.machinery.meta.names import ObjectKey, ResourceType, is_system_cluster
 from atoll.machinery.meta.objects import Object, decode, status_of
-from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, CRDS, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import GateState, LogEntry, Operation, Scope
 from atoll.machinery.storage.pages import each_record, each_revision
@@ -73,10 +72,8 @@ class Locks:
         wanted = in_step(locks or {}, bound, definitions, now)
         if wanted != locks:
             target = Target(self._kind, cluster, "", wellknown.SINGLETON)
-            try:
-                await self._loopback.update(target, with_locks(obj, wanted), whole=True)
-            except (Conflict, NotFound):
-                # A concurrent write: compare again with the newer state.
+            if await self._loopback.try_update(target, with_locks(obj, wanted), whole=True) is None:
+                # Compare again with the newer state.
                 return 0.0
         return _until_next(expiries(wanted))
 

@@ -26,7 +26,6 @@ from atoll.machinery.meta import conditions, hashes, partial, rawscan, times
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, conditions_of, decode, status_of
-from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import GateState, LogEntry, Operation, Scope
@@ -185,12 +184,8 @@ class PermissionClaimsController:
         return binding, status_of(binding).get("exportPermissionClaims") or ()
 
     async def _write(self, key: Binding, binding: Object) -> bool:
-        try:
-            await self._loopback.update(Target(self._kind, key.cluster, "", key.name), binding, whole=True)
-        except (Conflict, NotFound):
-            # The newer state has a log entry, which enqueues this key again.
-            return False
-        return True
+        target = Target(self._kind, key.cluster, "", key.name)
+        return await self._loopback.try_update(target, binding, whole=True) is not None
 
 
 def _of_binding(entry: LogEntry) -> Iterator[Hashable]:

@@ -187,10 +187,7 @@ class ExportController:
         if status == export.get("status"):
             return
         target = self._target(API_EXPORTS, cluster, export["metadata"]["name"])
-        try:
-            await self._loopback.update(target, {**export, "status": status}, whole=True)
-        except (Conflict, NotFound):
-            return
+        await self._loopback.try_update(target, {**export, "status": status}, whole=True)
 
     def _target(self, type: ResourceType, cluster: str, name: str, namespace: str = "") -> Target:
         return Target(self._kinds[type], cluster, namespace, name)

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable
 
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.gate import NOTHING_NEW
-from atoll.machinery.apiserver.writing.batch import LOST, Batch
+from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.control.queue import Requeue
@@ -25,7 +25,6 @@ from atoll.machinery.meta import partial, times
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode, finalizers_of, status_of
-from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, CACHED_RESOURCES, CRDS, NAMESPACES, SECRETS
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, RevisionUnchanged, Scope, Snapshot
@@ -101,12 +100,8 @@ class CachedResources:
             return wait_s
         batch.guard(RevisionUnchanged(record.key, record.revision), GateUnchanged(cluster, gate.generation))
         batch.update(self._target(CACHED_RESOURCES, cluster, name), wanted, whole=True)
-        try:
-            await batch.submit()
-        except (*LOST, AlreadyExists, Conflict, NotFound):
-            # A concurrent write; only a write of the object itself would enqueue the key again.
-            return CONFLICT
-        return None
+        # Only a concurrent write of the object itself would enqueue the key again.
+        return None if await batch.try_submit() else CONFLICT
 
     def _wait_s(self, key: tuple[str, str], obj: Object, wanted: Object) -> float:
         """Return seconds until a change of counts alone may be written; 0: now."""

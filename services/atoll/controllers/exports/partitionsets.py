@@ -24,7 +24,6 @@ from atoll.machinery.meta.objects import Object, decode, labels_of, owner_refere
 from atoll.machinery.meta.selectors import SelectorError
 from atoll.machinery.meta.status import ApiError, NotFound
 from atoll.machinery.process.backoff import Backoff
-from atoll.machinery.storage import contract
 from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, RevisionUnchanged, Scope
 from atoll.machinery.storage.pages import each_record
 from atoll.tenancy.lookups import Lookups
@@ -141,8 +140,4 @@ class PartitionSetController:
         """Write the status of a failed reconcile, in a separate transaction."""
         batch = self._loopback.batch()
         self._add_status(batch, cluster, obj, status)
-        try:
-            await batch.submit()
-        except (contract.RevisionConflict, contract.ObjectMissing):
-            # The newer state has a log entry, which enqueues this key again.
-            return
+        await batch.try_submit()

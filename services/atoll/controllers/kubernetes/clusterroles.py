@@ -14,7 +14,6 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object, labels_of
 from atoll.machinery.meta.selectors import compile_label_selector
-from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import CLUSTER_ROLES
 from atoll.machinery.storage.contract import LogEntry, Scope
 
@@ -45,14 +44,9 @@ class ClusterRoleAggregation:
                 continue
             rules = union(role, roles)
             if rules != (role.get("rules") or []):
-                await self._write(cluster, {**role, "rules": rules})
+                target = Target(self._kind, cluster, "", role["metadata"]["name"])
+                await self._loopback.try_update(target, {**role, "rules": rules})
         return None
-
-    async def _write(self, cluster: str, role: Object) -> None:
-        try:
-            await self._loopback.update(Target(self._kind, cluster, "", role["metadata"]["name"]), role)
-        except (Conflict, NotFound):
-            return
 
 
 def union(role: Object, roles: list[Object]) -> list[Object]:

@@ -26,15 +26,13 @@ from atoll.machinery.meta import times, wellknown
 from atoll.machinery.meta.conditions import Condition, find, is_true, set_status_condition
 from atoll.machinery.meta.names import LOCAL, SYSTEM_BOUND_CRDS, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, conditions_of, decode, finalizers_of, status_of
-from atoll.machinery.meta.status import Conflict, NotFound
+from atoll.machinery.meta.status import NotFound
 from atoll.machinery.meta.types import API_BINDINGS, CRDS, LOGICAL_CLUSTERS
 from atoll.machinery.schema.definitions.approval import approval, is_protected
-from atoll.machinery.storage import contract
 from atoll.machinery.storage.contract import LogEntry, Operation, RevisionUnchanged, Scope
 from atoll.machinery.storage.pages import each_record, each_revision
 
 #: Attempts after a write conflict before the CRD is enqueued again.
-ATTEMPTS = 4
 FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 #: Number of CRDs whose names are cached.
 MAX_CACHED = 8192
@@ -95,25 +93,13 @@ class CustomResourceDefinitionController:
         if cluster == SYSTEM_BOUND_CRDS:
             # Names of bound CRDs are checked in each cluster that binds them.
             return None
-        await self._accept_names(cluster, name)
+        await self._loopback.submit(lambda batch: self._plan(batch, ObjectKey(CRDS, cluster, "", name)))
         return None
 
     # --- names ---
 
-    async def _accept_names(self, cluster: str, name: str) -> None:
-        """Write the accepted names of a CRD. Raises the error of the last attempt after repeated conflicts."""
-        for attempt in range(ATTEMPTS):
-            batch = self._loopback.batch()
-            self._plan(batch, ObjectKey(CRDS, cluster, "", name))
-            try:
-                await batch.submit()
-            except (contract.RevisionConflict, contract.ObjectMissing, contract.GuardFailed):
-                if attempt + 1 == ATTEMPTS:
-                    raise
-            else:
-                return
-
     def _plan(self, batch: Batch, key: ObjectKey) -> None:
+        """Add the accepted names of a CRD, with their lock, to the batch."""
         record = batch.get(key)
         crd = decode(record.value) if record is not None else None
         if crd is None or crd["metadata"].get("deletionTimestamp"):
@@ -240,19 +226,12 @@ class CustomResourceDefinitionController:
         status = status_of(crd)
         conditions, generation = conditions_of(crd), crd["metadata"]["generation"]
         changed = {**status, "conditions": set_status_condition(conditions, _IN_PROGRESS, times.now(), generation)}
-        await self._write_status(cluster, crd, changed)
+        await self._loopback.try_update(self._target(cluster, crd, "status"), {**crd, "status": changed})
 
     # --- writes ---
 
     def _target(self, cluster: str, crd: Object, subresource: str = "") -> Target:
         return Target(self._kind, cluster, "", crd["metadata"]["name"], subresource)
-
-    async def _write_status(self, cluster: str, crd: Object, status: Object) -> None:
-        try:
-            await self._loopback.update(self._target(cluster, crd, "status"), {**crd, "status": status})
-        except (Conflict, NotFound):
-            # The newer state has a log entry, which enqueues this key again.
-            return
 
 
 _LOCK = Lock(c=True)

@@ -17,7 +17,7 @@ from atoll.machinery.meta import rawscan, times
 from atoll.machinery.meta.conditions import Condition, set_status_condition
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, conditions_of, spec_of, status_of
-from atoll.machinery.meta.status import Conflict, NotFound
+from atoll.machinery.meta.status import NotFound
 from atoll.machinery.meta.types import NAMESPACES
 from atoll.machinery.storage.contract import Flag, LogEntry, Operation, Scope
 
@@ -79,10 +79,7 @@ class NamespaceController:
             conditions = set_status_condition(conditions, condition, times.now())
         changed = {**namespace, "status": {**status, "conditions": conditions}}
         target = Target(self._kind, cluster, "", namespace["metadata"]["name"], "status")
-        try:
-            await self._loopback.update(target, changed)
-        except (Conflict, NotFound):
-            return
+        await self._loopback.try_update(target, changed)
 
     async def _release(self, cluster: str, name: str) -> None:
         """Remove our finalizer; the object is deleted with it unless other finalizers remain."""

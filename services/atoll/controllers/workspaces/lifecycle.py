@@ -15,7 +15,6 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import times, wellknown
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object, decode
-from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope
 
@@ -47,12 +46,7 @@ class LogicalClusterLifecycle:
         wanted = advance(obj, times.now()) if obj is not None else None
         if wanted is None or wanted == obj:
             return None
-        target = Target(self._kind, cluster, "", wellknown.SINGLETON)
-        try:
-            await self._loopback.update(target, wanted, whole=True)
-        except (Conflict, NotFound):
-            # The newer state has a log entry, which enqueues this key again.
-            return None
+        await self._loopback.try_update(Target(self._kind, cluster, "", wellknown.SINGLETON), wanted, whole=True)
         return None
 
 

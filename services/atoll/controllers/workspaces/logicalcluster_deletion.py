@@ -33,7 +33,6 @@ from atoll.machinery.meta.types import (
     LOGICAL_CLUSTERS,
     NAMESPACES,
 )
-from atoll.machinery.storage import contract
 from atoll.machinery.storage.contract import (
     ClusterEmpty,
     DeletePrefix,
@@ -53,8 +52,6 @@ MAX_IN_PASSING = 30
 #: Types deleted after all other content, in this order: namespaces, CRDs, APIBindings, RBAC.
 _LAST = ((NAMESPACES,), (CRDS,), (API_BINDINGS,), (CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES))
 _LATE = frozenset({type for stage in _LAST for type in stage} | {LOGICAL_CLUSTERS})
-#: Errors of a batch after a concurrent write.
-_CONCURRENT = (NotFound, contract.RevisionConflict, contract.ObjectMissing, contract.GuardFailed)
 _HELD_MESSAGE = "The content is deleted; the logical cluster has finalizers remaining: "
 _UNBOUND = DeleteOptions(served_finalizers=frozenset({wellknown.BINDING_FINALIZER}))
 _EMPTIED = DeleteOptions(served_finalizers=frozenset({wellknown.DELETION_FINALIZER}))
@@ -163,7 +160,7 @@ class LogicalClusterDeletion:
             batch.update(Target(self._kind, cluster, "", wellknown.SINGLETON), changed, whole=True)
             batch.guard(ClusterEmpty(cluster, but=1))
             await batch.submit()
-        except (Conflict, *_CONCURRENT):
+        except (Conflict, NotFound, *LOST):
             return CONFLICT
         return None
 
@@ -176,7 +173,7 @@ class LogicalClusterDeletion:
             self._remove(batch, cluster, free)
             workspace_deletion.release_owner(batch, obj, self._workspaces)
             await batch.submit()
-        except _CONCURRENT:
+        except (NotFound, *LOST):
             # A concurrent write, whose log entry may not enqueue this cluster.
             return CONFLICT
         return None
@@ -257,11 +254,7 @@ class LogicalClusterDeletion:
             await self._write(cluster, {**obj, "status": {**status, "conditions": conditions}})
 
     async def _write(self, cluster: str, changed: Object) -> None:
-        target = Target(self._kind, cluster, "", wellknown.SINGLETON)
-        try:
-            await self._loopback.update(target, changed, whole=True)
-        except (Conflict, NotFound):
-            return
+        await self._loopback.try_update(Target(self._kind, cluster, "", wellknown.SINGLETON), changed, whole=True)
 
 
 def _is_free(record: Record) -> bool:

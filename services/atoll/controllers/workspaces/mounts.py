@@ -17,7 +17,6 @@ from atoll.machinery.meta import rawscan, times
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
-from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.wellknown import CLUSTER
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope
 from atoll.tenancy.lookups import Lookups
@@ -68,11 +67,7 @@ class MountController:
         wanted = mounts.desired_workspace(obj, found, times.now())
         if kind is None or wanted == obj:
             return None
-        try:
-            await self._loopback.update(Target(kind, cluster, "", name), wanted, whole=True)
-        except (Conflict, NotFound):
-            # The newer state has a log entry, which enqueues this key again.
-            return None
+        await self._loopback.try_update(Target(kind, cluster, "", name), wanted, whole=True)
         return None
 
     def _referred(self, view: View, kinds: Iterable[Kind], cluster: str, reference: mounts.Reference) -> Object | None:

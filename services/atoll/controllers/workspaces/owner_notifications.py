@@ -28,6 +28,7 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode, finalizers_of, spec_of
 from atoll.machinery.meta.status import Conflict, Forbidden, NotFound
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+from atoll.machinery.process.retry import ATTEMPTS
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope
 from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN
 
@@ -35,7 +36,6 @@ log = structlog.get_logger()
 
 #: Seconds until a new cluster's Workspace that was not replicated is read from its shard.
 SETTLING_S = 60.0
-ATTEMPTS = 4
 _OWNED = rawscan.member("owner")
 
 

@@ -18,7 +18,6 @@ from atoll.controllers.shard_calls import ShardUnavailable
 from atoll.controllers.workspaces import workspace_deletion
 from atoll.controllers.workspaces.remote_logicalclusters import ClusterNotCreated, RemoteLogicalClusters, TargetShard
 from atoll.controllers.workspaces.workspace_writer import WorkspaceWriter, waiting
-from atoll.machinery.apiserver.writing.batch import LOST
 from atoll.machinery.kcp.sharding.scheduling import Candidate
 from atoll.machinery.kcp.workspaces import remote_logicalcluster, remote_workspace_status, workspace
 from atoll.machinery.kcp.workspaces.workspacetypes import TypeRefused
@@ -121,14 +120,11 @@ class RemoteWorkspaces:
         """Phase two: write the Workspace by the response of the cluster's shard, and the route to the cluster."""
         batch = self._writes.loopback.batch()
         desired = workspace.desired_workspace(obj, made, shard, times.now())
-        try:
-            batch.update(self._writes.target(batch, parent, obj), desired, whole=True)
-            batch.guard(RevisionUnchanged(self._key(parent, obj), int(obj["metadata"]["resourceVersion"])))
-            batch.route(choice.cluster, choice.shard)
-            await batch.submit()
-        except LOST:
-            # A concurrent write, whose log entry enqueues this key again.
-            return
+        batch.update(self._writes.target(batch, parent, obj), desired, whole=True)
+        batch.guard(RevisionUnchanged(self._key(parent, obj), int(obj["metadata"]["resourceVersion"])))
+        batch.route(choice.cluster, choice.shard)
+        # A concurrent write has a log entry, which enqueues this key again.
+        await batch.try_submit()
 
     def _key(self, parent: str, obj: Object) -> ObjectKey:
         return ObjectKey(self._writes.type, parent, "", obj["metadata"]["name"])

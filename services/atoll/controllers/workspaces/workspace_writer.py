@@ -17,7 +17,7 @@ from atoll.machinery.meta import times
 from atoll.machinery.meta.conditions import ERROR, FALSE, Condition, set_condition
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object, conditions_of, status_of
-from atoll.machinery.meta.status import Conflict, NotFound
+from atoll.machinery.meta.status import NotFound
 
 COMPONENT = "kcp-workspace"
 
@@ -41,13 +41,10 @@ class WorkspaceWriter:
             return self.target(snapshot, parent, obj)
 
     async def update(self, parent: str, obj: Object, changed: Object) -> Object | None:
-        """Write a Workspace with its status. Returns the stored object; None after a conflict."""
+        """Write a Workspace with its status. Returns the stored object; None if another one wrote it."""
         if changed == obj:
             return obj
-        try:
-            return await self.loopback.update(self.target_now(parent, obj), changed, whole=True)
-        except (Conflict, NotFound):
-            return None
+        return await self.loopback.try_update(self.target_now(parent, obj), changed, whole=True)
 
     async def refuse(self, parent: str, obj: Object, reason: str, message: str) -> None:
         """Write why a Workspace is not scheduled to its condition, and record a warning Event."""

@@ -30,7 +30,7 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode, spec_of
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
-from atoll.machinery.storage import contract
+from atoll.machinery.process.retry import ATTEMPTS
 from atoll.machinery.storage.contract import LogEntry, Operation, RevisionUnchanged, Scope
 from atoll.tenancy.cluster_builder import ClusterBuilder, path_below
 from atoll.tenancy.lookups import Lookups
@@ -38,7 +38,6 @@ from atoll.tenancy.placement import ShardPlacement
 
 log = structlog.get_logger()
 
-ATTEMPTS = 4
 #: Third part of a key: the cluster's shard published the deletion of the cluster.
 GONE = "gone"
 _UNSCHEDULED = rawscan.members({wellknown.PHASE: "Scheduling"})
@@ -166,15 +165,9 @@ class WorkspaceController:
                     continue
                 return
             self._fill(batch, parent, obj, plan)
-            try:
-                await batch.submit()
-            except LOST:
-                if self._is_stale(parent, obj):
-                    # The newer state has a log entry, which enqueues this key again.
-                    return
-                # An export or bound CRD of its bindings was written concurrently.
-                continue
-            return
+            # If the Workspace is unchanged, an export or bound CRD of its bindings was written concurrently.
+            if await batch.try_submit() or self._is_stale(parent, obj):
+                return
         if tried:
             await self._refuse(parent, obj, NO_SHARDS, tried)
         raise RuntimeError("others kept coming first")
@@ -241,6 +234,6 @@ class WorkspaceController:
         try:
             workspace_deletion.begin(batch, self._writes.target(batch, parent, obj), obj, kind)
             await batch.submit()
-        except (Conflict, NotFound, contract.RevisionConflict, contract.ObjectMissing):
+        except (Conflict, NotFound, *LOST):
             # A concurrent write to one of them, whose log entry enqueues this key again.
             return

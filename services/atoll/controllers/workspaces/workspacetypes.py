@@ -19,7 +19,6 @@ from atoll.machinery.meta import times
 from atoll.machinery.meta.conditions import Condition, set_condition
 from atoll.machinery.meta.names import ROOT, ResourceType
 from atoll.machinery.meta.objects import Object, conditions_of, decode, status_of
-from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope
 from atoll.machinery.storage.pages import each_record
 from atoll.tenancy.lookups import Lookups
@@ -83,8 +82,5 @@ class WorkspaceTypeStatus:
             kind = self._loopback.core.catalogs.of(snapshot, cluster).of_type(self._type)
         if kind is None:
             return None
-        try:
-            await self._loopback.update(Target(kind, cluster, "", name, "status"), {**obj, "status": wanted})
-        except (Conflict, NotFound):
-            return None
+        await self._loopback.try_update(Target(kind, cluster, "", name, "status"), {**obj, "status": wanted})
         return None

@@ -9,7 +9,6 @@ each object, a change from its last state to the current one (deletions included
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
 
 import structlog
@@ -19,12 +18,14 @@ from atoll.machinery.client.resource import Resource, WatchEvent
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.objects import Object, annotations_of
 from atoll.machinery.meta.status import ApiError
+from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.wire.pending_response import ClientError
 
 log = structlog.get_logger()
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
-BASE_DELAY_S, MAX_DELAY_S = 0.2, 30.0
+MAX_DELAY_S = 30.0
+BACKOFF = Backoff(0.2, MAX_DELAY_S, least=0.75)
 
 Key = tuple[str, str, str]
 #: Called with the old object (None: new) and the new one (None: gone). Must not block; an exception ends `run`.
@@ -70,14 +71,10 @@ class Informer:
                 wait_s, reason = float(error.details.retry_after_s), error.message
             except (ClientError, TimeoutError) as error:
                 reason = str(error) or type(error).__name__
-            delay_s = min(max(wait_s, self._back_off_s()), MAX_DELAY_S)
+            delay_s = min(max(wait_s, BACKOFF.delay_s(self._failures)), MAX_DELAY_S)
+            self._failures += 1
             log.info("watch interrupted", resource=self._resource.plural, reason=reason, again_s=round(delay_s, 3))
             await asyncio.sleep(delay_s)
-
-    def _back_off_s(self) -> float:
-        delay_s = min(BASE_DELAY_S * float(2 ** min(self._failures, 10)), MAX_DELAY_S)
-        self._failures += 1
-        return delay_s * random.uniform(0.75, 1.0)
 
     async def _follow(self) -> None:
         options = dict(self._options)

@@ -25,7 +25,7 @@ from atoll.machinery.meta.status import AlreadyExists, Details, TooManyRequests
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.meta.user import User, is_service_account
-from atoll.machinery.storage import contract
+from atoll.machinery.process.retry import ATTEMPTS
 from atoll.machinery.storage.contract import Snapshot
 from atoll.shard.admission.workspaces import owner_annotation
 from atoll.tenancy.cluster_builder import ClusterBuilder, export_for
@@ -33,8 +33,6 @@ from atoll.tenancy.lookups import Lookups
 
 HOME, PARENT = "~", "user"
 TYPE = TypeReference("home", ROOT)
-#: Attempts to create a home on write conflicts.
-ATTEMPTS = 4
 
 
 class Homes:
@@ -65,14 +63,8 @@ class Homes:
         for _ in range(ATTEMPTS):
             # If another request of the same user created the home, return that one; if an object that the home's
             # bindings need was written concurrently, try again.
-            with suppress(
-                AlreadyExists,
-                contract.ObjectExists,
-                contract.RevisionConflict,
-                contract.ObjectMissing,
-                contract.GuardFailed,
-            ):
-                await self._batch(call).submit()
+            with suppress(AlreadyExists):
+                await self._batch(call).try_submit()
             with self._loopback.store.snapshot() as snapshot:
                 home = _home_of(snapshot, call.user)
             if home is not None:

@@ -17,7 +17,7 @@ from atoll.machinery.apiserver.call.call import Call, Reply
 from atoll.machinery.apiserver.call.options import write_options
 from atoll.machinery.apiserver.rest import present
 from atoll.machinery.apiserver.rest.body import decode_body
-from atoll.machinery.apiserver.writing.batch import LOST, Batch
+from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.kcp.workspaces import remote_logicalcluster, workspace
 from atoll.machinery.meta import times, wellknown
@@ -26,12 +26,10 @@ from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import AlreadyExists, Details, ServerTimeout, invalid
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.meta.uids import new_uid
+from atoll.machinery.process.retry import ATTEMPTS
 from atoll.machinery.storage.contract import Record, Snapshot
 from atoll.tenancy.cluster_builder import ClusterBuilder, export_for
 from atoll.tenancy.lookups import Lookups
-
-#: Attempts to create a cluster on write conflicts.
-ATTEMPTS = 4
 
 
 class LogicalClusterCreates:
@@ -59,9 +57,7 @@ class LogicalClusterCreates:
         for _ in range(ATTEMPTS):
             if (record := self._record(call)) is not None:
                 raise errors.already_exists(call.kind, wellknown.SINGLETON, decode(record.value))
-            try:
-                await self._batch(call.cluster, obj).submit()
-            except LOST:
+            if not await self._batch(call.cluster, obj).try_submit():
                 # A duplicate request, or a concurrent write of an object that the bindings need.
                 continue
             record = self._record(call)

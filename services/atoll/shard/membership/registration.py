@@ -34,6 +34,8 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import ApiError, Conflict, NotFound
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.meta.wellknown import SINGLETON
+from atoll.machinery.process.backoff import Backoff
+from atoll.machinery.process.retry import retry_on_conflict
 from atoll.machinery.storage.contract import Store
 from atoll.machinery.storage.environment.filesystem import free_bytes
 from atoll.machinery.stream.event_keys import EventKeys
@@ -44,11 +46,9 @@ log = structlog.get_logger()
 
 #: Interval of heartbeats, and of the look at the load: a large change triggers a heartbeat early.
 HEARTBEAT_S, LOOK_EVERY_S = 10.0, 2.0
-BASE_DELAY_S, MAX_DELAY_S = 0.2, 30.0
+BACKOFF = Backoff(0.2, 30.0, least=0.75)
 _EXPECTED = (ApiError, ClientError, TimeoutError, OtherStore)
 _SYSTEM = (SYSTEM_CRDS, SYSTEM_BOUND_CRDS, SYSTEM_ADMIN, SYSTEM_SHARD)
-#: Attempts to write the object on conflicts.
-_ATTEMPTS = 5
 
 
 class Registry(Protocol):
@@ -131,49 +131,44 @@ class Registrar:
             await self._registry.close()
 
     async def _send_heartbeats(self) -> None:
-        delay_s = 0.0
+        failures = 0
         while True:
             try:
                 await self._heartbeat()
             except Exception as error:
                 # No failure to write the object ends the shard.
-                delay_s = min(max(delay_s * 2, BASE_DELAY_S), MAX_DELAY_S)
+                delay_s = BACKOFF.delay_s(failures)
+                failures += 1
                 self._log_failure(error, delay_s)
-                await asyncio.sleep(delay_s * random.uniform(0.75, 1.0))
+                await asyncio.sleep(delay_s)
                 continue
-            if delay_s:
+            if failures:
                 log.info("shard heartbeat recovered", shard=self._registration.name)
-            delay_s, self._rejection = 0.0, ""
+            failures, self._rejection = 0, ""
             await self._wait_until_due()
 
     async def register(self) -> Object:
         """Create or update the Shard object and return it. Raises the registry's errors, OtherStore."""
+        return await retry_on_conflict(self._register, Conflict)
+
+    async def _register(self) -> Object:
         announced = self._keys.announced if self._keys is not None else ()
         said = msgspec.structs.replace(self._registration, event_keys=announced)
-        for _ in range(_ATTEMPTS):
-            stored = await self._registry.get(said.name)
-            if stored is None:
-                return await self._registry.create(shards.new_shard(said))
-            wanted = shards.registered(stored, said)
-            if wanted is None:
-                return stored
-            try:
-                return await self._registry.update(wanted)
-            except Conflict:
-                continue
-        raise Conflict(f"Shard {self._registration.name} changes all the time")
+        stored = await self._registry.get(said.name)
+        if stored is None:
+            return await self._registry.create(shards.new_shard(said))
+        wanted = shards.registered(stored, said)
+        return stored if wanted is None else await self._registry.update(wanted)
 
     async def _heartbeat(self) -> None:
         load = self.load()
-        for _ in range(_ATTEMPTS):
-            stored = await self.register()
-            try:
-                await self._registry.update({**stored, "status": shards.heartbeat_status(stored, load)}, "status")
-            except Conflict:
-                continue
-            self._sent = load
-            return
-        raise Conflict(f"the status of Shard {self._registration.name} changes all the time")
+
+        async def write() -> None:
+            stored = await self._register()
+            await self._registry.update({**stored, "status": shards.heartbeat_status(stored, load)}, "status")
+
+        await retry_on_conflict(write, Conflict)
+        self._sent = load
 
     async def _wait_until_due(self) -> None:
         """Return when the next heartbeat is due, or after a large change of the load."""

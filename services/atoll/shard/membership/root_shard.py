@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -27,6 +26,7 @@ from atoll.machinery.meta.names import ROOT, SYSTEM_SHARD, ObjectKey
 from atoll.machinery.meta.objects import Object, annotations_of, decode
 from atoll.machinery.meta.status import ApiError, NotFound
 from atoll.machinery.meta.types import CONFIG_MAPS
+from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import Store
 from atoll.machinery.wire.pending_response import ClientError, ClientLimits
 from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN, LOGICAL_CLUSTER_ADMIN, FindShard, Peers
@@ -36,7 +36,7 @@ from atoll.shard.kubeconfig import SHARD_BASE
 
 log = structlog.get_logger()
 
-BASE_DELAY_S, MAX_DELAY_S = 0.2, 5.0
+BACKOFF = Backoff(0.2, 5.0, least=0.75)
 _TIMEOUT_S = 5.0
 _LIMITS = ClientLimits(connections=4, streams=4, connect_timeout_s=_TIMEOUT_S, request_timeout_s=_TIMEOUT_S)
 SHARDS = Resource("core.kcp.io", "v1alpha1", "shards", namespaced=False)
@@ -82,7 +82,7 @@ async def wait_for_root_shard(config: ShardConfig, store: Store, report: Callabl
         return root_shard_of(config, store)
     except RootShardNotReady:
         pass
-    target, delay_s = root_target(config), BASE_DELAY_S
+    target, failures = root_target(config), 0
     while True:
         try:
             found = _same_root(_stored(store), await fetch(target, config.shard_name, store.identity.shard_uid))
@@ -91,9 +91,10 @@ async def wait_for_root_shard(config: ShardConfig, store: Store, report: Callabl
         except (ApiError, ClientError, TimeoutError, RootShardNotReady, OtherStore) as error:
             reason = str(error) or type(error).__name__
         report(reason)
+        delay_s = BACKOFF.delay_s(failures)
         log.warning("joining root shard failed", server=target.base_url, reason=reason, again_s=round(delay_s, 1))
-        await asyncio.sleep(delay_s * random.uniform(0.75, 1.0))
-        delay_s = min(delay_s * 2, MAX_DELAY_S)
+        await asyncio.sleep(delay_s)
+        failures += 1
 
 
 def root_target(config: ShardConfig) -> Target:

@@ -17,6 +17,7 @@ from typing import Any
 
 import structlog
 
+from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.stream.server.process import die_with_parent
 from atoll.machinery.wire.client import HttpClient, Origin
 from atoll.machinery.wire.pending_response import ClientError
@@ -24,7 +25,7 @@ from atoll.standalone.site.processes import ProcessSpec
 
 log = structlog.get_logger()
 
-BASE_DELAY_S, MAX_DELAY_S = 0.2, 10.0
+BACKOFF = Backoff(0.2, 10.0, least=1.0)
 #: A process that ran for this long did start.
 HEALTHY_S = 30.0
 #: Exits of one process before it was ready that end the start of the site.
@@ -79,17 +80,18 @@ class ProcessSupervisor:
             await process.wait()
 
     async def _supervise(self) -> None:
-        delay_s = BASE_DELAY_S
+        failures = 0
         while True:
             since = time.monotonic()
             code = await self._run_once()
             if not self._was_ready and self.restarts + 1 >= START_ATTEMPTS:
                 self.gave_up.set()
                 return
-            delay_s = BASE_DELAY_S if time.monotonic() - since > HEALTHY_S else delay_s
+            failures = 0 if time.monotonic() - since > HEALTHY_S else failures
+            delay_s = BACKOFF.delay_s(failures)
             log.error("process exited", process=self.process.name, code=code, again_s=delay_s)
             await asyncio.sleep(delay_s)
-            delay_s = min(delay_s * 2, MAX_DELAY_S)
+            failures += 1
             self.restarts += 1
 
     def _stdout(self) -> int | None:

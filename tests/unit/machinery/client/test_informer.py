@@ -15,6 +15,7 @@ from atoll.machinery.client.informer import Informer
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Expired, Forbidden
+from atoll.machinery.process.backoff import Backoff
 from harness.servers.stand_ins.canned_api import Answer, CannedApi, bookmark, event, serving, thing, watching
 
 THINGS = Resource("example.com", "v1", "things")
@@ -56,7 +57,7 @@ class Watched:
 
 @pytest.fixture
 async def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watched]:
-    monkeypatch.setattr(module, "BASE_DELAY_S", 0.001)
+    monkeypatch.setattr(module, "BACKOFF", Backoff(0.001, module.MAX_DELAY_S))
     async with (
         serving(CannedApi()) as api,
         Client.from_kubeconfig(str(api.kubeconfig(tmp_path)), cluster="*") as client,
@@ -136,7 +137,7 @@ async def test_a_refusal_is_tried_again_and_the_revision_kept(watched: Watched) 
 async def test_waits_grow_while_nothing_comes_and_begin_again_with_an_event(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "BASE_DELAY_S", 0.004)
+    monkeypatch.setattr(module, "BACKOFF", Backoff(0.004, 0.05, least=0.75))
     monkeypatch.setattr(module, "MAX_DELAY_S", 0.05)
     empty = watching(then="end")
     with structlog.testing.capture_logs() as logged:

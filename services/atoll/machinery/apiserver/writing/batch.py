@@ -39,7 +39,7 @@ from atoll.machinery.storage.contract import (
 from atoll.machinery.storage.pages import position_after
 
 MAX_BATCH = 500
-#: Errors of `Batch.submit` after another writer changed what the batch depends on.
+#: Errors of `Batch.submit` where another writer changed what the batch depends on.
 LOST = (contract.RevisionConflict, contract.ObjectExists, contract.ObjectMissing, contract.GuardFailed)
 
 
@@ -203,6 +203,14 @@ class Batch:
         if not self._mutations:
             return ()
         return await self._core.store.submit(self._mutations, self._guards)
+
+    async def try_submit(self) -> bool:
+        """Like `submit`, but return False where another writer changed what the batch depends on."""
+        try:
+            await self.submit()
+        except LOST:
+            return False
+        return True
 
 
 def _key(record: Record) -> ObjectKey:

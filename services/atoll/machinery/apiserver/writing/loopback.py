@@ -18,12 +18,13 @@ from atoll.machinery.apiserver.rest.delete import plan_delete
 from atoll.machinery.apiserver.rest.patch import APPLY, plan_patch
 from atoll.machinery.apiserver.rest.update import plan_update
 from atoll.machinery.apiserver.rest.write import PreparedWrite, WriteContext
-from atoll.machinery.apiserver.writing.batch import Batch
+from atoll.machinery.apiserver.writing.batch import LOST, Batch
 from atoll.machinery.apiserver.writing.commit import WriteService
 from atoll.machinery.apiserver.writing.target import Target, make_call
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode, encode_json
-from atoll.machinery.meta.status import NotFound
+from atoll.machinery.meta.status import Conflict, NotFound
+from atoll.machinery.process.retry import retry_on_conflict
 from atoll.machinery.storage.contract import Flag, Record, Scope, Store
 from atoll.machinery.storage.pages import each_key_in_snapshots, each_record_in_snapshots
 
@@ -74,6 +75,16 @@ class Loopback:
         """
         return await self._write(make_call(target, "update", obj, self.manager, whole=whole), plan_update)
 
+    async def try_update(self, target: Target, obj: Object, *, whole: bool = False) -> Object | None:
+        """Like `update`, but return None where the object changed or vanished since it was read.
+
+        That write has a log entry: it enqueues the key of a controller that watches the object.
+        """
+        try:
+            return await self.update(target, obj, whole=whole)
+        except (Conflict, NotFound):
+            return None
+
     async def apply(self, target: Target, patch: Object, manager: str) -> Object:
         """Apply a document server-side as field manager `manager`, with force; fields that the manager applied before
         and that are not in the document are removed. Raises NotFound for a subresource of a missing object.
@@ -103,8 +114,21 @@ class Loopback:
         return _decoded(reply)
 
     def batch(self) -> Batch:
-        """Return a new batch at the latest state. Fill it within one loop turn, then await `submit`."""
+        """Return a new batch at the latest state. Fill it within one loop turn, then await its `submit`."""
         return Batch(self.core, self.manager)
+
+    async def submit(self, fill: Callable[[Batch], None]) -> None:
+        """Submit what `fill` adds to a batch; after a conflict, what it adds at the newer state.
+
+        Raises one of LOST after repeated conflicts.
+        """
+
+        async def attempt() -> None:
+            batch = self.batch()
+            fill(batch)
+            await batch.submit()
+
+        await retry_on_conflict(attempt, *LOST)
 
 
 def _decoded(reply: Reply) -> Object:
