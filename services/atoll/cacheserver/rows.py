@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator
 import msgspec
 
 from atoll.cacheserver.kinds import cache_kinds, exporter_of, row_type
+from atoll.machinery.control.manager import ReplicaController
 from atoll.machinery.meta.names import CORE, ROOT, ObjectKey, ResourceType, is_system_cluster
 from atoll.machinery.meta.objects import Object, decode, encode, status_of
 from atoll.machinery.meta.partial import Partial
@@ -52,7 +53,7 @@ class _Metadata(msgspec.Struct, frozen=True):
 _decoder = msgspec.json.Decoder(Partial[_Metadata])
 
 
-class Rows:
+class Rows(ReplicaController):
     """A controller of `control.manager`. Its keys are those of the rows."""
 
     name = "rows"

@@ -16,6 +16,7 @@ from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.apiserver.writing.batch import LOST, Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.manager import Controller
 from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kcp.apis.apiexports import export_of
 from atoll.machinery.kcp.apis.locks import read_locks, with_locks, without_binding
@@ -37,7 +38,7 @@ DELETED = "BindingResourceDeleteSuccess"
 _SERVED = DeleteOptions(served_finalizers=frozenset({wellknown.BINDING_FINALIZER}))
 
 
-class BindingDeletion:
+class BindingDeletion(Controller):
     """Key: (cluster, binding name)."""
 
     name = "apibindingdeletion"

@@ -20,6 +20,7 @@ from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.manager import ReplicaController
 from atoll.machinery.kcp.apis import apibindings, bound_crds
 from atoll.machinery.kcp.apis.apibindings import BindingContext, Export
 from atoll.machinery.kcp.apis.apiexports import export_of
@@ -84,7 +85,7 @@ class LostKey(msgspec.Struct, frozen=True, tag=True):
 Key = BindingKey | WaitingKey | ExportKey | SchemaKey | LostKey
 
 
-class ApiBindings:
+class ApiBindings(ReplicaController):
     """Keys: one binding, or the bindings that wait in a cluster, of an export, of a schema or of a lost bound CRD."""
 
     name = "apibinding"

@@ -18,6 +18,7 @@ from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.control.manager import ReplicaController
 from atoll.machinery.kcp.apis import bound_crds
 from atoll.machinery.meta import hashes, rawscan, times
 from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS, ObjectKey, ResourceType
@@ -47,7 +48,7 @@ class ClusterKey(msgspec.Struct, frozen=True, tag=True):
     cluster: str
 
 
-class BoundCrdCollector:
+class BoundCrdCollector(ReplicaController):
     """Key: a bound CRD, or all of one cluster. `clock` returns Unix time in seconds."""
 
     name = "boundcrds"

@@ -18,6 +18,7 @@ from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.manager import ReplicaController
 from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kcp.workspaces import default_bindings
 from atoll.machinery.kcp.workspaces.default_bindings import INITIALIZED, RECONCILED, RequiredBindings
@@ -80,7 +81,7 @@ class RequestedBindings(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
-class DefaultBindings:
+class DefaultBindings(ReplicaController):
     """Keys: Cluster, Type, OfferedExport."""
 
     name = "defaultapibindings"

@@ -14,6 +14,7 @@ import msgspec
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.control.manager import ReplicaController
 from atoll.machinery.kcp.apis import bound_crds
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
@@ -31,7 +32,7 @@ class DeletedExportKey(msgspec.Struct, frozen=True, tag=True):
     name: str
 
 
-class DeletedExports:
+class DeletedExports(ReplicaController):
     """Key: a deleted export. `shards` is the type of Shard objects."""
 
     name = "deletedexports"

@@ -18,6 +18,7 @@ from atoll.machinery.apiserver.catalog.revision_cache import RevisionCache
 from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.manager import ReplicaController
 from atoll.machinery.kcp.apis import apiexports
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.lru import LruCache
@@ -50,7 +51,7 @@ class Extra(msgspec.Struct, frozen=True):
     annotations: dict[str, str]
 
 
-class ExtraAnnotations:
+class ExtraAnnotations(ReplicaController):
     """Key: Place."""
 
     name = "apibinding-extra-annotation-sync"

@@ -16,6 +16,7 @@ from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.catalog.revision_cache import RevisionCache
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.manager import Controller
 from atoll.machinery.kcp.apis.locks import expiries, in_step, read_locks, with_locks
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import rawscan, times, wellknown
@@ -30,7 +31,7 @@ _ANNOTATION = rawscan.text(wellknown.LOCKS)
 _EXPIRES = rawscan.text('"e":')
 
 
-class Locks:
+class Locks(Controller):
     """Key: cluster."""
 
     name = "resourcebindinglocks"

@@ -16,6 +16,7 @@ import msgspec
 from atoll.controllers.bindings.claim_backfill import ClaimBackfill
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.manager import Controller
 from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kcp.apis import claim_status
 from atoll.machinery.kcp.apis.apibindings import INITIAL
@@ -59,7 +60,7 @@ class WithdrawnClaims(msgspec.Struct, frozen=True, tag=True):
     types: tuple[ResourceType, ...] | None
 
 
-class PermissionClaimsController:
+class PermissionClaimsController(Controller):
     """Keys: Binding, WithdrawnClaims, or the ObjectKey of an object with wrong labels."""
 
     name = "permissionclaims"

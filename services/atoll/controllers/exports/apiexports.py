@@ -17,6 +17,7 @@ from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.writing.batch import LOST, Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.manager import ReplicaController
 from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kcp.apis import apiexports
 from atoll.machinery.kcp.apis.apiexports import SecretReference
@@ -39,7 +40,7 @@ MAX_CLUSTERS = 1024
 CONFLICT = Backoff(0.01, 10.0)
 
 
-class ExportController:
+class ExportController(ReplicaController):
     """Key: (cluster, export name)."""
 
     name = "apiexport"

@@ -18,6 +18,7 @@ from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.manager import ReplicaController
 from atoll.machinery.kcp.apis import cachedresources, endpointslices
 from atoll.machinery.kcp.apis.apiexports import BoundExport, bound_export
 from atoll.machinery.kcp.apis.cachedresources import SliceReferences
@@ -32,7 +33,7 @@ from atoll.machinery.storage.contract import LogEntry, Operation
 from atoll.tenancy.lookups import Lookups
 
 
-class CachedEndpoints:
+class CachedEndpoints(ReplicaController):
     """Key: (cluster, slice name)."""
 
     name = "clustercachedresourceendpointslice"

@@ -16,6 +16,7 @@ from atoll.machinery.apiserver.call.gate import NOTHING_NEW
 from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.manager import Controller
 from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kcp.apis import apiexports, cachedresources
 from atoll.machinery.kcp.apis.apiexports import SecretReference
@@ -38,7 +39,7 @@ CONFLICT = Backoff(0.01, 10.0)
 COUNTS_EVERY_S = 1.0
 
 
-class CachedResources:
+class CachedResources(Controller):
     """Key: (cluster, ClusterCachedResource name)."""
 
     name = "clustercachedresource"

@@ -17,6 +17,7 @@ from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.catalog.revision_cache import RevisionCache
 from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.control.manager import ReplicaController
 from atoll.machinery.kcp.apis import endpointslices
 from atoll.machinery.kcp.apis.apiexports import bound_export
 from atoll.machinery.kcp.sharding.shards import virtual_workspace_url
@@ -31,7 +32,7 @@ from atoll.tenancy.lookups import Lookups
 MAX_EXPORTS = 1024
 
 
-class EndpointUrlController:
+class EndpointUrlController(ReplicaController):
     """Key: (cluster, slice name)."""
 
     name = "apiexportendpointsliceurls"

@@ -13,6 +13,7 @@ from atoll.controllers.exports.endpointslice_status import Shards, SliceStatus
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.manager import ReplicaController
 from atoll.machinery.kcp.apis import endpointslices
 from atoll.machinery.meta import hashes, times
 from atoll.machinery.meta.names import ObjectKey, ResourceType
@@ -24,7 +25,7 @@ from atoll.machinery.storage.contract import LogEntry, Operation, Scope
 from atoll.tenancy.lookups import Lookups
 
 
-class EndpointSliceController:
+class EndpointSliceController(ReplicaController):
     """Key: (cluster, slice name)."""
 
     name = "apiexportendpointslice"

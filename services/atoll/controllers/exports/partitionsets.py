@@ -16,6 +16,7 @@ from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.writing.batch import LOST, Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.manager import ReplicaController
 from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kcp.sharding import partitions
 from atoll.machinery.meta import times
@@ -36,7 +37,7 @@ AGAIN_S = 0.01
 CONFLICT = Backoff(0.01, 10.0)
 
 
-class PartitionSetController:
+class PartitionSetController(ReplicaController):
     """Key: (cluster, set name)."""
 
     name = "partitionset"

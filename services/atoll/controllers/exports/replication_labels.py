@@ -15,6 +15,7 @@ import msgspec
 from atoll.controllers.exports.endpointslices import path_of, slices_of
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.manager import ReplicaController
 from atoll.machinery.kcp.sharding import replicate_annotation
 from atoll.machinery.kcp.workspaces.workspace import ADMIN_BINDING
 from atoll.machinery.meta import rawscan, wellknown
@@ -53,7 +54,7 @@ class Role(msgspec.Struct, frozen=True, tag=True):
     name: str
 
 
-class ReplicationLabels:
+class ReplicationLabels(ReplicaController):
     """Keys: Cluster, Role, or the ObjectKey of one object."""
 
     name = "replicationlabels"

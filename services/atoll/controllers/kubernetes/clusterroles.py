@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterable
 
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.manager import Controller
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object, labels_of
@@ -18,7 +19,7 @@ from atoll.machinery.meta.types import CLUSTER_ROLES
 from atoll.machinery.storage.contract import LogEntry, Scope
 
 
-class ClusterRoleAggregation:
+class ClusterRoleAggregation(Controller):
     """Key: cluster."""
 
     name = "clusterroleaggregation"

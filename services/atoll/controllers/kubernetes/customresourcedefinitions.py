@@ -19,6 +19,7 @@ from atoll.machinery.apiserver.catalog.revision_cache import RevisionCache
 from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.manager import Controller
 from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kcp.apis.locks import Lock, read_locks, with_locks
 from atoll.machinery.kinds.kind import Kind
@@ -46,7 +47,7 @@ class _DefinitionNames(msgspec.Struct, frozen=True):
     waits: bool
 
 
-class CustomResourceDefinitionController:
+class CustomResourceDefinitionController(Controller):
     """Key: (cluster, CRD name)."""
 
     name = "customresourcedefinition"

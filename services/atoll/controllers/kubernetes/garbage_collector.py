@@ -25,6 +25,7 @@ from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.apiserver.rest.delete import FOREGROUND, ORPHAN
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.manager import Controller
 from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import partial, rawscan
@@ -43,7 +44,7 @@ _OWNED = rawscan.member("ownerReferences")
 _PROPAGATION = (rawscan.string(FOREGROUND), rawscan.string(ORPHAN))
 
 
-class GarbageCollector:
+class GarbageCollector(Controller):
     """Key: the ObjectKey of an object that may have to be deleted, or whose deletion waits."""
 
     name = "garbagecollector"

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterable
 
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.manager import Controller
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import rawscan
 from atoll.machinery.meta.names import ObjectKey, ResourceType
@@ -39,7 +40,7 @@ def root_ca(certificate: str) -> Object:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"ca.crt": certificate}}
 
 
-class NamespaceDefaults:
+class NamespaceDefaults(Controller):
     """Key: (cluster, namespace name)."""
 
     name = "namespacedefaults"

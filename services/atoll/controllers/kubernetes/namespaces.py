@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable
 from atoll.controllers.content_deleter import HELD, RemainingContent, clear
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.manager import Controller
 from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import rawscan, times
@@ -24,7 +25,7 @@ from atoll.machinery.storage.contract import Flag, LogEntry, Operation, Scope
 FINALIZER = "kubernetes"
 
 
-class NamespaceController:
+class NamespaceController(Controller):
     """Key: (cluster, namespace name)."""
 
     name = "namespace"

@@ -16,6 +16,7 @@ from atoll.machinery.apiserver.authentication.token_issuer import Account, Token
 from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.manager import Controller
 from atoll.machinery.kinds.core.secrets import SERVICE_ACCOUNT_NAME, SERVICE_ACCOUNT_TOKEN
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import wellknown
@@ -37,7 +38,7 @@ class Place(msgspec.Struct, frozen=True):
     name: str
 
 
-class AccountTokens:
+class AccountTokens(Controller):
     """Key: Place."""
 
     name = "serviceaccounttokens"

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterable
 
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.manager import Controller
 from atoll.machinery.kcp.workspaces.lifecycle import advance
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import times, wellknown
@@ -19,7 +20,7 @@ from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope
 
 
-class LogicalClusterLifecycle:
+class LogicalClusterLifecycle(Controller):
     """Key: cluster."""
 
     name = "logicalcluster"

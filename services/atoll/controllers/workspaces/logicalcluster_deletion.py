@@ -14,9 +14,10 @@ from atoll.controllers.shard_calls import ShardUnavailable
 from atoll.controllers.workspaces import workspace_deletion
 from atoll.controllers.workspaces.owner_notifications import OwnerShards, OwnerUnknown, remote_owner
 from atoll.machinery.apiserver.call.options import DeleteOptions
-from atoll.machinery.apiserver.writing.batch import Batch
+from atoll.machinery.apiserver.writing.batch import LOST, Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.manager import Controller
 from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kcp.workspaces.deletion_phase import deletion_phase, with_phase
 from atoll.machinery.kinds.kind import Kind
@@ -57,7 +58,7 @@ _UNBOUND = DeleteOptions(served_finalizers=frozenset({wellknown.BINDING_FINALIZE
 _EMPTIED = DeleteOptions(served_finalizers=frozenset({wellknown.DELETION_FINALIZER}))
 
 
-class LogicalClusterDeletion:
+class LogicalClusterDeletion(Controller):
     """Key: cluster."""
 
     name = "logicalclusterdeletion"

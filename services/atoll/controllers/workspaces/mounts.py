@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.manager import Controller
 from atoll.machinery.kcp.workspaces import mounts
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import rawscan, times
@@ -25,7 +26,7 @@ MAX_MOUNTED = 8192
 _SPEC, _OBJECT = rawscan.member("mount"), rawscan.string(mounts.IS_MOUNT)
 
 
-class MountController:
+class MountController(Controller):
     """Key: (cluster, Workspace name)."""
 
     name = "workspacemount"

@@ -21,6 +21,7 @@ from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import WORKSPACES
+from atoll.machinery.control.manager import Controller
 from atoll.machinery.kcp.workspaces import remote_workspace_status
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import rawscan, wellknown
@@ -161,7 +162,7 @@ class OwnerShards:
         await self._calls.call(owner.shard, ask, EXTERNAL_LOGICAL_CLUSTER_ADMIN)
 
 
-class OwnerNotifications:
+class OwnerNotifications(Controller):
     """Notifies remote owners of new revisions, and deletes clusters without an owner. Key: cluster."""
 
     name = "logicalclusterowner"

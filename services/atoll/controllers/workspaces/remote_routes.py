@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
+from atoll.machinery.control.manager import Controller
 from atoll.machinery.kcp.sharding.ownership import Claim, claim_of
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
@@ -21,7 +22,7 @@ from atoll.replication.replica_writer import ReplicaWriter
 _REMEMBERED = 4096
 
 
-class RemoteRoutes:
+class RemoteRoutes(Controller):
     """Key: (parent cluster, Workspace name, claim)."""
 
     name = "ownership"

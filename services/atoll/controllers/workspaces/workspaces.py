@@ -22,6 +22,7 @@ from atoll.controllers.workspaces.workspace_writer import WorkspaceWriter
 from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.apiserver.writing.batch import LOST, Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.control.manager import ReplicaController
 from atoll.machinery.kcp.sharding.scheduling import NO_SHARDS, Candidate, Unschedulable
 from atoll.machinery.kcp.workspaces import workspace
 from atoll.machinery.kcp.workspaces.workspacetypes import TypeRefused
@@ -47,7 +48,7 @@ class NotScheduled(Exception):
     """No shard created the cluster; retry although no Shard changes."""
 
 
-class WorkspaceController:
+class WorkspaceController(ReplicaController):
     """Key: (parent cluster, workspace name), optionally followed by GONE."""
 
     name = "workspace"

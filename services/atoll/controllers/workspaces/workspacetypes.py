@@ -13,6 +13,7 @@ from atoll.controllers.shard_predicate import ShardChangePredicate
 from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.manager import ReplicaController
 from atoll.machinery.kcp.bootstrap.objects import lifecycle_urls
 from atoll.machinery.kcp.sharding.shards import virtual_workspace_url
 from atoll.machinery.meta import times
@@ -24,7 +25,7 @@ from atoll.machinery.storage.pages import each_record
 from atoll.tenancy.lookups import Lookups
 
 
-class WorkspaceTypeStatus:
+class WorkspaceTypeStatus(ReplicaController):
     """Key: (cluster, type name)."""
 
     name = "workspacetype"

@@ -13,9 +13,10 @@ count lists the keys of these controllers.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import islice
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -45,26 +46,33 @@ MAX_TYPES = 10_000
 KeysOf = Callable[[LogEntry], Iterable[Hashable]]
 
 
-class Controller(Protocol):
+class Controller(ABC):
     """One controller. Keys are hashable values of its own."""
 
     name: str
+    #: How many keys are reconciled at a time.
     workers: int
-    # Optional attributes: `max_delay_s` limits the back-off of failed keys; `batch_delay_s` delays new keys, so that
-    # many entries with the same key cause one reconcile.
+    #: Limit of the back-off of failed keys.
+    max_delay_s: float = MAX_DELAY_S
+    #: Delay of new keys, so that many entries with the same key cause one reconcile.
+    batch_delay_s: float = 0.0
 
+    @abstractmethod
     def watches(self, type: ResourceType) -> bool:
         """Report whether entries of a type concern the controller. Called once per type."""
 
+    @abstractmethod
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         """Return the keys to reconcile after an entry. Cheap, and free of side effects."""
 
+    @abstractmethod
     def all_keys(self) -> Iterable[Hashable]:
         """Return all keys, from state. Called if the log does not reach back.
 
         None is no key: a search that finds few yields it now and then, so that it does not block the event loop.
         """
 
+    @abstractmethod
     async def reconcile(self, key: Any) -> Requeue:
         """Reconcile the object of a key; return when to reconcile it again, or None.
 
@@ -73,13 +81,14 @@ class Controller(Protocol):
         """
 
 
-@runtime_checkable
-class ReplicaController(Controller, Protocol):
+class ReplicaController(Controller):
     """A controller that also handles replicas of objects of other shards. `all_keys` includes those."""
 
+    @abstractmethod
     def watches_replicas(self, type: ResourceType) -> bool:
         """Report whether changes of replicas of a type concern the controller. Called once per type."""
 
+    @abstractmethod
     def keys_of_replica(self, entry: LogEntry) -> Iterable[Hashable]:
         """Return the keys to reconcile after a change of a replica. Cheap, and free of side effects.
 
@@ -128,14 +137,14 @@ class Manager:
         self._store, self._positions, self._metrics = store, positions, metrics
         self._controllers = tuple(controllers)
         self._queues: dict[str, WorkQueue[Hashable]] = {
-            c.name: WorkQueue(max_delay_s=getattr(c, "max_delay_s", MAX_DELAY_S)) for c in controllers
+            c.name: WorkQueue(max_delay_s=c.max_delay_s) for c in controllers
         }
         #: Controllers whose keys are being listed: their unfinished keys are not yet in the queue.
         self._listing: set[str] = set()
         #: Whether every key from before the start was added.
         self.synced = False
         self._watchers: dict[ResourceType, tuple[Controller, ...]] = {}
-        self._batch_delays_s: dict[str, float] = {c.name: getattr(c, "batch_delay_s", 0.0) for c in controllers}
+        self._batch_delays_s: dict[str, float] = {c.name: c.batch_delay_s for c in controllers}
         self._position = 0
         self._replica_controllers = tuple(
             controller for controller in self._controllers if isinstance(controller, ReplicaController)

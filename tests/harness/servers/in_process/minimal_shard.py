@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Hashable, Iterable, Sequence
+from collections.abc import AsyncIterator, Hashable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from atoll.machinery.apiserver.federation.pathindex import PathIndex
 from atoll.machinery.apiserver.writing.commit import WriteService
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
-from atoll.machinery.control.manager import Controller
+from atoll.machinery.control.manager import Controller, ReplicaController
 from atoll.machinery.egress import Egress, policy
 from atoll.machinery.kcp.kinds.system_kinds import system_kinds
 from atoll.machinery.kcp.manifest import ObjectStamp
@@ -163,9 +163,8 @@ class Cell:
     def deliver_replica(self, entry: LogEntry) -> None:
         """Ask the controllers for the keys of what arrived from another shard."""
         for number, controller in enumerate(self.controllers):
-            if getattr(controller, "watches_replicas", _nothing)(entry.key.type):
-                keys: Iterable[Hashable] = controller.keys_of_replica(entry)  # type: ignore[attr-defined]
-                self._waiting.update(((number, key), None) for key in keys)
+            if isinstance(controller, ReplicaController) and controller.watches_replicas(entry.key.type):
+                self._waiting.update(((number, key), None) for key in controller.keys_of_replica(entry))
 
     async def turn(self, at_once: int = 1) -> bool:
         """Reconcile some keys together; whether there were any. What meets somebody else's write comes again."""
@@ -210,10 +209,6 @@ class Cell:
         else:
             self._waiting |= self._later
         self._later = {}
-
-
-def _nothing(type: ResourceType) -> bool:
-    return False
 
 
 @asynccontextmanager

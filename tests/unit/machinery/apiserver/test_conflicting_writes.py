@@ -16,7 +16,7 @@ from atoll.machinery.meta.status import Invalid
 from atoll.machinery.meta.types import NAMESPACES
 from atoll.machinery.process.retry import ATTEMPTS
 from atoll.machinery.storage.contract import Delete, RevisionUnchanged
-from harness.servers.minimal_shard import Cell, cell
+from harness.servers.in_process.minimal_shard import Cell, cell
 
 HOME, NAME = "home", "space"
 KEY = ObjectKey(NAMESPACES, HOME, "", NAME)

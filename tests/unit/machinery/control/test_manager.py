@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from atoll.machinery.control import manager as module
-from atoll.machinery.control.manager import POSITION_MARK, ControllerMetrics, Manager
+from atoll.machinery.control.manager import POSITION_MARK, Controller, ControllerMetrics, Manager
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
@@ -22,7 +22,7 @@ from harness.servers.nats import eventually
 RETENTION_S = 60
 
 
-class Noting:
+class Noting(Controller):
     """A controller of ConfigMaps that notes its keys, and holds or fails those it is told to."""
 
     workers = 2

@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from atoll.machinery.control.manager import POSITION_MARK, REPLICA_COUNT_MARK, ControllerMetrics, Manager
+from atoll.machinery.control.manager import (
+    POSITION_MARK,
+    REPLICA_COUNT_MARK,
+    Controller,
+    ControllerMetrics,
+    Manager,
+    ReplicaController,
+)
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import API_EXPORTS, CLUSTER_ROLES
 from atoll.machinery.storage.contract import ClusterRoute, LogEntry, Operation, Replica
@@ -22,7 +29,7 @@ from harness.servers.nats import eventually
 CLUSTER = "abcdefgh12345678"
 
 
-class Inward:
+class Inward(Controller):
     """A controller of what is here."""
 
     name, workers = "inward", 1
@@ -46,7 +53,7 @@ class Inward:
         return None
 
 
-class Outgoing(Inward):
+class Outgoing(Inward, ReplicaController):
     """One that is concerned with exports of other shards, and may be held up."""
 
     name = "outgoing"
