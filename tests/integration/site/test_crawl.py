@@ -130,6 +130,11 @@ def test_the_trial_tells_of_a_shard(site: Site, others: str, tmp_path: Path) -> 
 
 def test_the_trial_tells_of_the_proxy(site: Site, others: str, tmp_path: Path) -> None:
     trial(site.proxy, others, SHORT)
-    code = "import atoll.frontproxy.endpoints as o\nasync def check(*given): pass\no.Endpoints._authorize = check"
+    code = (
+        "import atoll.frontproxy.endpoints as o\n"
+        "async def check(*given): pass\n"
+        "o.Endpoints._scraper = lambda *given: None\n"
+        "o.Endpoints._authorize = check"
+    )
     with altered(site.proxy, tmp_path, code), pytest.raises(AssertionError):
         trial(site.proxy, others, SHORT)
