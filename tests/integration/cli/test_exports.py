@@ -124,10 +124,12 @@ def test_claims_are_warned_of_and_answered_later(bay: Bay, kubectl: Kubectl) -> 
 
 def test_what_went_wrong_is_told_with_a_way_on(bay: Bay, kubectl: Kubectl) -> None:
     bay.enter("shop")
-    missing = kubectl.run("kcp", "bind", "apiexport", f"{bay.top}:provider:cars")
+    lost = kubectl.run("kcp", "bind", "apiexport", f"{bay.top}:nowhere:cars")
+    assert lost.code == 1
+    assert "no permission to bind to export" in lost.stderr
+    missing = kubectl.run("kcp", "bind", "apiexport", f"{bay.top}:provider:cars", "--timeout", "1s")
     assert missing.code == 1
-    assert "no permission to bind to export" in missing.stderr
-    assert f"{bay.top}:provider has no APIExport cars" in missing.stderr
+    assert f"APIExport {bay.top}:provider|cars not found" in missing.stderr
     assert bay.bind("--reject-all-permission-claims").code == 0
     again = bay.bind()
     assert (again.code, "choose another with --name" in again.stderr) == (1, True)

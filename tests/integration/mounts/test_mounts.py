@@ -463,7 +463,9 @@ def test_with_a_certificate_we_say_for_whom_we_ask(
         there.token = "nobody-knows-it"
         there.get("/api", expect=401)
         there.token = "bob-token"
-        there.get("/api", headers={"X-Remote-User": "alice"}, expect=401)
+        found = there.get("/api", headers={"X-Remote-User": "alice"}).json
+        assert ["x-remote-user", "bob"] in found["headers"]
+        assert "alice" not in json.dumps(found["headers"])
         path = "/api/v1/namespaces/default/serviceaccounts/default/token"
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         there.token = scene.home.post(path, body).json["status"]["token"]

@@ -193,12 +193,15 @@ def sample(town: matrix.Town, seed: str) -> list[matrix.Route]:
 @pytest.mark.parametrize("prefix", [*CLOSED, *SEALED])
 def test_elsewhere_nobody_gets_anything(town: matrix.Town, prefix: str) -> None:
     """One caller asks for all, the others for paths that are no resources and for a sample of the rest."""
-    whole, other = ("member", "robot") if prefix not in {"", "/clusters/root"} else ("forged", "borrowed")
+    whole, other = ("member", "robot") if prefix not in {"", "/clusters/root"} else ("borrowed", "anonymous")
     health = matrix.PUBLIC if prefix in CLOSED else ()
     seed = f"{seed_of_run(11)} {prefix}"
     found = [*matrix.mistakes(town, prefix, (whole,), health)]
     found += matrix.mistakes(town, prefix, ("anonymous", other), health, sample(town, seed))
     assert [each for each in found if "/version" not in each] == [], f"seed {seed}"
+    plain, forged = town.sender("stranger", prefix), town.sender("forged", prefix)
+    different = [route for route in sample(town, seed) if matrix.tried(plain, route) != matrix.tried(forged, route)]
+    assert different == [], f"seed {seed}"
 
 
 def test_upper_case_is_another_workspace_or_none(town: matrix.Town) -> None:

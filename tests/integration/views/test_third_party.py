@@ -179,7 +179,7 @@ def test_kubectl_reads_it_as_any_kind(third: OfThirdParty, tmp_path: Path) -> No
 def test_nobody_but_a_shard_says_who_asks(third: OfThirdParty) -> None:
     everywhere = "/clusters/*" + ALL
     assert third.view.get(everywhere, certificate="")[0] == 403
-    assert third.view.get(everywhere, "kcp-admin", certificate="")[0] == 401
+    assert third.view.get(everywhere, "kcp-admin", certificate="")[0] == 403
     with pytest.raises(OSError):
         third.view.get(everywhere, "kcp-admin", certificate="stranger")
     code, _ = third.view.get(everywhere, "bob")

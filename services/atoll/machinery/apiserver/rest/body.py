@@ -98,7 +98,8 @@ def decode_document(data: bytes, content_type: str, kind: Kind, find_duplicates:
 def decode_text(data: bytes) -> Document:
     """Decode YAML; most is JSON, which costs a hundredth. Raises DecodeError, RequestEntityTooLarge."""
     if data.lstrip().startswith(b"{"):
-        with contextlib.suppress(DecodeError):
+        with contextlib.suppress(DecodeError, UnicodeDecodeError):
+            data.decode()  # JSON takes malformed characters, YAML does not
             return decode_json(data, find_duplicates=True)
     if len(data) > MAX_YAML:
         raise RequestEntityTooLarge(f"Request entity too large: limit of a YAML body is {MAX_YAML}")
