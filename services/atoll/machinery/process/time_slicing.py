@@ -122,7 +122,11 @@ class _Sliced(Generic[T]):
         finally:
             self._stop()
         if self._error is not None:
-            raise self._error
+            try:
+                raise self._error
+            finally:
+                # Its traceback leads to this object: a circle that would keep the document until a collection.
+                self._error = None
         return self._results[0]
 
     def _turn(self) -> bool:
