@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _place(item: pytest.Item) -> int:
     path = item.path.relative_to(Path(__file__).parent).as_posix()
     return next((number for number, prefix in enumerate(FIRST) if path.startswith(prefix)), len(FIRST))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, object, object]:
+    """Collect no garbage while a failure's traceback is formatted.
+
+    CPython 3.11 raises SystemError from `ast.parse` if a collection within it parses too, as the traceback of a failing
+    finalizer does. The worker would end by that.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
