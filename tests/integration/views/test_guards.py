@@ -169,8 +169,11 @@ reviews.Reviews.decide = lambda self, asked: Decision(True)
         thirdparty.test_nobody_but_a_shard_says_who_asks,
         """
 import atoll.machinery.apiserver.authentication.authenticator as authenticator
-authenticator.Authenticator._forwarded = (
-    lambda self, request, certificate, sent, cluster: self._headers.user(request.headers, sent))
+plain = authenticator.Authenticator._sender
+def sender(self, request, certificate, cluster, snapshot):
+    sent = self._headers.sent(request.headers)
+    return self._headers.user(request.headers, sent) if sent else plain(self, request, certificate, cluster, snapshot)
+authenticator.Authenticator._sender = sender
 """,
     ),
 }
@@ -183,6 +186,8 @@ def test_a_third_partys_view_without_its_guard_is_found_out(tmp_path: Path, guar
     certificates = Certificates(tmp_path / "certificates")
     with ShardProcess(tmp_path / "shard", *certificates.shard_flags, *token_file(tmp_path)) as shard:
         third = OfThirdParty(Api(shard, "root"), certificates, tmp_path / "view", patched(tmp_path, code))
-        with pytest.raises((AssertionError, OSError)):
-            trial(third)
-        third.view.stop()
+        try:
+            with pytest.raises((AssertionError, OSError)):
+                trial(third)
+        finally:
+            third.view.stop()
