@@ -17,11 +17,11 @@ import pytest
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.wire.client import ClientResponse
-from fault.faults.memory import forget_peak, peak_bytes, rss_bytes
 from fault.traffic import bodies
 from fault.traffic.bodies import BODIES, PATCHES, PROTOBUFS, Body
 from fault.traffic.shardapi import CONFIGMAPS, ShardApi
 from harness.clients.raw_http import RawClient
+from harness.servers.memory import forget_peak, peak_bytes, rss_bytes
 from harness.servers.shard_process import ShardProcess
 
 MIB = 1 << 20

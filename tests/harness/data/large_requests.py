@@ -74,6 +74,12 @@ _ADD = b'[{"op":"add","path":"/data","value":' + _list(b"{}", _BIG) + b"}]"
 _DATA = b'{"data":' + _mapping(MIB - 4096) + b"}"
 _PATCHED = f"{BLOBS}/arr?dryRun=All"
 
+
+def _operations(**operation: object) -> bytes:
+    """A JSON patch of as many equal operations as are allowed."""
+    return json.dumps([operation] * 10_000).encode()
+
+
 #: Created before the requests are sent.
 PREPARED = (
     (BLOBS, _blob("arr", _list(b"1", MIB))),
@@ -112,6 +118,11 @@ REQUESTS = (
     LargeRequest("an update", "PUT", f"{CONFIGMAPS}/text?dryRun=All", 200, _DATA),
     LargeRequest("a merge patch", "PATCH", _PATCHED, 200, _blob("arr", _list(b"{}", _BIG)), MERGE),
     LargeRequest("a JSON patch", "PATCH", _PATCHED, 200, _ADD, JSON_PATCH),
+    LargeRequest("insertions", "PATCH", _PATCHED, 413, _operations(op="add", path="/data/0", value=1), JSON_PATCH),
+    LargeRequest("removals", "PATCH", _PATCHED, 413, _operations(op="remove", path="/data/0"), JSON_PATCH),
+    LargeRequest(
+        "moves", "PATCH", _PATCHED, 413, _operations(**{"op": "move", "from": "/data/0", "path": "/data/-"}), JSON_PATCH
+    ),
     LargeRequest("options of a delete", "DELETE", f"{BLOBS}/arr", 413, b'{"a":' + _list(b"{}", _BIG) + b"}"),
 )  # fmt: skip
 

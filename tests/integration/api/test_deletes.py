@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.clients.api import CRDS, Api, configmap, crd, define, eventually
+from harness.clients.api import CRDS, JSON, TABLE, YAML, Answer, Api, configmap, crd, define, eventually
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
@@ -147,6 +147,22 @@ def test_a_collection_is_deleted_by_its_selectors_and_comes_back_as_a_list(api: 
     assert names(api, f"{CONFIGMAPS}?labelSelector=colour") == ["b"]
     api.delete(f"{CONFIGMAPS}?fieldSelector=metadata.name%3Db")
     assert names(api, f"{CONFIGMAPS}?labelSelector=colour") == []
+
+
+def test_what_was_deleted_comes_back_in_the_form_of_a_list(api: Api) -> None:
+    for name in ("a", "b", "c"):
+        api.post(CONFIGMAPS, configmap(name))
+
+    def delete(name: str, accept: str, path: str = "") -> Answer:
+        selected = f"{CONFIGMAPS}?fieldSelector=metadata.name%3D{name}{path}"
+        return api.send("DELETE", selected, accept=accept, expect=200)
+
+    table = delete("a", TABLE).json
+    assert (table["kind"], [row["cells"][0] for row in table["rows"]]) == ("Table", ["a"])
+    assert b"- apiVersion: v1" in delete("b", YAML).body
+    assert b"apiVersion: v1\nitems: []\nkind: ConfigMapList" in delete("b", YAML).body
+    assert b'\n  "items": [\n' in delete("c", JSON, "&pretty=true").body
+    assert names(api, f"{CONFIGMAPS}?fieldSelector=metadata.name!=kube-root-ca.crt") == []
 
 
 # --- owners ---

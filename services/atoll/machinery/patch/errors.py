@@ -38,6 +38,14 @@ class TooManyOperations(PatchError, RequestEntityTooLarge):
         super().__init__(f"Request entity too large: {text}")
 
 
+class TooManyMoves(PatchError, RequestEntityTooLarge):
+    """413: insertions and removals of a JSON patch move more list items than the limit."""
+
+    def __init__(self, limit: int) -> None:
+        text = f"The allowed maximum of list items that a JSON patch moves is {limit}"
+        super().__init__(f"Request entity too large: {text}")
+
+
 class InvalidApplyPatch(PatchError, BadRequest):
     """400: an apply patch without metadata, with managedFields, or of another version than the request's."""
 

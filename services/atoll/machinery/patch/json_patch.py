@@ -11,11 +11,15 @@ from typing import Any
 
 from atoll.machinery.meta.equality import same
 from atoll.machinery.meta.objects import Object, decode, encode_json
-from atoll.machinery.patch.errors import PatchDoesNotApply, TooManyOperations, UndecodablePatch
+from atoll.machinery.patch.errors import PatchDoesNotApply, TooManyMoves, TooManyOperations, UndecodablePatch
+from atoll.machinery.process.time_slicing import checkpoint
 
 MAX_OPERATIONS = 10_000
 #: Bytes that all `copy` operations of one patch may add in total (CVE-2019-1002100).
 MAX_COPIED_BYTES = 3 * 1024 * 1024
+#: List items that all insertions and removals of one patch may move in total, at up to 1 ns each. MAX_OPERATIONS
+#: insertions at the start of a list of 1,400 items are within it.
+MAX_MOVED_ITEMS = 64_000_000
 
 _FIELDS = ("op", "path", "from", "value")
 _ABSENT = object()
@@ -24,13 +28,14 @@ _ABSENT = object()
 def apply_json_patch(document: Object, operations: object) -> Object:
     """Apply the decoded operations in order, all or nothing.
 
-    Raises UndecodablePatch (not a list of operations), TooManyOperations, or PatchDoesNotApply (a missing path, a
-    failed `test`, copies beyond the limit, a result that is not an object). As in Kubernetes, `test` for null passes
-    for a missing path.
+    Raises UndecodablePatch (not a list of operations), TooManyOperations, TooManyMoves, or PatchDoesNotApply (a missing
+    path, a failed `test`, copies beyond the limit, a result that is not an object). As in Kubernetes, `test` for null
+    passes for a missing path.
     """
     patched = _PatchedDocument(document)
     try:
         for operation in check_operations(operations):
+            checkpoint()
             patched.apply(operation)
     except RecursionError:
         raise UndecodablePatch("error decoding patch: exceeded max depth") from None
@@ -103,9 +108,10 @@ class _PatchedDocument:
         # Copies by id. The value keeps the container alive, since ids are reused.
         self._copies: dict[int, object] = {}
         self._copied_bytes = 0
+        self._moved_items = 0
 
     def apply(self, operation: Object) -> None:
-        """Apply one operation. Raises PatchDoesNotApply."""
+        """Apply one operation. Raises PatchDoesNotApply, TooManyMoves."""
         name = operation.get("op")
         path = _tokens(operation, "path")
         if name == "add":
@@ -171,17 +177,27 @@ class _PatchedDocument:
         elif last == "-":
             parent.append(value)
         else:
-            parent.insert(_index(last, len(parent)), value)
+            index = _index(last, len(parent))
+            self._charge(len(parent) - index)
+            parent.insert(index, value)
 
     def _remove(self, path: list[str]) -> Any:
         if not path:
             raise PatchDoesNotApply("the whole document cannot be removed")
         parent, last = self._parent(path), path[-1]
         if isinstance(parent, list):
-            return parent.pop(_index(last, len(parent) - 1))
+            index = _index(last, len(parent) - 1)
+            self._charge(len(parent) - index)
+            return parent.pop(index)
         if last not in parent:
             raise PatchDoesNotApply(f"{last!r} does not exist")
         return parent.pop(last)
+
+    def _charge(self, items: int) -> None:
+        """Count items of a list that an insertion or a removal moves. Raises TooManyMoves."""
+        self._moved_items += items
+        if self._moved_items > MAX_MOVED_ITEMS:
+            raise TooManyMoves(MAX_MOVED_ITEMS)
 
     def _replace(self, path: list[str], value: Any) -> None:
         if not path:

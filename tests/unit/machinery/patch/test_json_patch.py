@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from atoll.machinery.patch import json_patch
-from atoll.machinery.patch.errors import REJECTED, PatchDoesNotApply, TooManyOperations, UndecodablePatch
+from atoll.machinery.patch.errors import REJECTED, PatchDoesNotApply, TooManyMoves, TooManyOperations, UndecodablePatch
 from atoll.machinery.patch.json_patch import apply_json_patch, unknown_operation_fields
 
 DOC: dict[str, Any] = {"a": {"b": [1, 2, 3]}, "c": "x", "": {"~": 1, "/": 2}, "null": None}
@@ -112,6 +112,40 @@ def test_what_is_no_patch_is_a_400(operations: Any) -> None:
     with pytest.raises(UndecodablePatch) as caught:
         apply_json_patch(DOC, operations)
     assert caught.value.code == 400
+
+
+LENGTH = 100
+#: What each operation moves in a list of LENGTH items.
+MOVES: list[tuple[dict[str, Any], int]] = [
+    ({"op": "add", "path": "/l/0", "value": 1}, LENGTH),
+    ({"op": "add", "path": "/l/99", "value": 1}, 1),
+    ({"op": "add", "path": "/l/100", "value": 1}, 0),
+    ({"op": "add", "path": "/l/-", "value": 1}, 0),
+    ({"op": "remove", "path": "/l/0"}, LENGTH),
+    ({"op": "remove", "path": "/l/99"}, 1),
+    ({"op": "move", "from": "/l/0", "path": "/l/-"}, LENGTH),
+    ({"op": "move", "from": "/l/99", "path": "/l/0"}, LENGTH),
+    ({"op": "move", "from": "/s", "path": "/l/40"}, 60),
+    ({"op": "copy", "from": "/s", "path": "/l/40"}, 60),
+    ({"op": "copy", "from": "/l/40", "path": "/s"}, 0),
+    ({"op": "replace", "path": "/l/0", "value": 2}, 0),
+    ({"op": "test", "path": "/l/0", "value": 1}, 0),
+]
+
+
+@pytest.mark.parametrize(("operation", "moves"), MOVES, ids=lambda value: str(value)[:60])
+def test_the_items_that_an_operation_moves_are_charged(
+    operation: dict[str, Any], moves: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = {"l": [1] * LENGTH, "s": 1}
+    monkeypatch.setattr(json_patch, "MAX_MOVED_ITEMS", moves)
+    apply_json_patch(document, [operation])
+    if not moves:
+        return
+    monkeypatch.setattr(json_patch, "MAX_MOVED_ITEMS", moves - 1)
+    with pytest.raises(TooManyMoves) as caught:
+        apply_json_patch(document, [operation])
+    assert caught.value.status()["reason"] == "RequestEntityTooLarge"
 
 
 def test_ten_thousand_operations_apply_and_one_more_is_a_413() -> None:

@@ -1,17 +1,35 @@
 """DELETE on a collection: the selected objects, deleted one by one as by single deletes.
 
 `limit` and `continue` choose a page of the selection; the reply's metadata holds the next token. A selection that takes
-longer than the list window continues from the latest state: the verb does not promise one revision.
+longer than the list window continues from the latest state: the verb does not promise one revision. Invariant: objects
+of one slice of the list are in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+import msgspec
 
 from atoll.machinery.apiserver.call.call import Call
 from atoll.machinery.apiserver.rest import list as listing
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.partial import ObjectName, Partial
 from atoll.machinery.storage.contract import RevisionCompacted, Store
+
+#: Objects that are deleted at the same time; they share commits.
+BATCH = 32
+
+_named = msgspec.json.Decoder(Partial[ObjectName])
+
+
+class SelectedObject(NamedTuple):
+    """An object to delete. `value` is as stored, or converted."""
+
+    namespace: str
+    name: str
+    value: bytes
 
 
 class CollectionSelection:
@@ -32,13 +50,12 @@ class CollectionSelection:
         selected._first = await selected._slice(first=True)
         return selected
 
-    async def __aiter__(self) -> AsyncIterator[tuple[str, str, bytes]]:
-        """Yield (namespace, name, bytes) in key order; the bytes are as stored, or converted."""
-        values = self._first
+    async def batches(self) -> AsyncIterator[list[SelectedObject]]:
+        """Yield the objects in key order, at most BATCH and one slice at a time."""
+        values, self._first = self._first, []
         while True:
-            for value in values:
-                metadata = decode(value)["metadata"]
-                yield metadata.get("namespace", ""), metadata["name"], value
+            for start in range(0, len(values), BATCH):
+                yield [_selected(value) for value in values[start : start + BATCH]]
             if self._listing.done:
                 return
             values = await self._slice()
@@ -55,3 +72,8 @@ class CollectionSelection:
                 raise listing.expired(self._request) from error
             self._listing.revision = 0
             return await self._listing.next_slice()
+
+
+def _selected(value: bytes) -> SelectedObject:
+    metadata = _named.decode(value).metadata
+    return SelectedObject(metadata.namespace, metadata.name, value)

@@ -8,7 +8,6 @@ for a whole one.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
@@ -227,12 +226,3 @@ async def rest_of(call: Call, listing: Listing, first: bytes) -> AsyncIterator[b
             yield (b"" if empty else b",") + b",".join(items)
             empty = False
     yield foot(call, listing.metadata())
-
-
-async def collected(call: Call, listing: Listing, first: bytes) -> Reply:
-    """Return a list as one reply, which is indented as a whole. Yields to the loop between slices."""
-    parts = [first]
-    async for part in rest_of(call, listing, first):
-        parts.append(part)
-        await asyncio.sleep(0)
-    return Reply(200, b"".join(parts), call.form.media_type)

@@ -1,6 +1,6 @@
 """A list as YAML, streamed: the parts of a JSON list are encoded one after the other.
 
-`serving.reads` passes the parts that `rest.list` yields. Invariant: memory is that of one part and its items.
+`serving.list_replies` passes the parts that `rest.list` yields. Invariant: memory is that of one part and its items.
 """
 
 from __future__ import annotations

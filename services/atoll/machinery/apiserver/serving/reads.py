@@ -1,37 +1,29 @@
 """Serving of reads: at once from the request's snapshot, or later in the exchange's task.
 
 `resources` passes each get, list and watch here. A small result is a reply, a long one is streamed; a conversion, or a
-revision in the future, is awaited by the one task of the exchange. Invariant: a list that fails after its head was sent
-closes the connection, so that a partial list is never taken for a whole one.
+revision in the future, is awaited by the one task of the exchange.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import Coroutine
 from functools import partial
 from typing import TypeAlias
 
-import structlog
 from msgspec.structs import replace
 
 from atoll.machinery.apiserver.call import errors
-from atoll.machinery.apiserver.call.call import Call, Reply, look_up
-from atoll.machinery.apiserver.call.negotiation import JSON, YAML
+from atoll.machinery.apiserver.call.call import Call, look_up
+from atoll.machinery.apiserver.call.negotiation import JSON
 from atoll.machinery.apiserver.conversion import bare
 from atoll.machinery.apiserver.request import Request
 from atoll.machinery.apiserver.rest import list as listing
-from atoll.machinery.apiserver.rest import present, scale, yaml_list
+from atoll.machinery.apiserver.rest import present, scale
 from atoll.machinery.apiserver.rest.get import get, wanted_revision
+from atoll.machinery.apiserver.serving import list_replies
 from atoll.machinery.apiserver.serving.watches import Watches, reach, rows_of
 from atoll.machinery.apiserver.writing.commit import WriteService
-from atoll.machinery.meta.status import ApiError
-from atoll.machinery.storage.contract import Record, RevisionCompacted, Snapshot
-from atoll.machinery.wire.compress import PACKED, Packer
-
-log = structlog.get_logger()
-
-#: Bytes of a converted list that are buffered before its head is sent, so that a failure is a Status.
-HELD_BYTES = 16 << 20
+from atoll.machinery.storage.contract import Record, Snapshot
 
 #: The rest of the work for a reply, awaited by the one task of its exchange.
 Work: TypeAlias = Coroutine[object, object, None]
@@ -89,50 +81,14 @@ class Reads:
         found, first = listing.start(call, rows_of(call, self._core.store))
         if found.done:
             return request.reply_read(listing.whole(call, found, first))
+        rest = listing.rest_of(call, found, first)
         if call.form.media_type == JSON and request.is_pretty:
-            return request.reply_later(listing.collected(call, found, first))
-        return _stream(request, call, first, listing.rest_of(call, found, first))
+            return list_replies.reply_held(request, call, first, rest)
+        return list_replies.stream(request, call, first, rest)
 
     async def _list_converted(self, request: Request, call: Call) -> None:
         """Send a list whose first megabytes are converted before the head, so that a failure is a Status."""
         convert = partial(self._core.conversions.served, call.kind)
         call = replace(call, kind=bare(call.kind))
         found, first = await listing.start_converted(call, rows_of(call, self._core.store), convert)
-        if call.form.media_type == JSON and request.is_pretty:
-            await request.reply_packed(await listing.collected(call, found, first))
-            return
-        parts, rest = [first], listing.rest_of(call, found, first)
-        async for part in rest:
-            parts.append(part)
-            if sum(map(len, parts)) > HELD_BYTES:
-                await _stream(request, call, b"".join(parts), rest)
-                return
-        await request.reply_packed(Reply(200, b"".join(parts), call.form.media_type))
-
-
-async def _stream(request: Request, call: Call, first: bytes, rest: AsyncIterator[bytes]) -> None:
-    exchange, packer = request.exchange, Packer() if request.wants_gzip else None
-    parts = _joined(first, rest)
-    if call.form.media_type == YAML:
-        parts = yaml_list.encoded(listing.head(call), parts)
-    request.start(call.form.media_type, PACKED if packer is not None else ())
-    try:
-        async for part in parts:
-            await exchange.drain()
-            exchange.write(await packer.pack(part) if packer is not None else part)
-        if packer is not None:
-            exchange.write(packer.finish())
-    except (RevisionCompacted, ApiError):
-        # A partial list must not be taken for a whole one.
-        exchange.abort()
-    except ConnectionResetError:
-        log.debug("client left during a list", audit_id=request.audit_id)
-    else:
-        exchange.finish()
-    request.done()
-
-
-async def _joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
-    async for part in rest:
-        yield part
+        await list_replies.reply_held(request, call, first, listing.rest_of(call, found, first))

@@ -8,41 +8,31 @@ before any object is read or written.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from functools import partial
-from typing import Protocol, TypeVar
-
-from msgspec.structs import replace
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
 
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Call, Reply, View
 from atoll.machinery.apiserver.call.negotiation import choose
-from atoll.machinery.apiserver.call.options import DeleteOptions, WriteOptions
 from atoll.machinery.apiserver.conversion import bare
 from atoll.machinery.apiserver.request import Request, fail
-from atoll.machinery.apiserver.rest import deletecollection, present
-from atoll.machinery.apiserver.rest.delete import plan_delete, read_options
+from atoll.machinery.apiserver.serving.collections import delete_collection
 from atoll.machinery.apiserver.serving.reads import Reads
 from atoll.machinery.apiserver.serving.reviews import is_deep
 from atoll.machinery.apiserver.serving.watches import Watches
 from atoll.machinery.apiserver.writing.commit import WriteService
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import times
-from atoll.machinery.meta.objects import encode_json
-from atoll.machinery.meta.status import ApiError, Details, MethodNotAllowed, NotFound, TooManyRequests
+from atoll.machinery.meta.status import ApiError, Details, MethodNotAllowed, TooManyRequests
 from atoll.machinery.storage.contract import Snapshot
 
 #: Mutating requests in flight; beyond it 429 with Retry-After.
 MAX_MUTATING = 400
-#: Concurrent deletes of one deletecollection; they share commits.
-DELETES_AT_A_TIME = 32
 _MUTATING = frozenset({"create", "update", "patch", "delete"})
 _READS = frozenset({"get", "list", "watch"})
 #: Object names resolved per caller (`~` is the caller's home); no object can have such a name.
 _MADE_UP = frozenset({"~"})
 _ON_ONE = frozenset({"update", "patch"})
-
-V = TypeVar("V")
 
 #: Serves a create that does not store exactly one object (reviews, token requests, logical clusters), or the get of a
 #: name resolved per caller. Returns None to continue with the ordinary verb.
@@ -94,7 +84,7 @@ class Resources:
         elif call.info.verb in _MUTATING:
             request.exchange.spawn(self._guarded(request, self._write(request, call)))
         elif call.info.verb == "deletecollection":
-            request.exchange.spawn(self._guarded(request, self._delete_collection(request, call)))
+            request.exchange.spawn(self._guarded(request, delete_collection(self._core, request, call)))
         elif call.info.name in _MADE_UP and (special := self._named_special(call)) is not None:
             self._special(request, call, special, snapshot)
         else:
@@ -228,50 +218,3 @@ class Resources:
         reply = await self._core.commit(call, self._core.planner(call), recheck)
         if (work := request.reply_read(reply)) is not None:
             await work
-
-    async def _delete_collection(self, request: Request, call: Call) -> None:
-        options, convert = read_options(call), None
-        if call.kind.conversion is not None:
-            convert = partial(self._core.conversions.served, call.kind)
-            call = replace(call, kind=bare(call.kind))
-        selected = await deletecollection.CollectionSelection.open(call, self._core.store, convert)
-        chosen = aiter(selected)
-        deleted: list[bytes] = []
-        while some := await _take(chosen, DELETES_AT_A_TIME):
-            gone = await asyncio.gather(*(self._delete_one(call, item, options) for item in some))
-            deleted.extend(each for each in gone if each is not None)
-        body = b'{"apiVersion":%b,"items":[%b],"kind":%b,"metadata":%b}\n' % (
-            encode_json(call.kind.api_version),
-            b",".join(deleted),
-            encode_json(call.kind.list_kind_name),
-            encode_json(selected.metadata()),
-        )
-        request.reply(Reply(200, body))
-
-    async def _delete_one(self, call: Call, item: tuple[str, str, bytes], options: DeleteOptions) -> bytes | None:
-        """Delete one object of a collection; None if it was gone already."""
-        namespace, name, value = item
-        one = _single(call, namespace, name)
-        try:
-            await self._core.commit(
-                one, lambda one, view: plan_delete(self._core.context(one, view, WriteOptions()), name, options)
-            )
-        except NotFound:
-            return None
-        return present.in_version(call.kind, value)
-
-
-async def _take(items: AsyncIterator[V], count: int) -> list[V]:
-    """Return the next items, at most `count`; none at the end."""
-    taken: list[V] = []
-    async for item in items:
-        taken.append(item)
-        if len(taken) == count:
-            break
-    return taken
-
-
-def _single(call: Call, namespace: str, name: str) -> Call:
-    """Return the delete call of one item of a collection."""
-    info = replace(call.info, verb="delete", namespace=namespace, name=name)
-    return replace(call, info=info)

@@ -1,0 +1,68 @@
+"""Deletion of collections: batch after batch, while the reply lists what is deleted.
+
+`resources` passes each deletecollection here. The reply is a list of the objects as they were. Invariants: the objects
+of one slice, and what is held of the reply, are in memory; an error before HELD_BYTES of objects are deleted is a
+Status, a later one cuts the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+
+from msgspec.structs import replace
+
+from atoll.machinery.apiserver.call.call import Call
+from atoll.machinery.apiserver.call.negotiation import PLAIN
+from atoll.machinery.apiserver.call.options import DeleteOptions, WriteOptions
+from atoll.machinery.apiserver.conversion import bare
+from atoll.machinery.apiserver.request import Request
+from atoll.machinery.apiserver.rest import list as listing
+from atoll.machinery.apiserver.rest.delete import plan_delete, read_options
+from atoll.machinery.apiserver.rest.deletecollection import CollectionSelection, SelectedObject
+from atoll.machinery.apiserver.serving.list_replies import reply_held
+from atoll.machinery.apiserver.writing.commit import WriteService
+from atoll.machinery.meta.status import NotFound
+
+
+async def delete_collection(core: WriteService, request: Request, call: Call) -> None:
+    """Delete the selected objects and reply with them. Raises ApiError."""
+    options, convert = read_options(call), None
+    if call.kind.conversion is not None:
+        convert = partial(core.conversions.served, call.kind)
+        call = replace(call, kind=bare(call.kind))
+    item = listing.item_encoder(call)
+    selected = await CollectionSelection.open(call, core.store, convert)
+    await reply_held(request, call, listing.head(call), _deleted(core, call, selected, options, item))
+
+
+async def _deleted(
+    core: WriteService,
+    call: Call,
+    selected: CollectionSelection,
+    options: DeleteOptions,
+    item: Callable[[bytes], bytes],
+) -> AsyncIterator[bytes]:
+    """Delete batch by batch; yield the list after its head."""
+    separator = b""
+    async for batch in selected.batches():
+        gone = await asyncio.gather(*(_delete(core, call, each, options) for each in batch))
+        if items := [item(each.value) for each, is_gone in zip(batch, gone, strict=True) if is_gone]:
+            yield separator + b",".join(items)
+            separator = b","
+    yield listing.foot(call, selected.metadata())
+
+
+async def _delete(core: WriteService, call: Call, selected: SelectedObject, options: DeleteOptions) -> bool:
+    """Delete one object of a collection; False if it was gone already."""
+    name = selected.name
+    info = replace(call.info, verb="delete", namespace=selected.namespace, name=name)
+    try:
+        await core.commit(
+            replace(call, info=info, form=PLAIN),
+            lambda call, view: plan_delete(core.context(call, view, WriteOptions()), name, options),
+        )
+    except NotFound:
+        return False
+    return True
