@@ -18,7 +18,7 @@ from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Restrictions, View
 from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.filtered_rows import Rows
-from atoll.machinery.apiserver.request import Judge, Request, RequestScope
+from atoll.machinery.apiserver.request import Request, RequestScope, ScopeAuthorizer
 from atoll.machinery.apiserver.serving.health import Check
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.status import BadRequest, Details, ServiceUnavailable
@@ -68,14 +68,14 @@ class Content:
         if request.info.is_resource and self._whole() is not None:
             raise ServiceUnavailable("the cache is not complete yet", Details(retry_after_s=1))
         rows = ShardFilter(self._rows, own[1]) if own[1] != WILDCARD else None
-        return RequestScope(judge=_judge(request), catalog=self._catalog, restrictions=Restrictions(rows=rows))
+        return RequestScope(authorize=_authorizer(request), catalog=self._catalog, restrictions=Restrictions(rows=rows))
 
 
-def _judge(request: Request) -> Judge:
+def _authorizer(request: Request) -> ScopeAuthorizer:
     """Allow every verb to system:masters; verbs that a kind does not serve get 405 later."""
     user = request.user
 
-    def judge(view: View, verb: str) -> Decision:
+    def authorize(view: View, verb: str) -> Decision:
         return Decision(user.is_master)
 
-    return judge
+    return authorize

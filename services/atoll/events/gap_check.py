@@ -15,7 +15,7 @@ from atoll.machinery.stream.events import Event, Operation
 _MAX_SUBJECTS = 200_000
 
 
-class Verdict(enum.Enum):
+class EventAction(enum.Enum):
     """What to do with an event."""
 
     APPLY = 1
@@ -34,7 +34,7 @@ class GapCheck:
         self.lineage = lineage
         self._seen: OrderedDict[str, int] = OrderedDict()
 
-    def check(self, subject: str, event: Event) -> Verdict | Gap:
+    def check(self, subject: str, event: Event) -> EventAction | Gap:
         """Return whether to apply the event or to drop it as a duplicate, or the gap it reveals."""
         if self.lineage and event.lineage != self.lineage:
             return Gap.LINEAGE
@@ -42,19 +42,19 @@ class GapCheck:
         if event.operation is Operation.RESYNC:
             return Gap.RESYNC
         if event.operation is Operation.FENCE:
-            return Verdict.DROP
+            return EventAction.DROP
         return self._check_change(subject, event)
 
-    def _check_change(self, subject: str, event: Event) -> Verdict | Gap:
+    def _check_change(self, subject: str, event: Event) -> EventAction | Gap:
         last = self._seen.get(subject, self._floor)
         if last is not None and event.revision <= last:
-            return Verdict.DROP
+            return EventAction.DROP
         if last is not None and event.previous > last:
             return Gap.MISSING
         if not event.intact:
             return Gap.DAMAGED
         self._remember(subject, event.revision)
-        return Verdict.APPLY
+        return EventAction.APPLY
 
     def _remember(self, subject: str, revision: int) -> None:
         self._seen[subject] = revision

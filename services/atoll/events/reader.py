@@ -16,7 +16,7 @@ import structlog
 
 from atoll.events import event as public
 from atoll.events.event import Position
-from atoll.events.gap_check import GapCheck, Verdict
+from atoll.events.gap_check import EventAction, GapCheck
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.stream.connection import Access, ApiError, Connection, Reconnection, TooOld, Unavailable
 from atoll.machinery.stream.consumer.gaps import Gap
@@ -161,11 +161,11 @@ class ChangeReader:
             return None
         if self._selection.is_whole and self._sequence and sequence != self._sequence + 1:
             raise _GapFound(Gap.SKIPPED)
-        verdict = self._check.check(message.subject, event)
-        if isinstance(verdict, Gap):
-            raise _GapFound(verdict)
+        result = self._check.check(message.subject, event)
+        if isinstance(result, Gap):
+            raise _GapFound(result)
         self._sequence, self._written = sequence, event.revision
-        return event if verdict is Verdict.APPLY else None
+        return event if result is EventAction.APPLY else None
 
     def _deliver(self, event: Event) -> public.Event:
         self._position = Position(self._created, self._check.lineage, self._sequence, event.revision, self._written)

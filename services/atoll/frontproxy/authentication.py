@@ -2,8 +2,8 @@
 
 `handler` calls `identify` for each request, and `headers` (or `remote_headers`) for the one to the backend. A client
 certificate or a token that the proxy can verify makes a verified user: the credential ends here, and a signed assertion
-takes its place, without the groups that must not come from outside. Any other credential goes on, and the shard judges
-it. Invariant: no header that could be read as an identity goes on, whatever its spelling, sender or user.
+takes its place, without the groups that must not come from outside. Any other credential goes on, and the shard
+authenticates it. Invariant: no header that could be read as an identity goes on, whatever its spelling, sender or user.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CREDENTIALS = ("authorization",)
 
 
 class RequestUser(msgspec.Struct, frozen=True):
-    """The user of a request. `verified`: the proxy asserts it; otherwise the shard judges the credential."""
+    """The user of a request. `verified`: the proxy asserts it; otherwise the shard authenticates it."""
 
     user: User = ANONYMOUS_USER
     verified: bool = False
@@ -116,7 +116,7 @@ class ProxyAuthentication:
         return [*found, *self.identity_headers(requester.user, cluster)]
 
     def stripped(self, request: HttpRequest) -> list[tuple[str, str]]:
-        """All end-to-end headers of a request to a mount, which judges the caller's own credential."""
+        """All end-to-end headers of a request to a mount, which verifies the caller's own credential."""
         return passed_on(request.headers, (*self._dropped, *IDENTITY))
 
     def identity_headers(self, user: User, cluster: str) -> Headers:

@@ -2,7 +2,7 @@
 
 `process` runs `keep` if a file is configured. The file has names of logical clusters alone: paths change owners and are
 unbounded, names mean one cluster for ever. Invariants: the file is complete at any time, and sorted; a cluster that is
-missing or stale in it costs a detour or a refusal, never a wrong response, as shards judge for themselves.
+missing or stale in it costs a detour or a refusal, never a wrong response, as shards authorize for themselves.
 """
 
 from __future__ import annotations

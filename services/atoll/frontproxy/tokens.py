@@ -124,7 +124,7 @@ class TokenAuthentication:
         try:
             user = self._workspaces.user_of(token, digest, self._audiences, view, cluster)
         except AuthenticationPending as error:
-            # The shard judges the token anyway: waiting here would only spare it invalid ones.
+            # the shard verifies the token anyway: waiting here would only spare it invalid ones.
             self._fetch(error)
             return None
         except Unauthorized as error:

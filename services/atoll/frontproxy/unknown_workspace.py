@@ -30,7 +30,7 @@ class UnknownWorkspace:
         """The error of a request to a workspace that does not exist."""
         user = requester.user
         if not requester.verified and user is ANONYMOUS_USER and "authorization" in request.headers:
-            # No workspace knows a credential that cannot be judged here.
+            # No workspace knows a credential that cannot be verified here.
             return Unauthorized()
         try:
             want = impersonation_request(request.headers)

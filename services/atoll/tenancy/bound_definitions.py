@@ -29,7 +29,9 @@ from atoll.machinery.storage.contract import RevisionUnchanged
 MAX_CACHED = 8192
 
 #: The kind of bound CRDs: their schemas were validated at creation, and deletion does not wait for instances.
-BOUND_CRDS = replace(CUSTOMRESOURCEDEFINITIONS, judge=None, begin_deletion=lambda obj: None, held=lambda obj: False)
+BOUND_CRDS = replace(
+    CUSTOMRESOURCEDEFINITIONS, deferred_validator=None, begin_deletion=lambda obj: None, held=lambda obj: False
+)
 
 
 class SchemaMissing(Exception):

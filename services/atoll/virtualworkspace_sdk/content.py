@@ -15,7 +15,7 @@ from atoll.machinery.apiserver.authorization.attributes import Decision, attribu
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import View as Reading
 from atoll.machinery.apiserver.catalog.catalog import Catalog
-from atoll.machinery.apiserver.request import Judge, Request, RequestScope
+from atoll.machinery.apiserver.request import Request, RequestScope, ScopeAuthorizer
 from atoll.machinery.apiserver.serving.open_watches import OpenWatches, StillAllowed
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.status import Details, ServiceUnavailable
@@ -25,16 +25,16 @@ from atoll.virtualworkspace_sdk.reviews import Reviews
 from atoll.virtualworkspace_sdk.rows import Rows
 from atoll.virtualworkspaces.framework import READ_VERBS, Own, is_listed, view_kind
 
-JUDGE_EVERY_S = 5.0
+REAUTHORIZE_EVERY_S = 5.0
 
 
-async def judge_watches(watches: OpenWatches, store: Store) -> None:
+async def reauthorize_watches(watches: OpenWatches, store: Store) -> None:
     """Authorize every open watch periodically, until cancelled; end those no longer allowed.
 
     The view is not notified when a permission is withdrawn at the shard, so it polls.
     """
     while True:
-        await asyncio.sleep(JUDGE_EVERY_S)
+        await asyncio.sleep(REAUTHORIZE_EVERY_S)
         for watch, still in watches.conditional():
             if not await _holds(still, store):
                 watch.end()
@@ -76,10 +76,10 @@ class Content:
             raise errors.not_served()
         if info.is_resource and not self._rows.complete:
             raise ServiceUnavailable("the view is not complete yet", Details(retry_after_s=1))
-        return RequestScope(judge=self._judge(request), catalog=self._catalog, keeps_watches=False)
+        return RequestScope(authorize=self._authorizer(request), catalog=self._catalog, keeps_watches=False)
 
-    def _judge(self, request: Request) -> Judge:
-        def judge(view: Reading, verb: str) -> Decision:
+    def _authorizer(self, request: Request) -> ScopeAuthorizer:
+        def authorize(view: Reading, verb: str) -> Decision:
             if not request.info.is_resource:
                 return Decision(True)
             if verb not in READ_VERBS:
@@ -87,4 +87,4 @@ class Content:
             attributes = attributes_of(request.info, request.user, request.cluster)
             return self._reviews.decide(with_verb(attributes, verb))
 
-        return judge
+        return authorize

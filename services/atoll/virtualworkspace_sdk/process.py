@@ -29,7 +29,7 @@ from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
 from atoll.virtualworkspace_sdk import endpoints, server
 from atoll.virtualworkspace_sdk.config import ViewConfig
-from atoll.virtualworkspace_sdk.content import Content, judge_watches
+from atoll.virtualworkspace_sdk.content import Content, reauthorize_watches
 from atoll.virtualworkspace_sdk.projection import Projection
 from atoll.virtualworkspace_sdk.reviews import Reviews
 from atoll.virtualworkspace_sdk.rows import Rows, open_rows
@@ -88,7 +88,7 @@ class _Serving:
             endpoints.follow(self._client, self._config.export, self._projection),
             self._projection.run(),
             self._store.run_maintenance(),
-            judge_watches(self._watches, self._store),
+            reauthorize_watches(self._watches, self._store),
         )
         await self._life.stopped()
         await listener.drain(DRAIN_S)

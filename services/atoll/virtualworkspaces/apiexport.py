@@ -76,7 +76,7 @@ class ExportView:
         offered = offer.catalog.find(info.group, info.version, info.resource)
         export_request = ExportRequest(self._sources, request, export, offered)
         scope = RequestScope(
-            judge=export_request.judge,
+            authorize=export_request.authorize,
             catalog=offer.catalog,
             restrictions=Restrictions(labels=export_request.labels(snapshot, offer)),
             keeps_watches=False,

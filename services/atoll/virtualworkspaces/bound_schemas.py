@@ -67,7 +67,7 @@ class BoundSchemas:
         check_gate(request.info, request.user, consumer, snapshot.gate(consumer))
         caller = request.user
         return RequestScope(
-            judge=lambda view, verb: Decision(verb in READ_VERBS and self.opens(view, caller, own)),
+            authorize=lambda view, verb: Decision(verb in READ_VERBS and self.opens(view, caller, own)),
             catalog=self._catalog,
             restrictions=Restrictions(rows=CrossShardRows(self._store, [Scope(API_BINDINGS, consumer)], bound_by)),
             keeps_watches=False,

@@ -100,7 +100,7 @@ class ExportRequest:
 
     # --- authorization ---
 
-    def judge(self, view: View, verb: str) -> Decision:
+    def authorize(self, view: View, verb: str) -> Decision:
         """Authorize in kcp's order: workspace grants, export content, maximal permission policy, workspace RBAC."""
         offer = self._sources.offers.of(view, self._export)
         if offer is None:

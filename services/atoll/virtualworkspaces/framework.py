@@ -3,9 +3,9 @@
     /services/<view>/<its own segments>/clusters/<cluster or *>/<what a cluster serves>
 
 The pipeline calls `enter` in place of authorization. The view (`Content`) decides which users may open it and then
-returns the inner scope of the request: its judge, catalog and write rules. Discovery, verbs, lists and watches are the
-shard's own. Invariant: a caller without access learns nothing, not even whether the URL exists; workspace paths are not
-resolved here, only cluster names.
+returns the inner scope of the request: its authorizer, catalog and write rules. Discovery, verbs, lists and watches are
+the shard's own. Invariant: a caller without access learns nothing, not even whether the URL exists; workspace paths
+are not resolved here, only cluster names.
 """
 
 from __future__ import annotations

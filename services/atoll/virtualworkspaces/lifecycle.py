@@ -26,7 +26,7 @@ from atoll.machinery.apiserver.authorization.refusal import forbidden
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Restrictions, View
 from atoll.machinery.apiserver.catalog.catalog import Catalog
-from atoll.machinery.apiserver.request import Judge, Request, RequestScope
+from atoll.machinery.apiserver.request import Request, RequestScope, ScopeAuthorizer
 from atoll.machinery.kcp.workspaces.lifecycle import INITIALIZATION, Lifecycle
 from atoll.machinery.kcp.workspaces.workspacetypes import WorkspaceType
 from atoll.machinery.kinds.kind import Kind, Subresource
@@ -92,7 +92,7 @@ class LifecycleView:
         elif self._waiting(snapshot, request.cluster, name) is None:
             raise errors.not_found(self._kind, wellknown.SINGLETON)
         return RequestScope(
-            judge=lambda view, verb: Decision(self.opens(view, caller, (name,))),
+            authorize=lambda view, verb: Decision(self.opens(view, caller, (name,))),
             catalog=self._catalog,
             restrictions=Restrictions(check=lambda new, old: self._check(new, old, name)),
             info=info,
@@ -124,16 +124,16 @@ class LifecycleView:
         if acting is None:
             raise forbidden(attributes_of(info, caller, cluster), "nobody to act as in the workspace")
         return RequestScope(
-            judge=self._judge_content(request, caller, name),
+            authorize=self._content_authorizer(request, caller, name),
             keeps_watches=False,
             user=acting,
             impersonator=request.impersonator or caller,
         )
 
-    def _judge_content(self, request: Request, caller: User, name: str) -> Judge:
+    def _content_authorizer(self, request: Request, caller: User, name: str) -> ScopeAuthorizer:
         """Check every condition for each request, and again when a write is planned again."""
 
-        def judge(view: View, verb: str) -> Decision:
+        def authorize(view: View, verb: str) -> Decision:
             if self._waiting(view, request.cluster, name) is None or not self.opens(view, caller, (name,)):
                 return Decision(False)
             attributes = with_verb(attributes_of(request.info, request.user, request.cluster), verb)
@@ -142,7 +142,7 @@ class LifecycleView:
                 return Decision(False, reason=f"no rule of {name} allows it")
             return self._authorizer.authorize(view, attributes)
 
-        return judge
+        return authorize
 
     def _rules(self, view: View, name: str) -> tuple[Rule, ...]:
         """The type's own rules, never those of what it extends. Raises ServiceUnavailable."""

@@ -26,7 +26,7 @@ from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.filtered_rows import FilteredRows, RowFilter, Rows
-from atoll.machinery.apiserver.request import Judge, RemoteView, Request, RequestScope
+from atoll.machinery.apiserver.request import RemoteView, Request, RequestScope, ScopeAuthorizer
 from atoll.machinery.kcp.apis import cachedresources, endpointslices
 from atoll.machinery.kcp.apis.apiexports import export_of
 from atoll.machinery.kcp.apis.locks import read_locks
@@ -127,7 +127,7 @@ class Replication:
         choose = _Chooser(offer.cluster, offer.cached["metadata"]["name"])
         rows = FilteredRows(self._store, [Scope(CACHED_RESOURCES, offer.cluster)], choose)
         return RequestScope(
-            judge=self._judge(request, own, catalog),
+            authorize=self._scope_authorizer(request, own, catalog),
             catalog=catalog,
             restrictions=Restrictions(rows=rows),
             remote=remote,
@@ -135,11 +135,11 @@ class Replication:
             depends_on=(offer.cluster,),
         )
 
-    def _judge(self, request: Request, own: Own, catalog: Catalog) -> Judge:
+    def _scope_authorizer(self, request: Request, own: Own, catalog: Catalog) -> ScopeAuthorizer:
         """Authorize a watch again in full, whenever something changes in its cluster or in the provider's."""
         caller, info, cluster = request.user, request.info, request.cluster
 
-        def judge(view: View, verb: str) -> Decision:
+        def authorize(view: View, verb: str) -> Decision:
             offer = self._offer(view, own)
             if offer is None or not self._is_open(view, request, offer):
                 return Decision(False)
@@ -151,7 +151,7 @@ class Replication:
                 return Decision(False)
             return self._may(view, caller, offer, verb)
 
-        return judge
+        return authorize
 
     def _is_open(self, view: View, request: Request, offer: _CachedResourceExport) -> bool:
         try:

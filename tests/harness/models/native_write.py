@@ -47,7 +47,7 @@ def update(kind: Kind, obj: Object, old: Object) -> tuple[Object, list[str]]:
 
 
 def _rule_errors(kind: Kind, obj: Object, old: Object | None, errors: list[FieldError]) -> list[FieldError]:
-    return kind.judge(obj, old, errors, lambda: None).errors if kind.judge is not None else []
+    return kind.deferred_validator(obj, old, errors, lambda: None).errors if kind.deferred_validator is not None else []
 
 
 def accepted(kind: Kind, obj: Object) -> Object:

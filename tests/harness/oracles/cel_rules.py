@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from atoll.machinery.kinds.kind import Verdict
+from atoll.machinery.kinds.kind import ValidationResult
 from atoll.machinery.kinds.rules.definition import Checks
 from atoll.machinery.kinds.rules.evaluation import rules_of
 from atoll.machinery.meta.objects import Object
@@ -36,17 +36,17 @@ def thing(spec: Any, name: str = "a") -> Object:
     return {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": name}, "spec": spec}
 
 
-def verdict(schema: Object, obj: Object, old: Object | None = None) -> Verdict:
+def validation_result(schema: Object, obj: Object, old: Object | None = None) -> ValidationResult:
     """What schema and rules say of an object: the errors of both."""
     compiled = compile_schema(schema)
     errors = compiled.validate(obj, old)
     found = rules_of(compiled)(obj, old, errors, lambda: None)
-    return Verdict([*errors, *found.errors], found.warnings)
+    return ValidationResult([*errors, *found.errors], found.warnings)
 
 
 def refusals(spec: Object, value: Any, old: Any = None) -> list[str]:
     """The texts of all errors of an object with this spec, `old` being the spec before."""
-    found = verdict(whole(spec), thing(value), thing(old) if old is not None else None)
+    found = validation_result(whole(spec), thing(value), thing(old) if old is not None else None)
     return [str(error) for error in found.errors]
 
 

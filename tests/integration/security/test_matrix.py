@@ -143,7 +143,7 @@ plain = pipeline.RequestPipeline._enter
 def enter(self, request, snapshot):
     plain(self, request, snapshot)
     if request.info.is_wildcard:
-        request.scope = RequestScope(judge=lambda view, verb: Decision(True))
+        request.scope = RequestScope(authorize=lambda view, verb: Decision(True))
 pipeline.RequestPipeline._enter = enter
 """,
     ),

@@ -18,7 +18,7 @@ from atoll.machinery.stream.connection import Connection
 from atoll.machinery.stream.event_keys import SigningKey, by_id, new_key
 from atoll.machinery.stream.events import Operation
 from atoll.machinery.stream.publisher.log_events import control
-from atoll.machinery.stream.signatures import Verdict, VerifiedRoots, verify
+from atoll.machinery.stream.signatures import SignatureState, VerifiedRoots, verify
 from atoll.machinery.stream.subjects import KINDS, control_subject, stream_name
 from harness.data.event_keys import PUBLIC
 from harness.models.forged_events import STRANGER, Forged, forged, forgeries, inject, stored
@@ -38,7 +38,7 @@ async def held(nats: NatsServer, log: ShardLog, kind: str = "changes") -> list[i
     """Revisions of the shard's own objects in a stream."""
     events = [event for event in await read_events(nats, kind) if event is not None and event.key is not None]
     roots, keys = VerifiedRoots(), by_id(PUBLIC)
-    return [event.revision for event in events if verify(keys, event, event.signature, roots) is Verdict.GENUINE]
+    return [event.revision for event in events if verify(keys, event, event.signature, roots) is SignatureState.GENUINE]
 
 
 async def last_sequence(connection: Connection, kind: str) -> int:

@@ -12,7 +12,7 @@ from atoll.machinery.kinds.rules.correlation import unchanged
 from atoll.machinery.kinds.rules.decl_types import declare
 from atoll.machinery.kinds.rules.escaping import escape
 from atoll.machinery.kinds.rules.values import MapList, SetList
-from harness.oracles.cel_rules import ruled, thing, verdict, whole
+from harness.oracles.cel_rules import ruled, thing, validation_result, whole
 
 Object = dict[str, Any]
 NAMES = st.sampled_from(["a", "b", "a-b", "namespace", "x.y", "a__b"])
@@ -98,7 +98,9 @@ def schema_and_value(data: st.DataObject) -> tuple[Object, Any]:
 @given(st.data())
 def test_a_value_equals_itself_under_every_schema(data: st.DataObject) -> None:
     schema, value = schema_and_value(data)
-    found = verdict(whole(ruled(schema, "self == self", "self == oldSelf")), thing(value), thing(copy.deepcopy(value)))
+    found = validation_result(
+        whole(ruled(schema, "self == self", "self == oldSelf")), thing(value), thing(copy.deepcopy(value))
+    )
     assert (found.errors, found.warnings) == ([], [])
 
 
@@ -106,10 +108,10 @@ def test_a_value_equals_itself_under_every_schema(data: st.DataObject) -> None:
 def test_a_refusal_of_what_did_not_change_is_a_warning_where_the_schema_knows_all(data: st.DataObject) -> None:
     schema, value = schema_and_value(data)
     schema = whole(ruled(schema, "false"))
-    found = verdict(schema, thing(value), thing(copy.deepcopy(value)))
+    found = validation_result(schema, thing(value), thing(copy.deepcopy(value)))
     assert found.errors == []
     assert len(found.warnings) == (value is not None)
-    assert len(verdict(schema, thing(value)).errors) == (value is not None)
+    assert len(validation_result(schema, thing(value)).errors) == (value is not None)
 
 
 @given(st.data())
@@ -117,7 +119,7 @@ def test_judging_changes_nothing(data: st.DataObject) -> None:
     schema, value = schema_and_value(data)
     obj, old = thing(value), thing(copy.deepcopy(value))
     before = copy.deepcopy(obj)
-    verdict(whole(ruled(schema, "self != oldSelf")), obj, old)
+    validation_result(whole(ruled(schema, "self != oldSelf")), obj, old)
     assert obj == old == before
 
 
@@ -167,4 +169,4 @@ def test_a_sum_of_map_lists_has_each_key_once_and_the_later_value(first: list[in
 @given(st.data())
 def test_without_rules_nothing_is_said(data: st.DataObject) -> None:
     schema, value = schema_and_value(data)
-    assert verdict(whole(schema), thing(value)) == ([], [])
+    assert validation_result(whole(schema), thing(value)) == ([], [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from atoll.events import gap_check
-from atoll.events.gap_check import GapCheck, Verdict
+from atoll.events.gap_check import EventAction, GapCheck
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.stream.consumer.gaps import Gap
 from atoll.machinery.stream.events import Event, Operation
@@ -20,53 +20,58 @@ def written(*keys: ObjectKey) -> list[Event]:
     return [from_entry("changes", log.identity, log.put(key)) for key in keys]
 
 
-def verdicts(check: GapCheck, *events: Event) -> list[Verdict | Gap]:
+def verdicts(check: GapCheck, *events: Event) -> list[EventAction | Gap]:
     return [check.check(event.subject, event) for event in events]
 
 
 def test_a_whole_chain_is_applied() -> None:
-    assert verdicts(GapCheck(None), *written(A, B, A, B)) == [Verdict.APPLY] * 4
+    assert verdicts(GapCheck(None), *written(A, B, A, B)) == [EventAction.APPLY] * 4
 
 
 def test_duplicates_are_dropped() -> None:
     one, two, three = written(A, A, A)
     assert verdicts(GapCheck(None), one, two, one, two, three) == [
-        Verdict.APPLY,
-        Verdict.APPLY,
-        Verdict.DROP,
-        Verdict.DROP,
-        Verdict.APPLY,
+        EventAction.APPLY,
+        EventAction.APPLY,
+        EventAction.DROP,
+        EventAction.DROP,
+        EventAction.APPLY,
     ]
 
 
 def test_a_missing_change_is_a_gap_on_its_own_subject_only() -> None:
     one, _, other, three = written(A, A, B, A)
-    assert verdicts(GapCheck(None), one, other, three) == [Verdict.APPLY, Verdict.APPLY, Gap.MISSING]
+    assert verdicts(GapCheck(None), one, other, three) == [EventAction.APPLY, EventAction.APPLY, Gap.MISSING]
 
 
 def test_the_first_event_of_a_subject_must_follow_what_was_listed() -> None:
     one, two, three = written(A, A, A)
-    assert verdicts(GapCheck(two.revision), three) == [Verdict.APPLY]
+    assert verdicts(GapCheck(two.revision), three) == [EventAction.APPLY]
     assert verdicts(GapCheck(one.revision), three) == [Gap.MISSING]
-    assert verdicts(GapCheck(two.revision), one, two, three) == [Verdict.DROP, Verdict.DROP, Verdict.APPLY]
+    assert verdicts(GapCheck(two.revision), one, two, three) == [EventAction.DROP, EventAction.DROP, EventAction.APPLY]
 
 
 def test_what_is_forgotten_is_covered_by_the_floor(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(gap_check, "_MAX_SUBJECTS", 1)
     one, other, two = written(A, B, A)
     check = GapCheck(None)
-    assert verdicts(check, one, other, one, two) == [Verdict.APPLY, Verdict.APPLY, Verdict.DROP, Verdict.APPLY]
+    assert verdicts(check, one, other, one, two) == [
+        EventAction.APPLY,
+        EventAction.APPLY,
+        EventAction.DROP,
+        EventAction.APPLY,
+    ]
 
 
 def test_damage_a_new_lineage_and_a_resync_are_gaps() -> None:
     one, two = written(A, A)
     damaged = msgspec.structs.replace(two, payload=two.payload.replace(b"Thing", b"Thong"))
-    assert verdicts(GapCheck(None), one, damaged) == [Verdict.APPLY, Gap.DAMAGED]
-    assert verdicts(GapCheck(None), one, msgspec.structs.replace(two, lineage="b2")) == [Verdict.APPLY, Gap.LINEAGE]
+    assert verdicts(GapCheck(None), one, damaged) == [EventAction.APPLY, Gap.DAMAGED]
+    assert verdicts(GapCheck(None), one, msgspec.structs.replace(two, lineage="b2")) == [EventAction.APPLY, Gap.LINEAGE]
     assert verdicts(GapCheck(None), control("changes", Operation.RESYNC, Source(), 1)) == [Gap.RESYNC]
-    assert verdicts(GapCheck(None), control("changes", Operation.FENCE, Source(), 1)) == [Verdict.DROP]
+    assert verdicts(GapCheck(None), control("changes", Operation.FENCE, Source(), 1)) == [EventAction.DROP]
 
 
 def test_a_new_epoch_is_no_gap() -> None:
     one, two = written(A, A)
-    assert verdicts(GapCheck(None), one, msgspec.structs.replace(two, epoch=two.epoch + 1)) == [Verdict.APPLY] * 2
+    assert verdicts(GapCheck(None), one, msgspec.structs.replace(two, epoch=two.epoch + 1)) == [EventAction.APPLY] * 2

@@ -59,7 +59,7 @@ class Site:
 
     def goes_on(self, request: Request) -> bool:
         with self.shard.app.core.store.snapshot() as snapshot:
-            return request.scope.judge(snapshot, request.info.verb).allowed
+            return request.scope.authorize(snapshot, request.info.verb).allowed
 
     def planned(self, method: str, path: str, obj: dict[str, Any]) -> tuple[Call, Plan]:
         """A write through the view, planned as things are now."""
@@ -67,7 +67,7 @@ class Site:
         http, core = request.http, self.shard.app.core
         with core.store.snapshot() as snapshot:
             self._view.enter(request, snapshot)
-            assert request.scope.judge(snapshot, request.info.verb).allowed
+            assert request.scope.authorize(snapshot, request.info.verb).allowed
             info, catalog = request.info, request.scope.catalog
             assert catalog is not None
             kind = catalog.find(info.group, info.version, info.resource)

@@ -235,7 +235,7 @@ class DefaultBindings(ReplicaController):
             if requested is None or obj["metadata"].get("deletionTimestamp"):
                 return None
             condition = await self._ensure_bindings(cluster, requested)
-            changed = advance(default_bindings.with_verdict(obj, condition, times.now()), times.now())
+            changed = advance(default_bindings.with_bindings_condition(obj, condition, times.now()), times.now())
             if changed == obj:
                 return None
             if await self._write(cluster, changed) and condition != Condition(INITIALIZED, TRUE):
@@ -270,7 +270,7 @@ class DefaultBindings(ReplicaController):
                     waiting.append(wanted.name)
             except ApiError as error:
                 problems.append(error.message)
-        return default_bindings.verdict(requested.type, waiting, problems)
+        return default_bindings.bindings_condition(requested.type, waiting, problems)
 
     async def _ensure_binding(
         self, cluster: str, wanted: RequiredBindings, binding: Object | None, *, keeps: bool

@@ -105,14 +105,14 @@ class CustomResourceDefinitionController(Controller):
         crd = decode(record.value) if record is not None else None
         if crd is None or crd["metadata"].get("deletionTimestamp"):
             return
-        status, judged = status_of(crd), self._desired_crd(batch, key.cluster, crd)
-        if judged == status:
+        status, desired = status_of(crd), self._desired_crd(batch, key.cluster, crd)
+        if desired == status:
             return
-        if judged["acceptedNames"] != status.get("acceptedNames"):
-            self._hold(batch, key, crd["spec"]["group"], judged["acceptedNames"]["plural"])
+        if desired["acceptedNames"] != status.get("acceptedNames"):
+            self._hold(batch, key, crd["spec"]["group"], desired["acceptedNames"]["plural"])
         # The spec does not change, so its validation rules are not checked again.
-        target = replace(self._target(key.cluster, crd, "status"), kind=replace(self._kind, judge=None))
-        batch.update(target, {**crd, "status": judged})
+        target = replace(self._target(key.cluster, crd, "status"), kind=replace(self._kind, deferred_validator=None))
+        batch.update(target, {**crd, "status": desired})
 
     def _desired_crd(self, batch: Batch, cluster: str, crd: Object) -> Object:
         status = status_of(crd)

@@ -50,7 +50,7 @@ class Observer(Protocol):
 
 
 #: Authorizes a verb on the target of the request, in a view: on arrival, and when a write is planned again.
-Judge = Callable[[View, str], Decision]
+ScopeAuthorizer = Callable[[View, str], Decision]
 
 
 class RemoteView(Protocol):
@@ -68,7 +68,7 @@ class RequestScope(msgspec.Struct, frozen=True, kw_only=True):
     """The reach of a request: the whole cluster under the authorizer, or a virtual workspace's part of it."""
 
     #: Authorizes the request; called again when a write is planned again or a watch is checked.
-    judge: Judge = _refuse
+    authorize: ScopeAuthorizer = _refuse
     #: The catalogue that replaces the cluster's own.
     catalog: Catalog | None = None
     restrictions: Restrictions = UNRESTRICTED

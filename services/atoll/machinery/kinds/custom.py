@@ -167,7 +167,7 @@ class _Definition:
             description=text(mapping(version, *self._schema_path), "description"),
             generation=True,
             has_status=status,
-            judge=rules_of(schema),
+            deferred_validator=rules_of(schema),
             name_rule=self.name_rule,
             columns=_columns(version),
             field_labels=_field_labels(version),

@@ -88,19 +88,19 @@ class Schema(Protocol):
         """Return all violations; with `old`, unchanged subtrees are skipped (ratcheting)."""
 
 
-class Verdict(NamedTuple):
-    """The result of a judge: errors that reject an object, and warnings for the client."""
+class ValidationResult(NamedTuple):
+    """The result of validation: errors that reject an object, and warnings for the client."""
 
     errors: list[FieldError]
     warnings: list[str]
 
 
-class Judge(Protocol):
+class DeferredValidator(Protocol):
     """A check that may take long: evaluation of rules, or their compilation."""
 
     def __call__(
         self, obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]
-    ) -> Verdict:
+    ) -> ValidationResult:
         """Check an object after its other checks, which returned `errors`; `old` is None for a new object.
 
         Changes nothing. `pause` is called every few milliseconds at most, and ends the check by raising.
@@ -142,7 +142,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     Hooks change `obj` in place and raise nothing; checks return field errors. Order of a write: decode,
     `prepare_create`/`prepare_update` (reset fields that clients may not set, normalise, default), default and prune by
-    the schema, validate by the schema, `validate`/`validate_update`, `judge`.
+    the schema, validate by the schema, `validate`/`validate_update`, `deferred_validator`.
     """
 
     group: str
@@ -194,7 +194,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     #: Additional checks of a write through /status (for example, it may not approve a certificate request).
     validate_status: Callable[[Object, Object], list[FieldError]] = _no_errors_on_update
     #: Called last; may take long.
-    judge: Judge | None = None
+    deferred_validator: DeferredValidator | None = None
     warnings: Callable[[Object], list[str]] = _no_warnings
     #: Changes an object at the start of its deletion, if finalizers delay it (phase, conditions, finalizers).
     begin_deletion: Callable[[Object], None] = _no_change

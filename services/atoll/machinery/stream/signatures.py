@@ -53,7 +53,7 @@ class Statement(Protocol):
     def payload(self) -> bytes: ...
 
 
-class Verdict(enum.Enum):
+class SignatureState(enum.Enum):
     """Whether an event is its shard's. UNKNOWN: a key signed it that is not among the trusted ones (yet)."""
 
     GENUINE = "genuine"
@@ -100,15 +100,17 @@ def _root(event: Statement, signature: Signature) -> bytes:
     return found
 
 
-def verify(keys: Mapping[str, str], event: Statement, signature: Signature | None, roots: VerifiedRoots) -> Verdict:
+def verify(
+    keys: Mapping[str, str], event: Statement, signature: Signature | None, roots: VerifiedRoots
+) -> SignatureState:
     """Whether a trusted key signed the event. `keys` are public keys by their ids."""
     if signature is None:
-        return Verdict.UNSIGNED
+        return SignatureState.UNSIGNED
     public = keys.get(signature.key)
     if public is None:
-        return Verdict.UNKNOWN
+        return SignatureState.UNKNOWN
     root = _root(event, signature)
-    return Verdict.GENUINE if roots.verified(public, signature.value, root) else Verdict.FORGED
+    return SignatureState.GENUINE if roots.verified(public, signature.value, root) else SignatureState.FORGED
 
 
 class VerifiedRoots:

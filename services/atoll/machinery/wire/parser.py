@@ -260,7 +260,7 @@ class RequestParser:
         if self._head_bytes > self._limits.header_bytes or self._header_count > self._limits.header_count:
             raise _head_too_large()
         if self.phase == BODY:
-            return  # A trailer: counted, but not taken for a header of the request, which was judged without it.
+            return  # A trailer: counted, but not taken for a header of the request, which was parsed without it.
         key = _NAMES.get(name) or name.decode("ascii").lower()
         try:
             text = value.decode()

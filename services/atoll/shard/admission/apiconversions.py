@@ -13,7 +13,7 @@ from atoll.machinery.apiserver.admission.chain import Review
 from atoll.machinery.apiserver.call.errors import forbidden
 from atoll.machinery.kinds.apiconversion import Rules
 from atoll.machinery.kinds.checks import mapping, text
-from atoll.machinery.kinds.kind import Judge, Verdict
+from atoll.machinery.kinds.kind import DeferredValidator, ValidationResult
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import FieldError
@@ -32,7 +32,7 @@ class ApiConversions:
         schema = _schema(review)
         if schema is not None:
             versions = {each["name"]: each["schema"] for each in schema["spec"]["versions"]}
-            review.judges.append(_compilation(review, versions))
+            review.deferred_validators.append(_compilation(review, versions))
 
     def validate(self, review: Review) -> None:
         if review.group_resource != _OWN or review.obj is None:
@@ -51,16 +51,18 @@ def _schema(review: Review) -> Object | None:
     return decode(record.value) if record is not None else None
 
 
-def _compilation(review: Review, versions: dict[str, Object]) -> Judge:
-    def judge(obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]) -> Verdict:
+def _compilation(review: Review, versions: dict[str, Object]) -> DeferredValidator:
+    def validator(
+        obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]
+    ) -> ValidationResult:
         if errors:
             # Schema errors of the APIConversion itself are reported instead.
-            return Verdict([], [])
+            return ValidationResult([], [])
         wrong = Rules(mapping(obj, "spec"), versions).errors(pause)
         if wrong:
             shown = "; ".join(map(str, wrong))
             name = obj["metadata"]["name"]
             raise forbidden(review.call.kind, name, f"error compiling conversion rules: {shown}")
-        return Verdict([], [])
+        return ValidationResult([], [])
 
-    return judge
+    return validator

@@ -109,7 +109,7 @@ def _allows(request: Request) -> Callable[[View], bool]:
 
     def allows(view: View) -> bool:
         try:
-            return request.scope.judge(view, "watch").allowed
+            return request.scope.authorize(view, "watch").allowed
         except ApiError:
             return False
 

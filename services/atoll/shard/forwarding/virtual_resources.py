@@ -136,7 +136,7 @@ class VirtualResources:
         request.info, request.user = parse(request.http.method, target), bare(request.user)
         try:
             self._service(request).enter(request, snapshot)
-            request.decision = request.scope.judge(snapshot, request.info.verb)
+            request.decision = request.scope.authorize(snapshot, request.info.verb)
         finally:
             # Audit events and Forbidden errors report the client's original request.
             inner, request.info = request.info, replace(outer)

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from atoll.machinery.apiserver.call.deferred_validation import INLINE_S, validate_inline
-from atoll.machinery.kinds.kind import Verdict
+from atoll.machinery.kinds.kind import ValidationResult
 
-FOUND = Verdict([], ["found"])
+FOUND = ValidationResult([], ["found"])
 
 
-def slow(pause: Any) -> Verdict:
+def slow(pause: Any) -> ValidationResult:
     end = time.monotonic() + 2 * INLINE_S
     while time.monotonic() < end:
         pause()
@@ -31,7 +31,7 @@ def test_a_slow_verdict_is_left_for_later() -> None:
 
 
 def test_an_error_of_validation_is_not_taken_for_slowness() -> None:
-    def broken(pause: Any) -> Verdict:
+    def broken(pause: Any) -> ValidationResult:
         raise ValueError
 
     with pytest.raises(ValueError):

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from atoll.machinery.kcp.workspaces import default_bindings
-from atoll.machinery.kcp.workspaces.default_bindings import INITIALIZED, RECONCILED, RequiredBindings
+from atoll.machinery.kcp.workspaces.default_bindings import (
+    INITIALIZED,
+    RECONCILED,
+    RequiredBindings,
+    bindings_condition,
+    with_bindings_condition,
+)
 from atoll.machinery.kcp.workspaces.workspacetypes import (
     DefaultBinding,
     TypeRefused,
@@ -111,26 +117,21 @@ def test_a_binding_is_done_when_bound_once_and_its_claims_are_applied() -> None:
 
 def test_the_initializer_goes_with_the_last_binding_and_no_other_does() -> None:
     cluster = {"metadata": {}, "status": {"initializers": ["c1:mine", "system:apibindings"]}}
-    waiting = default_bindings.with_verdict(cluster, default_bindings.verdict(INITIALIZED, ["a", "b"], []), NOW)[
-        "status"
-    ]
+    waiting = with_bindings_condition(cluster, bindings_condition(INITIALIZED, ["a", "b"], []), NOW)["status"]
     assert waiting["initializers"] == ["c1:mine", "system:apibindings"]
     (said,) = waiting["conditions"]
     assert (said["status"], said["reason"], said["severity"]) == ("False", "WaitingOnAPIBindings", "Info")
     assert said["message"].endswith("a, b")
-    done = default_bindings.with_verdict(cluster, default_bindings.verdict(INITIALIZED, [], []), NOW)["status"]
+    done = with_bindings_condition(cluster, bindings_condition(INITIALIZED, [], []), NOW)["status"]
     assert done["initializers"] == ["c1:mine"] and done["conditions"][0]["status"] == "True"
-    kept = default_bindings.with_verdict(cluster, default_bindings.verdict(RECONCILED, [], []), NOW)["status"]
+    kept = with_bindings_condition(cluster, bindings_condition(RECONCILED, [], []), NOW)["status"]
     assert kept["initializers"] == ["c1:mine", "system:apibindings"]
     last = {"metadata": {}, "status": {"initializers": ["system:apibindings"]}}
-    assert (
-        "initializers"
-        not in default_bindings.with_verdict(last, default_bindings.verdict(INITIALIZED, [], []), NOW)["status"]
-    )
+    assert "initializers" not in with_bindings_condition(last, bindings_condition(INITIALIZED, [], []), NOW)["status"]
 
 
 def test_what_went_wrong_comes_before_what_is_waited_for() -> None:
-    found = default_bindings.verdict(RECONCILED, ["a"], [default_bindings.no_export(WANTED)])
+    found = bindings_condition(RECONCILED, ["a"], [default_bindings.no_export(WANTED)])
     assert (found.type, found.reason, found.severity) == (RECONCILED, "APIBindingErrors", "Error")
     assert "root:a|shapes not found" in found.message
     assert default_bindings.types_invalid(INITIALIZED, "no").reason == "WorkspaceTypesInvalid"

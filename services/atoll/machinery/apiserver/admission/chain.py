@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from atoll.machinery.apiserver.call.call import Call, View
-from atoll.machinery.kinds.kind import Judge
+from atoll.machinery.kinds.kind import DeferredValidator
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.storage.contract import Guard
 
@@ -21,7 +21,7 @@ class Review(msgspec.Struct, kw_only=True):
     """One write under review. `obj` is None for deletions, `old` for creations.
 
     `operation` is create, update or delete. Plug-ins may change `obj` in place (mutate only), append guards, and append
-    judges (mutate only): checks that may take long, which run with the kind's own before anything is validated here.
+    `deferred_validators` (mutate only): checks that may take long, run with the kind's own before the others here.
     """
 
     call: Call
@@ -32,7 +32,7 @@ class Review(msgspec.Struct, kw_only=True):
     subresource: str = ""
     dry_run: bool = False
     guards: list[Guard] = []
-    judges: list[Judge] = []
+    deferred_validators: list[DeferredValidator] = []
     #: Every plug-in reads it.
     group_resource: tuple[str, str] = ("", "")
 

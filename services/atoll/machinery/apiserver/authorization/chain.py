@@ -1,7 +1,7 @@
 """kcp's chain of authorizers: the steps of one decision, top to bottom, over one snapshot.
 
 `authorizer` calls `decide`. `STEPS` is the whole order. A step returns NEXT to pass the request on; only an ALLOW
-admits it. Invariant: a missing workspace, role or answer is a refusal. Clusters on other shards are judged by the
+admits it. Invariant: a missing workspace, role or answer is a refusal. Clusters on other shards are decided by the
 objects that those published, for questions of admission and views about them, never for requests into them.
 """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from atoll.machinery.kinds.kind import Verdict
+from atoll.machinery.kinds.kind import ValidationResult
 
 #: Time limit of validation within planning.
 INLINE_S = 0.004
@@ -21,8 +21,8 @@ class _TooSlow(Exception):
     """Validation took longer than INLINE_S."""
 
 
-def validate_inline(validate: Callable[[Pause], Verdict]) -> Verdict | None:
-    """Return the verdict, or None past INLINE_S; the caller then runs `validate` again beside the loop."""
+def validate_inline(validate: Callable[[Pause], ValidationResult]) -> ValidationResult | None:
+    """Return the result, or None past INLINE_S; the caller then runs `validate` again beside the loop."""
     end_s = time.monotonic() + INLINE_S
 
     def pause() -> None:

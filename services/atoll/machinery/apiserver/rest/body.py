@@ -56,7 +56,7 @@ def decode_body(call: Call, validation: str) -> Object:
         return _in_version(call.kind, _copied(call.obj))
     obj, duplicates = decode_document(call.body, call.content_type, call.kind, validation != "Ignore")
     check_kind(call.kind, obj)
-    judge(call, obj, duplicates, validation)
+    check_fields(call, obj, duplicates, validation)
     return obj
 
 
@@ -169,7 +169,7 @@ class _Metadata(msgspec.Struct):
     managedFields: list[dict[str, object]] | None = None
 
 
-def judge(call: Call, obj: Object, duplicates: list[str], validation: str) -> None:
+def check_fields(call: Call, obj: Object, duplicates: list[str], validation: str) -> None:
     """Handle unknown and duplicate fields, in document order: reject (Strict) or warn (Warn)."""
     problems = field_problems(call.kind, obj, duplicates, validation)
     if not problems:

@@ -92,7 +92,7 @@ def _patched(context: WriteContext, media: str, base: Object) -> Object:
     call, kind = context.call, context.call.kind
     if media == JSON_PATCH:
         operations = decode_operations(call.body)
-        _judge_operations(context, operations)
+        _check_operations(context, operations)
         return patch_with(base, operations)
     patch = _patch_document(context)
     # A resourceVersion in the patch is a precondition; base has the stored one.
@@ -135,7 +135,7 @@ def patch_with(base: Object, operations: list[Object]) -> Object:
     return patched
 
 
-def _judge_operations(context: WriteContext, operations: list[Object]) -> None:
+def _check_operations(context: WriteContext, operations: list[Object]) -> None:
     unknown = [f'json patch unknown field "{path}"' for path in unknown_operation_fields(operations)]
     if unknown and context.options.validation == "Strict":
         raise BadRequest(f"strict decoding error: {', '.join(unknown)}")

@@ -29,7 +29,7 @@ from atoll.machinery.apiserver.rest.metadata import (
     strip_cluster,
     tidy_metadata,
 )
-from atoll.machinery.kinds.kind import Kind, Verdict
+from atoll.machinery.kinds.kind import Kind, ValidationResult
 from atoll.machinery.kinds.metadata import (
     dedupe_owner_references,
     finalizer_warnings,
@@ -173,15 +173,15 @@ def _schema_errors(kind: Kind, obj: Object, old: Object | None) -> list[FieldErr
 # --- validate ---
 
 
-def validate(prepared: PreparedWrite, pause: Callable[[], None]) -> Verdict:
+def validate(prepared: PreparedWrite, pause: Callable[[], None]) -> ValidationResult:
     """Return all errors and warnings. Slow rules call `pause`; validation may be run again."""
-    review, own = prepared.review, prepared.review.call.kind.judge
-    judges = [*([own] if own is not None else ()), *review.judges]
-    if not judges:
-        return Verdict(prepared.errors, [])
+    review, own = prepared.review, prepared.review.call.kind.deferred_validator
+    validators = [*([own] if own is not None else ()), *review.deferred_validators]
+    if not validators:
+        return ValidationResult(prepared.errors, [])
     assert review.obj is not None
-    found = [judge(review.obj, review.old, prepared.errors, pause) for judge in judges]
-    return Verdict(
+    found = [validator(review.obj, review.old, prepared.errors, pause) for validator in validators]
+    return ValidationResult(
         [*prepared.errors, *(error for each in found for error in each.errors)],
         [warning for each in found for warning in each.warnings],
     )
@@ -234,13 +234,13 @@ class AdmittedWrite(msgspec.Struct, frozen=True):
         return Plan(mutations=(mutation,), guards=self.guards, answer=answer, blind=self.prepared.blind)
 
 
-def admit(prepared: PreparedWrite, verdict: Verdict, view: View) -> AdmittedWrite:
+def admit(prepared: PreparedWrite, result: ValidationResult, view: View) -> AdmittedWrite:
     """Run validating admission on a valid object in the latest `view`. Raises Invalid, BadRequest, Forbidden."""
     context, review = prepared.context, prepared.review
     call, obj = context.call, review.obj
     assert obj is not None
-    call.warnings.extend(verdict.warnings)
-    _refuse_invalid(call, obj, verdict.errors)
+    call.warnings.extend(result.warnings)
+    _refuse_invalid(call, obj, result.errors)
     review.view = view
     context.admission.validate(review)
     if not review.subresource:

@@ -225,11 +225,11 @@ class RequestPipeline:
             service.enter(request, snapshot)
             return
 
-        def judge(view: View, verb: str) -> Decision:
+        def authorize(view: View, verb: str) -> Decision:
             attributes = attributes_of(request.info, request.user, request.cluster)
             return self._authorization.authorize(view, with_verb(attributes, verb))
 
-        request.scope = RequestScope(judge=judge)
+        request.scope = RequestScope(authorize=authorize)
 
     def authorize(self, request: Request, snapshot: Snapshot) -> None:
         """Authorize, and record the decision for audit. Raises Forbidden."""
@@ -237,7 +237,7 @@ class RequestPipeline:
         if request.cluster == UNKNOWN and request.info.path not in ALWAYS_ALLOWED_PATHS:
             # An unknown path is forbidden to everyone, with the reply for a caller without access.
             raise self._forbidden(request, WORKSPACE_ACCESS_NOT_PERMITTED)
-        decision = request.scope.judge(snapshot, request.info.verb)
+        decision = request.scope.authorize(snapshot, request.info.verb)
         request.decision = decision
         if not decision.allowed:
             raise self._forbidden(request, decision.reason)

@@ -139,7 +139,7 @@ class Resources:
 
         def may(verb: str) -> bool:
             with self._core.store.snapshot() as view:
-                return request.scope.judge(view, verb).allowed
+                return request.scope.authorize(view, verb).allowed
 
         return Call(
             info=info,
@@ -212,7 +212,7 @@ class Resources:
 
     async def _write(self, request: Request, call: Call) -> None:
         def recheck(view: View) -> None:
-            if not request.scope.judge(view, request.info.verb).allowed:
+            if not request.scope.authorize(view, request.info.verb).allowed:
                 raise errors.forbidden(call.kind, call.info.name, "access was withdrawn")
 
         reply = await self._core.commit(call, self._core.planner(call), recheck)

@@ -98,7 +98,7 @@ def _still(request: Request) -> Callable[[View], bool]:
 
     def still(view: View) -> bool:
         try:
-            return request.scope.judge(view, "watch").allowed
+            return request.scope.authorize(view, "watch").allowed
         except ApiError:
             return False
 

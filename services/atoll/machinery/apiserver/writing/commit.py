@@ -39,7 +39,7 @@ SUBMIT_TIMEOUT_S = 34.0
 #: Time limit for the webhooks of one planning of a write; nothing is written before.
 CONVERT_TIMEOUT_S = 34.0
 #: Time limit for the rules of one planning of a write, including the wait for other writes' rules.
-JUDGE_TIMEOUT_S = 34.0
+VALIDATION_TIMEOUT_S = 34.0
 
 #: The first stage of a write: a deletion is planned completely or lacks its stored form, other writes are prepared.
 FirstStage: TypeAlias = Plan | MarkedForDeletion | PreparedWrite
@@ -118,15 +118,15 @@ class WriteService(msgspec.Struct, frozen=True):
             prepared = plan(call, snapshot)
             if not isinstance(prepared, PreparedWrite):
                 return prepared
-            verdict = validate_inline(partial(validate, prepared))
-            if verdict is not None:
-                return admit(prepared, verdict, snapshot)
+            result = validate_inline(partial(validate, prepared))
+            if result is not None:
+                return admit(prepared, result, snapshot)
         try:
-            verdict = await run_sliced(partial(validate, prepared), JUDGE_TIMEOUT_S)
+            result = await run_sliced(partial(validate, prepared), VALIDATION_TIMEOUT_S)
         except TimeoutError as error:
             raise _deadline_exceeded() from error
         with self.store.snapshot() as snapshot:
-            return admit(prepared, verdict, snapshot)
+            return admit(prepared, result, snapshot)
 
     def _admitted_at_once(
         self, call: Call, plan: Planner, recheck: Callable[[View], None] | None

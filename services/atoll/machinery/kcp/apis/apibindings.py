@@ -250,12 +250,12 @@ def _bind(status: Object, conditions: list[Object], export: Export, plan: _Bindi
     status["boundResources"] = list(bound.values())
     if not bound:
         del status["boundResources"]
-    judged = {**status, "conditions": conditions}
+    checked = {**status, "conditions": conditions}
     if refused:
         text = refused[0] if len(refused) == 1 else f"[{', '.join(refused)}]"
-        conditions = _ready_conditions(judged, Condition(UP_TO_DATE, FALSE, NAMING_CONFLICTS, text, ERROR), plan.now)
+        conditions = _ready_conditions(checked, Condition(UP_TO_DATE, FALSE, NAMING_CONFLICTS, text, ERROR), plan.now)
     else:
-        conditions = _ready_conditions(judged, Condition(UP_TO_DATE, TRUE), plan.now)
+        conditions = _ready_conditions(checked, Condition(UP_TO_DATE, TRUE), plan.now)
     done = is_true(conditions, INITIAL)
     phase = BOUND if done else status.get("phase") or BINDING
     return BindingStatus({**status, "phase": phase, "conditions": conditions}, locks)

@@ -68,9 +68,9 @@ def selector_of(obj: Object) -> LabelSelector:
 def desired_status(obj: Object, found: ResourceCount | None, now: str) -> Object:
     """Return the status; `found` None: the workspace does not serve the resource. Identity is set before this call."""
     status = dict(status_of(obj))
-    judged = _resource_condition(resource_of(obj), found)
-    conditions = set_condition(conditions_of(obj), judged, now)
-    if found is None or judged.status == FALSE:
+    resource_condition = _resource_condition(resource_of(obj), found)
+    conditions = set_condition(conditions_of(obj), resource_condition, now)
+    if found is None or resource_condition.status == FALSE:
         return {**status, "phase": status.get("phase") or INITIALIZING, "conditions": conditions}
     if not is_true(conditions, IDENTITY_VALID):
         return {**status, "phase": status.get("phase") or INITIALIZING, "conditions": conditions}

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from atoll.machinery.kcp.apis.versions import V1ALPHA1, V1ALPHA2, convert, problems
 from atoll.machinery.kcp.apis.versions.apibindings import keep_status_annotations
 from atoll.machinery.kinds.conversion import Convert
-from atoll.machinery.kinds.kind import Judge, Kind, Verdict
+from atoll.machinery.kinds.kind import DeferredValidator, Kind, ValidationResult
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 
@@ -44,7 +44,7 @@ def _older(kind: Kind, stored: Kind, converting: Convert) -> Kind:
         to_stored=_after_conversion(kind.to_stored, kind.kind, V1ALPHA2),
         validate=checks.validate,
         validate_update=checks.validate_update,
-        judge=checks.judge,
+        deferred_validator=checks.validate_deferred,
         prepare_update=keep_status_annotations if kind.kind == "APIBinding" else kind.prepare_update,
     )
 
@@ -72,19 +72,23 @@ class _Checks:
         before = self._converting(old, V1ALPHA2) if old is not None else None
         return schema.validate(self._converting(obj, V1ALPHA2), before)
 
-    def judge(
+    def validate_deferred(
         self, obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]
-    ) -> Verdict:
+    ) -> ValidationResult:
         """Apply the rules of v1alpha1, then those of v1alpha2 on the converted object."""
-        found = _verdict(self._kind.judge, obj, old, errors, pause)
+        found = _validated(self._kind.deferred_validator, obj, old, errors, pause)
         if errors or found.errors:
             return found
         before = self._converting(old, V1ALPHA2) if old is not None else None
-        more = _verdict(self._stored.judge, self._converting(obj, V1ALPHA2), before, errors, pause)
-        return Verdict(more.errors, [*found.warnings, *more.warnings])
+        more = _validated(self._stored.deferred_validator, self._converting(obj, V1ALPHA2), before, errors, pause)
+        return ValidationResult(more.errors, [*found.warnings, *more.warnings])
 
 
-def _verdict(
-    judge: Judge | None, obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]
-) -> Verdict:
-    return judge(obj, old, errors, pause) if judge is not None else Verdict([], [])
+def _validated(
+    validator: DeferredValidator | None,
+    obj: Object,
+    old: Object | None,
+    errors: Sequence[FieldError],
+    pause: Callable[[], None],
+) -> ValidationResult:
+    return validator(obj, old, errors, pause) if validator is not None else ValidationResult([], [])

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from atoll.machinery.kcp.kinds.served_versions import served_in_both
 from atoll.machinery.kcp.workspaces.deletion_phase import begin_deletion
 from atoll.machinery.kinds.custom import kinds_of_crd
-from atoll.machinery.kinds.kind import Kind, Verdict
+from atoll.machinery.kinds.kind import Kind, ValidationResult
 from atoll.machinery.kinds.registry import NATIVE
 from atoll.machinery.kinds.rules.definition import Checks
 from atoll.machinery.meta.names import CORE
@@ -64,15 +64,17 @@ def _served(crd: Object) -> list[Kind]:
 
 
 def _compiling(kind: Kind) -> Kind:
-    """Return the kind with a `judge` that compiles an APIResourceSchema's rules; admission cannot pause for that."""
-    own = kind.judge
+    """Return the kind that compiles an APIResourceSchema's rules when validated; admission cannot pause for that."""
+    own = kind.deferred_validator
 
-    def judge(obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]) -> Verdict:
+    def validator(
+        obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]
+    ) -> ValidationResult:
         if old is None:
             validate_resource_schema(obj, rules=Checks(pause))
-        return own(obj, old, errors, pause) if own is not None else Verdict([], [])
+        return own(obj, old, errors, pause) if own is not None else ValidationResult([], [])
 
-    return replace(kind, judge=judge)
+    return replace(kind, deferred_validator=validator)
 
 
 def _deletable(kind: Kind) -> Kind:

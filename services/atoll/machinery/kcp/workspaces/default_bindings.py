@@ -90,7 +90,7 @@ def no_export(wanted: RequiredBindings) -> str:
     return f"APIExport {wanted.path}|{wanted.export} not found"
 
 
-def verdict(type: str, waiting: Sequence[str], problems: Sequence[str]) -> Condition:
+def bindings_condition(type: str, waiting: Sequence[str], problems: Sequence[str]) -> Condition:
     """Return the LogicalCluster's condition for its default bindings: `waiting` are incomplete, `problems` failed."""
     if problems:
         return Condition(type, FALSE, "APIBindingErrors", _listed(problems, "; "), ERROR)
@@ -105,7 +105,7 @@ def types_invalid(type: str, text: str) -> Condition:
     return Condition(type, FALSE, "WorkspaceTypesInvalid", text, ERROR)
 
 
-def with_verdict(cluster: Object, condition: Condition, now: str) -> Object:
+def with_bindings_condition(cluster: Object, condition: Condition, now: str) -> Object:
     """Return the LogicalCluster with the condition; a true INITIALIZED removes the initializer too."""
     status = dict(status_of(cluster))
     status["conditions"] = set_condition(conditions_of(cluster), condition, now)

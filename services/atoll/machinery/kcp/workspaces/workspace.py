@@ -17,7 +17,13 @@ from atoll.machinery.kcp.apis.apibindings import Export
 from atoll.machinery.kcp.apis.initial_bindings import Bindings, InitialBinding, bind
 from atoll.machinery.kcp.manifest import Manifest, ObjectStamp
 from atoll.machinery.kcp.namespaces import DEFAULT, KUBE_SYSTEM, namespaces
-from atoll.machinery.kcp.workspaces.default_bindings import INITIALIZED, RECONCILED, no_export, required, verdict
+from atoll.machinery.kcp.workspaces.default_bindings import (
+    INITIALIZED,
+    RECONCILED,
+    bindings_condition,
+    no_export,
+    required,
+)
 from atoll.machinery.kcp.workspaces.logicalcluster import (
     READY,
     ClusterFacts,
@@ -96,7 +102,7 @@ def build(plan: WorkspacePlan) -> tuple[Manifest, ...]:
     bindings, missing = _bindings(plan, stamp)
     life = _life(plan, bindings, missing)
     # Bindings precede the other objects, so that objects they claim are labelled in the same submit.
-    conditions = _verdicts(plan.resolution, bindings, missing)
+    conditions = _bindings_conditions(plan.resolution, bindings, missing)
     manifests = [_logical_cluster(plan, stamp, bindings, (life, conditions)), *bindings.manifests]
     owner = owner_of(plan.workspace)
     if owner is not None and (administrator := _administrator(owner)):
@@ -184,10 +190,10 @@ def _life(plan: WorkspacePlan, bindings: Bindings, missing: Sequence[str]) -> Cl
     return ClusterLifecycle(requested.initializers, requested.terminators, left)
 
 
-def _verdicts(resolution: Resolution, bindings: Bindings, missing: Sequence[str]) -> tuple[Condition, ...]:
+def _bindings_conditions(resolution: Resolution, bindings: Bindings, missing: Sequence[str]) -> tuple[Condition, ...]:
     types = [INITIALIZED] if resolution.default_bindings else []
     types += [RECONCILED] if resolution.maintained_bindings else []
-    return tuple(verdict(type, bindings.waiting, missing) for type in types)
+    return tuple(bindings_condition(type, bindings.waiting, missing) for type in types)
 
 
 def _logical_cluster(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from atoll.machinery.kinds.binary import join_lines
 from atoll.machinery.kinds.checks import ensure, mapping, objects, strings, text
-from atoll.machinery.kinds.kind import Kind, Subresource, Verdict
+from atoll.machinery.kinds.kind import Kind, Subresource, ValidationResult
 from atoll.machinery.kinds.native import API_EXTENSIONS, CREATED_AT, NAME, builtin, created_cell, name_cell, row
 from atoll.machinery.kinds.rules.definition import Checks, expressions_of
 from atoll.machinery.meta.conditions import TRUE, Condition, set_status_condition
@@ -72,16 +72,18 @@ def _is_held(obj: Object) -> bool:
     return not mapping(obj, "metadata").get("deletionTimestamp")
 
 
-def _judge(obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]) -> Verdict:
+def _validate_definition(
+    obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Callable[[], None]
+) -> ValidationResult:
     """Check a definition, which may take long with many rules. Stored rules remain valid."""
     if old is None:
-        return Verdict(validate_crd(obj, rules=Checks(pause)), [])
+        return ValidationResult(validate_crd(obj, rules=Checks(pause)), [])
 
     def stored() -> frozenset[str]:
         versions = objects(old, "spec", "versions")
         return expressions_of(mapping(version, "schema", "openAPIV3Schema") for _, version in versions)
 
-    return Verdict(validate_crd_update(obj, old, rules=Checks(pause, stored)), [])
+    return ValidationResult(validate_crd_update(obj, old, rules=Checks(pause, stored)), [])
 
 
 CUSTOMRESOURCEDEFINITIONS = Kind(
@@ -97,7 +99,7 @@ CUSTOMRESOURCEDEFINITIONS = Kind(
     cells=row(name_cell, created_cell),
     prepare_create=_prepare_create,
     prepare_update=_prepare_update,
-    judge=_judge,
+    deferred_validator=_validate_definition,
     validate_status=lambda obj, old: validate_crd_status(obj),
     warnings=crd_warnings,
     begin_deletion=_begin_deletion,

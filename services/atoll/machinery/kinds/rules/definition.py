@@ -59,14 +59,14 @@ class Checks:
         """
         budget = Budget(OBJECT_LIMIT, CALL_LIMIT, self._pause)
 
-        def judge(schema: Object, path: str) -> list[FieldError]:
+        def validate(schema: Object, path: str) -> list[FieldError]:
             tree, default = part_tree(schema), schema["default"]
             if tree is None or budget.spent > OBJECT_LIMIT:
                 return []
             found = walk(tree, default, default, path, Correlation(None), budget).errors
             return found or walk(tree, default, None, path, Correlation(None), budget).errors
 
-        return judge
+        return validate
 
     def rule_errors(self, schema: Object, path: str, broken: list[FieldError]) -> list[FieldError]:
         """Return the errors of rules that do not compile or cost too much, except in parts with other errors."""

@@ -2,7 +2,7 @@
 
 `kinds.custom` passes it to the write path, which calls it after validation by the schema. One traversal covers object
 and rules; each rule sees its part as `self` and the correlated part of the old object, if there is one, as `oldSelf`.
-Invariant: the verdict depends only on object, old object and rules.
+Invariant: the result depends only on object, old object and rules.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from atoll.machinery.cel.budget import Budget
 from atoll.machinery.cel.errors import BudgetExceeded, EvaluationError
 from atoll.machinery.cel.values import NONE, Optional_
-from atoll.machinery.kinds.kind import Judge, Verdict
+from atoll.machinery.kinds.kind import DeferredValidator, ValidationResult
 from atoll.machinery.kinds.rules.correlation import CorrelatedValue, Correlation, OldItems
 from atoll.machinery.kinds.rules.rule import OLD_SELF, SELF, Expression, Rule
 from atoll.machinery.kinds.rules.tree import RuleNode, tree_of
@@ -45,34 +45,36 @@ _LINE_END = re.compile("\n")
 Pause = Callable[[], None]
 
 
-def rules_of(schema: StructuralSchema) -> Judge:
-    """Return the judge of objects of a schema; for a schema without rules every verdict is empty."""
+def rules_of(schema: StructuralSchema) -> DeferredValidator:
+    """Return the validator of objects of a schema; for a schema without rules every result is empty."""
 
-    def check(obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Pause) -> Verdict:
+    def check(obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Pause) -> ValidationResult:
         tree = tree_of(schema)
-        return Verdict([], []) if tree is None else judge(tree, obj, old, errors, pause)
+        return ValidationResult([], []) if tree is None else validate_rules(tree, obj, old, errors, pause)
 
     return check
 
 
-def judge(tree: RuleNode, obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Pause) -> Verdict:
-    """Return the verdict of all rules on an object; `errors` are those of earlier checks.
+def validate_rules(
+    tree: RuleNode, obj: Object, old: Object | None, errors: Sequence[FieldError], pause: Pause
+) -> ValidationResult:
+    """Return the result of all rules on an object; `errors` are those of earlier checks.
 
     `pause` is called from inside long evaluations, and ends them by raising.
     """
     if any(error.type in _BLOCKING for error in errors):
-        return Verdict([invalid(NO_FIELD, None, _UNCHECKED)], [])
+        return ValidationResult([invalid(NO_FIELD, None, _UNCHECKED)], [])
     budget = Budget(OBJECT_LIMIT, CALL_LIMIT, pause)
     correlation = Correlation(CorrelatedValue(tree.schema, obj, old) if old is not None else None)
     return walk(tree, obj, old, "", correlation, budget)
 
 
-def walk(tree: RuleNode, value: Any, old: Any, path: str, correlation: Correlation, budget: Budget) -> Verdict:
-    """Return the verdict on a part of an object at a path. Evaluation ends when the budget is spent."""
+def walk(tree: RuleNode, value: Any, old: Any, path: str, correlation: Correlation, budget: Budget) -> ValidationResult:
+    """Return the result for a part of an object at a path. Evaluation ends when the budget is spent."""
     evaluation = _Evaluation(budget)
     with contextlib.suppress(_BudgetSpent):
         evaluation.walk(tree, value, old, path, correlation)
-    return Verdict(evaluation.errors, evaluation.warnings)
+    return ValidationResult(evaluation.errors, evaluation.warnings)
 
 
 class _BudgetSpent(Exception):
@@ -92,7 +94,7 @@ class _Evaluation:
         if value is None:
             return
         if node.entries:
-            _PartEvaluation(self, node, path, correlation).judge(value, old)
+            _PartEvaluation(self, node, path, correlation).evaluate(value, old)
         if type(value) is list and node.items is not None:
             self._walk_items(node, node.items, value, old, path, correlation)
         elif type(value) is dict and (node.properties or node.additional is not None):
@@ -145,7 +147,7 @@ class _PartEvaluation:
         self._path, self._correlation = path or NO_FIELD, correlation
         self._base = path
 
-    def judge(self, value: Any, old: Any) -> None:
+    def evaluate(self, value: Any, old: Any) -> None:
         """Evaluate all rules that apply: transition rules need an old value, unless oldSelf is optional."""
         if self._evaluation.is_spent:
             self._stop(_OUT_OF_BUDGET)

@@ -12,7 +12,7 @@ import structlog
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.stream.events import Event
-from atoll.machinery.stream.signatures import Verdict, VerifiedRoots, verify
+from atoll.machinery.stream.signatures import SignatureState, VerifiedRoots, verify
 
 log = structlog.get_logger()
 
@@ -64,11 +64,11 @@ class OriginCheck:
         """Whether the shard sent this event at this sequence."""
         if self._keys is None:
             return True
-        verdict = verify(self._keys(), event, event.signature, self._roots)
-        if verdict is not Verdict.GENUINE:
-            if event.signature is not None and verdict is Verdict.UNKNOWN and len(self._unknown) < _MAX_UNKNOWN:
+        state = verify(self._keys(), event, event.signature, self._roots)
+        if state is not SignatureState.GENUINE:
+            if event.signature is not None and state is SignatureState.UNKNOWN and len(self._unknown) < _MAX_UNKNOWN:
                 self._unknown.add(event.signature.key)
-            return self._refuse(verdict.value)
+            return self._refuse(state.value)
         assert event.signature is not None, "genuine"
         place = event.filling, event.signature.sequence
         if place <= self._last if self._sourced else place[1] != sequence:

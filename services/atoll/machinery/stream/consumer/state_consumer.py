@@ -187,7 +187,7 @@ class StateConsumer:
             if event is not None and event.filling > self._filling and not self._complete:
                 await self._begin_filling(event)
                 good.clear()
-            broken = self._judge(stream_sequence(message.reply), event, mark)
+            broken = self._find_gap(stream_sequence(message.reply), event, mark)
             if broken is not None:
                 break
             if event is not None and event.key is not None and event.intact:
@@ -215,7 +215,7 @@ class StateConsumer:
             log.error("event fails its checksum", subject=message.subject, revision=event.revision)
         return event
 
-    def _judge(self, sequence: int, event: Event | None, mark: StateMark | None) -> Gap | None:
+    def _find_gap(self, sequence: int, event: Event | None, mark: StateMark | None) -> Gap | None:
         if event is None:
             return None
         if mark is not None and sequence == mark.sequence and event.revision != mark.written:

@@ -114,7 +114,7 @@ class StreamAudit:
         if after is None or after["created"] != before["created"]:
             return True
         # Messages that aged out during the audit are missing at the front; that is no damage.
-        return self._judge(self._changes, found.missing(after["state"]["first_seq"]))
+        return self._rebuild_if_damaged(self._changes, found.missing(after["state"]["first_seq"]))
 
     async def state(self, connection: Connection) -> bool:
         """Whether the state stream is whole and agrees with the store. True while it changes."""
@@ -133,9 +133,9 @@ class StreamAudit:
         self._foreign = self._state.stats.foreign_messages
         if self._log.last() == last:
             missing = max(missing, abs(expected - found.live))
-        return self._judge(self._state, missing)
+        return self._rebuild_if_damaged(self._state, missing)
 
-    def _judge(self, writer: StreamWriter, missing: int) -> bool:
+    def _rebuild_if_damaged(self, writer: StreamWriter, missing: int) -> bool:
         if missing <= 0:
             return True
         writer.stats.damaged_messages += missing

@@ -18,7 +18,7 @@ from atoll.machinery.stream.consumer.pull_consumer import Message, PullConsumer,
 from atoll.machinery.stream.event_keys import EventKeys, by_id
 from atoll.machinery.stream.events import Event, Malformed, decode_delivered
 from atoll.machinery.stream.publisher.resume import StreamTip
-from atoll.machinery.stream.signatures import Verdict, VerifiedRoots, verify
+from atoll.machinery.stream.signatures import SignatureState, VerifiedRoots, verify
 
 log = structlog.get_logger()
 
@@ -93,6 +93,6 @@ class StreamTail:
             event = decode_delivered(message.subject, message.headers, message.data)
         except Malformed:
             return None
-        verdict = verify(self._trusted, event, event.signature, self._roots)
+        state = verify(self._trusted, event, event.signature, self._roots)
         at_place = event.signature is not None and event.signature.sequence == self._read
-        return event if verdict is Verdict.GENUINE and at_place else None
+        return event if state is SignatureState.GENUINE and at_place else None

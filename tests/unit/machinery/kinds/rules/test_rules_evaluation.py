@@ -9,7 +9,7 @@ import pytest
 from atoll.machinery.kinds.rules.evaluation import rules_of
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.schema.structural.structural_schema import compile_schema, schema_for
-from harness.oracles.cel_rules import INTEGER, STRING, refusals, ruled, struct, thing, verdict, whole
+from harness.oracles.cel_rules import INTEGER, STRING, refusals, ruled, struct, thing, validation_result, whole
 
 LOW = ruled(struct(n=INTEGER), {"rule": "self.n < 5", "message": "too big"})
 
@@ -48,7 +48,7 @@ def test_a_scalar_is_shown_beside_the_message() -> None:
 )
 def test_the_reason_chooses_the_kind_of_error(reason: str | None, type: str, text: str) -> None:
     schema = ruled(struct(n=INTEGER), {"rule": "false", "message": "m", "reason": reason})
-    (error,) = verdict(whole(schema), thing({})).errors
+    (error,) = validation_result(whole(schema), thing({})).errors
     assert (error.type, error.field, error.detail) == (type, "spec", text)
 
 
@@ -66,11 +66,11 @@ def test_a_field_path_moves_the_blame_below() -> None:
     )
     assert [text.partition(":")[0] for text in refusals(schema, {})] == ["spec.a.b", "spec.m[k].b"]
     at_root = ruled(whole(STRING), {"rule": "false", "fieldPath": ".spec"})
-    assert [error.field for error in verdict(at_root, thing("x")).errors] == ["spec"]
+    assert [error.field for error in validation_result(at_root, thing("x")).errors] == ["spec"]
 
 
 def test_an_error_of_the_whole_object_has_no_field() -> None:
-    (error,) = verdict(ruled(whole(STRING), "self.metadata.name != 'a'"), thing("x")).errors
+    (error,) = validation_result(ruled(whole(STRING), "self.metadata.name != 'a'"), thing("x")).errors
     assert error.field == "<nil>"
 
 
@@ -218,21 +218,21 @@ def test_a_message_expression_of_a_transition_rule_sees_the_old_self() -> None:
 
 def test_unchanged_parts_are_only_warned_of() -> None:
     schema = whole(struct(a=ruled(struct(n=INTEGER), "self.n < 5"), b=STRING))
-    found = verdict(schema, thing({"a": {"n": 9}, "b": "new"}), thing({"a": {"n": 9}, "b": "old"}))
+    found = validation_result(schema, thing({"a": {"n": 9}, "b": "new"}), thing({"a": {"n": 9}, "b": "old"}))
     assert found.errors == []
     assert found.warnings == ["spec.a: Invalid value: failed rule: self.n < 5"]
-    changed = verdict(schema, thing({"a": {"n": 8}}), thing({"a": {"n": 9}}))
+    changed = validation_result(schema, thing({"a": {"n": 8}}), thing({"a": {"n": 9}}))
     assert [str(error) for error in changed.errors] == found.warnings
 
 
 def test_transition_rules_are_never_let_pass() -> None:
     schema = whole(struct(a=ruled(struct(n=INTEGER), "self.n < oldSelf.n")))
-    assert len(verdict(schema, thing({"a": {"n": 1}}), thing({"a": {"n": 1}})).errors) == 1
+    assert len(validation_result(schema, thing({"a": {"n": 1}}), thing({"a": {"n": 1}})).errors) == 1
 
 
 def test_errors_of_evaluation_are_never_let_pass() -> None:
     schema = whole(struct(a=ruled(struct(n=INTEGER), "self.n == 1")))
-    assert len(verdict(schema, thing({"a": {}}), thing({"a": {}})).errors) == 1
+    assert len(validation_result(schema, thing({"a": {}}), thing({"a": {}})).errors) == 1
 
 
 # --- what keeps rules from running ---
@@ -316,4 +316,4 @@ def test_rules_are_compiled_once_for_each_content_of_a_schema() -> None:
 def test_what_an_older_schema_let_in_can_still_be_compared() -> None:
     schema = whole(ruled(struct(a=struct(t={**STRING, "format": "duration"}), b=STRING), "self.a == oldSelf.a"))
     old, new = thing({"a": {"t": "x"}, "b": "1"}), thing({"a": {"t": "x"}, "b": "2"})
-    assert verdict(schema, new, old).errors == []
+    assert validation_result(schema, new, old).errors == []
