@@ -113,6 +113,16 @@ def test_a_file_that_is_no_store_is_refused_and_left_as_it_was(tmp_path: Path, c
     _refused(shard, "data.mdb")
 
 
+def test_a_store_that_was_cut_off_is_refused_and_left_as_it_was(stopped: ShardProcess) -> None:
+    os.truncate(stopped.root / "store" / "data.mdb", 100_000)
+    _refused(stopped, "data.mdb is cut off at 100000 bytes: restore the store from a backup")
+
+
+def test_a_store_without_its_sealing_keys_is_refused_and_gets_no_others(stopped: ShardProcess) -> None:
+    (stopped.root / "sealing-keys.json").unlink()
+    _refused(stopped, "sealing-keys.json is missing: without its sealing keys no Secret of the store can be read")
+
+
 def test_the_store_of_another_shard_is_refused_and_left_as_it_was(stopped: ShardProcess) -> None:
     _refused(stopped, "belongs to shard 'root', not 'other'", "--shard-name", "other")
 

@@ -18,7 +18,7 @@ import secrets
 import stat
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -31,6 +31,8 @@ _KEY_ID = struct.Struct(">I")
 _NONCE_SIZE = 12
 _HEAD_SIZE = _KEY_ID.size + _NONCE_SIZE
 _KEY_SIZE = 32
+#: What a key file that cannot be read means. It is never made again: another key opens nothing.
+_LOST = ": without its sealing keys no Secret of the store can be read; restore the file from a backup"
 
 
 class KeyFileInvalid(Exception):
@@ -63,9 +65,9 @@ class Sealer:
     def reload(self) -> None:
         """Read the key file. Raise KeyFileInvalid."""
         parsed = _read(self._path)
-        self._ciphers = {key.id: AESGCM(_secret(key)) for key in parsed.keys}
+        self._ciphers = {key.id: AESGCM(_secret(self._path, key)) for key in parsed.keys}
         if parsed.primary not in self._ciphers:
-            raise KeyFileInvalid(f"{self._path}: the primary key {parsed.primary} is not among the keys")
+            raise KeyFileInvalid(f"{self._path}: the primary key {parsed.primary} is not among the keys{_LOST}")
         self.primary = parsed.primary
 
     def seal(self, type: ResourceType, relative_key: bytes, plain: bytes) -> bytes:
@@ -158,17 +160,20 @@ def _fresh_key(number: int) -> _Key:
     return _Key(number, base64.b64encode(secrets.token_bytes(_KEY_SIZE)).decode())
 
 
-def _secret(key: _Key) -> bytes:
-    secret = base64.b64decode(key.secret)
-    if len(secret) != _KEY_SIZE or not 0 < key.id < 1 << 32:
-        raise KeyFileInvalid(f"key {key.id} is not 32 bytes, or its id is out of range")
-    return secret
+def _secret(path: Path, key: _Key) -> bytes:
+    with suppress(ValueError):
+        secret = base64.b64decode(key.secret, validate=True)
+        if len(secret) == _KEY_SIZE and 0 < key.id < 1 << 32:
+            return secret
+    raise KeyFileInvalid(f"{path}: key {key.id} is not 32 bytes in base64, or its id is out of range{_LOST}")
 
 
 def _read(path: Path) -> _KeyFile:
     try:
         mode = path.stat().st_mode
         raw = path.read_bytes()
+    except FileNotFoundError as error:
+        raise KeyFileInvalid(f"{path} is missing{_LOST}") from error
     except OSError as error:
         raise KeyFileInvalid(f"{path}: {error.strerror}") from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
@@ -176,7 +181,7 @@ def _read(path: Path) -> _KeyFile:
     try:
         return msgspec.json.decode(raw, type=_KeyFile)
     except msgspec.DecodeError as error:
-        raise KeyFileInvalid(f"{path}: {error}") from error
+        raise KeyFileInvalid(f"{path} {'holds no keys' if raw.strip() else 'is empty'}{_LOST}") from error
 
 
 def _write(path: Path, content: _KeyFile) -> None:

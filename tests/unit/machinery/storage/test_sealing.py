@@ -170,20 +170,24 @@ def test_a_key_file_others_can_read_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
+    "content, fault",
     [
-        "",
-        "{}",
-        '{"primary":1,"keys":[]}',
-        '{"primary":1,"keys":[{"id":1,"secret":"YQ=="}]}',
-        '{"primary":1,"keys":[{"id":1,"secret":"?"}]}',
+        (None, "is missing"),
+        ("", "is empty"),
+        ("\\0{[", "holds no keys"),
+        ("{}", "holds no keys"),
+        ('{"primary":1,"keys":[]}', "primary key 1"),
+        ('{"primary":1,"keys":[{"id":1,"secret":"YQ=="}]}', "key 1 is not 32 bytes"),
+        ('{"primary":1,"keys":[{"id":1,"secret":"?"}]}', "key 1 is not 32 bytes"),
+        ('{"primary":1,"keys":[{"id":1,"secret":"a"}]}', "key 1 is not 32 bytes"),
     ],
 )
-def test_a_malformed_key_file_is_refused(tmp_path: Path, content: str) -> None:
+def test_a_lost_or_malformed_key_file_is_refused_by_name(tmp_path: Path, content: str | None, fault: str) -> None:
     path = tmp_path / "keys.json"
-    path.write_text(content)
-    path.chmod(0o600)
-    with pytest.raises(KeyFileInvalid):
+    if content is not None:
+        path.write_text(content)
+        path.chmod(0o600)
+    with pytest.raises(KeyFileInvalid, match=rf"{path}.*{fault}.*no Secret of the store can be read"):
         Sealer(path)
 
 

@@ -19,6 +19,7 @@ import msgspec
 
 from atoll.machinery.storage.environment import filesystem
 from atoll.machinery.storage.environment.databases import FORMAT_VERSION, MAX_DATABASES, Environment
+from atoll.machinery.storage.environment.truncation import TruncatedFile, require_whole
 from atoll.machinery.storage.options import StoreOptions
 
 _MAX_READERS = 512
@@ -75,6 +76,14 @@ def open_for_reading(options: StoreOptions) -> Environment:
 
 
 def _open(directory: Path, options: StoreOptions, *, readonly: bool = False, lock: bool = True) -> lmdb.Environment:
+    """Open the file, or create it. Raise UnknownFormat for one that was cut off."""
+    try:
+        require_whole(directory / filesystem.DATA_FILE)
+    except TruncatedFile as error:
+        raise UnknownFormat(str(error)) from error
+    except FileNotFoundError:
+        # LMDB creates the file, or says that it does not exist.
+        pass
     return lmdb.open(
         str(directory),
         map_size=options.map_size_bytes,
