@@ -24,7 +24,7 @@ from atoll.machinery.process.listen_address import serving_names, take_port
 from atoll.machinery.storage.environment.filesystem import DATA_FILE, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
-from atoll.machinery.storage.sealing import ensure_key_file
+from atoll.machinery.storage.sealing import Sealer, ensure_key_file
 from atoll.machinery.stream.event_keys import EventKeys
 from atoll.shard import kubeconfig
 from atoll.shard.app import ShardApp
@@ -66,7 +66,9 @@ def prepare(config: ShardConfig) -> LmdbStore:
     root = Path(config.root_directory)
     if not config.allow_any_filesystem:
         require_local(root)
-    if not (root / STORE / DATA_FILE).exists():
+    if (root / STORE / DATA_FILE).exists():
+        Sealer(root / KEYS_FILE)
+    else:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         ensure_key_file(root / KEYS_FILE)
     store = open_store(store_options(config))

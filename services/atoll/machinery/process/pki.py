@@ -191,8 +191,11 @@ def read_pair(directory: Path, name: str) -> Pair | None:
         matches = _matches(pair)
     except FileNotFoundError as error:
         raise PkiError(f"{name}.crt has no {name}.key beside it in {directory}") from error
-    except ValueError as error:
-        raise PkiError(f"{name} in {directory} cannot be read: {error}") from error
+    except (ValueError, TypeError) as error:
+        # The library's text may quote the key. It raises TypeError for an encrypted key.
+        raise PkiError(
+            f"{name}.crt and {name}.key in {directory} cannot be read as a PEM certificate and its key"
+        ) from error
     if not matches:
         raise PkiError(f"{name}.crt and {name}.key in {directory} do not belong together")
     return pair
