@@ -89,7 +89,7 @@ class ProxyAuthentication:
         if presented is not None and presented.user is not None:
             return self._verified_user(presented.user)
         token = bearer_token(request)
-        if not token or len(request.headers["authorization"]) > 1:
+        if token is None or len(request.headers["authorization"]) > 1:
             # No credential, or a malformed one, which the shard refuses.
             return _ANONYMOUS
         found = self._tokens.authenticate(token, cluster, view)

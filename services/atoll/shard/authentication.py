@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from atoll.machinery.apiserver.authentication import dynamic_client_ca
-from atoll.machinery.apiserver.authentication.admin_tokens import FILE_NAME, AdminTokens, load_admin_tokens
+from atoll.machinery.apiserver.authentication.admin_tokens import AdminTokens, load_admin_tokens
 from atoll.machinery.apiserver.authentication.authenticator import Authenticator, BearerTokens, WorkspaceSource
 from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAs, InvalidCredentials
@@ -30,7 +30,7 @@ from atoll.machinery.process.config import comma_separated
 from atoll.machinery.process.pki import Pair
 from atoll.shard import service_account_keys
 from atoll.shard.config import ShardConfig
-from atoll.shard.kubeconfig import stored_admin_token
+from atoll.shard.kubeconfig import stored_admin_tokens
 
 SERVING_CA, SERVING = "serving-ca", "apiserver"
 
@@ -66,7 +66,7 @@ def load(config: ShardConfig, names: list[str], *, tokens: AdminTokens | None = 
     except service_account_keys.KeyRefused as error:
         raise InvalidCredentials(str(error)) from error
     if not config.skip_admin_user and tokens is None:
-        tokens = load_admin_tokens(root / FILE_NAME, stored_admin_token(root))
+        tokens = load_admin_tokens(root, stored_admin_tokens(root))
     users = _token_file_users(config.token_auth_file)
     clients, proxies = map(dynamic_client_ca.read, (config.client_ca_file, config.requestheader_client_ca_file))
     return Credentials(ca_pem, serving, keys, tokens, clients, proxies, users)

@@ -88,13 +88,10 @@ def bring_up_to_date(path: Path, ours: Object) -> None:
     write_private(path, yaml.safe_dump(config, sort_keys=False).encode())
 
 
-def stored_admin_token(root: Path) -> str:
-    """Return the shard-admin token of an earlier start; empty if absent or unreadable."""
-    found = _read(root / FILE_NAME) or {}
-    for entry in _entries(found, "users"):
-        if entry["name"] == "shard-admin":
-            return str((entry.get("user") or {}).get("token", ""))
-    return ""
+def stored_admin_tokens(root: Path) -> dict[str, str]:
+    """Return the tokens of an earlier start by user; empty if absent or unreadable."""
+    users = _entries(_read(root / FILE_NAME) or {}, "users")
+    return {entry["name"]: str((entry.get("user") or {}).get("token", "")) for entry in users}
 
 
 def _read(path: Path) -> Object | None:

@@ -127,3 +127,27 @@ def test_a_path_is_not_taken_by_saying_so(person: Api) -> None:
     changed = {"metadata": {"annotations": {"kcp.io/path": "acme:prod"}}}
     at(person.shard, name, home).patch(CLUSTER, changed, expect=422)
     at(person.shard, name, "acme:prod").get(CONFIGMAPS, expect=403)
+
+
+def test_who_may_not_create_workspaces_gets_no_home(master: Api) -> None:
+    rbac, name = "/apis/rbac.authorization.k8s.io/v1", f"guest-{secrets.token_hex(4)}"
+    rules = [
+        {"nonResourceURLs": ["/"], "verbs": ["access"]},
+        {"apiGroups": ["tenancy.kcp.io"], "resources": ["workspaces"], "verbs": ["get"]},
+    ]
+    master.post(f"{rbac}/clusterroles", {"kind": "ClusterRole", "metadata": {"name": name}, "rules": rules})
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    # Root binds tenancy.kcp.io: the second user is the first one under the export's maximal permission policy.
+    users = [{**reference, "kind": "User", "name": each} for each in (name, f"apis.kcp.io:binding:{name}")]
+    body = {"kind": "ClusterRoleBinding", "metadata": {"name": name}, "roleRef": reference, "subjects": users}
+    master.post(f"{rbac}/clusterrolebindings", body)
+    lent = {"Impersonate-User": name, "Impersonate-Group": "system:unauthenticated"}
+    try:
+        answer = master.send("GET", HOME, expect=403, headers=lent)
+        assert answer.message == (
+            f'workspaces.tenancy.kcp.io "~" is forbidden: User "{name}" cannot create resource "workspaces" '
+            'in API group "tenancy.kcp.io" at the cluster scope: workspace access not permitted'
+        )
+    finally:
+        master.delete(f"{rbac}/clusterrolebindings/{name}")
+        master.delete(f"{rbac}/clusterroles/{name}")

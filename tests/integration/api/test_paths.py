@@ -184,3 +184,13 @@ def test_yaml_is_answered_when_asked_for(api: Api) -> None:
     answer = api.get(CONFIGMAPS, accept="application/yaml")
     assert answer.header("content-type") == "application/yaml"
     assert b"kind: ConfigMapList" in answer.body
+
+
+@pytest.mark.parametrize("value", ["Bearer ", "Bearer", "Basic YTpi"])
+def test_an_authorization_header_without_a_token_is_no_credential(api: Api, value: str) -> None:
+    nobody = Api(api.shard, "", user="")
+    nobody.get("/readyz", headers={"Authorization": value})
+    answer = nobody.get(f"/clusters/{api.cluster}{CONFIGMAPS}", expect=403, headers={"Authorization": value})
+    assert 'User "system:anonymous" cannot list' in answer.message
+    nobody.get("/readyz", expect=401, headers={"Authorization": "Bearer wrong"})
+    nobody.close()

@@ -204,3 +204,25 @@ def test_a_selector_that_cannot_be_is_refused_where_it_is_written(provider: Api)
         {"matchLabels": {f"k{number}": "v" for number in range(11)}},
     ):
         provider.post(SETS, a_set("wrong", "region", **wrong), expect=422)
+
+
+@pytest.mark.parametrize("resource", ["partitions", "partitionsets"])
+@pytest.mark.parametrize("key", ["k" * 64, "example.com/" + "k" * 64, "p" * 254 + "/k"])
+def test_keys_of_shard_selectors_are_bounded_in_prefix_and_name(provider: Api, resource: str, key: str) -> None:
+    kind, field = {"partitions": ("Partition", "selector"), "partitionsets": ("PartitionSet", "shardSelector")}[
+        resource
+    ]
+    path = f"{TOPOLOGY}/{resource}"
+
+    def body(name: str, selector: Object) -> Object:
+        spec = {field: selector}
+        return {"apiVersion": "topology.kcp.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+    labels = {"matchLabels": {key: "a"}}
+    expressions = {"matchExpressions": [{"key": key, "operator": "Exists"}]}
+    for selector in (labels, expressions):
+        assert f"spec.{field}" in provider.post(path, body("long", selector), expect=422).message
+    provider.post(path, body("bounded", {"matchLabels": {"example.com/" + "k" * 63: "a"}}))
+    for selector in (labels, expressions):
+        provider.patch(f"{path}/bounded", {"spec": {field: selector}}, expect=422)
+    provider.delete(f"{path}/bounded")

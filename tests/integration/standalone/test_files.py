@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from atoll.cli.atoll.main import run
 from harness.clients.api import Api, configmap, eventually
 from harness.clients.kubectl import Kubectl
 from harness.servers.processes import mode
@@ -35,6 +36,7 @@ def test_everything_in_the_root_directory_is_its_owners_alone(tmp_path: Path) ->
         wanted = {
             "admin.kubeconfig",
             ".admin-token-store",
+            ".kcp-admin-token-store",
             "apiserver.crt",
             "apiserver.key",
             "sa.key",
@@ -94,11 +96,16 @@ def test_a_second_start_goes_on_where_the_first_was(tmp_path: Path) -> None:
         assert shard.stop() == 0
         assert kubeconfig(shard)["current-context"] == "workspace.kcp.io/current"
         shard.start()
-        assert (shard.url, shard.token("shard-admin")) == (url, tokens[0])
-        # kcp makes the other tokens anew at each start.
-        assert shard.token("kcp-admin") != tokens[1]
+        assert (shard.url, [shard.token(user) for user in ("shard-admin", "kcp-admin")]) == (url, tokens)
         assert kubectl.ok("get", "configmap", "kept", "-o", "jsonpath={.metadata.uid}") == uid
-        assert Api(shard, "root", token=tokens[1]).get(DEFAULT, expect=401).json["reason"] == "Unauthorized"
+        # Copies of the file stay valid until the tokens are rotated.
+        Api(shard, "root", token=tokens[1]).get(DEFAULT)
+        assert run(["rotate-admin-tokens", "--root-directory", str(shard.root)]) == 0
+        assert shard.stop() == 0
+        shard.start()
+        for token in tokens:
+            assert Api(shard, "root", token=token).get(DEFAULT, expect=401).json["reason"] == "Unauthorized"
+        assert kubectl.ok("get", "configmap", "kept", "-o", "jsonpath={.metadata.uid}") == uid
 
 
 def test_a_person_stays_in_their_workspace_when_the_port_had_to_change(tmp_path: Path) -> None:

@@ -101,9 +101,9 @@ def test_a_current_context_that_is_gone_becomes_root(tmp_path: Path, worked_with
 @pytest.mark.parametrize("text", ["", "[]", "clusters: 7\nusers: [3]\ncontexts: [{name: x, context: 1}]", "a: [", "\0"])
 def test_a_file_that_is_no_kubeconfig_is_made_one(tmp_path: Path, text: str) -> None:
     (tmp_path / kubeconfig.FILE_NAME).write_text(text)
-    assert kubeconfig.stored_admin_token(tmp_path) == ""
+    assert kubeconfig.stored_admin_tokens(tmp_path) == {}
     assert entry(again(tmp_path), "cluster", "base")["server"] == NEW
 
 
 def test_the_masters_token_is_read_back(tmp_path: Path, worked_with: dict[str, Any]) -> None:
-    assert kubeconfig.stored_admin_token(tmp_path) == "shard-1"
+    assert kubeconfig.stored_admin_tokens(tmp_path)["shard-admin"] == "shard-1"

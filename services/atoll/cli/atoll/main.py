@@ -21,6 +21,8 @@ USAGE = """usage: atoll COMMAND [options]
   fsck          check a store against itself
   rotate-event-key
                 add a key that signs a shard's events
+  rotate-admin-tokens
+                replace the tokens of admin.kubeconfig
   rotate        add a sealing key and re-seal all sealed objects, or drop an unused key
   mark-restored mark a store as restored from a backup
   compact       rewrite a store's file without its free pages
@@ -39,6 +41,7 @@ COMMANDS = {
     "doctor": ("doctor", "run"),
     "fsck": ("store", "fsck"),
     "rotate-event-key": ("event_key", "rotate"),
+    "rotate-admin-tokens": ("admin_tokens", "rotate"),
     "rotate": ("store", "rotate"),
     "mark-restored": ("store", "mark_restored"),
     "compact": ("store", "compact"),

@@ -1,7 +1,8 @@
 """Admission of APIExports: permission claims, schema names, and an identity hash that only the system sets.
 
-Implements kcp's plug-in apis.kcp.io/APIExport. Stricter than kcp in one point: status.identityHash is the hash of the
-identity's key, and a user who could write another hash would gain access to the objects of that identity.
+Implements kcp's plug-in apis.kcp.io/APIExport. status.identityHash is the hash of the identity's key, and a tenant who
+could write another hash would gain access to the objects of that identity. As in kcp, system:masters may write it; the
+export's controller compares it with the key.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ class ApiExports(Validator):
 
 def _identity_errors(review: Review, obj: Object) -> Iterator[FieldError]:
     now, then = (str(status_of(each or {}).get("identityHash") or "") for each in (obj, review.old))
-    if now == then or review.call.whole:
+    if now == then or review.call.whole or review.call.user.is_master:
         return
     if then:
         yield invalid("status.identityHash", now, "field is immutable")
-    elif not review.call.user.is_master:
+    else:
         yield forbidden("status.identityHash", "is set by the system")
 
 

@@ -23,7 +23,7 @@ from atoll.shard.admission.replication import Replication
 from atoll.shard.admission.reserved_names import PathAnnotation, ReservedDefinitions, ReservedNames
 from atoll.shard.admission.shards import Shards
 from atoll.shard.admission.system_metadata import SystemMetadata
-from atoll.shard.admission.topology import Partitions
+from atoll.shard.admission.topology import ShardSelectors
 from atoll.shard.admission.workspaces import May, Workspaces, WorkspaceTypes
 from atoll.tenancy.lookups import Lookups
 from atoll.tenancy.placement import ShardPlacement
@@ -52,7 +52,7 @@ def plugins(
             ApiConversions(),
             ApiExports(),
             ApiBindings(facts, may),
-            Partitions(),
+            ShardSelectors(),
             ExportIdentities(may_here),
             EndpointSlices(facts, may),
             Shards(facts),

@@ -1,7 +1,7 @@
-"""Admission of Partitions: the shard selector must be valid.
+"""Admission of Partitions and PartitionSets: the shard selector must be valid.
 
-The schema of PartitionSets validates theirs. The schema of Partitions does not, and an invalid selector would leave the
-endpoint slices of the workspace without endpoints.
+An invalid selector would leave the endpoint slices of the workspace without endpoints. The schema of PartitionSets
+bounds the keys of theirs as a whole; prefix and name have a bound each.
 """
 
 from __future__ import annotations
@@ -11,18 +11,21 @@ from atoll.machinery.meta.objects import spec_of
 from atoll.machinery.meta.selectors import validate_label_selector
 from atoll.machinery.meta.status import invalid
 
-_OWN = ("topology.kcp.io", "partitions")
+_GROUP = "topology.kcp.io"
+#: The field of the selector by resource.
+_FIELDS = {(_GROUP, "partitions"): "selector", (_GROUP, "partitionsets"): "shardSelector"}
 
 
-class Partitions(Validator):
-    """Validates Partitions."""
+class ShardSelectors(Validator):
+    """Validates Partitions and PartitionSets."""
 
     def validate(self, review: Review) -> None:
-        if review.group_resource != _OWN or review.obj is None:
+        field = _FIELDS.get(review.group_resource)
+        if field is None or review.obj is None or review.subresource:
             return
-        selector = spec_of(review.obj).get("selector") or {}
-        if review.old is not None and (spec_of(review.old).get("selector") or {}) == selector:
+        selector = spec_of(review.obj).get(field) or {}
+        if review.old is not None and (spec_of(review.old).get(field) or {}) == selector:
             return
-        found = validate_label_selector(selector, "spec.selector")
+        found = validate_label_selector(selector, f"spec.{field}")
         if found:
             raise invalid(review.call.kind.group_kind, review.obj["metadata"]["name"], found)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from contextlib import suppress
 
+from atoll.machinery.apiserver.authorization import refusal
+from atoll.machinery.apiserver.authorization.attributes import attributes_of, with_verb
 from atoll.machinery.apiserver.authorization.effective_users import in_scope
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Call, Reply, View
@@ -56,7 +58,8 @@ class Homes:
         if found is not None:
             return _home_workspace(call, found)
         if not call.may("create"):
-            raise errors.forbidden(call.kind, HOME, "no permission to create a home workspace")
+            create = with_verb(attributes_of(call.info, call.user, ROOT), "create")
+            raise refusal.forbidden(create, refusal.WORKSPACE_ACCESS_NOT_PERMITTED)
         return self._create(call)
 
     async def _create(self, call: Call) -> Reply:

@@ -1,13 +1,15 @@
 """Tokens of the built-in administrators, as kcp's `admin` and `user` batteries issue them.
 
 A shard makes them at start, writes them into its kubeconfig and passes `users` to `tokens.StaticTokens`. As in kcp, the
-file `.admin-token-store` holds the raw SHA-256 of the shard-admin's token and nothing else. Invariant: that token
-survives a restart while the kubeconfig has it; the others are new at each start.
+file `.admin-token-store` holds the raw SHA-256 of the shard-admin's token and nothing else; kcp-admin has a file of its
+own. Invariant: a token survives a restart if the kubeconfig has it and its hash is stored. That of `user` is new at each
+start.
 """
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -17,7 +19,8 @@ from atoll.machinery.apiserver.authorization.groups import KCP_ADMIN
 from atoll.machinery.meta.user import MASTERS, User
 from atoll.machinery.process.pki import write_private
 
-FILE_NAME = ".admin-token-store"
+#: The file with the token's hash by user.
+FILE_NAMES = {"shard-admin": ".admin-token-store", "kcp-admin": ".kcp-admin-token-store"}
 SHARD_ADMIN = User("shard-admin", (MASTERS,), "shard-admin")
 KCP_ADMINISTRATOR = User("kcp-admin", (KCP_ADMIN,), "kcp-admin")
 PLAIN_USER = User("user", (), "user")
@@ -44,18 +47,34 @@ class AdminTokens(msgspec.Struct, frozen=True):
         return table
 
 
-def load_admin_tokens(store: Path, kept_token: str = "", *, with_user: bool = False) -> AdminTokens:
+def load_admin_tokens(root: Path, kept: Mapping[str, str] | None = None, *, with_user: bool = False) -> AdminTokens:
     """Return the administrators' tokens for this start. Raises OSError.
 
-    `kept_token` is the shard-admin's token in an existing kubeconfig. It stays valid if `store` holds its hash;
-    otherwise a new token is made and its hash is stored (mode 0600).
+    `kept` are the tokens by user in an existing kubeconfig. One stays valid if its hash is stored in `root`; otherwise a
+    new token is made and its hash is stored (mode 0600).
     """
-    shard_admin = kept_token
-    if not kept_token or not _stored(store, token_digest(kept_token)):
-        shard_admin = secrets.token_urlsafe(_TOKEN_BYTES)
-        write_private(store, token_digest(shard_admin))
+    found = {user: _load(root / file, (kept or {}).get(user, "")) for user, file in FILE_NAMES.items()}
     user = secrets.token_urlsafe(_TOKEN_BYTES) if with_user else ""
-    return AdminTokens(shard_admin, secrets.token_urlsafe(_TOKEN_BYTES), user)
+    return AdminTokens(found["shard-admin"], found["kcp-admin"], user)
+
+
+def revoke_admin_tokens(root: Path) -> bool:
+    """Remove the stored hashes, so that the next start makes new tokens; return whether there were any.
+
+    Raises OSError.
+    """
+    stored = [root / file for file in FILE_NAMES.values() if (root / file).exists()]
+    for file in stored:
+        file.unlink(missing_ok=True)
+    return bool(stored)
+
+
+def _load(store: Path, kept: str) -> str:
+    if kept and _stored(store, token_digest(kept)):
+        return kept
+    token = secrets.token_urlsafe(_TOKEN_BYTES)
+    write_private(store, token_digest(token))
+    return token
 
 
 def _stored(store: Path, digest: bytes) -> bool:

@@ -3,7 +3,8 @@
     identity forwarded by a trusted proxy → client certificate → bearer token → anonymous; then impersonation
 
 The pipeline calls it once per request, with the request's own snapshot. The first valid credential decides. Invariant:
-an invalid credential refuses the request; it never makes the request anonymous.
+an invalid credential refuses the request; it never makes the request anonymous. As in Kubernetes, an Authorization header
+without a bearer token is no credential.
 """
 
 from __future__ import annotations
@@ -123,8 +124,9 @@ class Authenticator:
             log.debug("identity headers ignored", headers=len(sent))
         if certificate is not None and certificate.user is not None:
             return certificate.user
-        if "authorization" in request.headers:
-            return self._bearer(request, cluster, snapshot)
+        token = bearer_token(request)
+        if token is not None or len(request.headers.get("authorization", ())) > 1:
+            return self._bearer(token, request, cluster, snapshot)
         if not self._anonymous:
             raise Unauthorized
         return ANONYMOUS_USER
@@ -143,9 +145,8 @@ class Authenticator:
             log.warning("assertion refused", proxy=certificate.name, reason=str(error))
             raise Unauthorized from error
 
-    def _bearer(self, request: HttpRequest, cluster: str, snapshot: View) -> User:
-        token = bearer_token(request)
-        if not token or len(request.headers["authorization"]) > 1:
+    def _bearer(self, token: str | None, request: HttpRequest, cluster: str, snapshot: View) -> User:
+        if token is None or len(request.headers["authorization"]) > 1:
             raise Unauthorized
         user = self.bearers.user_of(token, snapshot, cluster)
         if user is None:

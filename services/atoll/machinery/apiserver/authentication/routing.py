@@ -30,15 +30,19 @@ _decoder = msgspec.json.Decoder(_Claims)
 
 
 def bearer_token(request: HttpRequest) -> str | None:
-    """The bearer token of a request; None if the Authorization header is absent or of another scheme."""
-    scheme, _, token = request.header("authorization").strip().partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else None
+    """The bearer token of a request; None without one.
+
+    As in Kubernetes, the header is split at single spaces: the token is its second part. A header without it, or of
+    another scheme, is no credential.
+    """
+    parts = request.header("authorization").strip().split(" ", 2)
+    return (parts[1] or None) if len(parts) > 1 and parts[0].lower() == "bearer" else None
 
 
 def token_cluster(request: HttpRequest) -> str:
     """The cluster that the request's token claims; "" without such a claim."""
     token = bearer_token(request)
-    if not token or SHARDED_REQUEST in request.headers:
+    if token is None or SHARDED_REQUEST in request.headers:
         return ""
     try:
         claims = jwt.decode_json(_decoder, jwt.unverified_claims(token))

@@ -17,6 +17,7 @@ from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.authorization.effective_users import effective_users
 from atoll.machinery.apiserver.authorization.rbac import Rule
+from atoll.machinery.apiserver.authorization.refusal import ACCESS_DENIED
 from atoll.machinery.apiserver.call.call import Call, View
 from atoll.machinery.meta.names import SYSTEM_ADMIN
 from atoll.machinery.meta.objects import Object, spec_of
@@ -164,7 +165,8 @@ class Reviews:
         if decision.denied:
             status["denied"] = True
         if decision.reason:
-            status["reason"] = decision.reason
+            # As in kcp, a review does not tell the absence of a workspace from that of a permission.
+            status["reason"] = decision.reason if decision.allowed else ACCESS_DENIED
         return status
 
     def _rules(self, question: Question) -> Object:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from atoll.machinery.apiserver.authentication import assertion
-from atoll.machinery.apiserver.authentication.admin_tokens import FILE_NAME, load_admin_tokens
+from atoll.machinery.apiserver.authentication.admin_tokens import FILE_NAMES, load_admin_tokens, revoke_admin_tokens
 from atoll.machinery.apiserver.authentication.authenticator import Authenticator, BearerTokens
 from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator
@@ -109,13 +109,7 @@ def test_no_credential_carries_a_lifecycle_group(
     "value",
     [
         "Bearer wrong",
-        "Bearer ",
-        "Bearer",
         "Bearer a b",
-        "Basic YTpi",
-        "Negotiate x",
-        "",
-        "s3cret-alice",
         "Bearer s3cret-alice,",
         "Bearer s3cret-ALICE",
         "Bearer " + "x" * 100_000,
@@ -127,6 +121,23 @@ def test_a_bad_authorization_header_is_refused_not_anonymous(
 ) -> None:
     with pytest.raises(Unauthorized):
         authenticator.authenticate(request(authorization=value), WEB, store)
+
+
+@pytest.mark.parametrize(
+    "value", ["Bearer ", "Bearer", "bearer", "Bearer  s3cret-alice", "Basic YTpi", "", "s3cret-alice"]
+)
+def test_an_authorization_header_without_a_bearer_token_is_no_credential(
+    authenticator: Authenticator, store: FakeStore, value: str
+) -> None:
+    found = authenticator.authenticate(request(authorization=value), WEB, store)
+    assert (found.name, found.groups) == ("system:anonymous", ("system:unauthenticated",))
+
+
+def test_without_anonymous_users_an_empty_bearer_token_is_refused(store: FakeStore) -> None:
+    certificates, tokens = Certificates(b"", b"", []), BearerTokens((), ())
+    closed = Authenticator(tokens, certificates, Impersonator(Authorizer()), anonymous=False)
+    with pytest.raises(Unauthorized):
+        closed.authenticate(request(authorization="Bearer "), WEB, store)
 
 
 def test_two_authorization_headers_are_refused(authenticator: Authenticator, store: FakeStore) -> None:
@@ -299,31 +310,41 @@ class TestIdentityHeaders:
 
 class TestAdminTokens:
     def test_make_the_three_administrators(self, tmp_path: Path) -> None:
-        tokens = load_admin_tokens(tmp_path / FILE_NAME, with_user=True)
+        tokens = load_admin_tokens(tmp_path, with_user=True)
         users = tokens.users
         assert users[token_digest(tokens.shard_admin)].groups == ("system:masters",)
         assert users[token_digest(tokens.kcp_admin)].groups == ("system:kcp:admin",)
         assert users[token_digest(tokens.user)].groups == ()
         assert len({tokens.shard_admin, tokens.kcp_admin, tokens.user}) == 3
 
-    def test_keep_only_the_shard_admins_hash_privately(self, tmp_path: Path) -> None:
-        store = tmp_path / FILE_NAME
-        tokens = load_admin_tokens(store)
-        assert store.read_bytes() == token_digest(tokens.shard_admin)
-        assert store.stat().st_mode & 0o777 == 0o600
+    def test_keep_only_hashes_privately(self, tmp_path: Path) -> None:
+        tokens = load_admin_tokens(tmp_path, with_user=True)
+        kept = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        assert kept == {
+            ".admin-token-store": token_digest(tokens.shard_admin),
+            ".kcp-admin-token-store": token_digest(tokens.kcp_admin),
+        }
+        assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
         assert tokens.shard_admin not in repr(tokens)
 
-    def test_let_the_shard_admins_token_survive_a_restart_and_renew_the_others(self, tmp_path: Path) -> None:
-        store = tmp_path / FILE_NAME
-        first = load_admin_tokens(store)
-        second = load_admin_tokens(store, first.shard_admin)
-        assert second.shard_admin == first.shard_admin
-        assert second.kcp_admin != first.kcp_admin
+    def test_survive_a_restart(self, tmp_path: Path) -> None:
+        first = load_admin_tokens(tmp_path)
+        kept = {"shard-admin": first.shard_admin, "kcp-admin": first.kcp_admin, "somebody": "else"}
+        assert load_admin_tokens(tmp_path, kept) == first
+        assert revoke_admin_tokens(tmp_path) and not revoke_admin_tokens(tmp_path)
+        second = load_admin_tokens(tmp_path, kept)
+        assert {second.shard_admin, second.kcp_admin}.isdisjoint({first.shard_admin, first.kcp_admin})
 
+    @pytest.mark.parametrize("user", FILE_NAMES)
     @pytest.mark.parametrize("kept", ["", "forged"])
-    def test_replace_a_token_that_is_not_the_stored_one(self, tmp_path: Path, kept: str) -> None:
-        store = tmp_path / FILE_NAME
-        load_admin_tokens(store)
-        second = load_admin_tokens(store, kept)
-        assert second.shard_admin != kept
-        assert store.read_bytes() == token_digest(second.shard_admin)
+    def test_replace_a_token_that_is_not_the_stored_one(self, tmp_path: Path, user: str, kept: str) -> None:
+        load_admin_tokens(tmp_path)
+        second = {"shard-admin": (tokens := load_admin_tokens(tmp_path, {user: kept})).shard_admin}
+        second["kcp-admin"] = tokens.kcp_admin
+        assert second[user] != kept
+        assert (tmp_path / FILE_NAMES[user]).read_bytes() == token_digest(second[user])
+
+    def test_no_users_token_is_another_users(self, tmp_path: Path) -> None:
+        first = load_admin_tokens(tmp_path)
+        second = load_admin_tokens(tmp_path, {"shard-admin": first.kcp_admin, "kcp-admin": first.shard_admin})
+        assert second.shard_admin != first.kcp_admin and second.kcp_admin != first.shard_admin

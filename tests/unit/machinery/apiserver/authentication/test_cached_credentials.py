@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll.machinery.apiserver.authentication.admin_tokens import SHARD_ADMIN, load_admin_tokens
+from atoll.machinery.apiserver.authentication.admin_tokens import SHARD_ADMIN, load_admin_tokens, revoke_admin_tokens
 from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.oidc import config, source
 from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending, Fetch
@@ -187,25 +187,26 @@ class TestServiceAccounts:
 
 class TestAdministrators:
     def test_a_token_is_none_of_the_servers_for_another_audience(self, tmp_path: Path, store: FakeStore) -> None:
-        admin = load_admin_tokens(tmp_path / "store")
+        admin = load_admin_tokens(tmp_path)
         table, digest = StaticTokens(admin.users, (OURS,)), token_digest(admin.shard_admin)
         user = table.user_of(admin.shard_admin, digest, (OURS,), store)
         assert user is not None and (user.name, MASTERS in user.groups) == (SHARD_ADMIN.name, True)
         assert table.user_of(admin.shard_admin, digest, ("vault",), store) is None
 
-    def test_a_restart_revokes_all_but_the_shard_admins_token_and_that_with_its_stored_hash(
+    def test_a_restart_revokes_the_users_token_and_those_without_their_stored_hash(
         self, tmp_path: Path, store: FakeStore
     ) -> None:
-        before = load_admin_tokens(tmp_path / "store", with_user=True)
+        before = load_admin_tokens(tmp_path, with_user=True)
+        kept = {"shard-admin": before.shard_admin, "kcp-admin": before.kcp_admin, "user": before.user}
 
         def accepted(token: str) -> bool:
-            after = load_admin_tokens(tmp_path / "store", before.shard_admin, with_user=True)
+            after = load_admin_tokens(tmp_path, kept, with_user=True)
             return StaticTokens(after.users, (OURS,)).user_of(token, token_digest(token), (OURS,), store) is not None
 
-        assert accepted(before.shard_admin)
-        assert not accepted(before.kcp_admin) and not accepted(before.user)
-        (tmp_path / "store").unlink()
-        assert not accepted(before.shard_admin)
+        assert accepted(before.shard_admin) and accepted(before.kcp_admin)
+        assert not accepted(before.user)
+        revoke_admin_tokens(tmp_path)
+        assert not accepted(before.shard_admin) and not accepted(before.kcp_admin)
 
 
 class TestCertificates:

@@ -61,7 +61,7 @@ class TestSubjectAccessReview:
             'User "alice"',
         }
         spec = {"user": "bob", "resourceAttributes": CREATE_SECRETS}
-        assert status(reviews, store, self.KIND, spec) == {"allowed": False, "reason": "workspace access not permitted"}
+        assert status(reviews, store, self.KIND, spec) == {"allowed": False, "reason": "access denied"}
 
     def test_takes_groups_and_extra_into_account(self, reviews: Reviews, store: FakeStore) -> None:
         store.put(WEB, binding("devs", "cluster-admin", "Group:devs"))
