@@ -25,8 +25,8 @@ def rotate(arguments: Sequence[str]) -> int:
     except OSError as error:
         return fail(str(error))
     sys.stdout.write(
-        "Restart the shard now. It makes new tokens of kcp-admin and shard-admin, and writes them into admin.kubeconfig;"
-        " until then it accepts the earlier ones.\n"
+        "Restart the shard now. It makes new tokens of kcp-admin and shard-admin, and writes them into"
+        " admin.kubeconfig; until then it accepts the earlier ones.\n"
     )
     return 0
 

@@ -1,9 +1,8 @@
 """Tokens of the built-in administrators, as kcp's `admin` and `user` batteries issue them.
 
 A shard makes them at start, writes them into its kubeconfig and passes `users` to `tokens.StaticTokens`. As in kcp, the
-file `.admin-token-store` holds the raw SHA-256 of the shard-admin's token and nothing else; kcp-admin has a file of its
-own. Invariant: a token survives a restart if the kubeconfig has it and its hash is stored. That of `user` is new at each
-start.
+file `.admin-token-store` holds the raw SHA-256 of the shard-admin's token and nothing else; kcp-admin has its own file.
+Invariant: a token survives a restart if the kubeconfig has it and its hash is stored. That of `user` is always new.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ class AdminTokens(msgspec.Struct, frozen=True):
 def load_admin_tokens(root: Path, kept: Mapping[str, str] | None = None, *, with_user: bool = False) -> AdminTokens:
     """Return the administrators' tokens for this start. Raises OSError.
 
-    `kept` are the tokens by user in an existing kubeconfig. One stays valid if its hash is stored in `root`; otherwise a
-    new token is made and its hash is stored (mode 0600).
+    `kept` are the tokens by user in an existing kubeconfig. One stays valid if its hash is stored in `root`; otherwise
+    a new token is made and its hash is stored (mode 0600).
     """
     found = {user: _load(root / file, (kept or {}).get(user, "")) for user, file in FILE_NAMES.items()}
     user = secrets.token_urlsafe(_TOKEN_BYTES) if with_user else ""

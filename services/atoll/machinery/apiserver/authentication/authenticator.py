@@ -3,8 +3,8 @@
     identity forwarded by a trusted proxy → client certificate → bearer token → anonymous; then impersonation
 
 The pipeline calls it once per request, with the request's own snapshot. The first valid credential decides. Invariant:
-an invalid credential refuses the request; it never makes the request anonymous. As in Kubernetes, an Authorization header
-without a bearer token is no credential.
+an invalid credential refuses the request; it never makes the request anonymous. An Authorization header without
+a bearer token is no credential, as in Kubernetes.
 """
 
 from __future__ import annotations
