@@ -197,6 +197,20 @@ def test_unknown_and_forbidden_workspaces_give_the_same_answer(api: Api, alice: 
     assert api.at("abcdefghijklmnop").get(CONFIGMAPS, expect=403).json["reason"] == "Forbidden"
 
 
+@pytest.mark.parametrize("path", ["root:nowhere-at-all", "root:nowhere-at-all:below", "nowhere:at-all"])
+def test_to_masters_a_path_that_leads_nowhere_is_not_found(api: Api, path: str) -> None:
+    master = Api(api.shard, path, user="shard-admin")
+    body = configmap("x")
+    answers = [master.send(method, CONFIGMAPS, body) for method in ("POST", "PUT", "PATCH", "DELETE")]
+    answers += [master.send("GET", each) for each in (CONFIGMAPS, "/api", "/apis/nothing.example.com/v1/x", "/version")]
+    for answer in answers:
+        assert (answer.code, answer.message) == (404, f'workspaces.tenancy.kcp.io "{path}" not found')
+        assert answer.json["reason"] == "NotFound"
+        assert answer.json["details"] == {"name": path, "group": "tenancy.kcp.io", "kind": "workspaces"}
+    acting = master.send("GET", CONFIGMAPS, headers={"Impersonate-User": "somebody"})
+    assert (acting.code, acting.json["reason"]) == (403, "Forbidden")
+
+
 def test_a_path_that_is_none_is_a_400_and_one_in_another_a_404(admin: Api) -> None:
     assert Api(admin.shard, "A_B").get(CONFIGMAPS, expect=400).message == (
         'invalid cluster: "A_B" does not match the regex'

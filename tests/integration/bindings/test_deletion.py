@@ -12,6 +12,7 @@ from harness.clients.exports import (
     an_object,
     bind,
     binding,
+    cluster_of,
     export,
     make_export,
     objects_path,
@@ -58,9 +59,17 @@ def test_a_deletion_waits_for_what_finalizers_hold_and_nothing_is_created_meanwh
     consumer.post(PATH, held("kept"))
     consumer.delete(f"{BINDINGS}/shapes")
     assert "create" not in verbs(consumer)
-    consumer.post(PATH, an_object(CIRCLES, "late"), expect=405)
+    refused = (
+        'circles.shapes.example.com "late" is forbidden: create not allowed while custom resource definition is terminating'
+    )
+    status = consumer.post(PATH, an_object(CIRCLES, "late"), expect=403).json
+    assert (status["reason"], status["message"]) == ("Forbidden", refused)
     applied = an_object(CIRCLES, "late")
-    consumer.patch(f"{PATH}/late?fieldManager=test", json.dumps(applied).encode(), APPLY, expect=405)
+    late = f"{PATH}/late?fieldManager=test"
+    assert consumer.patch(late, json.dumps(applied).encode(), APPLY, expect=403).message == refused
+    through = Api(provider.shard, user="shard-admin")
+    view = f"/services/apiexport/{cluster_of(provider)}/shapes/clusters/{cluster_of(consumer)}{PATH}"
+    assert through.post(view, an_object(CIRCLES, "late"), expect=403).message == refused
     waiting = wait_condition(consumer, f"{BINDINGS}/shapes", DELETED, "False", "SomeFinalizersRemain")
     assert waiting["metadata"]["finalizers"] == ["apis.kcp.io/apibinding-finalizer"]
     assert "circles.shapes.example.com in 1" not in json.dumps(waiting["status"]["conditions"])

@@ -14,7 +14,7 @@ from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.meta.status import MethodNotAllowed, NotFound
+from atoll.machinery.meta.status import Forbidden, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import GuardFailed, ObjectExists, RevisionConflict, Scope
 from harness.clients.api import crd
@@ -225,7 +225,7 @@ async def test_an_object_planned_before_the_end_of_its_binding_is_not_left_behin
     await planned("early").submit()
     late = planned("late")
     await here.delete(API_BINDINGS, HERE, "wide")
-    with pytest.raises(MethodNotAllowed):
+    with pytest.raises(Forbidden):
         planned("later")
     await here.settle()
     with pytest.raises(NotFound):

@@ -17,7 +17,7 @@ from atoll.machinery.storage.contract import RevisionUnchanged
 
 
 class BoundLifecycle(Validator):
-    """Rejects creations of bound kinds that the cluster does not serve, or not with create."""
+    """Rejects creations of bound kinds that the cluster does not serve, or whose binding is being deleted."""
 
     def __init__(self, catalogs: Catalogs) -> None:
         self._catalogs = catalogs
@@ -26,10 +26,11 @@ class BoundLifecycle(Validator):
         kind, cluster = review.call.kind, review.call.cluster
         if review.operation != "create" or kind.identity in {CORE, LOCAL}:
             return
-        served = self._catalogs.of(review.view, cluster).find(kind.group, kind.version, kind.plural)
+        catalog = self._catalogs.of(review.view, cluster)
+        served = catalog.find(kind.group, kind.version, kind.plural)
         if served is None or served.identity != kind.identity:
             raise errors.not_served()
-        if "create" not in served.verbs:
-            raise errors.method_not_allowed()
+        if (kind.group, kind.plural) in catalog.terminating:
+            raise errors.definition_terminating(kind, review.name)
         key = ObjectKey(LOGICAL_CLUSTERS, cluster, "", SINGLETON)
         review.guards.append(RevisionUnchanged(key, review.view.revision_of(key)))

@@ -39,6 +39,11 @@ class Review(msgspec.Struct, kw_only=True):
     def __post_init__(self) -> None:
         self.group_resource = self.call.kind.group, self.call.kind.plural
 
+    @property
+    def name(self) -> str:
+        """The name of a created or updated object; empty without one."""
+        return str(self.obj["metadata"].get("name", "")) if self.obj else ""
+
 
 class Plugin(Protocol):
     """One admission plug-in. Methods raise ApiError to reject."""

@@ -25,7 +25,5 @@ class DefinitionLifecycle(Validator):
         if record is None:
             return
         if record.flags & Flag.DELETING:
-            name = review.obj["metadata"].get("name", "") if review.obj else ""
-            text = "create not allowed while custom resource definition is terminating"
-            raise errors.forbidden(kind, name, text)
+            raise errors.definition_terminating(kind, review.name)
         review.guards.append(RevisionUnchanged(key, record.revision))

@@ -28,11 +28,10 @@ class NamespaceLifecycle(Validator):
         call = review.call
         namespace = call.info.namespace
         record = review.view.get(ObjectKey(NAMESPACES, call.cluster, "", namespace))
-        name = review.obj["metadata"].get("name", "") if review.obj else ""
         if record is None:
             raise NotFound(f'namespaces "{namespace}" not found', Details(namespace, kind="namespaces"))
         if record.flags & Flag.DELETING:
-            raise errors.namespace_terminating(call.kind, name, namespace)
+            raise errors.namespace_terminating(call.kind, review.name, namespace)
 
     def _delete(self, review: Review) -> None:
         call = review.call

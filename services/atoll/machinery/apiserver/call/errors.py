@@ -20,6 +20,7 @@ from atoll.machinery.meta.status import (
     ServiceUnavailable,
     Timeout,
 )
+from atoll.machinery.meta.wellknown import TENANCY_GROUP
 from atoll.machinery.storage import contract
 
 _CONFLICT = (
@@ -71,6 +72,17 @@ def conflict(kind: Kind, name: str, text: str) -> Conflict:
 def forbidden(kind: Kind, name: str, text: str) -> Forbidden:
     """403 by admission: `<GR> "<name>" is forbidden: <text>`."""
     return Forbidden(f'{kind.group_resource} "{name}" is forbidden: {text}', details(kind, name))
+
+
+def definition_terminating(kind: Kind, name: str) -> Forbidden:
+    """403 for a creation while the CustomResourceDefinition, or the APIBinding, is being deleted."""
+    return forbidden(kind, name, "create not allowed while custom resource definition is terminating")
+
+
+def unknown_workspace(path: str) -> NotFound:
+    """404 for a workspace path that leads nowhere."""
+    group, plural = TENANCY_GROUP, "workspaces"
+    return NotFound(f'{plural}.{group} "{path}" not found', Details(path, group, plural))
 
 
 def namespace_terminating(kind: Kind, name: str, namespace: str) -> Forbidden:

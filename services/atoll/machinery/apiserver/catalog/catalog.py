@@ -18,8 +18,8 @@ from atoll.machinery.meta.names import ResourceType
 class Catalog:
     """The kinds of one set of APIs.
 
-    Resources (group, plural) that are `terminating` take no creations; those that are `unavailable` are bound, and
-    their bound CRD is missing.
+    Resources (group, plural) are `terminating` while their CustomResourceDefinition or APIBinding is being deleted, and
+    take no creations; those that are `unavailable` are bound, and their bound CRD is missing.
     """
 
     def __init__(
@@ -89,8 +89,7 @@ KindMark = tuple[object, ...]
 def kind_mark(kind: Kind) -> KindMark:
     """Return a key that is equal for kinds with equal documents.
 
-    The definition alone does not decide: a binding under deletion removes verbs of a kind, and so does a virtual
-    workspace.
+    The definition alone does not decide: a virtual workspace removes verbs of a kind.
     """
     subresources = tuple((sub.name, sub.verbs) for sub in kind.subresources)
     names = kind.group, kind.version, kind.plural, kind.kind, kind.namespaced, kind.short_names, kind.categories

@@ -119,7 +119,9 @@ class Catalogs:
 
     def _load(self, view: View, cluster: str) -> tuple[tuple[object, ...], Catalog, bool]:
         """Return content and catalogue of a cluster, and whether it depends on APIConversions."""
-        kinds, unavailable, follows = [*self._system], set(), False
+        kinds, follows = [*self._system], False
+        terminating: set[tuple[str, str]] = set()
+        unavailable: set[tuple[str, str]] = set()
         for item in bound_resources(view, cluster):
             found = self._bound(view, item)
             if found is None:
@@ -127,7 +129,8 @@ class Catalogs:
             else:
                 kinds.extend(found.kinds)
                 follows = follows or found.conversion is not None
-        terminating: set[tuple[str, str]] = set()
+                if item.terminating:
+                    terminating.add((item.group, item.resource))
         for definition in self._defined(view, Scope(CRDS, cluster)):
             kinds.extend(definition.kinds)
             if definition.terminating:

@@ -37,22 +37,18 @@ class BoundResource(msgspec.Struct, frozen=True):
     #: Cluster and name of the binding's export.
     cluster: str
     export: str
-    deleting: bool = False
+    #: Its binding is being deleted.
+    terminating: bool = False
     virtual: bool = False
 
     @property
     def variant(self) -> str:
         """The cache key of its kinds beside the definition."""
-        served = f" {self.cluster}/{self.export}" if self.virtual else ""
-        return f"{self.identity}{served}{' deleting' if self.deleting else ''}"
+        return f"{self.identity} {self.cluster}/{self.export}" if self.virtual else self.identity
 
     def seen(self, kind: Kind) -> Kind:
-        """Return a kind as bound: under a binding that is being deleted, objects cannot be created."""
-        if self.virtual:
-            kind = replace(kind, virtual=Virtual(self.cluster, self.export))
-        if self.deleting:
-            kind = replace(kind, verbs=tuple(verb for verb in kind.verbs if verb != "create"))
-        return kind
+        """Return a kind as bound."""
+        return replace(kind, virtual=Virtual(self.cluster, self.export)) if self.virtual else kind
 
 
 def bound_resources(view: View, cluster: str) -> Iterator[BoundResource]:
@@ -72,7 +68,7 @@ def _bound(binding: Object) -> Iterator[BoundResource]:
             identity=schema["identityHash"],
             cluster=status.get("apiExportClusterName") or "",
             export=binding["spec"]["reference"]["export"]["name"],
-            deleting=bool(binding["metadata"].get("deletionTimestamp")),
+            terminating=bool(binding["metadata"].get("deletionTimestamp")),
             virtual=not item.get("storageVersions"),
         )
 

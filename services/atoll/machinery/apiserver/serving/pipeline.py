@@ -31,6 +31,7 @@ from atoll.machinery.apiserver.authorization.attributes import (
 )
 from atoll.machinery.apiserver.authorization.chain import ALWAYS_ALLOWED_PATHS
 from atoll.machinery.apiserver.authorization.refusal import ACCESS_DENIED, WORKSPACE_ACCESS_NOT_PERMITTED, forbidden
+from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Reply, View
 from atoll.machinery.apiserver.call.gate import check_gate
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo, parse
@@ -232,10 +233,12 @@ class RequestPipeline:
         request.scope = RequestScope(authorize=authorize)
 
     def authorize(self, request: Request, snapshot: Snapshot) -> None:
-        """Authorize, and record the decision for audit. Raises Forbidden."""
+        """Authorize, and record the decision for audit. Raises Forbidden; for masters at an unknown path NotFound."""
         self.check_identity(request)
         if request.cluster == UNKNOWN and request.info.path not in ALWAYS_ALLOWED_PATHS:
-            # An unknown path is forbidden to everyone, with the reply for a caller without access.
+            # To others than system:masters, an unknown path reads like one without access.
+            if request.user.is_master:
+                raise errors.unknown_workspace(request.info.workspace)
             raise self._forbidden(request, WORKSPACE_ACCESS_NOT_PERMITTED)
         decision = request.scope.authorize(snapshot, request.info.verb)
         request.decision = decision
