@@ -170,16 +170,14 @@ class ExportRequest:
             # The object may still carry the label after the claim's selector changed.
             self._check_selected(claim, old, labels_of(old))
         if claim is not None and obj is not None:
-            self._keep_selected(claim, obj, is_new=old is None)
+            self._keep_selected(claim, obj)
         return consent.guards
 
-    def _keep_selected(self, claim: Claim, obj: Object, *, is_new: bool) -> None:
-        metadata = obj["metadata"]
+    def _keep_selected(self, claim: Claim, obj: Object) -> None:
         labels = labels_of(obj)
-        if is_new:
-            labels = {**labels, **permission_claims.labelled_for(claim, permission_claims.unclaimed(labels))}
-            if labels:
-                metadata["labels"] = labels
+        labels = {**labels, **permission_claims.labelled_for(claim, permission_claims.unclaimed(labels))}
+        if labels:
+            obj["metadata"]["labels"] = labels
         self._check_selected(claim, obj, labels)
 
     def _check_selected(self, claim: Claim, obj: Object, labels: Mapping[str, str]) -> None:

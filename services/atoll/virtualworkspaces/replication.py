@@ -4,9 +4,9 @@
 
 `framework` brings requests here, from clients and from consumers' own URLs (a virtual resource). It is read only. A
 verb on the export's `apiexports/content` allows the same verb on the objects, with `*` too; in a named cluster only
-while a binding to that export holds the resource. The objects are the provider's own, under their own cluster, filtered
-by the current labelSelector. With the provider on another shard, this shard authorizes and forwards the request to
-that one. Invariant: nothing is visible unless ClusterCachedResource and export are in one workspace and the export
+while a binding to that export holds the resource. The objects are the provider's own, filtered by the current
+labelSelector; in a named cluster they carry that cluster's name. With the provider on another shard, this shard
+authorizes and forwards the request to that one. Invariant: nothing is visible unless ClusterCachedResource and export are in one workspace and the export
 offers the resource under the identity of the ClusterCachedResource.
 """
 
@@ -25,7 +25,7 @@ from atoll.machinery.apiserver.call.gate import check_gate
 from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.federation.federated_view import federated
-from atoll.machinery.apiserver.filtered_rows import FilteredRows, RowFilter, Rows
+from atoll.machinery.apiserver.filtered_rows import FilteredRows, RowFilter, Rows, RowSource
 from atoll.machinery.apiserver.request import RemoteView, Request, RequestScope, ScopeAuthorizer
 from atoll.machinery.kcp.apis import cachedresources, endpointslices
 from atoll.machinery.kcp.apis.apiexports import export_of
@@ -45,6 +45,7 @@ from atoll.machinery.meta.types import (
 from atoll.machinery.meta.user import User
 from atoll.machinery.meta.wellknown import SINGLETON
 from atoll.machinery.storage.contract import Scope, Snapshot
+from atoll.virtualworkspaces.consumer_rows import ConsumerRows
 from atoll.virtualworkspaces.framework import READ_VERBS, Own, is_listed, view_kind
 
 SERVICE = "replication"
@@ -125,7 +126,9 @@ class Replication:
         if shard and self._shards is not None:
             remote = self._shards.of(shard, f"/services/{SERVICE}/{own[0]}/{own[1]}")
         choose = _Chooser(offer.cluster, offer.cached["metadata"]["name"])
-        rows = FilteredRows(self._store, [Scope(CACHED_RESOURCES, offer.cluster)], choose)
+        rows: RowSource = FilteredRows(self._store, [Scope(CACHED_RESOURCES, offer.cluster)], choose)
+        if request.cluster:
+            rows = ConsumerRows(rows, offer.cluster, request.cluster)
         return RequestScope(
             authorize=self._scope_authorizer(request, own, catalog),
             catalog=catalog,

@@ -59,9 +59,8 @@ def test_a_deletion_waits_for_what_finalizers_hold_and_nothing_is_created_meanwh
     consumer.post(PATH, held("kept"))
     consumer.delete(f"{BINDINGS}/shapes")
     assert "create" not in verbs(consumer)
-    refused = (
-        'circles.shapes.example.com "late" is forbidden: create not allowed while custom resource definition is terminating'
-    )
+    why = "create not allowed while custom resource definition is terminating"
+    refused = f'circles.shapes.example.com "late" is forbidden: {why}'
     status = consumer.post(PATH, an_object(CIRCLES, "late"), expect=403).json
     assert (status["reason"], status["message"]) == ("Forbidden", refused)
     applied = an_object(CIRCLES, "late")

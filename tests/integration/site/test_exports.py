@@ -346,7 +346,7 @@ def test_cached_resources_are_read_on_every_shard_while_they_are_bound(
             provider.api.post(PLANS, {**plan, "metadata": {"name": name}})
             event = events.next()
             assert (event.type, event.object["metadata"]["name"]) == ("ADDED", name)
-            assert event.object["metadata"]["annotations"]["kcp.io/cluster"] == provider.cluster
+            assert event.object["metadata"]["annotations"]["kcp.io/cluster"] == consumer.cluster
             unbind(consumer.api, "plans")
             with contextlib.suppress(http.client.IncompleteRead, OSError):
                 assert events.rest() == []

@@ -310,6 +310,16 @@ def test_what_is_written_under_a_claim_has_the_labels_of_its_selector(provider: 
     view.patch(f"{path}/filled-in", {"data": {"k": "v"}})
     view.patch(f"{path}/applied?fieldManager=me", configmap("applied"), APPLY, expect=201)
     assert labels_of(consumer, "applied")["team"] == "a"
+    for answer in (
+        view.send("PUT", f"{path}/filled-in", configmap("filled-in", {"k": "w"})),
+        view.patch(f"{path}/filled-in", {"metadata": {"labels": {"team": None}}}),
+        view.patch(f"{path}/filled-in", {"metadata": {"labels": None}}),
+        view.patch(f"{path}/filled-in", [{"op": "remove", "path": "/metadata/labels/team"}], JSON_PATCH),
+        view.patch(f"{path}/filled-in?fieldManager=me&force=true", configmap("filled-in"), APPLY),
+    ):
+        assert answer.code == 200 and answer.json["metadata"]["labels"]["team"] == "a", answer
+        assert labels_of(consumer, "filled-in")["team"] == "a"
+    view.send("PUT", f"{path}/filled-in", configmap("filled-in", labels={"team": "b"}), expect=403)
     assert sorted(names(view.get(path))) == ["applied", "filled-in"]
 
 

@@ -87,7 +87,7 @@ watch.selection = lambda kind, options, view_selector=None: plain(kind, options)
         "accepted",
         """
 import atoll.virtualworkspaces.export_request as passage
-passage.ExportRequest._keep_selected = lambda self, claim, obj, *, is_new: None
+passage.ExportRequest._keep_selected = lambda self, claim, obj: None
 """,
     ),
     "the bindings of others": (

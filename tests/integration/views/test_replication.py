@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.clients.api import CRDS, Api, Object, configmap, crd, define, eventually
+from harness.clients.api import CRDS, PARTIAL, Api, Object, configmap, crd, define, eventually
 from harness.clients.exports import (
     BINDINGS,
     EXPORTS,
@@ -186,6 +186,9 @@ def test_a_consumer_reads_the_providers_objects_at_its_own_url(provider: Api, co
     endpoint(provider)
     assert names(consumer) == ["gold"]
     mine, original = consumer.get(f"{PLANS}/gold").json, provider.get(f"{PLANS}/gold").json
+    assert shown_cluster(mine) == cluster_of(consumer)
+    assert shown_cluster(original) == cluster_of(provider)
+    original["metadata"]["annotations"]["kcp.io/cluster"] = cluster_of(consumer)
     assert mine == original
     consumer.get(f"{PLANS}/silver", expect=404)
     with consumer.watch(
@@ -198,6 +201,42 @@ def test_a_consumer_reads_the_providers_objects_at_its_own_url(provider: Api, co
         assert (added.type, added.name) == ("ADDED", "silver")
         provider.delete(f"{PLANS}/gold")
         assert events.until("DELETED").name == "gold"
+
+
+def shown_cluster(obj: Object) -> str:
+    return str(obj["metadata"]["annotations"]["kcp.io/cluster"])
+
+
+def test_a_consumer_sees_its_own_cluster_on_pages_and_in_watches(provider: Api, consumer: Api) -> None:
+    offer(provider)
+    for number in range(5):
+        provider.post(PLANS, plan(f"plan-{number}", tier="gold" if number != 2 else "lead"))
+    bind(consumer, provider.cluster, "plans")
+    endpoint(provider)
+    own, exported, views = cluster_of(consumer), Api(provider.shard, token=provider.token), view(provider, "*")
+    exported.prefix = f"/services/apiexport/{cluster_of(provider)}/plans/clusters/{own}"
+    for reader in (consumer, exported, view(provider, own)):
+        for selector, expected in (("", [0, 1, 2, 3, 4]), ("&labelSelector=tier%3Dgold", [0, 1, 3, 4])):
+            found, token = [], ""
+            while token or not found:
+                page = reader.get(f"{PLANS}?limit=2{selector}&continue={token}").json
+                found.extend(page["items"])
+                token = page["metadata"].get("continue", "")
+            assert [each["metadata"]["name"] for each in found] == [f"plan-{number}" for number in expected]
+            assert {shown_cluster(each) for each in found} == {own}
+        assert shown_cluster(reader.get(f"{PLANS}/plan-0", accept=PARTIAL).json) == own
+    assert {shown_cluster(each) for each in views.get(PLANS).json["items"]} == {cluster_of(provider)}
+    revision = consumer.get(PLANS).json["metadata"]["resourceVersion"]
+    with consumer.watch(f"{PLANS}?watch=1&resourceVersion={revision}") as events:
+        provider.post(PLANS, plan("later"))
+        provider.patch(f"{PLANS}/later", {"metadata": {"labels": {"x": "y"}}})
+        provider.delete(f"{PLANS}/later")
+        seen = events.take(3)
+    assert [(event.type, shown_cluster(event.object)) for event in seen] == [
+        ("ADDED", own),
+        ("MODIFIED", own),
+        ("DELETED", own),
+    ]
 
 
 def test_it_is_read_only_in_verbs_discovery_and_openapi(provider: Api, consumer: Api) -> None:

@@ -232,7 +232,7 @@ def accept(claim: Object) -> Object:
 
 
 def labelled_for(claim: Claim, labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels of an object that a provider creates under a claim; absent required labels are added."""
+    """Return the labels of an object that a provider writes under a claim; absent required labels are added."""
     if claim.selects(labels) or len(claim.selectors) != 1:
         return dict(labels)
     return {**claim.selectors[0].required, **labels}
