@@ -44,16 +44,15 @@ async def bind(here: Cell, *clusters: str) -> None:
     await here.settle()
 
 
-async def test_clusters_that_bind_the_same_share_a_catalogue_and_what_goes_shows_in_the_verbs(here: Cell) -> None:
+async def test_clusters_that_bind_the_same_share_a_catalogue_and_one_that_unbinds_has_its_own(here: Cell) -> None:
     await bind(here, "one", "two")
     assert here.catalog("one") is here.catalog("two")
     held = here.found(API_BINDINGS, "one", "shapes")["metadata"]
     await here.change(API_BINDINGS, "one", "shapes", metadata={**held, "finalizers": [*held["finalizers"], "x/y"]})
     await here.delete(API_BINDINGS, "one", "shapes")
-    going, staying = here.catalog("one").find(*CIRCLES), here.catalog("two").find(*CIRCLES)
-    assert going is not None
-    assert staying is not None
-    assert set(staying.verbs) - set(going.verbs) == {"create"}
+    going, staying = here.catalog("one"), here.catalog("two")
+    assert (going.terminating, staying.terminating) == ({(GROUP, "circles")}, frozenset())
+    assert going.find(*CIRCLES) is staying.find(*CIRCLES)
     assert here.catalog("one").mark != here.catalog("two").mark
 
 
