@@ -6,8 +6,8 @@
 verb on the export's `apiexports/content` allows the same verb on the objects, with `*` too; in a named cluster only
 while a binding to that export holds the resource. The objects are the provider's own, filtered by the current
 labelSelector; in a named cluster they carry that cluster's name. With the provider on another shard, this shard
-authorizes and forwards the request to that one. Invariant: nothing is visible unless ClusterCachedResource and export are in one workspace and the export
-offers the resource under the identity of the ClusterCachedResource.
+authorizes and forwards the request to that one. Invariant: nothing is visible unless ClusterCachedResource and export
+are in one workspace and the export offers the resource under the identity of the ClusterCachedResource.
 """
 
 from __future__ import annotations
