@@ -217,7 +217,8 @@ def test_a_consumer_sees_its_own_cluster_on_pages_and_in_watches(provider: Api, 
     exported.prefix = f"/services/apiexport/{cluster_of(provider)}/plans/clusters/{own}"
     for reader in (consumer, exported, view(provider, own)):
         for selector, expected in (("", [0, 1, 2, 3, 4]), ("&labelSelector=tier%3Dgold", [0, 1, 3, 4])):
-            found, token = [], ""
+            found: list[Object] = []
+            token = ""
             while token or not found:
                 page = reader.get(f"{PLANS}?limit=2{selector}&continue={token}").json
                 found.extend(page["items"])
