@@ -13,7 +13,7 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias, cast
+from typing import NamedTuple, cast
 
 import msgspec
 import structlog
@@ -34,10 +34,11 @@ from atoll.frontproxy.mapping import Mapping, MappingTable
 from atoll.frontproxy.metrics import PROXY, ProxyMetrics
 from atoll.frontproxy.route_table import Routes, RouteTable
 from atoll.frontproxy.unknown_workspace import UnknownWorkspace
-from atoll.frontproxy.workspace_locator import ShardLocation, UnresolvedPath
+from atoll.frontproxy.workspace_locator import Location, MountLoop, ShardLocation, UnresolvedPath
 from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
 from atoll.machinery.apiserver.authentication.retry import MAX_KEY_FETCHES, retry_when_authenticated
 from atoll.machinery.apiserver.authentication.routing import token_cluster
+from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.requestinfo import WILDCARD, RequestInfo, parse
 from atoll.machinery.apiserver.federation.pathindex import Mounted, Unavailable
 from atoll.machinery.egress import EgressError
@@ -57,8 +58,6 @@ log = structlog.get_logger()
 #: The proxy's name in `Via`, and how often a request may pass it: mappings can form a loop.
 PSEUDONYM = "atoll-front-proxy"
 MAX_PASSES = 4
-
-Location: TypeAlias = ShardLocation | Mounted | Unavailable | UnresolvedPath
 
 
 class ProxyParts(msgspec.Struct, frozen=True):
@@ -175,6 +174,8 @@ class ProxyHandler:
         if isinstance(location, Mounted):
             self._serve_mount(request, location)
             return
+        if isinstance(location, MountLoop):
+            raise errors.mount_loop()
         if isinstance(location, Unavailable):
             self._count(request, PROXY, reply_unavailable(request.exchange))
             return

@@ -18,7 +18,7 @@ from typing import TypeAlias
 import msgspec
 import structlog
 
-from atoll.frontproxy.workspace_locator import Location, ShardLocation, UnresolvedPath, WorkspaceLocator
+from atoll.frontproxy.workspace_locator import Location, MountLoop, ShardLocation, UnresolvedPath, WorkspaceLocator
 from atoll.machinery.apiserver.authorization.groups import EXTERNAL_LOGICAL_CLUSTER_ADMIN
 from atoll.machinery.apiserver.federation.pathindex import MAX_DEPTH, Mounted, Unavailable, WorkspaceTarget
 from atoll.machinery.meta.labels import SUBDOMAIN_SIZE
@@ -76,7 +76,7 @@ class PathFallback:
 
     async def find(
         self, workspace: str, unknown: UnresolvedPath, user: User
-    ) -> ShardLocation | Mounted | Unavailable | None:
+    ) -> ShardLocation | Mounted | Unavailable | MountLoop | None:
         """The location of a path, for a user; None if it does not exist, or was not found in time."""
         if self._waiting[user.name] >= MAX_WAITING:
             return None
@@ -93,7 +93,7 @@ class PathFallback:
             if not self._waiting[user.name]:
                 del self._waiting[user.name]
 
-    async def _follow(self, unknown: UnresolvedPath) -> ShardLocation | Mounted | Unavailable | None:
+    async def _follow(self, unknown: UnresolvedPath) -> ShardLocation | Mounted | Unavailable | MountLoop | None:
         """Resolve name by name, until one does not exist."""
         location: Location | None = unknown
         for _ in range(MAX_DEPTH):
@@ -112,7 +112,11 @@ class PathFallback:
         if found is None or found.status.phase == "Scheduling":
             return None
         if not found.spec.cluster:
-            return found.mounted() if not rest else None
+            mounted = found.mounted() if not rest else None
+            if mounted is None:
+                return None
+            with self._store.snapshot() as view:
+                return self._locator.beyond(view, mounted)
         if found.status.phase == "Unavailable" and not rest:
             return Unavailable()
         return self._at(found.metadata.annotations.get(SHARD, ""), found.spec.cluster, rest)
@@ -132,7 +136,7 @@ class PathFallback:
             return UnresolvedPath(shard, cluster, found.base_url, rest)
         return further
 
-    async def _arriving(self, name: str) -> ShardLocation | Mounted | Unavailable | None:
+    async def _arriving(self, name: str) -> ShardLocation | Mounted | Unavailable | MountLoop | None:
         """A cluster given by its name, whose row may be on its way to this store."""
         if not is_cluster_name(name) or name.startswith("system:") or self._is_cached_absent("", name):
             return None

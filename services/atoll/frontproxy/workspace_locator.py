@@ -14,10 +14,13 @@ import msgspec
 
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.federation.federated_view import federated
+from atoll.machinery.apiserver.federation.mount_routes import ExternalUrl, destination, external_url, workspace_of
 from atoll.machinery.apiserver.federation.pathindex import Mounted, PathIndex, Unavailable
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType, is_workspace_path
 from atoll.machinery.meta.paths import HOME
+from atoll.machinery.storage.contract import Scope
+from atoll.machinery.storage.pages import each_record
 
 MAX_LOCATIONS = 8192
 
@@ -45,11 +48,16 @@ class UnresolvedPath(msgspec.Struct, frozen=True):
     home: bool = False
 
 
-Location: TypeAlias = ShardLocation | Mounted | Unavailable | UnresolvedPath
+class MountLoop(msgspec.Struct, frozen=True):
+    """A path of mounts that lead to each other."""
+
+
+Location: TypeAlias = ShardLocation | Mounted | Unavailable | UnresolvedPath | MountLoop
 
 
 class _Spec(msgspec.Struct, frozen=True):
     base_url: str = msgspec.field(default="", name="baseURL")
+    external_url: str = msgspec.field(default="", name="externalURL")
 
 
 class _Shard(msgspec.Struct, frozen=True):
@@ -95,10 +103,31 @@ class WorkspaceLocator:
             return UnresolvedPath()
         found = self._index.find(view, workspace)
         if found is None:
-            return self._index.mounted(view, workspace) or self._deepest(view, workspace)
+            return self._mount(view, workspace) or self._deepest(view, workspace)
         if found.unavailable:
             return Unavailable()
         return self.at(view, view.replicas.shard_of(found.cluster), found.cluster) or self._deepest(view, workspace)
+
+    def _mount(self, view: View, workspace: str) -> Location | None:
+        """The location that a mount leads to; None for a path that does not end in a mount."""
+        mounted = self._index.mounted(view, workspace)
+        if mounted is None:
+            return None
+        onward = destination(self._index, view, workspace, self._external_urls(view))
+        if onward is None:
+            return MountLoop()
+        return mounted if onward == workspace else self._find(view, onward)
+
+    def beyond(self, view: View, mounted: Mounted) -> Location:
+        """The location that a mount leads to: the mount itself, unless it is of a workspace of this installation."""
+        onward = workspace_of(mounted.url, self._external_urls(federated(view))) if mounted.ready else ""
+        return self.find(view, onward) if onward else mounted
+
+    def _external_urls(self, view: View) -> set[ExternalUrl]:
+        """The URLs under which shards publish workspaces to clients."""
+        records = each_record(view, Scope(self._shards, ROOT))
+        found = (external_url(_decoder.decode(record.value).spec.external_url) for record in records)
+        return {url for url in found if url is not None}
 
     def _deepest(self, view: View, workspace: str) -> UnresolvedPath:
         """The last known cluster on the path, at whose shard the next name can be looked up."""

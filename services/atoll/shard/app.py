@@ -239,7 +239,7 @@ class ShardApp:
         config = self.config
         pair = _pair(config.mount_proxy_client_cert_file, config.mount_proxy_client_key_file)
         forwarder = Forwarder(self.egress, _trust(config.mount_proxy_ca_file, pair))
-        return Mounts(self.paths, forwarder, authenticates=pair is not None)
+        return Mounts(self.paths, forwarder, self._external_url, authenticates=pair is not None)
 
     def _remote_shards(self, trust: ssl.SSLContext | None) -> RemoteShards:
         """Return the client of remote virtual workspaces. Addresses come from Shard objects, not from tenants."""

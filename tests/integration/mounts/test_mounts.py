@@ -22,7 +22,6 @@ from harness.servers.shard_process import ShardProcess
 
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
-MARK = {"experimental.tenancy.kcp.io/is-mount": "true"}
 SITES = "/apis/sites.example.com/v1/namespaces/default/sites"
 USERS = (
     'alice-token,alice,u-alice,"team-a,system:masters"\nbob-token,bob,u-bob,"team-b"\n'
@@ -155,13 +154,9 @@ class Scene:
         schema["properties"]["status"]["x-kubernetes-preserve-unknown-fields"] = True
         define(self.home, definition)
 
-    def site(self, name: str, url: str, phase: str = "Ready", **metadata: Any) -> None:
+    def site(self, name: str, url: str, phase: object = "Ready", **metadata: Any) -> None:
         """A mountable object with a status, made or changed."""
-        body = {
-            "apiVersion": "sites.example.com/v1",
-            "kind": "Site",
-            "metadata": {"name": name, "annotations": MARK, **metadata},
-        }
+        body = {"apiVersion": "sites.example.com/v1", "kind": "Site", "metadata": {"name": name, **metadata}}
         if self.home.send("GET", f"{SITES}/{name}").code == 404:
             self.home.post(SITES, body)
         self.home.patch(f"{SITES}/{name}/status", {"status": {"URL": url, "phase": phase}})
@@ -250,12 +245,17 @@ def test_a_mount_carries_url_and_health_of_what_it_mounts(scene: Scene) -> None:
     eventually(lambda: scene.home.send("GET", f"{WORKSPACES}/a").code == 404, "the mount is gone")
 
 
-def test_only_what_is_marked_is_mounted(scene: Scene) -> None:
-    scene.site("unmarked", scene.echo.url, annotations={})
-    scene.mount("unmarked", "unmarked", "Unavailable")
-    conditions = scene.home.get(f"{WORKSPACES}/unmarked").json["status"]["conditions"]
-    assert "MountAnnotationInvalid" in [each.get("reason") for each in conditions]
-    scene.mount("nothing", "unmarked", "Unavailable", kind="Nothing")
+def test_any_object_that_a_workspace_names_is_mounted_and_followed(scene: Scene) -> None:
+    scene.mount("early", "early", "Unavailable")
+    scene.site("early", "")
+    scene.site("early", scene.echo.url)
+    scene.reach("early", "Ready")
+    scene.site("early", scene.echo.url, "Connecting")
+    scene.reach("early", "Unavailable")
+    scene.site("early", scene.echo.url, {"not": "a phase"})
+    scene.site("early", "https://elsewhere.example")
+    assert scene.reach("early", "Ready")["spec"]["URL"] == "https://elsewhere.example"
+    scene.mount("nothing", "early", "Unavailable", kind="Nothing")
 
 
 def test_a_request_goes_on_as_it_came_but_for_identity(scene: Scene) -> None:
@@ -418,7 +418,9 @@ def test_an_address_that_must_not_be_called_is_not_called(
 ) -> None:
     with ShardProcess(tmp_path, *flags[2:]) as shard:
         scene = Scene(Api(shard, "root"), echo)
-        for name, url in (("loop", echo.url), ("plain", "http://192.0.2.1/"), ("own", f"{shard.url}/clusters/root")):
+        urls = ("/clusters/root/api", "/clusters/*", "/services/x", "/clusters/root?x=y", "")
+        own = ((f"own-{place}", f"{shard.url}{path}") for place, path in enumerate(urls))
+        for name, url in (("loop", echo.url), ("plain", "http://192.0.2.1/"), *own):
             scene.site(name, url)
             status = scene.mount(name, name).get("/api", expect=503).json
             assert "the mounted workspace cannot be reached" in status["message"]
@@ -483,10 +485,85 @@ def test_what_is_not_ascii_goes_on_percent_encoded(scene: Scene) -> None:
     assert there.get("/api").json["path"] == "/base/%C3%BC/api"
 
 
-def test_an_object_that_loses_its_mark_is_mounted_no_more(scene: Scene) -> None:
-    scene.site("h", scene.echo.url)
-    there = scene.mount("h", "h")
-    there.get("/api")
-    scene.home.patch(f"{SITES}/h", {"metadata": {"annotations": dict.fromkeys(MARK)}})
-    scene.reach("h", "Unavailable")
-    there.get("/api", expect=503)
+def served_alike(scene: Scene, there: Api, direct: Api, *tokens: str) -> None:
+    """Every request gets the same answer at both, except for what differs with each request."""
+    review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    who = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    for token in tokens:
+        there.token = direct.token = token
+        for headers in (
+            {},
+            {"Impersonate-User": "bob"},
+            {"X-Remote-User": "alice", "X-Remote-Group": "system:masters"},
+        ):
+            for method, path, body in (
+                ("GET", f"{CONFIGMAPS}/here", None),
+                ("GET", "/api/v1/namespaces/default", None),
+                ("GET", "/version", None),
+                ("GET", "/apis/nothing.example.com/v1/things", None),
+                ("POST", CONFIGMAPS, configmap("here")),
+                ("DELETE", f"{CONFIGMAPS}/absent", None),
+                ("POST", review, who),
+            ):
+                answers = [each.send(method, path, body, headers=headers) for each in (there, direct)]
+                assert len({(answer.code, _lasting(answer.body)) for answer in answers}) == 1, (method, path, answers)
+
+
+def _lasting(body: bytes) -> str:
+    found = json.loads(body)
+    if found.get("kind") == "SelfSubjectReview":
+        found["metadata"].pop("creationTimestamp", None)
+        found["metadata"].pop("uid", None)
+    return json.dumps(found, sort_keys=True)
+
+
+def test_a_mount_of_a_workspace_here_is_served_as_that_workspace(scene: Scene) -> None:
+    path = workspace_under(scene.root)
+    direct = scene.root.at(path)
+    scene.site("here", f"{scene.root.shard.url}/clusters/{path}")
+    there = scene.mount("here", "here")
+    made = there.post(CONFIGMAPS, configmap("here", {"k": "v"})).json
+    assert made == direct.get(f"{CONFIGMAPS}/here").json
+    with there.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={made['metadata']['resourceVersion']}") as events:
+        direct.patch(f"{CONFIGMAPS}/here", {"data": {"k": "w"}})
+        assert events.next().object["data"] == {"k": "w"}
+    large = configmap("large", {"k": "x" * 200_000})
+    assert there.post(CONFIGMAPS, large).json["data"] == large["data"]
+    too_large = configmap("too-large", {"k": "x" * (4 << 20)})
+    for each in (there, direct):
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            assert each.send("POST", CONFIGMAPS, too_large).code == 413
+    account = "/api/v1/namespaces/default/serviceaccounts/default/token"
+    spec = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    robot, stranger = (api.post(account, spec).json["status"]["token"] for api in (direct, scene.home))
+    served_alike(scene, there, direct, scene.root.token, "alice-token", "bob-token", "unheard-of", "", robot, stranger)
+
+
+def test_mounts_that_lead_to_each_other_are_refused(scene: Scene) -> None:
+    base = f"{scene.root.shard.url}/clusters/{scene.home.cluster}"
+    for name, onward in (("self", "self"), ("one", "two"), ("two", "one")):
+        scene.site(f"loop-{name}", f"{base}:loop-{onward}")
+        scene.mount(f"loop-{name}", f"loop-{name}")
+    for name in ("self", "one", "two"):
+        there = scene.home.at(f"{scene.home.cluster}:loop-{name}")
+        for method, body in (("GET", None), ("POST", configmap("x", {"k": "x" * 200_000}))):
+            answer = there.send(method, CONFIGMAPS, body)
+            assert (answer.code, answer.json["status"]) == (508, "Failure")
+            assert "lead to each other" in answer.message
+    path = workspace_under(scene.root)
+    for place in range(6):
+        onward = f"{scene.root.shard.url}/clusters/{path}" if not place else f"{base}:chain-{place - 1}"
+        scene.site(f"chain-{place}", onward)
+        code = scene.mount(f"chain-{place}", f"chain-{place}").send("GET", CONFIGMAPS).code
+        assert code == (200 if place < 4 else 508), place
+    # The last of several may be elsewhere, and may be of no use now.
+    scene.site("far", scene.echo.url)
+    scene.mount("far", "far")
+    scene.site("to-far", f"{base}:far")
+    near = scene.mount("to-far", "to-far")
+    assert near.get("/api?x=y").json["path"] == "/base/api?x=y"
+    scene.site("far", scene.echo.url, "Connecting")
+    scene.reach("far", "Unavailable")
+    assert near.get("/api", expect=503).body == b"Not available.\n"
+    scene.site("to-nowhere", f"{base}:not-there")
+    scene.mount("to-nowhere", "to-nowhere").get(CONFIGMAPS, expect=403)

@@ -389,10 +389,11 @@ def test_nobody_gives_away_what_another_workspace_caches(provider: Api, consumer
     }
     consumer.post(EXPORTS, body)
     consumer.post(SLICES, slice_of(path=provider.cluster))
-    refused = wait_condition(
-        consumer, f"{SLICES}/plans", "ResourceValid", "False", "ClusterCachedResourceInvalidReference"
-    )
-    assert not refused["status"].get("endpoints")
+    bind(consumer, consumer.cluster, "plans", called="own")
+    # Each reference is there; together they publish nothing.
+    for type in ("ResourceValid", "APIExportValid", "PartitionValid"):
+        found = wait_condition(consumer, f"{SLICES}/plans", type)
+    assert not found["status"].get("endpoints")
     allow(consumer, "bob", "content", content("*"))
     view(consumer, "*", "bob-token").get(PLANS, expect=403)
 
@@ -401,8 +402,13 @@ def test_a_slice_tells_what_it_lacks_and_where_its_endpoint_is(provider: Api, co
     provider.post(SLICES, slice_of())
     lacking = wait_condition(provider, f"{SLICES}/plans", "ResourceValid", "False", "ClusterCachedResourceNotFound")
     assert condition(lacking, "APIExportValid")["reason"] == "APIExportInvalidReference"
+    consumer.post(SLICES, slice_of(path=provider.cluster))
+    wait_condition(consumer, f"{SLICES}/plans", "ResourceValid", "False", "ClusterCachedResourceNotFound")
     provider.delete(f"{SLICES}/plans")
     offer(provider)
+    half = wait_condition(consumer, f"{SLICES}/plans", "ResourceValid")
+    assert condition(half, "APIExportValid")["reason"] == "APIExportInvalidReference"
+    assert not half["status"].get("endpoints")
     sound = wait_condition(provider, f"{SLICES}/plans", "ResourceValid")
     assert is_true(sound, "APIExportValid")
     assert is_true(sound, "PartitionValid")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll.frontproxy.workspace_locator import Location, ShardLocation, UnresolvedPath, WorkspaceLocator
+from atoll.frontproxy.workspace_locator import Location, MountLoop, ShardLocation, UnresolvedPath, WorkspaceLocator
 from atoll.machinery.apiserver.federation.pathindex import MAX_DEPTH, Mounted, Unavailable
 from atoll.machinery.meta.hashes import home_cluster_name
 from atoll.machinery.meta.names import ObjectKey
@@ -49,6 +49,41 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
     await rows.chain("root", [("org", "1org", "east"), ("team", "1team", "west"), ("app", "1app", "east")])
     yield Site(rows)
     await store.close()
+
+
+async def test_a_mount_of_a_workspace_of_the_installation_leads_to_that(site: Site) -> None:
+    outside = "https://kcp.example"
+    spec = {"baseURL": base_url("east"), "externalURL": f"{outside}/"}
+    await site.rows.write(SHARDS, "root", "east", {"spec": spec})
+
+    async def mount(name: str, url: str, phase: str = "Ready") -> None:
+        found = {"spec": {"mount": {"ref": {}}, "URL": url}, "status": {"phase": phase}}
+        await site.rows.write(WORKSPACES, "root", name, found)
+
+    await mount("team-again", f"{outside}/clusters/root:org:team/")
+    await mount("twice", f"{outside.upper().replace('HTTPS', 'https')}:443/clusters/root%3Ateam-again")
+    await mount("self", f"{outside}/clusters/root:self")
+    await mount("gone", f"{outside}/clusters/root:org:none")
+    await mount("resting", f"{outside}/clusters/root:org", "Unavailable")
+    others = (
+        f"{outside}/clusters/root:org/api",
+        f"{outside}/clusters/*",
+        f"{outside}/services/x",
+        f"{outside}:444/clusters/root:org",
+        f"{outside}/x/clusters/root:org",
+        "https://kcp.example.org/clusters/root:org",
+        "http://kcp.example/clusters/root:org",
+        "https://user@kcp.example/clusters/root:org",
+        f"{outside}/clusters/root:org?x=y",
+    )
+    for place, url in enumerate(others):
+        await mount(f"other-{place}", url)
+    assert site.find("root:team-again") == site.find("root:twice") == at("west", "1team")
+    assert site.find("root:self") == MountLoop()
+    assert site.find("root:gone") == below("east", "1org", "none")
+    assert site.find("root:resting") == Mounted(f"{outside}/clusters/root:org", ready=False)
+    for place, url in enumerate(others):
+        assert site.find(f"root:other-{place}") == Mounted(url, ready=True), url
 
 
 def test_a_path_leads_to_its_cluster_and_the_shard_it_lies_on(site: Site) -> None:

@@ -162,6 +162,7 @@ class CachedEndpoints(ReplicaController):
         if (
             not base
             or home is None
+            or home != self._facts.cluster_of(view, cachedresources.cached_of(obj).path)
             or not cachedresources.is_sound(obj)
             or not endpointslices.selects_shard(obj, labels)
         ):

@@ -1,12 +1,12 @@
 """Mounted workspaces: copy URL and phase of the mounted object to its Workspace.
 
-Watches: Workspaces with `spec.mount`, and every object annotated as mountable. Writes: the Workspace's URL, phase,
+Watches: Workspaces with `spec.mount`, and the objects that they name. Writes: the Workspace's URL, phase,
 label and the condition WorkspaceMountReady, from the object's status. Mounted Workspaces have no logical cluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.writing.loopback import Loopback
@@ -18,12 +18,12 @@ from atoll.machinery.meta import rawscan, times
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
-from atoll.machinery.meta.wellknown import CLUSTER
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope
 from atoll.tenancy.lookups import Lookups
 
-MAX_MOUNTED = 8192
-_SPEC, _OBJECT = rawscan.member("mount"), rawscan.string(mounts.IS_MOUNT)
+#: Mounts and workspaces whose mounts are cached, so that other objects cost one look-up.
+MAX_CACHED = 65_536
+_SPEC = rawscan.member("mount")
 
 
 class MountController(Controller):
@@ -34,26 +34,47 @@ class MountController(Controller):
 
     def __init__(self, loopback: Loopback, facts: Lookups) -> None:
         self._loopback, self._type = loopback, facts.identities.workspaces
-        #: Mounted objects: the log entry of an object that loses its annotation does not show it.
-        self._mounted: LruCache[ObjectKey, bool] = LruCache(MAX_MOUNTED)
+        #: References by Workspace, for each cluster.
+        self._mounts: LruCache[str, dict[str, mounts.Reference]] = LruCache(MAX_CACHED, lambda found: 1 + len(found))
 
     def watches(self, type: ResourceType) -> bool:
         return True
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
-        if entry.key.type == self._type:
-            if entry.operation is not Operation.DELETED and _SPEC in entry.value:
-                yield entry.key.cluster, entry.key.name
-        elif _OBJECT in entry.value or (len(self._mounted) and self._mounted.get(entry.key)):
-            yield from self._of(Scope(self._type, entry.key.cluster))
+        key = entry.key
+        if key.type == self._type and self._is_mount(entry):
+            yield key.cluster, key.name
+        for name, reference in self._of(key.cluster).items():
+            if reference.name == key.name and key.namespace in {"", reference.namespace}:
+                yield key.cluster, name
 
     def all_keys(self) -> Iterable[Hashable]:
-        yield from self._of(Scope(self._type))
+        for key, _ in self._mounts_in(Scope(self._type)):
+            yield key.cluster, key.name
 
-    def _of(self, scope: Scope) -> Iterable[Hashable]:
-        for obj in self._loopback.each(scope):
-            if mounts.reference(obj) is not None:
-                yield obj["metadata"]["annotations"][CLUSTER], obj["metadata"]["name"]
+    def _is_mount(self, entry: LogEntry) -> bool:
+        """Return whether a Workspace exists and is mounted, and follow it in the cache."""
+        key, known = entry.key, self._mounts.get(entry.key.cluster)
+        is_gone = entry.operation is Operation.DELETED
+        found = mounts.reference(decode(entry.value)) if _SPEC in entry.value else None
+        if known is not None and found is not None:
+            others = {name: reference for name, reference in known.items() if name != key.name}
+            self._mounts.put(key.cluster, others if is_gone else {**others, key.name: found})
+        return found is not None and not is_gone
+
+    def _of(self, cluster: str) -> dict[str, mounts.Reference]:
+        """Return the references of a cluster's mounts, by Workspace."""
+        known = self._mounts.get(cluster)
+        if known is None:
+            known = {key.name: reference for key, reference in self._mounts_in(Scope(self._type, cluster))}
+            self._mounts.put(cluster, known)
+        return known
+
+    def _mounts_in(self, scope: Scope) -> Iterator[tuple[ObjectKey, mounts.Reference]]:
+        for record in self._loopback.records(scope):
+            reference = mounts.reference(decode(record.value)) if _SPEC in record.value else None
+            if reference is not None:
+                yield record.key, reference
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
         cluster, name = key
@@ -77,8 +98,5 @@ class MountController(Controller):
                 namespace = reference.namespace if kind.namespaced else ""
                 key = ObjectKey(kind.type, cluster, namespace, reference.name)
                 record = view.get(key)
-                if record is None:
-                    return None
-                self._mounted.put(key, True)
-                return decode(record.value)
+                return decode(record.value) if record is not None else None
         return None

@@ -1,8 +1,9 @@
 """Requests to mounted workspaces, forwarded to the mount's URL.
 
-The pipeline calls it for a path that ends in a mounted Workspace, before authentication: the mounted server
-authenticates and authorizes the request. Without a client certificate the caller's Authorization header is forwarded;
-with one (`--mount-proxy-client-cert-file`) the shard authenticates the caller and names him in X-Remote-* headers.
+The pipeline calls it for a path that ends in a mounted Workspace, before authentication. A mount of a workspace of this
+installation is a route, and its request goes on in the pipeline. For any other mount the mounted server authenticates
+and authorizes the request. Without a client certificate the caller's Authorization header is forwarded; with one
+(`--mount-proxy-client-cert-file`) the shard authenticates the caller and names him in X-Remote-* headers.
 Invariants: identity headers of the client are never forwarded; with the certificate no unauthenticated request is.
 """
 
@@ -10,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Reply
 from atoll.machinery.apiserver.call.requestinfo import inside
+from atoll.machinery.apiserver.federation import mount_routes
 from atoll.machinery.apiserver.federation.pathindex import PathIndex
 from atoll.machinery.apiserver.forwarded_identity import CREDENTIALS, IDENTITY, passed_on, spoken_for
 from atoll.machinery.apiserver.request import Request, fail
@@ -30,12 +33,23 @@ Identify = Callable[[], User]
 class Mounts:
     """Forwards requests to mounts. `authenticates`: the forwarder has a certificate and sends X-Remote-* headers."""
 
-    def __init__(self, index: PathIndex, forwarder: Forwarder, *, authenticates: bool) -> None:
+    def __init__(self, index: PathIndex, forwarder: Forwarder, external_url: str, *, authenticates: bool) -> None:
+        """`external_url` is the URL of the installation's workspaces for clients."""
         self._index, self._forwarder, self._authenticates = index, forwarder, authenticates
+        own = mount_routes.external_url(external_url)
+        self._own = (own,) if own is not None else ()
 
     def has(self, snapshot: Snapshot, workspace: str) -> bool:
-        """Return whether a workspace is mounted."""
-        return self._index.mounted(snapshot, workspace) is not None
+        """Return whether requests to a workspace are forwarded."""
+        onward = mount_routes.destination(self._index, snapshot, workspace, self._own)
+        return onward is not None and self._index.mounted(snapshot, onward) is not None
+
+    def destination(self, snapshot: Snapshot, workspace: str) -> str:
+        """Return the workspace that a path leads to through mounts of this installation. Raises ApiError for a loop."""
+        onward = mount_routes.destination(self._index, snapshot, workspace, self._own)
+        if onward is None:
+            raise errors.mount_loop()
+        return onward
 
     def take(self, request: Request, snapshot: Snapshot, identify: Identify) -> bool:
         """Answer a request whose path ends in a mount; return False if it does not. Raises Unauthorized."""
@@ -57,7 +71,7 @@ class Mounts:
         return [*passed_on(received, (*IDENTITY, *CREDENTIALS)), *spoken_for(request.user)]
 
     async def _forward(self, request: Request, url: str, headers: list[tuple[str, str]]) -> None:
-        rest = inside(request.http.target, _OWN_SEGMENTS)
+        rest = inside(request.target, _OWN_SEGMENTS)
         try:
             request.code = await self._forwarder.forward(request.exchange, url, rest, headers)
         except EgressError as error:

@@ -63,19 +63,19 @@ def test_a_selector_that_makes_no_sense_selects_nothing() -> None:
     [
         (SliceReferences("home", "home", None, True), ""),
         (SliceReferences("home", "home", None, False), "ClusterCachedResourceNotFound"),
-        (SliceReferences("home", None, None, True), "ClusterCachedResourceNotFound"),
-        (SliceReferences("other", "home", None, True), "ClusterCachedResourceInvalidReference"),
-        (SliceReferences("other", "home", None, False), "ClusterCachedResourceInvalidReference"),
-        (SliceReferences(None, "home", None, False), "ClusterCachedResourceInvalidReference"),
+        (SliceReferences("home", None, None, True), ""),
+        (SliceReferences("other", "home", None, True), ""),
+        (SliceReferences("other", "home", None, False), "ClusterCachedResourceNotFound"),
+        (SliceReferences(None, "home", None, False), "ClusterCachedResourceNotFound"),
     ],
 )
-def test_a_slice_ties_what_one_workspace_holds(there: SliceReferences, reason: str) -> None:
+def test_a_slice_judges_each_reference_and_ties_what_one_workspace_holds(there: SliceReferences, reason: str) -> None:
     status = cachedresources.desired_slice_status(slice_of(), there, NOW)
     condition = find(status["conditions"], "ResourceValid")
     assert condition is not None
     assert condition.get("reason", "") == reason
     assert cachedresources.is_sound({"status": status}) is not bool(reason)
-    assert bool(status.get("endpoints")) is not bool(reason)
+    assert bool(status.get("endpoints")) is (not reason and there.cached == there.export)
 
 
 def test_an_export_offers_it_under_its_identity_and_no_other() -> None:

@@ -85,6 +85,11 @@ def unknown_workspace(path: str) -> NotFound:
     return NotFound(f'{plural}.{group} "{path}" not found', Details(path, group, plural))
 
 
+def mount_loop() -> ApiError:
+    """508 for mounts of workspaces that lead to each other."""
+    return ApiError("the mounted workspaces lead to each other, or are too many in a row", code=508, reason="")
+
+
 def namespace_terminating(kind: Kind, name: str, namespace: str) -> Forbidden:
     text = f"unable to create new content in namespace {namespace} because it is being terminated"
     cause = Cause("NamespaceTerminating", f"namespace {namespace} is being terminated", "metadata.namespace")

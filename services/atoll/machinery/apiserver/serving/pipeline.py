@@ -34,7 +34,7 @@ from atoll.machinery.apiserver.authorization.refusal import ACCESS_DENIED, WORKS
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Reply, View
 from atoll.machinery.apiserver.call.gate import check_gate
-from atoll.machinery.apiserver.call.requestinfo import RequestInfo, parse
+from atoll.machinery.apiserver.call.requestinfo import RequestInfo, inside, parse
 from atoll.machinery.apiserver.request import Observer, Request, RequestScope, fail
 from atoll.machinery.meta.status import ApiError, Details, ServiceUnavailable, Unauthorized
 from atoll.machinery.meta.uids import new_uid
@@ -111,7 +111,10 @@ class Mounts(Protocol):
     """Serves paths below mounted workspaces."""
 
     def has(self, snapshot: Snapshot, workspace: str) -> bool:
-        """Whether a workspace is mounted."""
+        """Whether requests to a workspace are forwarded."""
+
+    def destination(self, snapshot: Snapshot, workspace: str) -> str:
+        """Return the workspace of this installation that a path leads to through mounts, or itself. Raises ApiError."""
 
     def take(self, request: Request, snapshot: Snapshot, identify: Callable[[], User]) -> bool:
         """Answer the request if its workspace is mounted. `identify` authenticates. Raises Unauthorized."""
@@ -206,11 +209,24 @@ class RequestPipeline:
             # As in kcp, a service account's token names its cluster.
             request.cluster = token_cluster(request.http)
             return None
-        target = self._resolver.find(snapshot, workspace)
+        target = self._find(request, snapshot)
         request.cluster = target.cluster if target is not None else UNKNOWN
         if target is None or not (target.remote or target.unavailable):
             return None
         return _UNAVAILABLE if target.unavailable else _OTHER_SHARD
+
+    def _find(self, request: Request, snapshot: Snapshot) -> Destination | None:
+        """Find the target of the path. A mount of a workspace of this installation rewrites the request to that one."""
+        workspace, mounts = request.info.workspace, self._handlers.mounts
+        target = self._resolver.find(snapshot, workspace)
+        if target is not None or mounts is None:
+            return target
+        onward = mounts.destination(snapshot, workspace)
+        if onward == workspace:
+            return None
+        request.sent_on = b"/clusters/" + onward.encode() + inside(request.target, _WORKSPACE_SEGMENTS)
+        request.info = parse(request.http.method, request.sent_on)
+        return self._resolver.find(snapshot, onward)
 
     def _mounted(self, request: Request, snapshot: Snapshot) -> bool:
         def identify() -> User:
@@ -262,6 +278,8 @@ class RequestPipeline:
 
 #: The cluster of an unknown path; no cluster can have this name.
 UNKNOWN = "?"
+#: `clusters` and the path.
+_WORKSPACE_SEGMENTS = 2
 _NAMES_IDENTITY = Decision(
     False, True, ACCESS_DENIED, (Step("00-identity", Outcome.DENY, "only system:masters name an identity"),)
 )

@@ -3,7 +3,7 @@
 A ClusterCachedResource offers the objects of one cluster-scoped resource of its workspace for reading on other shards;
 a slice links it to the APIExport whose bindings give access. Controllers write the results; the replication view calls
 `selector_of`. Invariant: a published identity hash does not change, and a slice whose references lie in two workspaces
-is never valid.
+has no endpoints.
 """
 
 from __future__ import annotations
@@ -21,11 +21,7 @@ from atoll.machinery.meta.wellknown import CLUSTER
 FINALIZER = "cache.kcp.io/clustercachedresource"
 INITIALIZING, READY, DELETING = "Initializing", "Ready", "Deleting"
 RESOURCE_VALID, STARTED, IDENTITY_VALID = "ResourceValid", "ReplicationStarted", apiexports.IDENTITY_VALID
-NO_RESOURCES, NOT_CLUSTER_SCOPED, INVALID_REFERENCE = (
-    "NoResources",
-    "ResourceNotClusterScoped",
-    "ClusterCachedResourceInvalidReference",
-)
+NO_RESOURCES, NOT_CLUSTER_SCOPED = "NoResources", "ResourceNotClusterScoped"
 NOT_FOUND = "ClusterCachedResourceNotFound"
 SLICE_API_VERSION, SLICE_KIND = "cache.kcp.io/v1alpha1", "ClusterCachedResourceEndpointSlice"
 _NOTHING = LabelSelector(matches_nothing=True)
@@ -119,25 +115,28 @@ class SliceReferences(NamedTuple):
     #: The ClusterCachedResource itself exists in that cluster.
     is_cached: bool
 
+    @property
+    def in_one_workspace(self) -> bool:
+        """Whether both objects are in one workspace: an export publishes no objects of another one."""
+        return self.export is not None and self.export == self.cached
+
 
 def desired_slice_status(obj: Object, references: SliceReferences, now: str) -> Object:
-    """Return a slice's status. A slice with a missing reference keeps no endpoints."""
+    """Return a slice's status. A slice with a missing reference, or with references in two workspaces, keeps no
+    endpoints."""
     status = endpointslices.desired_status(
         obj, has_export=references.export is not None, partition=references.partition, now=now
     )
     condition = _slice_condition(cached_of(obj), references)
-    if condition.status == FALSE:
+    if condition.status == FALSE or not references.in_one_workspace:
         status.pop("endpoints", None)
     conditions = [_renamed(each) for each in status.get("conditions") or []]
     return {**status, "conditions": set_condition(conditions, condition, now)}
 
 
 def _slice_condition(reference: Reference, references: SliceReferences) -> Condition:
-    if references.export is not None and references.export != references.cached:
-        # The owner of an export must not publish objects of another workspace, nor learn whether they exist.
-        text = "ClusterCachedResource and APIExport must be in the same workspace"
-        return Condition(RESOURCE_VALID, FALSE, INVALID_REFERENCE, text, ERROR)
-    if not references.is_cached or references.export is None:
+    """Return the condition of the reference to the ClusterCachedResource; as in kcp, that of the export is another."""
+    if not references.is_cached:
         text = f"Error getting ClusterCachedResource {reference.path}|{reference.name}"
         return Condition(RESOURCE_VALID, FALSE, NOT_FOUND, text, ERROR)
     return Condition(RESOURCE_VALID, TRUE)
@@ -151,7 +150,7 @@ def _renamed(condition: Object) -> Object:
 
 
 def is_sound(obj: Object) -> bool:
-    """Return whether a slice's ClusterCachedResource exists, in the workspace of the export."""
+    """Return whether a slice's ClusterCachedResource exists."""
     return is_true(conditions_of(obj), RESOURCE_VALID)
 
 

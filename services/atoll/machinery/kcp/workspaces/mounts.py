@@ -1,7 +1,7 @@
 """Mounted Workspaces: URL, phase and conditions taken from the mounted object.
 
-The mount controller calls `desired_workspace`; path resolution and admission call `reference`. A mountable object has
-the annotation, `status.URL` and `status.phase`.
+The mount controller calls `desired_workspace`; path resolution and admission call `reference`. Any object with
+`status.URL` and `status.phase` can be mounted.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import msgspec
 
 from atoll.machinery.meta.conditions import FALSE, TRUE, Condition, set_condition
-from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, labels_of, spec_of, status_of
+from atoll.machinery.meta.objects import Object, conditions_of, labels_of, spec_of, status_of
 from atoll.machinery.meta.wellknown import PHASE
 
-#: "true" on objects that may be mounted.
+#: An annotation by which objects are marked as mountable; as in kcp, none is required.
 IS_MOUNT = "experimental.tenancy.kcp.io/is-mount"
 MOUNT_READY = "WorkspaceMountReady"
 READY, UNAVAILABLE = "Ready", "Unavailable"
+#: The phases of mounted objects; any other one is Unknown.
+_PHASES = frozenset({"Initializing", "Connecting", READY})
 
 
 class Reference(msgspec.Struct, frozen=True, rename="camel"):
@@ -52,13 +54,11 @@ def desired_workspace(workspace: Object, mounted: Object | None, now: str) -> Ob
 def _mount_condition(mounted: Object | None) -> tuple[Condition, str]:
     if mounted is None:
         return Condition(MOUNT_READY, FALSE, "MountObjectNotFound", "the mounted object does not exist", "Error"), ""
-    if annotations_of(mounted).get(IS_MOUNT) != "true":
-        message = f"the object is not annotated {IS_MOUNT}=true"
-        return Condition(MOUNT_READY, FALSE, "MountAnnotationInvalid", message, "Error"), ""
     status = mounted.get("status")
     status = status if isinstance(status, dict) else {}
-    url, phase = status.get("URL"), status.get("phase") or "Unknown"
+    url, phase = status.get("URL"), status.get("phase")
     url = url if isinstance(url, str) else ""
+    phase = phase if isinstance(phase, str) and phase in _PHASES else "Unknown"
     if phase != READY or not url:
         message = f"the mounted object is {phase}" + ("" if url else " and has no URL")
         return Condition(MOUNT_READY, FALSE, "MountObjectNotReady", message, "Error"), url
