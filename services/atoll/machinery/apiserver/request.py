@@ -15,7 +15,8 @@ import msgspec
 import structlog
 
 from atoll.machinery.apiserver.authorization.attributes import Decision
-from atoll.machinery.apiserver.call.call import UNRESTRICTED, Reply, Restrictions, View
+from atoll.machinery.apiserver.call.call import UNRESTRICTED, Call, Reply, Restrictions, View
+from atoll.machinery.apiserver.call.errors import forbidden
 from atoll.machinery.apiserver.call.in_slices import in_slices
 from atoll.machinery.apiserver.call.negotiation import JSON, YAML
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo
@@ -118,6 +119,11 @@ class Request(msgspec.Struct):
         self.scope = scope
         self.user, self.impersonator = scope.user or self.user, scope.impersonator or self.impersonator
         self.info = scope.info or self.info
+
+    def authorize_again(self, call: Call, view: View) -> None:
+        """Authorize a write that is planned again. Raises Forbidden."""
+        if not self.scope.authorize(view, self.info.verb).allowed:
+            raise forbidden(call.kind, call.info.name, "access was withdrawn")
 
     @property
     def http(self) -> HttpRequest:

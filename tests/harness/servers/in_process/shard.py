@@ -59,10 +59,13 @@ class InsideShard:
 
 
 @contextlib.asynccontextmanager
-async def shard_inside(directory: Path, peers: Peers | None = None) -> AsyncIterator[InsideShard]:
-    """A new shard in a directory of its own; its controllers end with the context, and call others by `peers`."""
+async def shard_inside(directory: Path, peers: Peers | None = None, tokens: str = "") -> AsyncIterator[InsideShard]:
+    """A new shard in a directory of its own; its controllers end with the context, and call others by `peers`.
+
+    `tokens` is a file of users' tokens.
+    """
     root = directory / "inside"
-    config = ShardConfig(root_directory=str(root), allow_any_filesystem=True)
+    config = ShardConfig(root_directory=str(root), allow_any_filesystem=True, token_auth_file=tokens)
     store = prepare(config)
     app = ShardApp(config, store, load(config, ["localhost"]), "https://127.0.0.1:6443")
     app.peers = peers

@@ -34,11 +34,12 @@ async def delete_collection(core: WriteService, request: Request, call: Call) ->
         call = replace(call, kind=bare(call.kind))
     item = listing.item_encoder(call)
     selected = await CollectionSelection.open(call, core.store, convert)
-    await reply_held(request, call, listing.head(call), _deleted(core, call, selected, options, item))
+    await reply_held(request, call, listing.head(call), _deleted(core, request, call, selected, options, item))
 
 
 async def _deleted(
     core: WriteService,
+    request: Request,
     call: Call,
     selected: CollectionSelection,
     options: DeleteOptions,
@@ -47,21 +48,25 @@ async def _deleted(
     """Delete batch by batch; yield the list after its head."""
     separator = b""
     async for batch in selected.batches():
-        gone = await asyncio.gather(*(_delete(core, call, each, options) for each in batch))
+        gone = await asyncio.gather(*(_delete(core, request, call, each, options) for each in batch))
         if items := [item(each.value) for each, is_gone in zip(batch, gone, strict=True) if is_gone]:
             yield separator + b",".join(items)
             separator = b","
     yield listing.foot(call, selected.metadata())
 
 
-async def _delete(core: WriteService, call: Call, selected: SelectedObject, options: DeleteOptions) -> bool:
+async def _delete(
+    core: WriteService, request: Request, call: Call, selected: SelectedObject, options: DeleteOptions
+) -> bool:
     """Delete one object of a collection; False if it was gone already."""
     name = selected.name
     info = replace(call.info, verb="delete", namespace=selected.namespace, name=name)
+    one = replace(call, info=info, form=PLAIN)
     try:
         await core.commit(
-            replace(call, info=info, form=PLAIN),
+            one,
             lambda call, view: plan_delete(core.context(call, view, WriteOptions()), name, options),
+            partial(request.authorize_again, one),
         )
     except NotFound:
         return False

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Protocol
 
 from atoll.machinery.apiserver.call import errors
-from atoll.machinery.apiserver.call.call import Call, Reply, View
+from atoll.machinery.apiserver.call.call import Call, Reply
 from atoll.machinery.apiserver.call.negotiation import choose
 from atoll.machinery.apiserver.conversion import bare
 from atoll.machinery.apiserver.request import Request, fail
@@ -211,10 +212,6 @@ class Resources:
             self._mutating -= mutating
 
     async def _write(self, request: Request, call: Call) -> None:
-        def recheck(view: View) -> None:
-            if not request.scope.authorize(view, request.info.verb).allowed:
-                raise errors.forbidden(call.kind, call.info.name, "access was withdrawn")
-
-        reply = await self._core.commit(call, self._core.planner(call), recheck)
+        reply = await self._core.commit(call, self._core.planner(call), partial(request.authorize_again, call))
         if (work := request.reply_read(reply)) is not None:
             await work
