@@ -11,9 +11,23 @@ import itertools
 import json
 from typing import Any, NamedTuple
 
-from harness.clients.api import APPLY, JSON, JSON_PATCH, MERGE, YAML, Api, configmap, crd, define
+from harness.clients.api import (
+    APPLY,
+    CRDS,
+    JSON,
+    JSON_PATCH,
+    MERGE,
+    PARTIAL_LIST,
+    TABLE,
+    YAML,
+    Api,
+    configmap,
+    crd,
+    define,
+)
 
 MIB = 1 << 20
+PROTOBUF = "application/vnd.kubernetes.protobuf"
 BLOBS = "/apis/bulk.example.com/v1/namespaces/default/blobs"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -80,11 +94,61 @@ def _operations(**operation: object) -> bytes:
     return json.dumps([operation] * 10_000).encode()
 
 
+def _rows(count: int) -> bytes:
+    """A Blob with a list-map of so many items."""
+    items = [{"name": f"n{at}", "v": at} for at in range(count)]
+    return _blob("rows", b"1")[:-1] + b',"rows":' + json.dumps(items, separators=(",", ":")).encode() + b"}"
+
+
+def _definition(plural: str, **schema: object) -> bytes:
+    """A definition with one property `x`."""
+    definition = crd(plural, "bulk.example.com")
+    version: Any = definition["spec"]["versions"][0]
+    version["schema"]["openAPIV3Schema"]["properties"]["x"] = schema
+    return json.dumps(definition, separators=(",", ":")).encode()
+
+
+def _varint(number: int) -> bytes:
+    data = b""
+    while number > 127:
+        data, number = data + bytes([number & 127 | 128]), number >> 7
+    return data + bytes([number])
+
+
+def _field(number: int, data: bytes) -> bytes:
+    """A field of protobuf that has bytes."""
+    return _varint(number << 3 | 2) + _varint(len(data)) + data
+
+
+def _protobuf(size_bytes: int) -> bytes:
+    """A ConfigMap of many keys, as typed Go clients send it."""
+    entries = [_field(1, b"k%08d" % at) + _field(2, b"v") for at in range(size_bytes // 20)]
+    configmap = _field(1, _field(1, b"packed")) + b"".join(_field(2, entry) for entry in entries)
+    return b"k8s\0" + _field(1, _field(1, b"v1") + _field(2, b"ConfigMap")) + _field(2, configmap)
+
+
+def _defaulted(count: int) -> bytes:
+    item = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    return _definition("defaults", type="array", items=item, default=[{"a": 1}] * count)
+
+
+def _enum(count: int) -> bytes:
+    return _definition("enums", type="string", enum=[str(at) for at in range(count)])
+
+
+_ONE = b'[{"op":"add","path":"/data/0","value":1}]'
+_DEFINITIONS = f"{CRDS}?dryRun=All"
+_SMALL = b'{"metadata":{"labels":{"a":"b"}}}'
+_TERMS = ",".join(f"spec.colour!={at}" for at in range(900))
+_FORCED = f"{BLOBS}/rows?fieldManager=second&force=true&dryRun=All"
+
 #: Created before the requests are sent.
 PREPARED = (
     (BLOBS, _blob("arr", _list(b"1", MIB))),
     (BLOBS, _blob("keys", _mapping(MIB))),
     (CONFIGMAPS, json.dumps(configmap("text", {f"key-{at}": f"value {at}" for at in range(30_000)})).encode()),
+    (BLOBS, _blob("maps", _list(b"{}", _BIG))),
+    (f"{BLOBS}?fieldManager=first", _rows(40_000)),
     (CONFIGMAPS, json.dumps(configmap("lines", {"lines": "a line\n" * 100_000})).encode()),
 )
 
@@ -123,6 +187,27 @@ REQUESTS = (
     LargeRequest(
         "moves", "PATCH", _PATCHED, 413, _operations(**{"op": "move", "from": "/data/0", "path": "/data/-"}), JSON_PATCH
     ),
+    LargeRequest("a list-map", "POST", _DRY, 201, _rows(100_000).replace(b'"rows"}', b'"more"}')),
+    LargeRequest("an apply to a list-map", "PATCH", _FORCED, 200, _rows(40_000), APPLY),
+    LargeRequest("protobuf", "POST", f"{CONFIGMAPS}?dryRun=All", 201, _protobuf(MIB - 4096), PROTOBUF),
+    LargeRequest("a small patch", "PATCH", f"{BLOBS}/maps?dryRun=All", 200, _SMALL, MERGE),
+    LargeRequest("a small JSON patch", "PATCH", f"{BLOBS}/maps?dryRun=All", 200, _ONE, JSON_PATCH),
+    LargeRequest("a small patch of a list-map", "PATCH", f"{BLOBS}/rows?dryRun=All", 200, _SMALL, MERGE),
+    LargeRequest("whole floats", "POST", _DRY, 201, _blob("j", _list(b"1.0", _BIG))),
+    LargeRequest("a delete", "DELETE", f"{BLOBS}/maps?dryRun=All", 200),
+    LargeRequest("a deletecollection", "DELETE", f"{BLOBS}?dryRun=All", 200),
+    # definitions
+    LargeRequest("a large default", "POST", _DEFINITIONS, 201, _defaulted(50_000)),
+    LargeRequest("many enum values", "POST", _DEFINITIONS, 201, _enum(200_000)),
+    # reads
+    LargeRequest("field selector", "GET", f"{BLOBS}?fieldSelector={_TERMS}", 200),
+    LargeRequest("a Table", "GET", BLOBS, 200, accept=TABLE),
+    LargeRequest("a Table of one", "GET", f"{BLOBS}/maps", 200, accept=TABLE),
+    LargeRequest("metadata", "GET", BLOBS, 200, accept=PARTIAL_LIST),
+    LargeRequest("an indented object", "GET", f"{BLOBS}/maps?pretty=true", 200),
+    LargeRequest("an indented list", "GET", f"{BLOBS}?pretty=true", 200),
+    LargeRequest("another version", "GET", f"{BLOBS.replace('v1', 'v2')}/maps", 200),
+    LargeRequest("a list in another version", "GET", BLOBS.replace("v1", "v2"), 200),
     LargeRequest("options of a delete", "DELETE", f"{BLOBS}/arr", 413, b'{"a":' + _list(b"{}", _BIG) + b"}"),
 )  # fmt: skip
 
@@ -131,7 +216,17 @@ def prepare(api: Api) -> None:
     """Define the kind and create the objects that the requests read."""
     definition = crd("blobs", "bulk.example.com")
     version: Any = definition["spec"]["versions"][0]
-    version["schema"]["openAPIV3Schema"]["properties"]["data"] = {"x-kubernetes-preserve-unknown-fields": True}
+    properties = version["schema"]["openAPIV3Schema"]["properties"]
+    item = {
+        "type": "object",
+        "required": ["name"],
+        "properties": {"name": {"type": "string"}, "v": {"type": "integer"}},
+    }
+    listed = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+    properties["data"] = {"x-kubernetes-preserve-unknown-fields": True}
+    properties["rows"] = {"type": "array", "items": item, **listed}
+    version["selectableFields"] = [{"jsonPath": ".spec.colour"}]
+    definition["spec"]["versions"].append({**version, "name": "v2", "storage": False})
     define(api, definition)
     for path, body in PREPARED:
         api.post(path, body)

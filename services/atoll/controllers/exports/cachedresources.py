@@ -9,7 +9,7 @@ alone are written at most once a second.
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.gate import NOTHING_NEW
@@ -28,6 +28,7 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode, finalizers_of, status_of
 from atoll.machinery.meta.types import API_BINDINGS, CACHED_RESOURCES, CRDS, NAMESPACES, SECRETS
 from atoll.machinery.process.backoff import Backoff
+from atoll.machinery.process.time_slicing import run_sliced
 from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, RevisionUnchanged, Scope, Snapshot
 from atoll.machinery.storage.pages import each_record
 
@@ -37,6 +38,7 @@ MAX_CLUSTERS = 1024
 CONFLICT = Backoff(0.01, 10.0)
 #: Minimal seconds between two writes that change counts only.
 COUNTS_EVERY_S = 1.0
+COUNT_TIMEOUT_S = 30.0
 
 
 class CachedResources(Controller):
@@ -93,7 +95,7 @@ class CachedResources(Controller):
         if gate.state in NOTHING_NEW and not obj["metadata"].get("deletionTimestamp"):
             # A terminating workspace rejects new objects; this object is deleted with it.
             return None
-        wanted = self._desired(batch, cluster, obj)
+        wanted = self._desired(batch, cluster, obj, await self._count(cluster, obj))
         if wanted == obj:
             return None
         wait_s = self._wait_s(key, obj, wanted)
@@ -114,7 +116,7 @@ class CachedResources(Controller):
         self._counted.put(key, now_s)
         return 0.0
 
-    def _desired(self, batch: Batch, cluster: str, obj: Object) -> Object:
+    def _desired(self, batch: Batch, cluster: str, obj: Object, count: ResourceCount | None) -> Object:
         """Return the desired object. Adds the objects that it needs to the batch."""
         metadata = obj["metadata"]
         finalizers = finalizers_of(obj)
@@ -125,9 +127,7 @@ class CachedResources(Controller):
         if cachedresources.FINALIZER not in finalizers:
             obj = {**obj, "metadata": {**metadata, "finalizers": [*finalizers, cachedresources.FINALIZER]}}
         obj = self._with_identity(batch, cluster, obj)
-        with self._loopback.store.snapshot() as snapshot:
-            found = self._count(snapshot, cluster, obj)
-        return {**obj, "status": cachedresources.desired_status(obj, found, times.now())}
+        return {**obj, "status": cachedresources.desired_status(obj, count, times.now())}
 
     def _with_identity(self, batch: Batch, cluster: str, obj: Object) -> Object:
         reference = apiexports.secret_reference(obj)
@@ -153,7 +153,18 @@ class CachedResources(Controller):
 
     # --- cached objects ---
 
-    def _count(self, snapshot: Snapshot, cluster: str, obj: Object) -> ResourceCount | None:
+    async def _count(self, cluster: str, obj: Object) -> ResourceCount | None:
+        """Count the selected objects, in slices. Raises TimeoutError after COUNT_TIMEOUT_S."""
+
+        def count(pause: Callable[[], None]) -> ResourceCount | None:
+            with self._loopback.store.snapshot() as snapshot:
+                return self._counted_in(snapshot, cluster, obj, pause)
+
+        return await run_sliced(count, COUNT_TIMEOUT_S)
+
+    def _counted_in(
+        self, snapshot: Snapshot, cluster: str, obj: Object, pause: Callable[[], None]
+    ) -> ResourceCount | None:
         kind = self._kind(snapshot, cluster, obj)
         if kind is None or kind.virtual is not None:
             return None
@@ -164,8 +175,11 @@ class CachedResources(Controller):
             return ResourceCount(
                 False, next((row.count for row in snapshot.usage(cluster) if row.type == kind.type), 0)
             )
-        labels = map(partial.labels, _values(snapshot, kind, cluster))
-        return ResourceCount(False, sum(map(selector.matches, labels)))
+        count = 0
+        for record in each_record(snapshot, Scope(kind.type, cluster)):
+            pause()
+            count += selector.matches(partial.labels(record.value))
+        return ResourceCount(False, count)
 
     def _kind(self, view: View, cluster: str, obj: Object) -> Kind | None:
         group, version, plural = cachedresources.resource_of(obj)
@@ -186,7 +200,3 @@ def _concerns(offer: Object, key: ObjectKey) -> bool:
 def _without_counts(obj: Object) -> Object:
     status = {name: value for name, value in status_of(obj).items() if name != "resourceCounts"}
     return {**obj, "status": status}
-
-
-def _values(snapshot: Snapshot, kind: Kind, cluster: str) -> Iterable[bytes]:
-    return (record.value for record in each_record(snapshot, Scope(kind.type, cluster)))

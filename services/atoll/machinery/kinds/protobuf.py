@@ -20,6 +20,7 @@ from atoll.machinery.kinds.protobuf_values import READERS, Reader
 from atoll.machinery.kinds.protobuf_wire import DecodeProtobufError
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.process.resources import schema_path
+from atoll.machinery.process.time_slicing import checkpoint
 
 __all__ = ["MAGIC", "DecodeProtobufError", "decode"]
 
@@ -159,6 +160,7 @@ def _read_message(plan: _Plan, data: bytes, at: int, end: int, target: Object, d
 
 def _read_field(field: _Field, data: bytes, at: int, end: int, target: Object, depth: int) -> int:
     """Read one value into `target`; return the offset after it."""
+    checkpoint()
     value: Any
     if field.convert is not None:
         number, stop = wire.varint(data, at, end)

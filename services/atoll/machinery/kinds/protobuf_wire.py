@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
+from atoll.machinery.process.time_slicing import checkpoint
+
 VARINT, FIXED64, BYTES, START_GROUP, END_GROUP, FIXED32 = range(6)
 
 #: Limit of the nesting of messages. Kubernetes' own objects are far below it; each level takes Python frames.
@@ -45,6 +47,7 @@ def span(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 def skip(data: bytes, at: int, end: int, tag: int) -> int:
     """Return the offset after the value of a tag of any wire type."""
+    checkpoint()
     wire = tag & 7
     if not tag >> 3:
         raise DecodeProtobufError("illegal field number 0")
@@ -82,6 +85,7 @@ def spans(data: bytes, at: int, end: int, number: int) -> Iterator[tuple[int, in
     """Yield begin and end of each value with a length under a field number; other fields are skipped."""
     wanted = number << 3 | BYTES
     while at < end:
+        checkpoint()
         tag, at = varint(data, at, end)
         if tag == wanted:
             begin, at = span(data, at, end)

@@ -21,6 +21,9 @@ T = TypeVar("T")
 #: Bytes of JSON from which on it is decoded without garbage collection.
 LARGE_BYTES = 64 * 1024
 
+#: Items of a list between two pauses.
+_ITEMS = 4096
+
 HOLE_SIZE = 16
 _HOLE_LEAD = b'"resourceVersion":"'
 # Random for each process and secret, so that no client can write the same digits into an object.
@@ -35,16 +38,18 @@ _INT64 = 2.0**63
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
-def encode(obj: Object) -> tuple[bytes, int]:
+def encode(obj: Object, pause: Callable[[], None] = lambda: None) -> tuple[bytes, int]:
     """Encode an object for the store.
 
     Returns the bytes and the offset of the first of the 16 zero digits of its resourceVersion. The value
-    that `metadata.resourceVersion` had is ignored; obj itself is left unchanged. Whole floats become integers.
+    that `metadata.resourceVersion` had is ignored; obj itself is left unchanged. Whole floats become integers; a walk
+    of large objects calls `pause`.
     """
     marked = {**obj, "metadata": {**obj["metadata"], "resourceVersion": _TOKEN}}
     data = _encoder.encode(marked)
     if _has_whole_floats(data):
-        data = _encoder.encode(_with_integers(marked))
+        data = _encoder.encode(_with_integers(marked, pause))
+        pause()
     hole = data.index(_MARK) + len(_HOLE_LEAD)
     return data[:hole] + _ZEROES + data[hole + HOLE_SIZE :], hole
 
@@ -54,12 +59,17 @@ def _has_whole_floats(data: bytes) -> bool:
     return b".0," in data or b".0}" in data or b".0]" in data or _LARGE_FLOAT.search(data) is not None
 
 
-def _with_integers(value: Any) -> Any:
+def _with_integers(value: Any, pause: Callable[[], None]) -> Any:
     """Return a copy with integers for whole floats, as Go writes them: 1 for 1.0 and 1e0."""
     if type(value) is dict:
-        return {key: _with_integers(item) for key, item in value.items()}
+        pause()
+        return {key: _with_integers(item, pause) for key, item in value.items()}
     if type(value) is list:
-        return [_with_integers(item) for item in value]
+        changed: list[Any] = []
+        for start in range(0, len(value), _ITEMS):
+            pause()
+            changed += [_with_integers(item, pause) for item in value[start : start + _ITEMS]]
+        return changed
     is_whole = type(value) is float and value.is_integer() and -_INT64 <= value < _INT64
     return int(value) if is_whole else value
 

@@ -13,6 +13,7 @@ from typing import NoReturn, TypeAlias
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.path_elements import canonical, sort_key
+from atoll.machinery.process.time_slicing import checkpoint
 
 FieldSet: TypeAlias = "dict[str, FieldSet]"
 
@@ -49,6 +50,7 @@ def parse(fields: object) -> FieldSet:
 
 
 def _parse(fields: Object) -> FieldSet:
+    checkpoint()
     out: FieldSet = {}
     for element, node in fields.items():
         if not isinstance(node, dict):
@@ -102,6 +104,7 @@ def union(a: FieldSet, b: FieldSet) -> FieldSet:
         return b
     if not b:
         return a
+    checkpoint()
     out = dict(a)
     for element, node in b.items():
         other = a.get(element)
@@ -118,6 +121,7 @@ def _union_nodes(a: FieldSet, b: FieldSet) -> FieldSet:
 
 def intersection(a: FieldSet, b: FieldSet) -> FieldSet:
     """Return the members of both sets."""
+    checkpoint()
     out: FieldSet = {}
     small, large = (a, b) if len(a) <= len(b) else (b, a)
     for element, node in small.items():
@@ -133,6 +137,7 @@ def difference(a: FieldSet, b: FieldSet) -> FieldSet:
     """Return the members of a that are not members of b; descendants of a member of b stay."""
     if not b:
         return a
+    checkpoint()
     out: FieldSet = {}
     for element, node in a.items():
         if element == SELF:
@@ -150,6 +155,7 @@ def recursive_difference(a: FieldSet, b: FieldSet) -> FieldSet:
     """Return the members of a that are neither members of b nor beneath one."""
     if not b:
         return a
+    checkpoint()
     out: FieldSet = {}
     for element, node in a.items():
         if element == SELF:

@@ -27,7 +27,7 @@ SLICE_S: Final = 0.008
 SLOTS: Final = 2
 
 
-class _Stop(BaseException):
+class Stopped(BaseException):
     """Ends a computation from inside `pause`. A BaseException, so that no `except Exception` catches it."""
 
 
@@ -35,6 +35,8 @@ class _Current(threading.local):
     """The pause of the computation that runs in this thread."""
 
     pause: Callable[[], None] | None = None
+    #: It runs on the loop and may be stopped there.
+    is_tried = False
 
 
 _current = _Current()
@@ -49,6 +51,12 @@ def checkpoint() -> None:
         pause()
 
 
+def require_slices() -> None:
+    """Stop the computation of this thread if it is only tried on the loop: what follows takes long."""
+    if _current.is_tried:
+        raise Stopped
+
+
 async def run_sliced(work: Work[T], deadline_s: float, *, is_long: bool = False) -> T:
     """Run `work(pause)` and return its result, without blocking the loop for longer than a slice or two.
 
@@ -59,8 +67,8 @@ async def run_sliced(work: Work[T], deadline_s: float, *, is_long: bool = False)
     end = time.monotonic() + deadline_s
     if not is_long:
         try:
-            return _tried(work)
-        except _Stop:
+            return try_on_loop(work, TRY_S)
+        except Stopped:
             await asyncio.sleep(0)
     slots = _slots()
     async with asyncio.timeout(max(end - time.monotonic(), 0.0)):
@@ -71,18 +79,19 @@ async def run_sliced(work: Work[T], deadline_s: float, *, is_long: bool = False)
         slots.release()
 
 
-def _tried(work: Work[T]) -> T:
-    end = time.monotonic() + TRY_S
+def try_on_loop(work: Work[T], limit_s: float) -> T:
+    """Run `work(pause)` and return its result. Raises Stopped at a pause after `limit_s`, or by `require_slices`."""
+    end = time.monotonic() + limit_s
 
     def pause() -> None:
         if time.monotonic() > end:
-            raise _Stop
+            raise Stopped
 
-    _current.pause = pause
+    _current.pause, _current.is_tried = pause, True
     try:
         return work(pause)
     finally:
-        _current.pause = None
+        _current.pause, _current.is_tried = None, False
 
 
 _of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
@@ -149,7 +158,7 @@ class _Sliced(Generic[T]):
         try:
             if not self._stopped:
                 self._results.append(self._work(self._pause))
-        except _Stop:
+        except Stopped:
             pass
         except BaseException as error:
             self._error = error
@@ -163,4 +172,4 @@ class _Sliced(Generic[T]):
         self._our_turn.release()
         self._its_turn.acquire()
         if self._stopped:
-            raise _Stop
+            raise Stopped

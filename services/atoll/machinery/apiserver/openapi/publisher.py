@@ -3,7 +3,8 @@
 `openapi.serving` requests a document of a catalogue. The cache is keyed by the content of the kinds, so that a second
 workspace with the same APIs costs neither memory nor a build; it is bounded in bytes and holds compressed documents. A
 document is built on the first request, once for concurrent requests, in slices: part by part, with other requests
-between them, and large parts in a thread. Invariant: the hash of a document is that of its JSON, in every form.
+between them, and large parts in a thread. Invariant: a document has the same hash in every form: of the JSON where it
+has built-in kinds, else of its kinds and of this code, so that the index needs no document of a definition.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import hashlib
 import time
 import zlib
 from collections.abc import Callable, Coroutine
+from functools import cache
+from pathlib import Path
 
 import msgspec
 
@@ -24,6 +27,7 @@ from atoll.machinery.apiserver.openapi.routes import OperationRoute, key_of
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import encode_json
+from atoll.machinery.schema import openapi as schema_openapi
 
 #: Bound of the cache, in bytes before compression; compressed documents take a tenth.
 MAX_BYTES = 256 * 1024 * 1024
@@ -51,11 +55,15 @@ class PublishedDocument(msgspec.Struct, frozen=True):
 
 
 class RequestedDocument(msgspec.Struct, frozen=True):
-    """The content of a document: kinds, and operations without a kind. `mark` is a hash of both."""
+    """The content of a document: kinds, and operations without a kind. `mark` is a hash of both.
+
+    `etag` is known before the document is built if all kinds are defined by users; otherwise it is empty.
+    """
 
     mark: object
     kinds: tuple[Kind, ...]
     routes: tuple[OperationRoute, ...]
+    etag: str = ""
 
 
 def of_key(catalog: Catalog, key: str) -> RequestedDocument | None:
@@ -74,10 +82,17 @@ def _of_version(catalog: Catalog, group: str, version: str) -> RequestedDocument
     kinds = catalog.by_version.get((group, version))
     if kinds is None:
         return None
-    builtin = any(kind.builtin for kind in kinds)
-    return RequestedDocument(
-        catalog.version_marks[group, version], kinds, (routes.of_version(group, version),) if builtin else ()
-    )
+    mark = catalog.version_marks[group, version]
+    if any(kind.builtin for kind in kinds):
+        return RequestedDocument(mark, kinds, (routes.of_version(group, version),))
+    return RequestedDocument(mark, kinds, (), hashlib.sha512(_code_digest() + mark).hexdigest().upper())
+
+
+@cache
+def _code_digest() -> bytes:
+    """Return a hash of the code that builds documents: another release may build others of the same kinds."""
+    sources = [*Path(__file__).parent.glob("*.py"), Path(schema_openapi.__file__)]
+    return hashlib.sha512(b"".join(path.read_bytes() for path in sorted(sources))).digest()
 
 
 def of_everything(catalog: Catalog) -> RequestedDocument:
@@ -141,13 +156,13 @@ class OpenApiPublisher:
         for key in sorted(keys):
             wanted = of_key(catalog, key)
             assert wanted is not None, "a key of this catalogue"
-            made = await self.document(wanted, forms.V3)
-            paths[key] = {"serverRelativeURL": f"/openapi/v3/{key}?hash={made.etag}"}
+            etag = wanted.etag or (await self.document(wanted, forms.V3)).etag
+            paths[key] = {"serverRelativeURL": f"/openapi/v3/{key}?hash={etag}"}
         return _publish(encode_json({"paths": paths}) + b"\n", forms.JSON, "")
 
     async def _document(self, wanted: RequestedDocument, form: Form) -> PublishedDocument:
-        etag = ""
-        if form not in {forms.V3, forms.V2}:
+        etag = wanted.etag
+        if not etag and form not in {forms.V3, forms.V2}:
             etag = (await self.document(wanted, forms.V3 if form.is_v3 else forms.V2)).etag
         made = [parts.of_roots(wanted.routes, form)]
         began = time.perf_counter()

@@ -17,6 +17,7 @@ from atoll.machinery.kinds import protobuf
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
+from atoll.machinery.process.time_slicing import checkpoint
 from atoll.machinery.schema.decoding.document import DecodeError, Document
 from atoll.machinery.schema.decoding.json_decoder import decode_json
 from atoll.machinery.schema.decoding.yaml_decoder import decode_yaml
@@ -187,9 +188,12 @@ def field_problems(kind: Kind, obj: Object, duplicates: list[str], validation: s
     """Return `unknown field "x"` and `duplicate field "y"` texts in document order; none under Ignore."""
     if validation == "Ignore" or kind.schema is None:
         return []
+    checkpoint()
     unknown = kind.schema.unknown_fields(obj)
+    checkpoint()
     if not unknown and not duplicates:
         return []
+    duplicates = list(dict.fromkeys(duplicates))
     texts = {path: f'unknown field "{path}"' for path in unknown}
     texts.update({path: f'duplicate field "{path}"' for path in duplicates if not path.startswith("line ")})
     order = {path: index for index, path in enumerate(_paths(obj, ""))}

@@ -15,6 +15,7 @@ from atoll.machinery.apiserver.rest.body import check_small, decode_document
 from atoll.machinery.apiserver.rest.write import StoredObject, WriteContext, stored
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object, decode, encode_json, finalizers_of, splice
+from atoll.machinery.process.time_slicing import checkpoint
 from atoll.machinery.storage.contract import Check, Delete, GateUnchanged, Guard, Mutation, Put
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
@@ -47,11 +48,14 @@ def plan_delete(context: WriteContext, name: str, options: DeleteOptions) -> Pla
     context.admission.mutate(review)
     context.admission.validate(review)
     guards = (*_gate(context), *review.guards)
-    obj = decode(encode_json(old.obj))
+    obj = {**old.obj, "metadata": {**old.obj["metadata"]}}
     _mark_propagation(obj, options)
     blind = not options.resource_version
     if not (obj["metadata"].get("finalizers") or call.kind.held(obj)):
         return _gone(context, old, guards, options, blind)
+    checkpoint()
+    obj = decode(encode_json(obj))
+    checkpoint()
     _mark(call, obj, old)
     return MarkedForDeletion(call, obj, old, guards, options, blind, needs_conversion=converted.conversion is not None)
 

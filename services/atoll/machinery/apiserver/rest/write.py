@@ -36,12 +36,12 @@ from atoll.machinery.kinds.metadata import (
     validate_metadata,
     validate_metadata_update,
 )
-from atoll.machinery.meta.objects import Object, splice
+from atoll.machinery.meta.objects import LARGE_BYTES, Object, splice
 from atoll.machinery.meta.status import BadRequest, FieldError, invalid
 from atoll.machinery.patch.managedfields.managers import Manager
 from atoll.machinery.patch.managedfields.options import TrackOptions
 from atoll.machinery.patch.managedfields.update import keep_timestamps, track_update
-from atoll.machinery.process.time_slicing import checkpoint
+from atoll.machinery.process.time_slicing import checkpoint, require_slices
 from atoll.machinery.storage.contract import Check, Delete, GateUnchanged, Guard, Mutation, NamespaceActive, Put, Record
 
 
@@ -80,9 +80,15 @@ class PreparedWrite(msgspec.Struct, frozen=True):
 
 
 def stored(call: Call, view: View, name: str) -> StoredObject | None:
-    """Return the stored object by name, or None."""
+    """Return the stored object by name, or None. A large one is planned in slices."""
     record = look_up(call, view, name)
-    return StoredObject(record, present.as_object(call.kind, record.value)) if record is not None else None
+    if record is None:
+        return None
+    if len(record.value) > LARGE_BYTES:
+        require_slices()
+    found = StoredObject(record, present.as_object(call.kind, record.value))
+    checkpoint()
+    return found
 
 
 def own_fields(context: WriteContext, obj: Object, live: Object | None, subresource: str = "") -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TypeAlias
 
@@ -28,13 +29,15 @@ from atoll.machinery.apiserver.rest.update import plan_update
 from atoll.machinery.apiserver.rest.write import AdmittedWrite, PreparedWrite, WriteContext, admit, validate
 from atoll.machinery.kinds.conversion import Unconverted
 from atoll.machinery.meta.status import MethodNotAllowed, Timeout
-from atoll.machinery.process.time_slicing import checkpoint, run_sliced
+from atoll.machinery.process.time_slicing import Stopped, checkpoint, run_sliced, try_on_loop
 from atoll.machinery.storage import contract
 
 #: How often a write without a client's precondition is planned before its conflict is returned.
 ATTEMPTS = 6
 #: Bytes of a body from which on the write is planned in slices: JSON takes 5 ms until then, YAML 20.
 LARGE_BODY = 16 * 1024
+#: Time limit of planning on the loop; past it the write is planned again in slices.
+PLAN_S = 0.02
 SUBMIT_TIMEOUT_S = 34.0
 #: Time limit for the webhooks of one planning of a write; nothing is written before.
 CONVERT_TIMEOUT_S = 34.0
@@ -108,14 +111,22 @@ class WriteService(msgspec.Struct, frozen=True):
     ) -> Plan | MarkedForDeletion | AdmittedWrite:
         """Prepare against the latest state, validate and admit.
 
-        Slow rules run beside the loop, without a snapshot; the whole stage does for a large body, with its own.
+        Slow rules run beside the loop, without a snapshot; the whole stage does for a large body or object, with its
+        own.
         """
-        if len(call.body) > LARGE_BODY:
-            return await in_slices(partial(self._admitted_at_once, call, plan, recheck))
+        if len(call.body) <= LARGE_BODY:
+            with suppress(Stopped):
+                return await self._admitted_in_steps(call, plan, recheck)
+        return await in_slices(partial(self._admitted_at_once, call, plan, recheck))
+
+    async def _admitted_in_steps(
+        self, call: Call, plan: Planner, recheck: Callable[[View], None] | None
+    ) -> Plan | MarkedForDeletion | AdmittedWrite:
+        """Raises Stopped if planning takes longer than PLAN_S."""
         with self.store.snapshot() as snapshot:
             if recheck is not None:
                 recheck(snapshot)
-            prepared = plan(call, snapshot)
+            prepared = try_on_loop(lambda pause: plan(call, snapshot), PLAN_S)
             if not isinstance(prepared, PreparedWrite):
                 return prepared
             result = validate_inline(partial(validate, prepared))
@@ -135,9 +146,13 @@ class WriteService(msgspec.Struct, frozen=True):
             if recheck is not None:
                 recheck(snapshot)
             prepared = plan(call, snapshot)
-            if not isinstance(prepared, PreparedWrite):
-                return prepared
-            return admit(prepared, validate(prepared, checkpoint), snapshot)
+            admitted = (
+                admit(prepared, validate(prepared, checkpoint), snapshot)
+                if isinstance(prepared, PreparedWrite)
+                else prepared
+            )
+        checkpoint()
+        return admitted if isinstance(admitted, Plan) or admitted.needs_conversion else _encoded(call, admitted)
 
     async def _plan_converted(
         self, call: Call, plan: Planner, recheck: Callable[[View], None] | None, converted: ConvertedObject

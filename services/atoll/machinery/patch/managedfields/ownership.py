@@ -15,6 +15,7 @@ from atoll.machinery.patch.managedfields.managers import ManagerKey, Owners
 from atoll.machinery.patch.managedfields.options import ResetFields, Versions
 from atoll.machinery.patch.structuredmerge.comparison import Comparison, compare
 from atoll.machinery.patch.structuredmerge.topology import ATOMIC, Type
+from atoll.machinery.process.time_slicing import checkpoint
 
 
 class VersionedChanges:
@@ -97,6 +98,7 @@ def reconcile_with_schema(owners: Owners, versions: Versions, sound: FieldSet = 
 
 
 def _reconciled_fields(fields: FieldSet, type: Type) -> FieldSet:
+    checkpoint()
     out = fields
     for element, node in fields.items():
         if not node or element == SELF:

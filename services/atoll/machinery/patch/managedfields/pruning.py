@@ -14,6 +14,7 @@ from atoll.machinery.patch.managedfields.options import Versions
 from atoll.machinery.patch.structuredmerge.fieldset_builder import to_set
 from atoll.machinery.patch.structuredmerge.merge import remove_items
 from atoll.machinery.patch.structuredmerge.topology import Type
+from atoll.machinery.process.time_slicing import checkpoint
 
 
 def prune(merged: Object, owners: Owners, last: ManagedFieldsEntry, versions: Versions) -> Object:
@@ -61,6 +62,7 @@ def _with_declared_fields(fields: FieldSet, type: Type) -> FieldSet:
 
     A struct is therefore removed with the last of its applied fields, and stays while any of them is owned.
     """
+    checkpoint()
     out: FieldSet = {}
     for element, node in fields.items():
         if not node:

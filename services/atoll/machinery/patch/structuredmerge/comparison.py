@@ -14,6 +14,7 @@ from atoll.machinery.patch.fieldset import EMPTY, LEAF, SELF, FieldSet, differen
 from atoll.machinery.patch.structuredmerge.fieldset_builder import UNOWNED_METADATA, whole_node
 from atoll.machinery.patch.structuredmerge.items import by_element, grouped
 from atoll.machinery.patch.structuredmerge.topology import KEYED, MAP, OPEN, SET, Type
+from atoll.machinery.process.time_slicing import checkpoint
 
 #: Fields that no manager owns: type, identity, and those that the server writes.
 UNOWNED_FIELDS = from_paths(
@@ -57,6 +58,7 @@ def _with_structs(obj: Object, root: Type) -> Object:
 
 
 def _maps(old: Object, new: Object, type: Type) -> Comparison:
+    checkpoint()
     out = Comparison({}, {}, {})
     for name, value in new.items():
         if name not in old:
@@ -104,6 +106,7 @@ def _both(old: Any, new: Any, type: Type, kind: Any, walk: Any) -> Comparison | 
 
 
 def _lists(old: list[Any], new: list[Any], type: Type) -> Comparison | None:
+    checkpoint()
     before, after = by_element(old, type), by_element(new, type)
     if before is None or after is None:
         return _repeating_lists(old, new, type)

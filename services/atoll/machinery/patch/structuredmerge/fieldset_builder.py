@@ -14,6 +14,7 @@ from atoll.machinery.patch.fieldset import LEAF, SELF, FieldSet, join, without_s
 from atoll.machinery.patch.structuredmerge.items import by_element, grouped
 from atoll.machinery.patch.structuredmerge.topology import KEYED, MAP, OPEN, SET, Type
 from atoll.machinery.patch.structuredmerge.validation import validation_errors
+from atoll.machinery.process.time_slicing import checkpoint
 
 #: Fields of metadata that no manager owns: the server's own, and the object's identity.
 UNOWNED_METADATA = frozenset(
@@ -67,6 +68,7 @@ def _set_node(value: Any, type: Type, is_strict: bool, is_member: bool = False) 
 
 
 def _set_fields(value: Object, type: Type, is_strict: bool, is_member: bool) -> FieldSet | None:
+    checkpoint()
     out: FieldSet = {SELF: LEAF} if is_member else {}
     known = type.declared_fields.get
     for name, child in value.items():
@@ -90,6 +92,7 @@ def _set_fields(value: Object, type: Type, is_strict: bool, is_member: bool) -> 
 def _set_items(value: list[Any], type: Type, is_strict: bool) -> FieldSet | None:
     """Return the node of a non-empty list; None where an item has no path element."""
     items, element = by_element(value, type), type.element
+    checkpoint()
     if items is not None:
         return {key: _set_node(item, element, is_strict, True) or LEAF for key, item in items.items()}
     if is_strict:
@@ -107,6 +110,7 @@ def whole_node(value: Any, type: Type | None) -> FieldSet:
     """Return the node of a subtree that is added or removed as a whole: every container is a member too."""
     if type is None or not value:
         return LEAF
+    checkpoint()
     merge = type.merge
     if merge in (MAP, OPEN):
         if isinstance(value, dict):

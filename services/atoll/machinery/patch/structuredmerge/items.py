@@ -10,6 +10,7 @@ from typing import Any
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.path_elements import key_element, value_element
 from atoll.machinery.patch.structuredmerge.topology import KEYED, Type
+from atoll.machinery.process.time_slicing import checkpoint
 
 
 class InvalidItem(ValueError):
@@ -18,6 +19,7 @@ class InvalidItem(ValueError):
 
 def element_of(item: Any, type: Type) -> str:
     """Return the path element of an item in a list whose merge is SET or KEYED. Raises InvalidItem."""
+    checkpoint()
     if type.merge == KEYED:
         return key_element(_keys(item, type))
     if isinstance(item, dict):
@@ -64,6 +66,8 @@ def elements_of(items: list[Any], type: Type) -> list[str] | None:
 #: other work on an item.
 _cache: dict[str, dict[str, str]] = {}
 _MAX_KEYS, _MAX_VALUES, _MAX_CHARS = 16, 2048, 253
+#: Items between two checkpoints.
+_ITEMS = 512
 
 
 def _elements_by_name(items: list[Any], type: Type, key: str) -> list[str]:
@@ -74,7 +78,9 @@ def _elements_by_name(items: list[Any], type: Type, key: str) -> list[str]:
     if len(known) + len(items) > _MAX_VALUES:
         known.clear()
     out = []
-    for item in items:
+    for count, item in enumerate(items):
+        if not count % _ITEMS:
+            checkpoint()
         name = item.get(key) if item.__class__ is dict else None
         element = known.get(name) if name.__class__ is str else None
         if element is None:

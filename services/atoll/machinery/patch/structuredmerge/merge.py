@@ -14,12 +14,14 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.fieldset import FieldSet, is_member
 from atoll.machinery.patch.structuredmerge.items import elements_of
 from atoll.machinery.patch.structuredmerge.topology import KEYED, MAP, OPEN, SET, Type
+from atoll.machinery.process.time_slicing import checkpoint
 
 _GRANULAR = (MAP, OPEN, SET, KEYED)
 
 
 def merge(live: Any, patch: Any, type: Type) -> Any:
     """Merge the patch over the live value. Leaves are replaced, list items are matched by path element."""
+    checkpoint()
     if same(live, patch):
         return live
     if isinstance(live, dict) and isinstance(patch, dict) and type.merge in (MAP, OPEN):
@@ -81,6 +83,7 @@ def _interleave(live: list[Any], live_elements: list[str], patched: dict[str, An
     shared = [element for element in order if element in live_set]
     out: list[Any] = []
     position, next_shared = 0, 0
+    checkpoint()
     for element, item in zip(live_elements, live, strict=True):
         if element not in patched:
             out.append(item)
@@ -109,6 +112,7 @@ def remove_items(value: Any, fields: FieldSet, type: Type) -> Any:
 
 
 def _remove_fields(value: Object, fields: FieldSet, type: Type) -> Object:
+    checkpoint()
     out: Object = {}
     for name, child in value.items():
         node = fields.get("f:" + name)
@@ -126,6 +130,7 @@ def _remove_list_items(value: list[Any], fields: FieldSet, type: Type) -> list[A
     elements = elements_of(value, type)
     if elements is None:
         return value
+    checkpoint()
     out = []
     for element, item in zip(elements, value, strict=True):
         node = fields.get(element)

@@ -15,6 +15,7 @@ from atoll.machinery.patch.path_elements import readable
 from atoll.machinery.patch.structuredmerge import go_format
 from atoll.machinery.patch.structuredmerge.items import InvalidItem, element_of
 from atoll.machinery.patch.structuredmerge.topology import KEYED, SET, Type
+from atoll.machinery.process.time_slicing import checkpoint
 
 _MAX_ERRORS = 100
 
@@ -45,6 +46,7 @@ def kind_text(obj: Object) -> str:
 def _walk(value: Any, type: Type, path: str, errors: list[str]) -> None:
     if value is None or len(errors) >= _MAX_ERRORS:
         return
+    checkpoint()
     if type.is_map:
         _walk_map(value, type, path, errors)
     elif type.is_list:

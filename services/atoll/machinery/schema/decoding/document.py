@@ -14,6 +14,8 @@ from atoll.machinery.process.time_slicing import checkpoint
 
 #: Maximum nesting, which the walkers of this package rely on. Go's decoder allows 10,000; real objects have about 60.
 MAX_DEPTH = 192
+#: Values between two checkpoints.
+_ITEMS = 4096
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 
 
@@ -33,15 +35,25 @@ class Document(msgspec.Struct, frozen=True):
 
 def is_too_deep(value: Any, max_depth: int) -> bool:
     """Whether objects and lists are nested deeper than max_depth; a scalar has depth 0."""
-    level = [value]
-    for _ in range(max_depth + 1):
-        checkpoint()
-        level = [item for item in level if type(item) is dict or type(item) is list]
+    level = [value] if type(value) is dict or type(value) is list else []
+    for _ in range(max_depth):
+        level = _contained(level)
         if not level:
             return False
+    return bool(level)
+
+
+def _contained(level: list[Any]) -> list[Any]:
+    """Return the objects and lists directly within some objects and lists."""
+    found: list[Any] = []
+    for start in range(0, len(level), _ITEMS):
         checkpoint()
-        level = [child for item in level for child in (item.values() if type(item) is dict else item)]
-    return True
+        for item in level[start : start + _ITEMS]:
+            children = item.values() if type(item) is dict else item
+            if len(children) > _ITEMS:
+                checkpoint()
+            found += [child for child in children if type(child) is dict or type(child) is list]
+    return found
 
 
 def numbers(value: Any) -> Iterator[int | float]:

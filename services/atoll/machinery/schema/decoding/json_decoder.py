@@ -46,6 +46,7 @@ def decode_json(data: bytes, *, find_duplicates: bool = False, max_depth: int = 
         raise DecodeError(_too_deep(max_depth))
     if _MANY_DIGITS in data.translate(_DIGITS_AS_ZERO):
         _check_range(value)
+    checkpoint()
     return Document(value, _find_duplicates(data) if find_duplicates and _lost_a_key(data, value) else [])
 
 
@@ -57,7 +58,9 @@ def _decoded(data: bytes, max_depth: int) -> tuple[Any, bytes]:
     except RecursionError:
         raise DecodeError(_too_deep(max_depth)) from None
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+        checkpoint()
         repaired = replace_malformed(data)
+        checkpoint()
         if repaired == data:
             raise DecodeError(f"invalid JSON: {error}") from None
         return _decoded(repaired, max_depth)
@@ -80,4 +83,8 @@ def _lost_a_key(data: bytes, value: Any) -> bool:
     of quotes unless a duplicate key was dropped. Quotes written as \\u0022 would break the count, so the result is True
     for documents with such escapes.
     """
-    return b"\\u" in data or data.count(b'"') != encode_json(value).count(b'"')
+    if b"\\u" in data:
+        return True
+    encoded = encode_json(value)
+    checkpoint()
+    return data.count(b'"') != encoded.count(b'"')
