@@ -13,6 +13,8 @@ from functools import cache
 from typing import Any
 
 import pytest
+from cel_expr_python import cel
+from cel_expr_python.ext import ext_strings
 
 from atoll.machinery.cel import ext
 from atoll.machinery.cel.environment import Environment
@@ -117,9 +119,6 @@ def _ours() -> Environment:
 
 @cache
 def _theirs() -> Any:
-    cel = pytest.importorskip("cel_expr_python.cel")
-    from cel_expr_python.ext import ext_strings
-
     kinds = {"i": "int", "j": "int", "s": "string", "t": "string", "f": "double", "b": "bool", "l": "list<int>"}
     kinds |= {"ls": "list<string>", "m": "map<string, int>", "d": "dyn"}
     variables = {name: cel.Type(kind) for name, kind in kinds.items()}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from atoll.controllers.bindings import bound_crd_gc
 from atoll.controllers.bindings.apibindings import BindingKey
 from atoll.controllers.bindings.bound_crd_gc import MIN_AGE_S, BoundCrdCollector, ClusterKey, CrdKey
 from atoll.machinery.kcp.apis import bound_crds
@@ -65,6 +66,18 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
 async def test_one_that_is_bound_stays_however_old(scene: Scene) -> None:
     scene.now_s += 10 * MIN_AGE_S
     assert await scene.look() is None
+    assert scene.uids() == [scene.uid]
+
+
+async def test_a_binding_is_found_behind_a_page_of_others_that_wait(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bound_crd_gc, "LOOKED_AT_ONCE", 1)
+    await scene.here.cluster("another")
+    await scene.here.bind("another", "provider", "shapes")
+    scene.now_s += 10 * MIN_AGE_S
+    for _ in range(2):
+        await scene.look()
     assert scene.uids() == [scene.uid]
 
 
