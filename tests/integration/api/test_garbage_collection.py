@@ -178,6 +178,9 @@ def test_an_event_tells_of_an_owner_in_another_namespace_whatever_it_is_called(a
     api.post("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
     owner = api.post("/api/v1/namespaces/other/configmaps", configmap("owner")).json
     wrong = ref(owner, kind=kind, name="another")
+    # Something of that name is no owner: its uid is another.
+    plural = CONFIGMAPS if kind == "ConfigMap" else SECRETS
+    api.post(plural, thing(plural, "another"))
     api.post(CONFIGMAPS, thing(CONFIGMAPS, "stray", wrong))
     gone(api, f"{CONFIGMAPS}/stray")
     selector = "fieldSelector=reason%3DOwnerRefInvalidNamespace"

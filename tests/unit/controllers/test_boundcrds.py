@@ -16,6 +16,7 @@ from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.times import parse_time
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS
 from atoll.machinery.storage.contract import GuardFailed, Operation, Scope
+from atoll.tenancy.bound_definitions import SchemaMissing
 from harness.clients.api import crd
 from harness.clients.exports import resource_of, schema_of
 from harness.servers.in_process.minimal_shard import Cell, cell
@@ -149,6 +150,20 @@ async def test_one_left_by_an_upgrade_is_looked_for_until_its_last_binding_moved
     await scene.look()
     assert len(scene.uids()) == 1
     assert scene.uid not in scene.uids()
+
+
+async def test_a_schema_made_anew_under_its_name_is_not_bound_as_the_one_before(scene: Scene) -> None:
+    binding = scene.here.found(API_BINDINGS, "consumer", "shapes")
+    (name,) = (each["metadata"]["name"] for each in scene.here.loopback.each(Scope(API_RESOURCE_SCHEMAS, "provider")))
+    await scene.here.delete_row(CRDS, SYSTEM_BOUND_CRDS, scene.uid)
+    await scene.here.delete_row(API_RESOURCE_SCHEMAS, "provider", name)
+    again = schema_of(CIRCLES, name.partition(".")[0])
+    await scene.here.put(API_RESOURCE_SCHEMAS, "provider", again)
+    with pytest.raises(SchemaMissing):
+        scene.collector._bound.add(scene.here.loopback.batch(), binding)
+    batch = scene.here.loopback.batch()
+    scene.collector._bound.add(batch, binding, binding)
+    assert not len(batch)
 
 
 async def test_deletions_and_changes_of_exports_are_what_wakes_it(scene: Scene) -> None:

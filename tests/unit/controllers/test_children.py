@@ -263,6 +263,20 @@ async def test_a_cluster_that_its_own_shard_does_not_have_makes_the_workspace_un
     assert workspace(shard, "w")["status"]["phase"] == "Ready"
 
 
+async def test_a_cluster_that_its_own_shard_does_not_have_for_a_moment_is_waited_for(
+    shard: InsideShard, far: FarShard
+) -> None:
+    found, cluster = await initializing(shard, far)
+    row = key(found["spec"]["cluster"])
+    await arrives(shard, published(row, in_phase(cluster, "Ready"), 9))
+    before = published(row, in_phase(cluster, "Ready"), 9).value
+    count = (await shard.app.store.submit([Replica("far", row, b"", 10, 1)]))[0]
+    for looks in (1, 2, 3):
+        shard.manager.replicas_changed([LogEntry(10, Operation.DELETED, row, before, False, 0, 0, 0)], count)
+        await comes(lambda: len(far.requests) >= looks)  # noqa: B023 - awaited here
+    assert workspace(shard, "w")["status"]["phase"] == "Ready"
+
+
 async def test_a_workspace_goes_when_its_shard_says_that_the_cluster_is_gone(shard: InsideShard, far: FarShard) -> None:
     found, cluster = await initializing(shard, far)
     states = [cluster, {**cluster, "metadata": {**cluster["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}]

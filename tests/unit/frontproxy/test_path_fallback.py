@@ -99,6 +99,13 @@ async def test_what_is_not_there_costs_one_question_at_the_shard_of_its_deepest_
     assert len(site.shards.requests) == 1, "it is remembered, for everybody"
 
 
+async def test_a_name_that_no_workspace_can_have_costs_no_question(site: Site) -> None:
+    assert await site.find(f"root:org:{'x' * 254}") is None
+    assert site.shards.requests == []
+    assert await site.find(f"root:org:{'x' * 253}") is None
+    assert len(site.shards.requests) == 1
+
+
 async def test_what_was_not_there_is_asked_for_again_after_a_while(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(path_fallback, "ABSENT_S", 0.0)
     assert await site.find("root:org:new") is None

@@ -61,10 +61,21 @@ async def store(tmp_path: Path) -> AsyncIterator[LmdbStore]:
 
 
 def event(
-    cluster: str = CLUSTER, shard: str = "east", *, sealed: bool = False, name: str = "e", **members: object
+    cluster: str = CLUSTER,
+    shard: str = "east",
+    *,
+    sealed: bool = False,
+    name: str = "e",
+    namespace: str = "",
+    **members: object,
 ) -> Event:
-    key = ObjectKey(SECRETS if sealed else API_EXPORTS, cluster, "", name)
+    key = ObjectKey(SECRETS if sealed else API_EXPORTS, cluster, namespace, name)
     return from_entry("state", Source(shard), ShardLog().put(key, sealed=sealed, **members))
+
+
+def tombstone(given: Event) -> Event:
+    """The deletion of what an event brings."""
+    return msgspec.structs.replace(given, operation=Operation.DELETED, payload=b"")
 
 
 @pytest.mark.parametrize(
@@ -77,8 +88,9 @@ def event(
         (event(annotations={"replication.atoll.dev/level": "region"}), "level"),
         (event(name="x" * 300, metadata={"name": "a"}), "malformed"),
         (event(name="x\0y"), "malformed"),
+        (tombstone(event(namespace="x\0y")), "malformed"),
     ],
-    ids=["sealed", "system", "foreign", "cluster", "level", "another-name", "nul"],
+    ids=["sealed", "system", "foreign", "cluster", "level", "another-name", "nul", "nul-in-deleted"],
 )
 async def test_it_is_counted_and_not_held(store: LmdbStore, given: Event, reason: str) -> None:
     followed = Followed(store)
@@ -121,5 +133,4 @@ async def test_what_an_earlier_generation_brought_goes_with_its_sweep_and_no_soo
     await followed.replicas.sweep(MARK)
     with store.snapshot() as snapshot:
         assert snapshot.replicas.row_of("east", old.key) is None
-    tombstone = msgspec.structs.replace(event(name="new"), operation=Operation.DELETED, payload=b"")
-    assert not await followed.take(tombstone)
+    assert not await followed.take(tombstone(event(name="new")))

@@ -29,6 +29,7 @@ APPLIES: list[tuple[str, list[Any], Any]] = [
         [{"op": "replace", "path": "//~0", "value": 5}, {"op": "replace", "path": "//~1", "value": 6}],
         {**DOC, "": {"~": 5, "/": 6}},
     ),
+    ("~01 is ~1, not a slash", [{"op": "add", "path": "/~01", "value": 1}], {**DOC, "~1": 1}),
     (
         "move",
         [{"op": "move", "from": "/c", "path": "/a/c"}],
