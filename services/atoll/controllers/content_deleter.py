@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import islice
 
 import msgspec
 
@@ -22,8 +23,8 @@ from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import NotFound
 from atoll.machinery.process.backoff import Backoff
-from atoll.machinery.storage.contract import DeletePrefix, Flag, Position, Record, Scope
-from atoll.machinery.storage.pages import position_after
+from atoll.machinery.storage.contract import DeletePrefix, Flag, Record, Scope
+from atoll.machinery.storage.pages import each_page_in_snapshots
 
 BATCH, PAGE = 500, 200
 #: When a deletion looks again at content that others hold; log entries of that content enqueue it too.
@@ -89,11 +90,8 @@ def delete(batch: Batch, target: Target, obj: Object) -> None:
 
 async def delete_held(loopback: Loopback, scope: Scope, remaining: RemainingContent, begin: Begin = delete) -> None:
     """Delete objects with finalizers once each, and count them. `begin` adds the start of a deletion to a batch."""
-    after: Position | None = None
-    seen = 0
-    while seen < MAX_HELD:
+    for records in islice(each_page_in_snapshots(loopback.store, scope), MAX_HELD // PAGE):
         with loopback.store.snapshot() as snapshot:
-            records = snapshot.scan(scope, after, PAGE)
             kind = loopback.core.catalogs.of(snapshot, scope.cluster).of_type(scope.type)
         asked = []
         for record in records:
@@ -102,10 +100,6 @@ async def delete_held(loopback: Loopback, scope: Scope, remaining: RemainingCont
                 asked.append(decode(record.value))
         if kind is not None:
             await _delete_each(loopback, bare(kind) if kind.conversion is not None else kind, asked, begin)
-        seen += len(records)
-        if len(records) < PAGE:
-            return
-        after = position_after(records[-1].key)
 
 
 async def _delete_each(loopback: Loopback, kind: Kind, objects: list[Object], begin: Begin) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import ClassVar
 
-from atoll.machinery.apiserver.authentication.request_headers import HeaderNames
+from atoll.machinery.apiserver.authentication.request_header_config import REQUEST_HEADER_SETTINGS, RequestHeaderConfig
 from atoll.machinery.egress.addresses import policy
 from atoll.machinery.process import feature_gates as gates
 from atoll.machinery.process.config import LOG_SETTINGS, Subjects
-from atoll.machinery.process.server_config import LISTEN_SETTINGS, ServerConfig
+from atoll.machinery.process.server_config import LISTEN_SETTINGS
 
 #: The feature gate that has an effect in a front proxy.
 WORKSPACE_AUTHENTICATION = "WorkspaceAuthentication"
@@ -24,7 +24,7 @@ DROP_GROUPS = (
 )
 
 
-class FrontProxyConfig(ServerConfig, frozen=True, kw_only=True):
+class FrontProxyConfig(RequestHeaderConfig, frozen=True, kw_only=True):
     """Settings of `atoll front-proxy`. Paths are used unchanged; empty means off."""
 
     root_directory: str = ".atoll-front-proxy"
@@ -40,12 +40,6 @@ class FrontProxyConfig(ServerConfig, frozen=True, kw_only=True):
     service_account_key_file: tuple[str, ...] = ()
     service_account_issuer: tuple[str, ...] = ()
     api_audiences: tuple[str, ...] = ()
-    requestheader_client_ca_file: str = ""
-    requestheader_allowed_names: str = ""
-    requestheader_username_headers: str = "X-Remote-User"
-    requestheader_group_headers: str = "X-Remote-Group"
-    requestheader_uid_headers: str = "X-Remote-Uid"
-    requestheader_extra_headers_prefix: str = "X-Remote-Extra-"
     nats_url: str = ""
     nats_credentials_file: str = ""
     feature_gates: str = ""
@@ -95,16 +89,7 @@ class FrontProxyConfig(ServerConfig, frozen=True, kw_only=True):
             "service_account_issuer": "issuer of service account tokens; issuers after the first are accepted too",
             "api_audiences": "audiences of tokens; empty: the issuers",
         },
-        "Requests forwarded by other proxies": {
-            "requestheader_client_ca_file": "PEM file with the CAs of proxies in front of this one that name users in"
-            " headers; reread when it changes",
-            "requestheader_allowed_names": "comma separated common names of such proxies; empty: any certificate of"
-            " these CAs",
-            "requestheader_username_headers": "comma separated headers with the user name",
-            "requestheader_group_headers": "comma separated headers with groups",
-            "requestheader_uid_headers": "comma separated headers with the user's uid",
-            "requestheader_extra_headers_prefix": "comma separated prefixes of headers with extra fields of the user",
-        },
+        "Requests forwarded by other proxies": REQUEST_HEADER_SETTINGS,
         "Requests to mounts": {
             "egress_allow_cidr": "comma separated networks that mounts may be in although they are loopback or this"
             " machine's own",
@@ -123,18 +108,7 @@ class FrontProxyConfig(ServerConfig, frozen=True, kw_only=True):
             names = "proxy_client_cert_file", "proxy_client_key_file", "root_ca_file"
             self.require(*names, where=" where no mapping-file says it")
         self.require_both_or_none("proxy_client_cert_file", "proxy_client_key_file")
-        _ = self.header_names
         try:
             policy(self.egress_allow_cidr)
         except ValueError as error:
             raise ValueError(f"egress-allow-cidr {self.egress_allow_cidr!r}: {error}") from error
-
-    @property
-    def header_names(self) -> HeaderNames:
-        """Of identity headers. Raises ValueError."""
-        return HeaderNames.listed(
-            self.requestheader_username_headers,
-            self.requestheader_group_headers,
-            self.requestheader_uid_headers,
-            self.requestheader_extra_headers_prefix,
-        )

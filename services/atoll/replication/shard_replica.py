@@ -10,7 +10,7 @@ stream is.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 import structlog
@@ -200,13 +200,18 @@ class ShardReplica:
     def _is_older(self, mark: StateMark) -> bool:
         return mark.lineage == self._progress.lineage and mark.written < self._progress.floor
 
+    def _outdated(self, generation: int) -> Iterator[list[ObjectKey]]:
+        """Yield pages of the keys of rows of earlier generations."""
+        after: ObjectKey | None = None
+        while True:
+            with self._writer.store.snapshot() as snapshot:
+                keys, after = snapshot.replicas.outdated(self._origin.name, generation, after, _PAGE)
+            yield keys
+            if after is None:
+                return
+
     def _holds_earlier(self) -> bool:
-        with self._writer.store.snapshot() as snapshot:
-            after: ObjectKey | None = None
-            while True:
-                found, after = snapshot.replicas.outdated(self._origin.name, self._progress.generation, after)
-                if found or after is None:
-                    return bool(found)
+        return any(self._outdated(self._progress.generation))
 
     async def _complete(self, mark: StateMark) -> None:
         generation = self._progress.generation
@@ -218,13 +223,8 @@ class ShardReplica:
 
     async def _sweep_below(self, generation: int) -> None:
         """Delete each row of an earlier generation as if its shard had, so that owners and listeners follow."""
-        after: ObjectKey | None = None
-        while True:
-            with self._writer.store.snapshot() as snapshot:
-                keys, after = snapshot.replicas.outdated(self._origin.name, generation, after, _PAGE)
+        for keys in self._outdated(generation):
             await self._writer.apply(self._origin.name, [ReplicaChange(key, b"", 0, generation) for key in keys])
-            if after is None:
-                return
 
     def _keep(self, mark: StateMark) -> None:
         self._progress = ReplicaProgress(self._progress.generation, mark, mark.lineage)

@@ -7,14 +7,14 @@ from collections.abc import Collection
 from typing import ClassVar
 from urllib.parse import urlsplit
 
-from atoll.machinery.apiserver.authentication.request_headers import HeaderNames
+from atoll.machinery.apiserver.authentication.request_header_config import REQUEST_HEADER_SETTINGS, RequestHeaderConfig
 from atoll.machinery.egress.addresses import policy
 from atoll.machinery.meta.labels import label_key_errors, label_value_errors
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.process import feature_gates as gates
 from atoll.machinery.process import logging
 from atoll.machinery.process.config import LOG_SETTINGS, Subjects, comma_separated
-from atoll.machinery.process.server_config import LISTEN_SETTINGS, ServerConfig
+from atoll.machinery.process.server_config import LISTEN_SETTINGS
 
 #: The feature gates that change what a shard does; the deprecated URLs are off by default, the others on.
 GATES = (
@@ -34,7 +34,7 @@ MIN_TOKEN_LIFE_S, MAX_TOKEN_LIFE_S = 3600, 1 << 32
 MAX_TRANSFORMATION_S = 30.0
 
 
-class ShardConfig(ServerConfig, frozen=True, kw_only=True):
+class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
     """Settings of a shard, for `atoll start` and `atoll shard`. Paths are used unchanged; empty means off."""
 
     root_directory: str = ".atoll"
@@ -64,12 +64,6 @@ class ShardConfig(ServerConfig, frozen=True, kw_only=True):
     service_account_key_file: tuple[str, ...] = ()
     service_account_max_token_expiration: str = ""
     api_audiences: tuple[str, ...] = ()
-    requestheader_client_ca_file: str = ""
-    requestheader_allowed_names: str = ""
-    requestheader_username_headers: str = "X-Remote-User"
-    requestheader_group_headers: str = "X-Remote-Group"
-    requestheader_uid_headers: str = "X-Remote-Uid"
-    requestheader_extra_headers_prefix: str = "X-Remote-Extra-"
     log_retention: int = 24 * 3600
     root_ca_file: str = ""
     shard_base_url: str = ""
@@ -122,16 +116,7 @@ class ShardConfig(ServerConfig, frozen=True, kw_only=True):
             " limit",
             "api_audiences": "audiences of tokens for this server; empty: the issuers",
         },
-        "Requests forwarded by proxies": {
-            "requestheader_client_ca_file": "PEM file with the CAs of proxies that name users in headers; reread when"
-            " it changes",
-            "requestheader_allowed_names": "comma separated common names of such proxies; empty: any certificate of"
-            " these CAs",
-            "requestheader_username_headers": "comma separated headers with the user name",
-            "requestheader_group_headers": "comma separated headers with groups",
-            "requestheader_uid_headers": "comma separated headers with the user's uid",
-            "requestheader_extra_headers_prefix": "comma separated prefixes of headers with extra fields of the user",
-        },
+        "Requests forwarded by proxies": REQUEST_HEADER_SETTINGS,
         "Requests to URLs that tenants configure": {
             "egress_allow_cidr": "comma separated networks that webhooks and mounts may be in although they are"
             " loopback or this machine's own",
@@ -177,7 +162,6 @@ class ShardConfig(ServerConfig, frozen=True, kw_only=True):
         super().__post_init__()
         logging.check(self.log_level, requests=self.log_requests)
         gates.parse(self.feature_gates)
-        _ = self.header_names
         self._check_service_accounts()
         if not 0 < self.transformation_timeout_s <= MAX_TRANSFORMATION_S:
             raise ValueError(f"conversion-cel-transformation-timeout must be between 1ms and {MAX_TRANSFORMATION_S:g}s")
@@ -272,16 +256,6 @@ class ShardConfig(ServerConfig, frozen=True, kw_only=True):
         if found is None:
             raise ValueError(f"conversion-cel-transformation-timeout {text!r} is not a duration as in 500ms or 1s")
         return float(found[1]) / (1000 if found[2] == "ms" else 1)
-
-    @property
-    def header_names(self) -> HeaderNames:
-        """Names of the identity headers of proxies. Raises ValueError."""
-        return HeaderNames.listed(
-            self.requestheader_username_headers,
-            self.requestheader_group_headers,
-            self.requestheader_uid_headers,
-            self.requestheader_extra_headers_prefix,
-        )
 
 
 def _is_base_url(url: str) -> bool:

@@ -22,10 +22,10 @@ from atoll.machinery.kcp.apis.apiexports import export_of
 from atoll.machinery.kcp.apis.locks import read_locks, with_locks, without_binding
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import rawscan, times, wellknown
-from atoll.machinery.meta.conditions import ERROR, FALSE, Condition, set_condition
+from atoll.machinery.meta.conditions import ERROR, FALSE, Condition, with_conditions
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import CORE, LOCAL, ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, conditions_of, decode, finalizers_of, status_of
+from atoll.machinery.meta.objects import Object, decode, finalizers_of, status_of
 from atoll.machinery.meta.status import ApiError, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import Flag, GateState, LogEntry, Operation, RevisionUnchanged, Scope, StoreError
@@ -144,11 +144,10 @@ class BindingDeletion(Controller):
             batch.guard(RevisionUnchanged(key, record.revision))
 
     async def _write_condition(self, cluster: str, binding: Object, said: Condition) -> None:
-        status = status_of(binding)
-        conditions = set_condition(conditions_of(binding), said, times.now())
-        if conditions == status.get("conditions"):
+        status = with_conditions(status_of(binding), times.now(), said)
+        if status == status_of(binding):
             return
-        changed = {**binding, "status": {**status, "conditions": conditions}}
+        changed = {**binding, "status": status}
         await self._loopback.try_update(
             Target(self._kind, cluster, "", binding["metadata"]["name"]), changed, whole=True
         )

@@ -25,8 +25,8 @@ from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS, ObjectKey, ResourceTyp
 from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, CRDS
-from atoll.machinery.storage.contract import LogEntry, Operation, Scope
-from atoll.machinery.storage.pages import each_revision
+from atoll.machinery.storage.contract import LogEntry, Operation, Record, Scope
+from atoll.machinery.storage.pages import each_revision, pages
 from atoll.tenancy.bound_definitions import BoundCrd, BoundCrds, target_of
 
 #: kcp's: a younger one may belong to a binding that is being created.
@@ -117,17 +117,17 @@ class BoundCrdCollector(ReplicaController):
 
     async def _binds(self, export: str, uid: bytes) -> bool:
         """Return whether a binding of an export names a schema; usually one of the first does."""
-        after: ObjectKey | None = None
-        while True:
+
+        def read(after: ObjectKey | None) -> list[tuple[ObjectKey, Record | None]]:
             with self._loopback.store.snapshot() as snapshot:
                 keys = snapshot.labelled(hashes.EXPORT_LABEL, export, API_BINDINGS, LOOKED_AT_ONCE, after)
-                records = [snapshot.get(key) for key in keys]
-            if any(record is not None and uid in record.value for record in records):
+                return [(key, snapshot.get(key)) for key in keys]
+
+        for rows in pages(read, lambda row: row[0], LOOKED_AT_ONCE):
+            if any(record is not None and uid in record.value for _, record in rows):
                 return True
-            if len(keys) < LOOKED_AT_ONCE:
-                return False
-            after = keys[-1]
             await asyncio.sleep(0)
+        return False
 
     async def _collect(self, found: BoundCrd, revision: int) -> float | None:
         """Mark a bound CRD; delete it if it was marked already before its bindings were searched."""

@@ -18,8 +18,8 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.storage import contract
-from atoll.machinery.storage.contract import Position, Record, Scope
-from atoll.machinery.storage.pages import position_after
+from atoll.machinery.storage.contract import Record, Scope
+from atoll.machinery.storage.pages import each_page_in_snapshots
 from atoll.tenancy.claim_labels import ClaimLabels
 
 PAGE, BATCH = 500, 25
@@ -55,22 +55,18 @@ class ClaimBackfill:
 
     async def _scope(self, scope: Scope) -> str:
         """Relabel all objects of a scope. Returns why one could not be written; empty if all were."""
-        after: Position | None = None
         failure = ""
-        while True:
+        for records in filter(None, each_page_in_snapshots(self._loopback.store, scope)):
             with self._loopback.store.snapshot() as snapshot:
-                records = snapshot.scan(scope, after, PAGE)
-                if not records:
-                    return failure
                 kind = self._kind(snapshot, records[0].key)
                 labelling = self._labels.of(snapshot, scope.cluster)
             if kind is None:
                 # The type is not served here, so no reader selects by its labels.
-                return failure
+                break
             missing = [r for r in records if labelling.misses(scope.type, partial.labels(r.value))]
             for some in _slices(missing):
                 failure = await self._some(kind, some) or failure
-            after = position_after(records[-1].key)
+        return failure
 
     async def _some(self, kind: Kind, records: Sequence[Record]) -> str:
         batch = self._loopback.batch()

@@ -189,11 +189,16 @@ class PermissionClaimsController(Controller):
         return await self._loopback.try_update(target, binding, whole=True) is not None
 
 
+def _is_applied(value: bytes) -> bool:
+    # Annotations named `status` and `type` may match too.
+    return _APPLIED in value and conditions.is_true(conditions_of(decode(value)), claim_status.CLAIMS_APPLIED)
+
+
 def _of_binding(entry: LogEntry) -> Iterator[Hashable]:
     key = entry.key
     if entry.operation is not Operation.DELETED:
         # Without exported, accepted or applied claims, the binding controller alone writes the status.
-        if _CLAIMS in entry.value or _APPLIED not in entry.value:
+        if _CLAIMS in entry.value or not _is_applied(entry.value):
             yield Binding(key.cluster, key.name)
         return
     types = claim_status.labelled_types(decode(entry.value))

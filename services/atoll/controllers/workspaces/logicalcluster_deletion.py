@@ -22,9 +22,9 @@ from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kcp.workspaces.deletion_phase import deletion_phase, with_phase
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import rawscan, times, wellknown
-from atoll.machinery.meta.conditions import Condition, set_condition
+from atoll.machinery.meta.conditions import Condition, with_conditions
 from atoll.machinery.meta.names import ResourceType
-from atoll.machinery.meta.objects import Object, conditions_of, finalizers_of, status_of
+from atoll.machinery.meta.objects import Object, finalizers_of, status_of
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import (
     API_BINDINGS,
@@ -151,8 +151,7 @@ class LogicalClusterDeletion(Controller):
         Its Workspace stays, and goes by the log entry or the replica that reports the deletion of the LogicalCluster.
         """
         emptied = Condition(wellknown.CONTENT_DELETED, "True", "", _HELD_MESSAGE + ", ".join(held_by))
-        status = dict(obj.get("status") or {})
-        status["conditions"] = set_condition(status.get("conditions") or [], emptied, times.now())
+        status = with_conditions(status_of(obj), times.now(), emptied)
         changed = {**obj, "metadata": {**obj["metadata"], "finalizers": held_by}, "status": status}
         batch = self._loopback.batch()
         try:
@@ -249,10 +248,9 @@ class LogicalClusterDeletion(Controller):
             await self._loopback.delete(Target(kind, cluster, "", record.key.name), _UNBOUND)
 
     async def _write_condition(self, cluster: str, obj: Object, condition: Condition) -> None:
-        status = status_of(obj)
-        conditions = set_condition(conditions_of(obj), condition, times.now())
-        if conditions != status.get("conditions"):
-            await self._write(cluster, {**obj, "status": {**status, "conditions": conditions}})
+        status = with_conditions(status_of(obj), times.now(), condition)
+        if status != status_of(obj):
+            await self._write(cluster, {**obj, "status": status})
 
     async def _write(self, cluster: str, changed: Object) -> None:
         await self._loopback.try_update(Target(self._kind, cluster, "", wellknown.SINGLETON), changed, whole=True)

@@ -14,9 +14,9 @@ from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.workspaces import workspace
 from atoll.machinery.meta import times
-from atoll.machinery.meta.conditions import ERROR, FALSE, Condition, set_condition
+from atoll.machinery.meta.conditions import ERROR, FALSE, Condition, with_conditions
 from atoll.machinery.meta.names import ResourceType
-from atoll.machinery.meta.objects import Object, conditions_of, status_of
+from atoll.machinery.meta.objects import Object, status_of
 from atoll.machinery.meta.status import NotFound
 
 COMPONENT = "kcp-workspace"
@@ -72,7 +72,5 @@ def waiting(obj: Object, reason: str, message: str) -> Object:
     """Return the Workspace with the reason why it is not scheduled; the same object if it has it already."""
     status = status_of(obj)
     condition = Condition(workspace.SCHEDULED, FALSE, reason, message, ERROR)
-    conditions = set_condition(conditions_of(obj), condition, times.now())
-    if conditions == status.get("conditions"):
-        return obj
-    return {**obj, "status": {**status, "phase": status.get("phase", "Scheduling"), "conditions": conditions}}
+    desired = with_conditions(status, times.now(), condition)
+    return obj if desired == status else {**obj, "status": {"phase": "Scheduling", **desired}}

@@ -17,9 +17,9 @@ from atoll.machinery.control.manager import ReplicaController
 from atoll.machinery.kcp.bootstrap.objects import lifecycle_urls
 from atoll.machinery.kcp.sharding.shards import virtual_workspace_url
 from atoll.machinery.meta import times
-from atoll.machinery.meta.conditions import Condition, set_condition
+from atoll.machinery.meta.conditions import Condition, with_conditions
 from atoll.machinery.meta.names import ROOT, ResourceType
-from atoll.machinery.meta.objects import Object, conditions_of, decode, status_of
+from atoll.machinery.meta.objects import Object, decode, status_of
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope
 from atoll.machinery.storage.pages import each_record
 from atoll.tenancy.lookups import Lookups
@@ -72,12 +72,10 @@ class WorkspaceTypeStatus(ReplicaController):
         obj = self._loopback.get(self._type, cluster, "", name)
         if obj is None or obj["metadata"].get("deletionTimestamp"):
             return None
-        status = status_of(obj)
-        conditions = conditions_of(obj)
-        for type in ("VirtualWorkspaceURLsReady", "Ready"):
-            conditions = set_condition(conditions, Condition(type, "True"), times.now())
-        wanted = {**status, "conditions": conditions, "virtualWorkspaces": self._urls(cluster, name)}
-        if wanted == status:
+        ready = (Condition(type, "True") for type in ("VirtualWorkspaceURLsReady", "Ready"))
+        wanted = with_conditions(status_of(obj), times.now(), *ready)
+        wanted["virtualWorkspaces"] = self._urls(cluster, name)
+        if wanted == status_of(obj):
             return None
         with self._loopback.store.snapshot() as snapshot:
             kind = self._loopback.core.catalogs.of(snapshot, cluster).of_type(self._type)

@@ -63,6 +63,14 @@ def set_condition(conditions: Sequence[Object], new: Condition, now: str) -> lis
     return ordered([*remove(conditions, new.type), {**said, "lastTransitionTime": now}])
 
 
+def with_conditions(status: Object, now: str, *new: Condition) -> Object:
+    """Return the status with the conditions; an equal one if it has them already."""
+    conditions: list[Object] = status.get("conditions") or []
+    for condition in new:
+        conditions = set_condition(conditions, condition, now)
+    return {**status, "conditions": conditions}
+
+
 def ordered(conditions: Iterable[Object]) -> list[Object]:
     """kcp's order: Ready first, then by type."""
     return sorted(conditions, key=lambda condition: (condition["type"] != READY, condition["type"]))

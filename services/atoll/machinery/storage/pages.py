@@ -2,8 +2,8 @@
 
 Admission, catalogs, authorization, controllers and views use it. What is held at a time is bounded, not what is read: a
 scope is a cluster's objects of one type, or few rows of all clusters. Invariant: no transaction stays open between the
-pages of `each_key_in_snapshots`, `each_record_in_snapshots` and of a `read` that opens its own; `rows` of the others is
-one state from the first page to the last.
+pages of `each_key_in_snapshots`, `each_page_in_snapshots`, `each_record_in_snapshots` and of a `read`
+that opens its own; `rows` of the others is one state from the first page to the last.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ def position_after(key: ObjectKey) -> Position:
     return Position(key.cluster, key.namespace, key.name)
 
 
-def pages(read: Callable[[A | None], Sequence[T]], behind: Callable[[T], A]) -> Iterator[Sequence[T]]:
-    """Yield pages up to the first that is short of PAGE rows.
+def pages(read: Callable[[A | None], Sequence[T]], behind: Callable[[T], A], size: int = PAGE) -> Iterator[Sequence[T]]:
+    """Yield pages up to the first that is short of `size` rows.
 
-    `read` returns up to PAGE rows after a place (None: from the start), `behind` the place behind a row.
+    `read` returns up to `size` rows after a place (None: from the start), `behind` the place behind a row.
     """
     after: A | None = None
     while True:
         page = read(after)
         yield page
-        if len(page) < PAGE:
+        if len(page) < size:
             return
         after = behind(page[-1])
 
@@ -70,14 +70,19 @@ def each_revision(rows: RevisionSource, scope: Scope) -> Iterator[tuple[ObjectKe
     return chain.from_iterable(pages(lambda after: rows.revisions(scope, after, PAGE), _behind_revision))
 
 
-def each_record_in_snapshots(store: SnapshotSource, scope: Scope) -> Iterator[Record]:
-    """Yield the records of a scope in key order."""
+def each_page_in_snapshots(store: SnapshotSource, scope: Scope) -> Iterator[Sequence[Record]]:
+    """Yield pages of the records of a scope in key order; only the last may be empty."""
 
     def read(after: Position | None) -> list[Record]:
         with store.snapshot() as snapshot:
             return snapshot.scan(scope, after, PAGE)
 
-    return chain.from_iterable(pages(read, _behind_record))
+    return pages(read, _behind_record)
+
+
+def each_record_in_snapshots(store: SnapshotSource, scope: Scope) -> Iterator[Record]:
+    """Yield the records of a scope in key order."""
+    return chain.from_iterable(each_page_in_snapshots(store, scope))
 
 
 def each_key_in_snapshots(

@@ -88,10 +88,12 @@ class WriteService(msgspec.Struct, frozen=True):
         name = call.info.name
         converted = ConvertedObject(call.kind, self.conversions) if call.kind.conversion is not None else None
         for attempt in range(ATTEMPTS):
+            if attempt == 1 and recheck is not None:
+                plan = _rechecked(plan, recheck)
             if converted is not None:
-                planned = await self._plan_converted(call, plan, recheck if attempt else None, converted)
+                planned = await self._plan_converted(call, plan, converted)
             else:
-                planned = _encoded(call, await self._admitted(call, plan, recheck if attempt else None))
+                planned = _encoded(call, await self._admitted(call, plan))
             if not planned.mutations:
                 return planned.answer.reply(())
             try:
@@ -106,9 +108,7 @@ class WriteService(msgspec.Struct, frozen=True):
                 raise errors.from_store(error, call, name) from error
         raise AssertionError("the last attempt either answers or raises")
 
-    async def _admitted(
-        self, call: Call, plan: Planner, recheck: Callable[[View], None] | None
-    ) -> Plan | MarkedForDeletion | AdmittedWrite:
+    async def _admitted(self, call: Call, plan: Planner) -> Plan | MarkedForDeletion | AdmittedWrite:
         """Prepare against the latest state, validate and admit.
 
         Slow rules run beside the loop, without a snapshot; the whole stage does for a large body or object, with its
@@ -116,16 +116,12 @@ class WriteService(msgspec.Struct, frozen=True):
         """
         if len(call.body) <= LARGE_BODY:
             with suppress(Stopped):
-                return await self._admitted_in_steps(call, plan, recheck)
-        return await in_slices(partial(self._admitted_at_once, call, plan, recheck))
+                return await self._admitted_in_steps(call, plan)
+        return await in_slices(partial(self._admitted_at_once, call, plan))
 
-    async def _admitted_in_steps(
-        self, call: Call, plan: Planner, recheck: Callable[[View], None] | None
-    ) -> Plan | MarkedForDeletion | AdmittedWrite:
+    async def _admitted_in_steps(self, call: Call, plan: Planner) -> Plan | MarkedForDeletion | AdmittedWrite:
         """Raises Stopped if planning takes longer than PLAN_S."""
         with self.store.snapshot() as snapshot:
-            if recheck is not None:
-                recheck(snapshot)
             prepared = try_on_loop(lambda pause: plan(call, snapshot), PLAN_S)
             if not isinstance(prepared, PreparedWrite):
                 return prepared
@@ -139,12 +135,8 @@ class WriteService(msgspec.Struct, frozen=True):
         with self.store.snapshot() as snapshot:
             return admit(prepared, result, snapshot)
 
-    def _admitted_at_once(
-        self, call: Call, plan: Planner, recheck: Callable[[View], None] | None
-    ) -> Plan | MarkedForDeletion | AdmittedWrite:
+    def _admitted_at_once(self, call: Call, plan: Planner) -> Plan | MarkedForDeletion | AdmittedWrite:
         with self.store.snapshot() as snapshot:
-            if recheck is not None:
-                recheck(snapshot)
             prepared = plan(call, snapshot)
             admitted = (
                 admit(prepared, validate(prepared, checkpoint), snapshot)
@@ -154,14 +146,12 @@ class WriteService(msgspec.Struct, frozen=True):
         checkpoint()
         return admitted if isinstance(admitted, Plan) or admitted.needs_conversion else _encoded(call, admitted)
 
-    async def _plan_converted(
-        self, call: Call, plan: Planner, recheck: Callable[[View], None] | None, converted: ConvertedObject
-    ) -> Plan:
+    async def _plan_converted(self, call: Call, plan: Planner, converted: ConvertedObject) -> Plan:
         """Plan for a kind with conversion: again after each missing object is converted, then convert the result."""
         call = msgspec.structs.replace(call, kind=converted.kind)
         try:
             async with asyncio.timeout(CONVERT_TIMEOUT_S):
-                admitted = await self._admitted_with(call, plan, recheck, converted)
+                admitted = await self._admitted_with(call, plan, converted)
                 if isinstance(admitted, Plan) or not admitted.needs_conversion:
                     return _encoded(call, admitted)
                 forms = await self.conversions.for_write(call.kind, admitted.obj, may_hide=admitted.may_hide)
@@ -170,11 +160,11 @@ class WriteService(msgspec.Struct, frozen=True):
             raise _deadline_exceeded() from error
 
     async def _admitted_with(
-        self, call: Call, plan: Planner, recheck: Callable[[View], None] | None, converted: ConvertedObject
+        self, call: Call, plan: Planner, converted: ConvertedObject
     ) -> Plan | MarkedForDeletion | AdmittedWrite:
         while True:
             try:
-                return await self._admitted(call, plan, recheck)
+                return await self._admitted(call, plan)
             except Unconverted as missing:
                 lacking = missing
             await converted.fetch(lacking)
@@ -199,6 +189,16 @@ def complete(stage: FirstStage, call: Call, view: View) -> Plan:
     if isinstance(stage, PreparedWrite):
         return _encoded(call, admit(stage, validate(stage, lambda: None), view))
     return _encoded(call, stage)
+
+
+def _rechecked(plan: Planner, recheck: Callable[[View], None]) -> Planner:
+    """Return the planner that authorizes the write in the state in which it plans."""
+
+    def planner(call: Call, view: View) -> FirstStage:
+        recheck(view)
+        return plan(call, view)
+
+    return planner
 
 
 def _encoded(call: Call, admitted: Plan | MarkedForDeletion | AdmittedWrite) -> Plan:

@@ -16,7 +16,7 @@ import msgspec
 from atoll.machinery.kcp.apis.root_exports import IDENTITY_KEY
 from atoll.machinery.kcp.namespaces import KCP_SYSTEM
 from atoll.machinery.meta import hashes, rawscan
-from atoll.machinery.meta.conditions import ERROR, FALSE, TRUE, Condition, find, remove, set_condition
+from atoll.machinery.meta.conditions import ERROR, FALSE, TRUE, Condition, find, remove, with_conditions
 from atoll.machinery.meta.objects import Object, annotations_of, spec_of, status_of
 from atoll.machinery.meta.wellknown import CLUSTER, PATH
 
@@ -88,22 +88,22 @@ def with_verified_identity(status: Object, secret: Object | None, reference: Sec
     try:
         found = identity_of(secret, reference)
     except NoIdentity as error:
-        return _with(status, _invalid(VERIFICATION_FAILED, str(error)), now)
+        return with_conditions(status, now, _invalid(VERIFICATION_FAILED, str(error)))
     if known and found != known:
         text = f'hash mismatch: identity secret hash "{found}" must match status.identityHash "{known}"'
-        return _with(status, _invalid(VERIFICATION_FAILED, text), now)
-    return _with({**status, "identityHash": found}, Condition(IDENTITY_VALID, TRUE), now)
+        return with_conditions(status, now, _invalid(VERIFICATION_FAILED, text))
+    return with_conditions({**status, "identityHash": found}, now, Condition(IDENTITY_VALID, TRUE))
 
 
 def with_generation_error(status: Object, why: str, now: str) -> Object:
     """Return the status of an export whose Secret could not be created."""
-    return _with(status, _invalid(GENERATION_FAILED, f"Error creating identity secret: {why}"), now)
+    return with_conditions(status, now, _invalid(GENERATION_FAILED, f"Error creating identity secret: {why}"))
 
 
 def with_urls(status: Object, urls: Iterable[str], now: str) -> Object:
     """Return the status with the deprecated virtual workspace URLs, in the given order."""
     addresses = [{"url": url} for url in urls]
-    return _with({**status, "virtualWorkspaces": addresses}, Condition(URLS_READY, TRUE), now)
+    return with_conditions({**status, "virtualWorkspaces": addresses}, now, Condition(URLS_READY, TRUE))
 
 
 def without_urls(status: Object) -> Object:
@@ -201,7 +201,3 @@ def with_extra_annotations(binding: Object, extra: dict[str, str]) -> Object:
 
 def _invalid(reason: str, message: str) -> Condition:
     return Condition(IDENTITY_VALID, FALSE, reason, message, ERROR)
-
-
-def _with(status: Object, condition: Condition, now: str) -> Object:
-    return {**status, "conditions": set_condition(status.get("conditions") or [], condition, now)}

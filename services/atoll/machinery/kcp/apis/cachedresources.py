@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from atoll.machinery.kcp.apis import apiexports, endpointslices
 from atoll.machinery.kcp.apis.endpointslices import Reference
-from atoll.machinery.meta.conditions import ERROR, FALSE, TRUE, Condition, is_true, set_condition
+from atoll.machinery.meta.conditions import ERROR, FALSE, TRUE, Condition, is_true, set_condition, with_conditions
 from atoll.machinery.meta.objects import Object, conditions_of, spec_of, status_of
 from atoll.machinery.meta.selectors import LabelSelector, SelectorError, compile_label_selector
 from atoll.machinery.meta.wellknown import CLUSTER
@@ -130,8 +130,8 @@ def desired_slice_status(obj: Object, references: SliceReferences, now: str) -> 
     condition = _slice_condition(cached_of(obj), references)
     if condition.status == FALSE or not references.in_one_workspace:
         status.pop("endpoints", None)
-    conditions = [_renamed(each) for each in status.get("conditions") or []]
-    return {**status, "conditions": set_condition(conditions, condition, now)}
+    status["conditions"] = [_renamed(each) for each in status.get("conditions") or []]
+    return with_conditions(status, now, condition)
 
 
 def _slice_condition(reference: Reference, references: SliceReferences) -> Condition:

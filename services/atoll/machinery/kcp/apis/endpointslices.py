@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from atoll.machinery.meta import hashes
-from atoll.machinery.meta.conditions import ERROR, FALSE, TRUE, Condition, is_true, set_condition
+from atoll.machinery.meta.conditions import ERROR, FALSE, TRUE, Condition, is_true, with_conditions
 from atoll.machinery.meta.objects import Object, conditions_of, spec_of, status_of
 from atoll.machinery.meta.selectors import LabelSelector, SelectorError, compile_label_selector, parse_label_selector
 from atoll.machinery.meta.wellknown import CLUSTER
@@ -59,12 +59,12 @@ def desired_status(obj: Object, *, has_export: bool, partition: Object | None, n
     if not has_export:
         text = f"Error getting APIExport {reference.path}|{reference.name}"
         return _cleared(status, Condition(EXPORT_VALID, FALSE, EXPORT_NOT_FOUND, text, ERROR), now)
-    status = _with(status, Condition(EXPORT_VALID, TRUE), now)
+    status = with_conditions(status, now, Condition(EXPORT_VALID, TRUE))
     try:
         selector = _selector(partition_of(obj), partition)
     except SelectorError as error:
         return _cleared(status, Condition(PARTITION_VALID, FALSE, INVALID_PARTITION, error.message, ERROR), now)
-    return {**_with(status, Condition(PARTITION_VALID, TRUE), now), "shardSelector": str(selector)}
+    return {**with_conditions(status, now, Condition(PARTITION_VALID, TRUE)), "shardSelector": str(selector)}
 
 
 def _selector(name: str, partition: Object | None) -> LabelSelector:
@@ -77,7 +77,7 @@ def _selector(name: str, partition: Object | None) -> LabelSelector:
 
 
 def _cleared(status: Object, condition: Condition, now: str) -> Object:
-    return _with({key: value for key, value in status.items() if key != "endpoints"}, condition, now)
+    return with_conditions({key: value for key, value in status.items() if key != "endpoints"}, now, condition)
 
 
 def selects_shard(obj: Object, labels: Mapping[str, str]) -> bool:
@@ -123,7 +123,3 @@ def apply_configuration(name: str, urls: Sequence[str]) -> Object:
     """Return the apply configuration of a shard: its own URLs alone; an empty one removes what it applied before."""
     status = {"status": {"endpoints": [{"url": url} for url in urls]}} if urls else {}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, **status}
-
-
-def _with(status: Object, condition: Condition, now: str) -> Object:
-    return {**status, "conditions": set_condition(status.get("conditions") or [], condition, now)}

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from atoll.machinery.meta.conditions import ERROR, FALSE, TRUE, Condition, set_condition
+from atoll.machinery.meta.conditions import ERROR, FALSE, TRUE, Condition, with_conditions
 from atoll.machinery.meta.objects import Object, spec_of
 from atoll.machinery.meta.selectors import LabelSelector, SelectorError, compile_label_selector
 
@@ -94,10 +94,7 @@ def _generate_name(obj: Object, labels: Mapping[str, str]) -> str:
 
 def ready_status(status: Object, count: int, now: str) -> Object:
     """Return a set's status when its Partitions are complete."""
-    conditions = status.get("conditions") or []
-    for type in (SET_VALID, READY):
-        conditions = set_condition(conditions, Condition(type, TRUE), now)
-    return {**status, "count": count, "conditions": conditions}
+    return with_conditions({**status, "count": count}, now, Condition(SET_VALID, TRUE), Condition(READY, TRUE))
 
 
 def invalid_status(status: Object, error: SelectorError, now: str) -> Object:
@@ -106,17 +103,10 @@ def invalid_status(status: Object, error: SelectorError, now: str) -> Object:
         Condition(SET_VALID, FALSE, INVALID_SELECTOR, error.message, ERROR),
         Condition(READY, FALSE, GENERATING_FAILED, "", ERROR),
     )
-    return _with(status, said, now)
+    return with_conditions(status, now, *said)
 
 
 def failed_status(status: Object, why: str, now: str) -> Object:
     """Return a set's status when a Partition could not be created or deleted."""
     said = Condition(SET_VALID, TRUE), Condition(READY, FALSE, GENERATING_FAILED, why, ERROR)
-    return _with(status, said, now)
-
-
-def _with(status: Object, said: Iterable[Condition], now: str) -> Object:
-    conditions = status.get("conditions") or []
-    for condition in said:
-        conditions = set_condition(conditions, condition, now)
-    return {**status, "conditions": conditions}
+    return with_conditions(status, now, *said)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from atoll.machinery.meta.conditions import FALSE, TRUE, Condition, set_condition
-from atoll.machinery.meta.objects import Object, conditions_of, labels_of, spec_of, status_of
+from atoll.machinery.meta.conditions import FALSE, TRUE, Condition, with_conditions
+from atoll.machinery.meta.objects import Object, labels_of, spec_of, status_of
 from atoll.machinery.meta.wellknown import PHASE
 
 #: An annotation by which objects are marked as mountable; as in kcp, none is required.
@@ -38,16 +38,14 @@ def reference(workspace: Object) -> Reference | None:
 def desired_workspace(workspace: Object, mounted: Object | None, now: str) -> Object:
     """Return the Workspace with the state of the mounted object; `mounted` None: it does not exist."""
     condition, url = _mount_condition(mounted)
-    status = status_of(workspace)
     phase = READY if condition.status == TRUE else UNAVAILABLE
     spec = {**workspace["spec"], "URL": url} if url else workspace["spec"]
     labels = {**labels_of(workspace), PHASE: phase}
-    conditions = set_condition(conditions_of(workspace), condition, now)
     return {
         **workspace,
         "metadata": {**workspace["metadata"], "labels": labels},
         "spec": spec,
-        "status": {**status, "phase": phase, "conditions": conditions},
+        "status": with_conditions({**status_of(workspace), "phase": phase}, now, condition),
     }
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from atoll.machinery.kcp.workspaces import workspace
 from atoll.machinery.meta import hashes, wellknown
-from atoll.machinery.meta.conditions import ERROR, FALSE, INFO, TRUE, Condition, set_condition
-from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, finalizers_of, labels_of, status_of
+from atoll.machinery.meta.conditions import ERROR, FALSE, INFO, TRUE, Condition, with_conditions
+from atoll.machinery.meta.objects import Object, annotations_of, finalizers_of, labels_of, status_of
 from atoll.machinery.meta.wellknown import (
     CLUSTER_REVISION,
     OWNER_FINALIZER,
@@ -28,10 +28,9 @@ _FIELDS = ("phase", "initializers", "terminators")
 
 def with_shard_choice(obj: Object, cluster: str, shard: str, now: str) -> Object:
     """Return the Workspace with kcp's annotations of phase one: cluster and shard, before the cluster is created."""
-    metadata, status = obj["metadata"], status_of(obj)
+    metadata = obj["metadata"]
     choice = {SCHEDULED_CLUSTER: cluster, SHARD: shard, SHARD_HASH: hashes.shard_hash(shard)}
     finalizers = finalizers_of(obj)
-    conditions = set_condition(conditions_of(obj), Condition(workspace.SCHEDULED, TRUE), now)
     return {
         **obj,
         "metadata": {
@@ -39,7 +38,7 @@ def with_shard_choice(obj: Object, cluster: str, shard: str, now: str) -> Object
             "annotations": {**annotations_of(obj), **choice},
             "finalizers": finalizers if OWNER_FINALIZER in finalizers else [*finalizers, OWNER_FINALIZER],
         },
-        "status": {"phase": "Scheduling", **status, "conditions": conditions},
+        "status": with_conditions({"phase": "Scheduling", **status_of(obj)}, now, Condition(workspace.SCHEDULED, TRUE)),
     }
 
 
@@ -101,9 +100,8 @@ def _progress(status: Object) -> list[Object]:
 
 
 def _in_phase(obj: Object, phase: str, condition: Condition, now: str) -> Object:
-    status, metadata = status_of(obj), obj["metadata"]
     return {
         **obj,
-        "metadata": {**metadata, "labels": {**labels_of(obj), PHASE: phase}},
-        "status": {**status, "phase": phase, "conditions": set_condition(conditions_of(obj), condition, now)},
+        "metadata": {**obj["metadata"], "labels": {**labels_of(obj), PHASE: phase}},
+        "status": with_conditions({**status_of(obj), "phase": phase}, now, condition),
     }
