@@ -11,8 +11,8 @@ from google_crc32c import value as crc32c
 
 from fault.model.log import Entry, Image, Log, Stored, respliced
 from fault.recorder.history import Event, History, Key, Outcome, Read, Scope, Session, Watch, Write, load
-from fault.scenarios.campaign import judge
-from fault.traffic.streamlog import CONTROL, Told
+from fault.scenarios.campaign import validate
+from fault.traffic.streamlog import CONTROL, StreamMessage
 from fault.traffic.subscriber import Round
 from fault.validators import durability, order, watches
 from fault.validators import violation as named
@@ -78,7 +78,7 @@ def history() -> History:
     return History(1, writes, reads)
 
 
-def shown(revision: int, type: str = "") -> Event:
+def event_at(revision: int, type: str = "") -> Event:
     found = log().by_revision[revision]
     return Event(type or found.operation, revision, found.key, found.checksum)
 
@@ -89,9 +89,9 @@ def bookmark(revision: int) -> Event:
 
 def watch(**scope: object) -> Watch:
     """Sees everything: a state at 200, a session, a resumed one with bookmarks."""
-    state = [shown(100, "ADDED"), shown(200, "ADDED")]
-    first = Session(200, initial=True, state=state, events=[shown(300), shown(301)])
-    second = Session(301, events=[bookmark(301), shown(400), bookmark(450), shown(500)])
+    state = [event_at(100, "ADDED"), event_at(200, "ADDED")]
+    first = Session(200, initial=True, state=state, events=[event_at(300), event_at(301)])
+    second = Session(301, events=[bookmark(301), event_at(400), bookmark(450), event_at(500)])
     return Watch("watcher", Scope(**{"cluster": "*", **scope}), [first, second])  # type: ignore[arg-type]
 
 
@@ -123,7 +123,7 @@ def test_a_selected_watch_sees_what_enters_and_leaves() -> None:
     red = Watch("red", Scope("*", label=("colour", "red")))
     before = log().by_revision[100]
     left = Event("DELETED", 300, A, crc32c(respliced(before.value, 100, 300)))
-    red.sessions = [Session(0, events=[shown(100), shown(200), left, shown(301), shown(500)])]
+    red.sessions = [Session(0, events=[event_at(100), event_at(200), left, event_at(301), event_at(500)])]
     watches.all_promises([red], log())
 
 
@@ -169,10 +169,10 @@ def with_read(read: Read) -> History:
     return changed
 
 
-Judge = Callable[[], None]
+Validation = Callable[[], None]
 
 
-def write_faults() -> Iterator[tuple[str, type[named.Violation], Judge]]:
+def write_faults() -> Iterator[tuple[str, type[named.Violation], Validation]]:
     other = Image("uid-cold-a", "t3", {"tag": "t3", "more": "x"}, {})
     lost, half = durability.acknowledged_writes_are_logged, durability.unknown_writes_are_whole_or_absent
     phantom, fresh = durability.nothing_else_is_logged, order.reads_are_fresh
@@ -212,7 +212,11 @@ def write_faults() -> Iterator[tuple[str, type[named.Violation], Judge]]:
         named.LostUpdate,
         lambda: order.changes_build_on_what_stood(history(), with_entry(301, image=bare)),
     )
-    yield "a stale read", named.StaleRead, lambda: fresh(with_read(Read(A, 350, 360, 100, shown(100).checksum)), log())
+    yield (
+        "a stale read",
+        named.StaleRead,
+        lambda: fresh(with_read(Read(A, 350, 360, 100, event_at(100).checksum)), log()),
+    )
     yield "a read of what never stood", named.StaleRead, lambda: fresh(with_read(Read(A, 350, 360, 300, 7)), log())
     yield "a read that misses an object", named.StaleRead, lambda: fresh(with_read(Read(B, 350, 360, 0)), log())
     yield (
@@ -252,71 +256,71 @@ def of_session(index: int, **changes: object) -> Watch:
     return found
 
 
-def watch_faults() -> Iterator[tuple[str, type[named.Violation], Judge]]:
-    def of(promise: watches.Promise, faulty: Watch) -> Judge:
+def watch_faults() -> Iterator[tuple[str, type[named.Violation], Validation]]:
+    def of(promise: watches.Promise, faulty: Watch) -> Validation:
         return lambda: promise(faulty, log())
 
-    yield "a fall", named.Unordered, of(watches.ordered, of_session(0, events=[shown(301), shown(300)]))
-    repeated = of_session(1, events=[shown(301), shown(400)])
+    yield "a fall", named.Unordered, of(watches.ordered, of_session(0, events=[event_at(301), event_at(300)]))
+    repeated = of_session(1, events=[event_at(301), event_at(400)])
     yield "a repetition in a resumed session", named.Duplicate, of(watches.unique, repeated)
-    twice = of_session(0, events=[shown(300), shown(300)])
+    twice = of_session(0, events=[event_at(300), event_at(300)])
     yield "a repetition in one session", named.Duplicate, of(watches.unique, twice)
     yield "a bookmark inside a commit", named.Torn, of(watches.atomic, of_session(1, events=[bookmark(300)]))
     yield "a state inside a commit", named.Torn, of(watches.atomic, of_session(0, start=300))
-    yield "a gap", named.Missed, of(watches.reliable, of_session(1, events=[shown(500)]))
+    yield "a gap", named.Missed, of(watches.reliable, of_session(1, events=[event_at(500)]))
     yield "a gap before a bookmark", named.Missed, of(watches.reliable, of_session(1, events=[bookmark(450)]))
     yield "the revision resumed from again", named.NotResumed, of(watches.resumable, repeated)
-    yield "the next one skipped", named.NotResumed, of(watches.resumable, of_session(1, events=[shown(500)]))
+    yield "the next one skipped", named.NotResumed, of(watches.resumable, of_session(1, events=[event_at(500)]))
     refused = msgspec.structs.replace(watch(), refused=1)
     yield "a resumption refused", named.NotResumed, of(watches.resumable, refused)
-    ahead = of_session(1, events=[bookmark(450), shown(400)])
+    ahead = of_session(1, events=[bookmark(450), event_at(400)])
     yield "an event after its bookmark", named.EarlyBookmark, of(watches.bookmarkable, ahead)
     leap = of_session(1, events=[bookmark(600)])
     yield "a bookmark ahead of events", named.EarlyBookmark, of(watches.bookmarkable, leap)
-    behind = of_session(0, start=300, events=[shown(300)])
+    behind = of_session(0, start=300, events=[event_at(300)])
     yield "an event of the state again", named.EarlyBookmark, of(watches.bookmarkable, behind)
     other_cluster = watch(cluster="c1")
     yield "another cluster's event", named.Unfiltered, of(watches.filtered, other_cluster)
     yield "another name", named.Unfiltered, of(watches.filtered, watch(name="cold-z"))
     yield "another label", named.Unfiltered, of(watches.filtered, watch(label=("colour", "green")))
-    bent = of_session(1, events=[msgspec.structs.replace(shown(400), checksum=7)])
+    bent = of_session(1, events=[msgspec.structs.replace(event_at(400), checksum=7)])
     yield "other bytes", named.Unfaithful, of(watches.faithful, bent)
-    wrong_type = of_session(0, events=[shown(300, "ADDED")])
+    wrong_type = of_session(0, events=[event_at(300, "ADDED")])
     yield "another kind of change", named.Unfaithful, of(watches.faithful, wrong_type)
     invented = of_session(1, events=[Event("ADDED", 450, A, 1)])
     yield "an event of nothing", named.Unfaithful, of(watches.faithful, invented)
-    yield "a state that lacks one", named.Unfaithful, of(watches.faithful, of_session(0, state=[shown(100)]))
+    yield "a state that lacks one", named.Unfaithful, of(watches.faithful, of_session(0, state=[event_at(100)]))
 
 
 ALL = ("atoll.changes.root.>",)
 C1 = ("atoll.changes.root.*.*.*.c1", CONTROL)
 
 
-def told() -> list[Told]:
+def messages() -> list[StreamMessage]:
     """What the log tells: two clusters in turn."""
     stem = "atoll.changes.root.core.core.configmaps.c"
-    return [Told(f"{stem}{1 + number % 2}", "MODIFIED", 100 * number, 0, number) for number in range(1, 6)]
+    return [StreamMessage(f"{stem}{1 + number % 2}", "MODIFIED", 100 * number, 0, number) for number in range(1, 6)]
 
 
-def stream_faults() -> Iterator[tuple[str, type[named.Violation], Judge]]:
+def stream_faults() -> Iterator[tuple[str, type[named.Violation], Validation]]:
     differs = named.StreamDiffers
 
-    def of(*received: Round) -> Judge:
-        return lambda: subscriber_has_the_truth(list(received), ALL, told(), log())
+    def of(*received: Round) -> Validation:
+        return lambda: subscriber_has_the_truth(list(received), ALL, messages(), log())
 
-    def holding(held: list[Told]) -> Judge:
-        return lambda: void(stream_is_the_log(held, told()))
+    def holding(held: list[StreamMessage]) -> Validation:
+        return lambda: void(stream_is_the_log(held, messages()))
 
-    bent = msgspec.structs.replace(told()[2], checksum=9)
-    yield "a stream with a gap", differs, holding([*told()[:2], *told()[3:]])
-    yield "a stream with a bent event", differs, holding([*told()[:2], bent, *told()[3:]])
-    yield "a stream cut short", differs, holding(told()[:4])
-    yield "a subscriber with a gap", differs, of(Round(events=[*told()[:2], *told()[3:]]))
-    yield "a subscriber told twice", differs, of(Round(events=[*told()[:2], *told()[1:]]))
-    yield "a subscriber that lags for ever", differs, of(Round(events=told()[:4]))
-    yield "a wrong reread", differs, of(Round(events=told()[:2]), Round(300, "RESYNC", {}, told()[3:]))
+    bent = msgspec.structs.replace(messages()[2], checksum=9)
+    yield "a stream with a gap", differs, holding([*messages()[:2], *messages()[3:]])
+    yield "a stream with a bent event", differs, holding([*messages()[:2], bent, *messages()[3:]])
+    yield "a stream cut short", differs, holding(messages()[:4])
+    yield "a subscriber with a gap", differs, of(Round(events=[*messages()[:2], *messages()[3:]]))
+    yield "a subscriber told twice", differs, of(Round(events=[*messages()[:2], *messages()[1:]]))
+    yield "a subscriber that lags for ever", differs, of(Round(events=messages()[:4]))
+    yield ("a wrong reread", differs, of(Round(events=messages()[:2]), Round(300, "RESYNC", {}, messages()[3:])))
     state = {"c1/default/cold-a": 300, "c2/default/cold-b": 200}
-    yield "a gap behind a reread", differs, of(Round(), Round(300, "RESYNC", state, told()[4:]))
+    yield "a gap behind a reread", differs, of(Round(), Round(300, "RESYNC", state, messages()[4:]))
 
 
 def void(_value: object) -> None:
@@ -325,21 +329,21 @@ def void(_value: object) -> None:
 
 def test_a_subscriber_in_order_passes() -> None:
     state = {"c1/default/cold-a": 300, "c2/default/cold-b": 200}
-    subscriber_has_the_truth([Round(events=told())], ALL, told(), log())
-    subscriber_has_the_truth([Round(events=[told()[1], told()[3]])], C1, told(), log())
-    rereading = [Round(events=told()[:2]), Round(300, "RESYNC", state, told()[3:])]
-    subscriber_has_the_truth(rereading, ALL, told(), log())
-    resync = Told(CONTROL, "RESYNC", 0, 0, 0)
-    assert stream_is_the_log([resync, resync, *told()], told()) == 2
+    subscriber_has_the_truth([Round(events=messages())], ALL, messages(), log())
+    subscriber_has_the_truth([Round(events=[messages()[1], messages()[3]])], C1, messages(), log())
+    rereading = [Round(events=messages()[:2]), Round(300, "RESYNC", state, messages()[3:])]
+    subscriber_has_the_truth(rereading, ALL, messages(), log())
+    resync = StreamMessage(CONTROL, "RESYNC", 0, 0, 0)
+    assert stream_is_the_log([resync, resync, *messages()], messages()) == 2
 
 
 FAULTS = [*write_faults(), *watch_faults(), *stream_faults()]
 
 
-@pytest.mark.parametrize(("error", "judge"), [fault[1:] for fault in FAULTS], ids=[fault[0] for fault in FAULTS])
-def test_a_fault_is_named(error: type[named.Violation], judge: Judge) -> None:
+@pytest.mark.parametrize(("error", "validate"), [fault[1:] for fault in FAULTS], ids=[fault[0] for fault in FAULTS])
+def test_a_fault_is_named(error: type[named.Violation], validate: Validation) -> None:
     with pytest.raises(error):
-        judge()
+        validate()
 
 
 def test_every_named_violation_has_a_fault_that_shows_it() -> None:
@@ -352,14 +356,14 @@ def test_a_run_with_too_little_traffic_is_void() -> None:
     slow = history()
     slow.watches = [watch()]
     with pytest.raises(named.VoidRun):
-        judge(slow, stored())
+        validate(slow, stored())
 
 
 def test_a_run_of_which_a_watcher_saw_nothing_is_void() -> None:
     blind = history()
     blind.watches = [watch(), Watch("blind", Scope("*"))]
     with pytest.raises(named.VoidRun):
-        judge(blind, stored())
+        validate(blind, stored())
 
 
 def test_a_saved_history_is_the_same_again(tmp_path: Path) -> None:

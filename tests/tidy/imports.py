@@ -10,25 +10,25 @@ from pathlib import Path
 from tidy.sources import modules, parsed
 
 
-def imported(tree: ast.AST, known: Mapping[str, Path]) -> set[str]:
+def imported(tree: ast.AST, files: Mapping[str, Path]) -> set[str]:
     """The modules of `known` that a file names in its imports. A package counts where nothing below it is meant."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names if alias.name in known}
+            found |= {alias.name for alias in node.names if alias.name in files}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             whole = {f"{node.module}.{alias.name}" for alias in node.names}
-            inside = {name for name in whole if name in known}
+            inside = {name for name in whole if name in files}
             found |= inside
-            if len(inside) < len(whole) and node.module in known:
+            if len(inside) < len(whole) and node.module in files:
                 found.add(node.module)
     return found
 
 
 @cache
 def import_graph() -> dict[str, frozenset[str]]:
-    known = modules()
-    return {name: frozenset(imported(parsed(path), known) - {name}) for name, path in known.items()}
+    files = modules()
+    return {name: frozenset(imported(parsed(path), files) - {name}) for name, path in files.items()}
 
 
 def circles(graph: Mapping[str, frozenset[str]]) -> Iterator[frozenset[str]]:

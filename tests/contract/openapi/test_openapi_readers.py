@@ -65,7 +65,7 @@ NOT_HONOURED = {"shardSelector", "ignoreStoreReadErrorWithClusterBreakingPotenti
 async def test_protobuf_documents_are_what_gnostic_makes_of_the_json_ones(tmp_path: Path, manifests: Path) -> None:
     catalog = catalog_of(ODDS, ROOTS, *real_crds(manifests).values())
     await written(catalog, tmp_path)
-    found = _told("documents", tmp_path)
+    found = _reported("documents", tmp_path)
     assert found.pop("v2")["complete"] is True
     assert set(found) == {f"v3-{key.replace('/', '+')}.json" for key in keys_of(catalog)}
     assert all(found.values()), [name for name, kept in found.items() if not kept]
@@ -78,7 +78,7 @@ def test_custom_kinds_are_published_as_apiextensions_publishes_them(
     crds = [ODDS, ROOTS, *real_crds(manifests).values()]
     path = tmp_path / "definitions.json"
     path.write_text(json.dumps(crds))
-    upstream = _told("definitions", path)
+    upstream = _reported("definitions", path)
     form = forms.V3 if version == "v3" else forms.V2
     compared = 0
     for crd in crds:
@@ -94,7 +94,7 @@ def test_custom_kinds_are_published_as_apiextensions_publishes_them(
     assert compared > 20
 
 
-def _told(command: str, place: Path) -> dict[str, Any]:
+def _reported(command: str, place: Path) -> dict[str, Any]:
     """What the readers in Go say, by name of the check. Fails when they do not agree."""
     run = [str(program("openapi")), command, str(place)]
     done = subprocess.run(run, capture_output=True, timeout=100, check=False)

@@ -80,7 +80,7 @@ def ours(case: Object) -> Any:
     bound = {name: _bound(value, VARIABLES[name]) for name, value in case["variables"].items()}
     budget = Budget(None, CALL_LIMIT)
     try:
-        found["value"] = shown(program.evaluate(bound, budget))
+        found["value"] = plain_value(program.evaluate(bound, budget))
     except (EvaluationError, BudgetExceeded) as error:
         found["error"] = str(error)
     else:
@@ -107,11 +107,11 @@ def theirs(answer: Any) -> Any:
 _PLAIN = (("google.protobuf.Duration", "duration"), ("google.protobuf.Timestamp", "timestamp"), ("null_type", "null"))
 
 
-def shown(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """A value as the oracle writes it: the name of its type and its content."""
     if value is None or isinstance(value, bool):
         return ["null" if value is None else "bool", value]
-    for kind, name, content in _SHOWN:
+    for kind, name, content in _CONVERTERS:
         if isinstance(value, kind):
             return [name, content(value)]
     return ["opaque", value.cel_type.name if hasattr(value, "cel_type") else type(value).__name__]
@@ -122,11 +122,11 @@ def _bits(value: float) -> int:
 
 
 def _entries(value: dict[Any, Any]) -> list[Any]:
-    pairs = [[shown(key), shown(child)] for key, child in value.items()]
+    pairs = [[plain_value(key), plain_value(child)] for key, child in value.items()]
     return sorted(pairs, key=lambda pair: json.dumps(pair[0], separators=(",", ":"), ensure_ascii=False).encode())
 
 
-_SHOWN: tuple[tuple[Any, str, Any], ...] = (
+_CONVERTERS: tuple[tuple[Any, str, Any], ...] = (
     (UInt, "uint", int),
     (int, "int", int),
     (float, "double", lambda value: "nan" if math.isnan(value) else f"{_bits(value):x}"),
@@ -135,7 +135,7 @@ _SHOWN: tuple[tuple[Any, str, Any], ...] = (
     (Duration, "duration", lambda value: str(value.nanos)),
     (Timestamp, "timestamp", lambda value: "{}.{:09d}".format(*divmod(value.nanos, 10**9))),
     (TypeValue, "type", lambda value: value.name),
-    (Optional_, "optional", lambda value: shown(value.value) if value.has_value else None),
-    ((list, tuple), "list", lambda value: [shown(item) for item in value]),
+    (Optional_, "optional", lambda value: plain_value(value.value) if value.has_value else None),
+    ((list, tuple), "list", lambda value: [plain_value(item) for item in value]),
     (dict, "map", _entries),
 )

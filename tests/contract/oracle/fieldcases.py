@@ -157,7 +157,7 @@ def _written(case: Object, types: TypeSchema) -> list[Any]:
         except PatchError as error:
             answers.append({"refused": str(error), "causes": []})
         else:
-            answers.append(_shown(live))
+            answers.append(_summary(live))
     return answers
 
 
@@ -187,7 +187,7 @@ def _order(entry: Object) -> tuple[str, ...]:
     return tuple(entry.get(name, "") for name in ("operation", "time", "manager", "apiVersion", "subresource"))
 
 
-def _shown(live: Object) -> Object:
+def _summary(live: Object) -> Object:
     shown = copy.deepcopy(live)
     for entry in shown["metadata"].get("managedFields", ()):
         entry["time"] = _TIMES[entry.get("time", "")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contract.oracle import expressioncases, fieldcases, rulecases, strategiccases, structuralcases
-from contract.oracle.judge import Suite
+from contract.oracle.agreement import Suite
 
 SUITES = {
     suite.name: suite

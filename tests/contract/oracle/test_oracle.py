@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from contract.oracle.judge import LONG, agree, listed
+from contract.oracle.agreement import LONG, agree, listed
 from contract.oracle.suites import SUITES
 from harness.clients.go_programs import BUILD_TIMEOUT_S
 from harness.oracles.kubernetes import Oracle

@@ -91,12 +91,12 @@ class Log:
         return found
 
     @cached_property
-    def _known(self) -> frozenset[int]:
+    def _sequences(self) -> frozenset[int]:
         return frozenset(self.revisions)
 
     def splits_a_commit(self, revision: int) -> bool:
         """Whether a revision lies inside one transaction: those of one are consecutive numbers."""
-        return revision in self._known and revision + 1 in self._known
+        return revision in self._sequences and revision + 1 in self._sequences
 
     def at(self, key: Key, revision: int) -> Entry | None:
         """What stood under a key at a revision; None where nothing did."""

@@ -82,7 +82,7 @@ async def run(shard: ShardProcess, plan: Plan, seed: int) -> tuple[History, Stor
             for left in reversed(range(plan.kills)):
                 await interval(history, dice.uniform(plan.shortest_s, plan.longest_s))
                 await fleet.kill()
-                last = await asyncio.to_thread(judge_store, shard, last)
+                last = await asyncio.to_thread(validate_store, shard, last)
                 if left or plan.survives:
                     await fleet.restart()
             if shard.running:
@@ -94,7 +94,7 @@ async def run(shard: ShardProcess, plan: Plan, seed: int) -> tuple[History, Stor
     finally:
         await fleet.close()
         await asyncio.to_thread(shard.stop if plan.survives else shard.kill)
-    return history, await asyncio.to_thread(judge_store, shard, last)
+    return history, await asyncio.to_thread(validate_store, shard, last)
 
 
 async def interval(history: History, seconds: float) -> None:
@@ -115,7 +115,7 @@ async def a_last_write(fleet: Fleet) -> None:
     assert answer.status == 201, answer.body
 
 
-def judge_store(shard: ShardProcess, before: Stored | None) -> Stored:
+def validate_store(shard: ShardProcess, before: Stored | None) -> Stored:
     """The store as the process left it: sound, its log whole and only longer than before."""
     stored = read(shard_store(shard.root))
     durability.store_is_sound(stored)
@@ -125,7 +125,7 @@ def judge_store(shard: ShardProcess, before: Stored | None) -> Stored:
     return stored
 
 
-def judge(history: History, stored: Stored, min_writes: int = MIN_WRITES) -> None:
+def validate(history: History, stored: Stored, min_writes: int = MIN_WRITES) -> None:
     """Every promise to clients. Raises the first Violation, or VoidRun."""
     if history.acked < min_writes:
         raise VoidRun(f"{history.acked} acknowledged writes, below {min_writes}")
@@ -146,7 +146,7 @@ def judge(history: History, stored: Stored, min_writes: int = MIN_WRITES) -> Non
 Start = Callable[[Path], ShardProcess]
 
 
-async def judged_campaign(directory: Path, plan: Plan, seed: int, start: Start = ShardProcess) -> History:
+async def validated_campaign(directory: Path, plan: Plan, seed: int, start: Start = ShardProcess) -> History:
     """Run and judge; a void run once more. Raises Violation."""
     for attempt in (0, 1):
         here = directory / f"run{attempt}"
@@ -154,7 +154,7 @@ async def judged_campaign(directory: Path, plan: Plan, seed: int, start: Start =
         history, stored = await run(start(here), plan, seed + attempt)
         history.save(here / "history.json")
         try:
-            await asyncio.to_thread(judge, history, stored)
+            await asyncio.to_thread(validate, history, stored)
         except VoidRun:
             if attempt:
                 raise

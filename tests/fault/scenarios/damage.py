@@ -44,7 +44,7 @@ def flip(path: Path, number: int) -> None:
     path.write_bytes(data)
 
 
-async def judge_reads(shard: ShardProcess) -> int:
+async def validate_reads(shard: ShardProcess) -> int:
     """Read every object; gives how many were refused. Raises WrongAnswer."""
     refused = 0
     async with ShardApi(shard) as api:
@@ -64,4 +64,4 @@ def served_after_damage(shard: ShardProcess) -> int:
     for number in range(DAMAGED):
         flip(shard.root / "store" / "data.mdb", number)
     with shard:
-        return asyncio.run(judge_reads(shard))
+        return asyncio.run(validate_reads(shard))

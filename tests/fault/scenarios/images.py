@@ -30,7 +30,7 @@ from fault.traffic.transactions import Line, options
 from fault.validators.durability import replay_is_the_table, store_is_sound, submits_are_whole
 from fault.validators.violation import LostWrite, StoreDamaged, Violation
 
-_JUDGE_TIMEOUT_S = 600
+_VALIDATION_TIMEOUT_S = 600
 _TESTS = Path(__file__).parents[2]
 _line = msgspec.json.Decoder(Line).decode
 
@@ -66,7 +66,7 @@ class Phase(StrEnum):
         return first_submit(recorded), len(recorded)
 
 
-def judge(image: Image, recorded: list[Recorded], directory: Path, phase: Phase) -> None:
+def validate(image: Image, recorded: list[Recorded], directory: Path, phase: Phase) -> None:
     """Open one image as the store would after the power came back. Raises Violation."""
     store = directory / str(image.number)
     store.mkdir()
@@ -77,14 +77,14 @@ def judge(image: Image, recorded: list[Recorded], directory: Path, phase: Phase)
     try:
         asyncio.run(_open_and_close(store))
         if phase is Phase.COMPACTION:
-            _judge_keys(store, recorded[: image.at])
+            _validate_keys(store, recorded[: image.at])
             return
         stored = read(options(store))
     except (lmdb.Error, UnknownFormat, CorruptRecord, msgspec.DecodeError, struct.error, KeyError, ValueError) as error:
         raise StoreDamaged(f"{type(error).__name__}: {error}") from error
     store_is_sound(stored)
     replay_is_the_table(stored)
-    _judge_submits(stored, recorded[: image.at])
+    _validate_submits(stored, recorded[: image.at])
 
 
 async def _open_and_close(store: Path) -> None:
@@ -92,7 +92,7 @@ async def _open_and_close(store: Path) -> None:
     await opened.close()
 
 
-def _judge_submits(stored: Stored, before: list[Recorded]) -> None:
+def _validate_submits(stored: Stored, before: list[Recorded]) -> None:
     begun, acked = submits(before)
     there = {tag: entries[0] for tag, entries in stored.log.by_tag.items()}
     for index in sorted(acked):
@@ -106,7 +106,7 @@ def _judge_submits(stored: Stored, before: list[Recorded]) -> None:
     submits_are_whole([list(writes) for writes in begun.values()], set(there))
 
 
-def _judge_keys(store: Path, before: list[Recorded]) -> None:
+def _validate_keys(store: Path, before: list[Recorded]) -> None:
     """Each key holds what was last acknowledged, or what was submitted after it; the log need not know."""
     problems = [f"{problem.where} {problem.key}: {problem.what}" for problem in fsck(options(store))]
     if problems:
@@ -142,7 +142,7 @@ def _checksum(text: str) -> int:
     return int(crc32c(text.encode()))
 
 
-def judged(trace: Path, directory: Path, count: int, seed: int, phase: Phase = Phase.SUBMITS) -> dict[int, str]:
+def violations_of(trace: Path, directory: Path, count: int, seed: int, phase: Phase = Phase.SUBMITS) -> dict[int, str]:
     """Judge images in child processes; gives the violations by number of image."""
     found: dict[int, str] = {}
     first = 0
@@ -155,7 +155,7 @@ def judged(trace: Path, directory: Path, count: int, seed: int, phase: Phase = P
             env={**os.environ, "PYTHONPATH": paths},
             capture_output=True,
             text=True,
-            timeout=_JUDGE_TIMEOUT_S,
+            timeout=_VALIDATION_TIMEOUT_S,
             check=False,
         )
         last = first - 1
@@ -188,7 +188,7 @@ def main(arguments: list[str]) -> None:
         sys.stdout.flush()
         said = ""
         try:
-            judge(image, recorded, directory, phase)
+            validate(image, recorded, directory, phase)
             shutil.rmtree(directory / str(image.number))
         except Violation as error:
             said = f"{type(error).__name__}: {str(error).splitlines()[0][:300]}"

@@ -165,7 +165,7 @@ async def stored(api: ShardApi, kind: Kind) -> object:
     return msgspec.json.decode(answer.body)["items"]
 
 
-def judged(answer: ClientResponse, codes: tuple[int, ...]) -> str:
+def problem_of(answer: ClientResponse, codes: tuple[int, ...]) -> str:
     """What is wrong with a refusal; empty if it is the right one."""
     status = msgspec.json.decode(answer.body)
     if answer.status not in codes:
@@ -194,7 +194,7 @@ async def test_bad_bodies_are_refused_clearly_and_leave_nothing(
             except TimeoutError:
                 wrong.append(f"{body.name}: no answer")
                 continue
-            if problem := judged(answer, body.codes):
+            if problem := problem_of(answer, body.codes):
                 wrong.append(f"{body.name}: {problem}")
         assert not wrong, "\n" + "\n".join(wrong)
         assert await stored(api, kind) == before
@@ -231,7 +231,7 @@ async def test_bad_delete_options_delete_nothing(shard: ShardProcess, bounded: N
         before = await stored(api, kind)
         for body in DELETE_BODIES:
             answer = await api.ask("DELETE", path + STRICT, body.spoil(options, "preconditions"), bodies.JSON)
-            if problem := judged(answer, (*body.codes, 400, 413, 422)):
+            if problem := problem_of(answer, (*body.codes, 400, 413, 422)):
                 wrong.append(f"{body.name}: {problem}")
         assert not wrong, "\n" + "\n".join(wrong)
         assert await stored(api, kind) == before
@@ -324,7 +324,7 @@ async def test_definitions_that_are_too_deep_or_too_wide_are_refused(shard: Shar
     async with ShardApi(shard) as api:
         for name, data in crds().items():
             answer = await api.ask("POST", path + STRICT, data, bodies.JSON)
-            if problem := judged(answer, (400, 413, 422)):
+            if problem := problem_of(answer, (400, 413, 422)):
                 wrong.append(f"{name}: {problem}")
         assert not wrong, "\n" + "\n".join(wrong)
         found = await api.ask("GET", path)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fault.scenarios.campaign import Plan, judged_campaign, or_tell
+from fault.scenarios.campaign import Plan, or_tell, validated_campaign
 from harness.seeds import seed_of_run
 from harness.servers.shard_process import ShardProcess
 
@@ -16,7 +16,7 @@ _THIS = "tests/fault/scenarios/test_kills.py"
 
 async def test_killed_shard_keeps_every_promise(tmp_path: Path) -> None:
     seed = seed_of_run(1)
-    history = await or_tell(judged_campaign(tmp_path, GATE, seed), seed, _THIS, tmp_path)
+    history = await or_tell(validated_campaign(tmp_path, GATE, seed), seed, _THIS, tmp_path)
     assert sum(len(watch.sessions) for watch in history.watches) > 8 * GATE.kills
 
 
@@ -24,7 +24,7 @@ async def test_killed_shard_keeps_every_promise(tmp_path: Path) -> None:
 @pytest.mark.timeout(1200)
 async def test_shard_killed_fifty_times_keeps_every_promise(tmp_path: Path) -> None:
     seed = seed_of_run(2)
-    await or_tell(judged_campaign(tmp_path, LONG, seed), seed, _THIS, tmp_path)
+    await or_tell(validated_campaign(tmp_path, LONG, seed), seed, _THIS, tmp_path)
 
 
 @pytest.mark.long
@@ -35,4 +35,4 @@ async def test_shard_with_workers_keeps_every_promise_when_its_writer_is_killed(
     def start(directory: Path) -> ShardProcess:
         return ShardProcess(directory, "--workers", "2")
 
-    await or_tell(judged_campaign(tmp_path, WORKERS, seed, start), seed, _THIS, tmp_path)
+    await or_tell(validated_campaign(tmp_path, WORKERS, seed, start), seed, _THIS, tmp_path)

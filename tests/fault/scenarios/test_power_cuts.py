@@ -13,7 +13,7 @@ import pytest
 from atoll.machinery.storage.environment.opening import open_for_reading
 from fault.faults.powercut import Disk, Recorded, events, record
 from fault.mutants import VARIABLE
-from fault.scenarios.images import Phase, judged, submits
+from fault.scenarios.images import Phase, submits, violations_of
 from fault.traffic.transactions import SHORT_LOG, UNSAFE, options
 from harness.seeds import replay_command, seed_of_run
 
@@ -26,7 +26,7 @@ def violations(
 ) -> dict[int, str]:
     """Record a store at work and judge so many images of it."""
     trace = record(directory, seed, SUBMITS, **environment)
-    return judged(trace, directory / "image", count, seed, phase)
+    return violations_of(trace, directory / "image", count, seed, phase)
 
 
 def assert_none(found: dict[int, str], seed: int) -> None:

@@ -58,7 +58,7 @@ def held(store: LmdbStore) -> dict[tuple[str, ObjectKey], tuple[int, bytes]]:
     return found
 
 
-def judge(store: LmdbStore, applied: ReplicaModel, following: Sequence[Mutation]) -> None:
+def validate(store: LmdbStore, applied: ReplicaModel, following: Sequence[Mutation]) -> None:
     """Rows and routes are those of the mark; of a sweep that comes next any part may be done."""
     there = held(store)
     swept = following[0]
@@ -86,7 +86,7 @@ async def campaign(options: StoreOptions, seed: int, kills: int) -> None:
             for mutation in following:
                 model.apply(mutation)
             done, following = done + 1, next(coming)
-        judge(store, model, following)
+        validate(store, model, following)
         await store.close()
 
 
@@ -111,17 +111,17 @@ async def test_rows_that_are_not_of_the_mark_are_found(tmp_path: Path) -> None:
     first, second = replica(key("a", cluster="a"), 1), replica(key("b", cluster="a"), 2)
     await store.submit([first])
     model.apply(first)
-    judge(store, model, rest)
+    validate(store, model, rest)
     model.apply(second)
     with pytest.raises(AssertionError):
-        judge(store, model, rest)
-    judge(store, model, [SweepReplicas("east", 2)])
+        validate(store, model, rest)
+    validate(store, model, [SweepReplicas("east", 2)])
     await store.submit([second, ClusterRoute("a", "east")])
     with pytest.raises(AssertionError):
-        judge(store, model, rest)
+        validate(store, model, rest)
     model.apply(ClusterRoute("a", "east"))
-    judge(store, model, rest)
+    validate(store, model, rest)
     await store.submit([replica(key("c", cluster="a"), 3)])
     with pytest.raises(AssertionError):
-        judge(store, model, rest)
+        validate(store, model, rest)
     await store.close()

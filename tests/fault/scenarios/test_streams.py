@@ -22,7 +22,7 @@ from fault.model.log import Stored, read, shard_store
 from fault.mutants import MutantProcess
 from fault.recorder.history import History, Outcome
 from fault.traffic.fleet import Fleet
-from fault.traffic.streamlog import STREAM, Told, matches, read_plainly, told_by_log
+from fault.traffic.streamlog import STREAM, StreamMessage, matches, messages_of_log, read_plainly
 from fault.traffic.subscriber import Round, Selection, rounds, subscribe
 from fault.traffic.writers import Writer
 from fault.validators.streams import stream_is_the_log, subscriber_has_the_truth
@@ -118,24 +118,24 @@ class Scene:
             flip_bit(self.shard.root, STREAM, f'"tag":"{tags[len(tags) // 2]}"'.encode())
         await self.fleet.restart()
 
-    async def until_idle(self) -> tuple[Stored, list[Told], list[Told]]:
+    async def until_idle(self) -> tuple[Stored, list[StreamMessage], list[StreamMessage]]:
         """Stop the traffic; the store, what its log tells, and what a plain program reads when all has arrived."""
         self.fleet.pause()
         await eventually(lambda: not self.fleet.writing)
         stored = await asyncio.to_thread(read, shard_store(self.shard.root))
-        told = told_by_log(stored.logged)
-        held = await read_plainly(self.shard.root, told[-1].revision)
-        return stored, told, held
+        expected = messages_of_log(stored.logged)
+        held = await read_plainly(self.shard.root, expected[-1].revision)
+        return stored, expected, held
 
-    async def received(self, name: str, told: list[Told]) -> list[Round]:
+    async def received(self, name: str, expected: list[StreamMessage]) -> list[Round]:
         """A subscriber's rounds, once it has come to the end."""
-        last = [one for one in told if matches(self.selections[name].filters, one.subject)][-1].revision
+        last = [one for one in expected if matches(self.selections[name].filters, one.subject)][-1].revision
 
-        def there() -> bool:
+        def arrived() -> bool:
             found = rounds(self.file(name))[-1]
             return max(found.revision, found.events[-1].revision if found.events else 0) >= last
 
-        await eventually(there)
+        await eventually(arrived)
         return rounds(self.file(name))
 
 
@@ -163,11 +163,11 @@ async def test_kills_between_log_and_subscribers_cost_nobody_an_event(tmp_path: 
         await one.fleet.kill()
         await one.fleet.restart()
         await one.more()
-        stored, told, held = await one.until_idle()
-        assert stream_is_the_log(held, told) == 0
+        stored, expected, held = await one.until_idle()
+        assert stream_is_the_log(held, expected) == 0
         for name, selection in one.selections.items():
-            received = await one.received(name, told)
-            subscriber_has_the_truth(received, selection.filters, told, stored.log)
+            received = await one.received(name, expected)
+            subscriber_has_the_truth(received, selection.filters, expected, stored.log)
             assert [round.gap for round in received] == [""], f"{name} had to reread"
 
 
@@ -178,14 +178,14 @@ async def test_a_lost_or_damaged_store_is_a_resync_and_then_the_truth(tmp_path: 
         await one.more()
         await one.restart_with(fault)
         await one.more()
-        stored, told, _ = await one.until_idle()
+        stored, expected, _ = await one.until_idle()
         for name, selection in one.selections.items():
             # Damage is found by the audit, at its own pace.
             await eventually(partial(lambda name: len(rounds(one.file(name))) > 1, name))
-            received = await one.received(name, told)
-            subscriber_has_the_truth(received, selection.filters, told, stored.log)
+            received = await one.received(name, expected)
+            subscriber_has_the_truth(received, selection.filters, expected, stored.log)
         # Only now is the stream sure to be written again, and not only about to be.
-        assert stream_is_the_log(await read_plainly(one.shard.root, told[-1].revision), told) > 0
+        assert stream_is_the_log(await read_plainly(one.shard.root, expected[-1].revision), expected) > 0
 
 
 async def test_a_publisher_that_forgets_where_it_was_is_found(tmp_path: Path) -> None:
@@ -198,6 +198,6 @@ async def test_a_publisher_that_forgets_where_it_was_is_found(tmp_path: Path) ->
             await one.fleet.kill()
         await one.fleet.restart()
         await one.more()
-        _, told, held = await one.until_idle()
+        _, expected, held = await one.until_idle()
         with pytest.raises(StreamDiffers):
-            stream_is_the_log(held, told)
+            stream_is_the_log(held, expected)

@@ -43,7 +43,7 @@ class Campaign:
         self.places[path] = ("root", cluster)
         self._written: dict[tuple[str, str], str] = {}
         self._number = 0
-        self.told: list[str] = []
+        self.reports: list[str] = []
 
     def round(self) -> None:
         """Two faults, writes wherever somebody answers, and everything back."""
@@ -51,7 +51,7 @@ class Campaign:
         with contextlib.ExitStack() as faults:
             for process in processes:
                 fault = self._fault(process)
-                self.told.append(f"{fault.__name__} {process.name}")
+                self.reports.append(f"{fault.__name__} {process.name}")
                 faults.enter_context(fault(process))
             broken = {process.name for process in processes}
             for path, (shard, cluster) in self.places.items():
@@ -98,7 +98,7 @@ def campaign(directory: Path, seed: int, rounds: int) -> None:
             for _ in range(rounds):
                 made.round()
         except BaseException as failure:
-            failure.add_note(f"{'; '.join(made.told)}\nrun again: {replay_command(seed, _THIS)}")
+            failure.add_note(f"{'; '.join(made.reports)}\nrun again: {replay_command(seed, _THIS)}")
             raise
 
 

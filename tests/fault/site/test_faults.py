@@ -181,16 +181,16 @@ def test_a_partition_from_nats_stops_nobody(site: Site, admin: Api) -> None:
 
 
 def test_streams_that_are_lost_are_filled_again_and_take_nothing_away(site: Site, tree: Tree, admin: Api) -> None:
-    def known() -> set[object]:
+    def members() -> set[object]:
         pairs = [(process, origin) for process in site.shards for origin in site.shards]
         return {(*pair, key) for pair in pairs for key in held(site, *pair)}
 
     converged(site)
     with down(site.nats):
-        before = known()
+        before = members()
         site.nats.delete_store()
         lives_on(site, admin, "wiped")
-        assert known() == before, "nothing is forgotten because nobody tells it any more"
+        assert members() == before, "nothing is forgotten because nobody tells it any more"
     caught_up(site, admin, "wiped")
 
 

@@ -85,7 +85,7 @@ def test_a_shard_that_is_down_is_waited_for_or_passed_over_as_the_selector_says(
     with killed(site.shards["shard-1"]):
         name = workspace(admin, selector=on("shard-1"))
 
-        def told() -> bool:
+        def reported() -> bool:
             found = admin.get(f"{WORKSPACES}/{name}").json
             said = condition(found, "WorkspaceScheduled")
             if said.get("status") != "False" or '"shard-1" does not answer' not in said["message"]:
@@ -93,7 +93,7 @@ def test_a_shard_that_is_down_is_waited_for_or_passed_over_as_the_selector_says(
             # Nothing was made, so that nothing of a choice is left.
             return "core.kcp.io/shard" not in found["metadata"]["annotations"]
 
-        eventually(told, "it says that the shard does not answer")
+        eventually(reported, "it says that the shard does not answer")
         either: dict[str, Any] = workspace(admin, send=False)
         expression = {"key": "name", "operator": "In", "values": ["shard-1", "shard-2"]}
         either["spec"]["location"] = {"selector": {"matchExpressions": [expression]}}
@@ -161,11 +161,11 @@ def test_a_cluster_whose_workspaces_shard_is_down_goes_when_it_is_back(site: Sit
     with killed(site.root):
         inside.delete(CLUSTER)
 
-        def told() -> bool:
+        def reported() -> bool:
             found = inside.get(CLUSTER).json
             return condition(found, "WorkspaceContentDeleted").get("reason") == "OwnerUnavailable"
 
-        eventually(told, "it says whom it waits for")
+        eventually(reported, "it says whom it waits for")
     gone(site.root.api("root"), made["metadata"]["name"])
     eventually(lambda: owned_by(site, made["metadata"]["uid"]) == [], "its cluster is gone")
 

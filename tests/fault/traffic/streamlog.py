@@ -1,7 +1,7 @@
 """The changes stream as it must be by the log, and as a plain nats-py program reads it with the operator's credential.
 
-`Told` is one message, whole: subject, headers that count, checksum of its payload. What the log tells is worked out
-from stored entries alone, not by the publisher's code.
+`StreamMessage` is one message, whole: subject, headers that count, checksum of its payload. What the log tells is
+worked out from stored entries alone, not by the publisher's code.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CONTROL = subjects.control_subject(subjects.CHANGES, SHARD)
 _PLAIN = "operator-9"
 
 
-class Told(msgspec.Struct, frozen=True, array_like=True):
+class StreamMessage(msgspec.Struct, frozen=True, array_like=True):
     """One message."""
 
     subject: str
@@ -36,23 +36,23 @@ class Told(msgspec.Struct, frozen=True, array_like=True):
     checksum: int
 
 
-def told_by(key: ObjectKey, event: Event) -> Told:
+def message_of(key: ObjectKey, event: Event) -> StreamMessage:
     subject = subjects.changes_subject(SHARD, key.type, key.cluster)
-    return Told(subject, event.operation, event.revision, event.previous, int(crc32c(event.payload)))
+    return StreamMessage(subject, event.operation, event.revision, event.previous, int(crc32c(event.payload)))
 
 
-def told_by_log(entries: list[LogEntry]) -> list[Told]:
+def messages_of_log(entries: list[LogEntry]) -> list[StreamMessage]:
     """What the log says that the stream must hold, in order."""
     policy = KcpStreamPolicy()
-    return [_told(entry) for entry in entries if policy.published(entry.key.type)]
+    return [_message(entry) for entry in entries if policy.published(entry.key.type)]
 
 
-def _told(entry: LogEntry) -> Told:
+def _message(entry: LogEntry) -> StreamMessage:
     value = entry.value
     if entry.operation is Operation.DELETED and not entry.sealed:
         value = respliced(value, entry.previous, entry.revision)
     subject = subjects.changes_subject(SHARD, entry.key.type, entry.key.cluster)
-    return Told(subject, entry.operation.name, entry.revision, entry.previous_of_type, int(crc32c(value)))
+    return StreamMessage(subject, entry.operation.name, entry.revision, entry.previous_of_type, int(crc32c(value)))
 
 
 def matches(filters: tuple[str, ...], subject: str) -> bool:
@@ -67,7 +67,7 @@ def _matches(wanted: list[str], tokens: list[str]) -> bool:
     return len(wanted) == len(tokens) and all(one in {"*", other} for one, other in zip(wanted, tokens, strict=True))
 
 
-async def read_plainly(root: Path, until: int) -> list[Told]:
+async def read_plainly(root: Path, until: int) -> list[StreamMessage]:
     """Everything the stream holds, in order, by nats-py alone; waits until a revision is in it."""
     access = msgspec.json.decode((root / "stream.json").read_bytes())
     connect = {name: value for name, value in access["connect"].items() if value}
@@ -76,7 +76,7 @@ async def read_plainly(root: Path, until: int) -> list[Told]:
         stream = connection.jetstream(timeout=10, prefix=access["api_prefix"])
         config = ConsumerConfig(deliver_policy=DeliverPolicy.ALL, inactive_threshold=30)
         reading = await stream.pull_subscribe("", durable=_PLAIN, stream=STREAM, config=config)
-        found: list[Told] = []
+        found: list[StreamMessage] = []
         while not found or found[-1].revision < until:
             for message in await reading.fetch(500, timeout=10):
                 found.append(_plain(message.subject, message.headers or {}, message.data))
@@ -87,6 +87,6 @@ async def read_plainly(root: Path, until: int) -> list[Told]:
         await connection.close()
 
 
-def _plain(subject: str, headers: dict[str, str], payload: bytes) -> Told:
+def _plain(subject: str, headers: dict[str, str], payload: bytes) -> StreamMessage:
     revision, previous = int(headers["Atoll-Revision"]), int(headers["Atoll-Previous"])
-    return Told(subject, headers["Atoll-Operation"], revision, previous, int(crc32c(payload)))
+    return StreamMessage(subject, headers["Atoll-Operation"], revision, previous, int(crc32c(payload)))

@@ -21,7 +21,7 @@ from atoll.machinery.stream import subjects
 from atoll.machinery.stream.consumer.gaps import Gap
 from atoll.machinery.wire.client import ClientError
 from fault.traffic.shardapi import CONFIGMAPS
-from fault.traffic.streamlog import SHARD, Told, told_by
+from fault.traffic.streamlog import SHARD, StreamMessage, message_of
 
 _RETRY_S = 0.2
 
@@ -41,7 +41,7 @@ class Line(msgspec.Struct, omit_defaults=True):
     """One transaction of a subscriber. `gap` marks a reread: `state` maps objects to revisions, at `revision`."""
 
     position: str = OLDEST
-    events: list[Told] = []
+    events: list[StreamMessage] = []
     gap: str = ""
     state: dict[str, int] = {}
     revision: int = 0
@@ -53,7 +53,7 @@ class Round(msgspec.Struct):
     revision: int = 0
     gap: str = ""
     state: dict[str, int] = {}
-    events: list[Told] = msgspec.field(default_factory=list)
+    events: list[StreamMessage] = msgspec.field(default_factory=list)
 
 
 _decode = msgspec.json.Decoder(Line).decode
@@ -74,7 +74,7 @@ class Notebook:
         if event.key is None:
             self._write(await self._reread(event))
         elif event.revision > self._listed:
-            self._write(Line(event.position, [told_by(event.key, event)]))
+            self._write(Line(event.position, [message_of(event.key, event)]))
 
     async def _reread(self, event: Event) -> Line:
         """The shard may be restarting while the stream is read again: ask until it answers."""

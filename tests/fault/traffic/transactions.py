@@ -57,7 +57,7 @@ class Submitter:
 
     def __init__(self, number: int, store: LmdbStore, acks: int, dice: random.Random) -> None:
         self._number, self._store, self._acks, self._dice = number, store, acks, dice
-        self._known: dict[ObjectKey, int] = {}
+        self._revisions: dict[ObjectKey, int] = {}
 
     async def submit(self, index: int) -> None:
         mutations: list[Mutation] = []
@@ -65,7 +65,7 @@ class Submitter:
         keys: dict[str, str] = {}
         for part, number in enumerate(self._dice.sample(range(KEYS), self._dice.randint(1, 5))):
             key = ObjectKey(_TYPE, "root", "default", f"cold-{self._number}-{number}")
-            known = self._known.get(key, 0)
+            known = self._revisions.get(key, 0)
             if known and self._dice.random() < 0.15:
                 mutations.append(Delete(key, known))
                 keys[key.name] = ""
@@ -78,7 +78,7 @@ class Submitter:
         self._say(Line(index))
         for mutation, revision in zip(mutations, revisions, strict=True):
             assert isinstance(mutation, Put | Delete)
-            self._known[mutation.key] = revision if isinstance(mutation, Put) else 0
+            self._revisions[mutation.key] = revision if isinstance(mutation, Put) else 0
 
     def _say(self, line: Line) -> None:
         os.write(self._acks, msgspec.json.encode(line) + b"\n")

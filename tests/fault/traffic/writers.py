@@ -51,7 +51,7 @@ class Writer:
         self._name, self._fleet, self._history, self._dice = f"w{number}", fleet, history, dice
         self._count = 0
         #: Revision of each key as this writer heard it last; 0: not there.
-        self._known: dict[Key, int] = {}
+        self._revisions: dict[Key, int] = {}
 
     async def run(self) -> None:
         while True:
@@ -64,7 +64,7 @@ class Writer:
 
     async def _one(self) -> None:
         key, dice = self._key(), self._dice.random()
-        known = self._known.get(key)
+        known = self._revisions.get(key)
         if not known:
             await (self._create(key) if known == 0 or dice < 0.7 else self._get(key))
         elif dice < 0.35:
@@ -126,7 +126,7 @@ class Writer:
             return
         revision = int(_decode(answer.body).metadata.resourceVersion or 0) if answer.status == 200 else 0
         if answer.status in {200, 404}:
-            self._known[key] = revision
+            self._revisions[key] = revision
             checksum = crc32c(answer.body.rstrip(b"\n")) if revision else 0
             self._history.reads.append(Read(key, called, now_us(), revision, checksum))
 
@@ -157,23 +157,23 @@ class Writer:
             await asyncio.sleep(0.01)
             return
         except (ClientError, TimeoutError):
-            self._known.pop(write.key, None)
+            self._revisions.pop(write.key, None)
             return
         write.returned, write.code = now_us(), answer.status
-        self._heard(write, answer)
+        self._record_answer(write, answer)
 
-    def _heard(self, write: Write, answer: ClientResponse) -> None:
+    def _record_answer(self, write: Write, answer: ClientResponse) -> None:
         if answer.status >= 500:
-            self._known.pop(write.key, None)
+            self._revisions.pop(write.key, None)
             return
         if answer.status >= 300:
             write.outcome = Outcome.REFUSED
-            self._known.pop(write.key, None)
+            self._revisions.pop(write.key, None)
             if answer.status == 404:
-                self._known[write.key] = 0
+                self._revisions[write.key] = 0
             return
         write.outcome, found = Outcome.ACKED, _decode(answer.body)
         if write.verb == "delete":
-            write.uid, self._known[write.key] = found.details.uid, 0
+            write.uid, self._revisions[write.key] = found.details.uid, 0
         else:
-            write.revision = self._known[write.key] = int(found.metadata.resourceVersion)
+            write.revision = self._revisions[write.key] = int(found.metadata.resourceVersion)

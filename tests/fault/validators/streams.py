@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from fault.model.log import Log
 from fault.recorder.history import Scope
-from fault.traffic.streamlog import CONTROL, Told, matches
+from fault.traffic.streamlog import CONTROL, StreamMessage, matches
 from fault.traffic.subscriber import Round
 from fault.validators.violation import StreamDiffers
 
 
-def subscriber_has_the_truth(received: list[Round], filters: tuple[str, ...], told: list[Told], log: Log) -> None:
+def subscriber_has_the_truth(
+    received: list[Round], filters: tuple[str, ...], logged: list[StreamMessage], log: Log
+) -> None:
     """Each round is the log from where it began, without a gap; the last goes to the log's end."""
-    wanted = [one for one in told if matches(filters, one.subject)]
+    wanted = [one for one in logged if matches(filters, one.subject)]
     for number, one in enumerate(received):
         expected = [each for each in wanted if each.revision > one.revision]
         if number + 1 < len(received):
             expected = expected[: len(one.events)]
         # The shard may have written on after its log was read.
-        events = [each for each in one.events if each.revision <= told[-1].revision]
+        events = [each for each in one.events if each.revision <= logged[-1].revision]
         _same(events, expected, f"round {number} after {one.gap or 'the start'}")
         if one.gap and one.state != _state(log, one.revision):
             raise StreamDiffers(f"round {number}: the reread at {one.revision} is not the state")
@@ -29,13 +31,13 @@ def _state(log: Log, revision: int) -> dict[str, int]:
     return {f"{one.key.cluster}/{one.key.namespace}/{one.key.name}": one.revision for one in found}
 
 
-def stream_is_the_log(held: list[Told], told: list[Told]) -> int:
+def stream_is_the_log(held: list[StreamMessage], logged: list[StreamMessage]) -> int:
     """All that the stream holds is the log, RESYNC and FENCE left out; gives how many RESYNC there are."""
-    _same([one for one in held if one.subject != CONTROL and one.revision <= told[-1].revision], told, "stream")
+    _same([one for one in held if one.subject != CONTROL and one.revision <= logged[-1].revision], logged, "stream")
     return sum(one.operation == "RESYNC" for one in held)
 
 
-def _same(events: list[Told], expected: list[Told], what: str) -> None:
+def _same(events: list[StreamMessage], expected: list[StreamMessage], what: str) -> None:
     if events == expected:
         return
     for index, (one, other) in enumerate(zip(events, expected, strict=False)):

@@ -25,7 +25,7 @@ def _changes(session: Session) -> Iterator[Event]:
     return (event for event in session.events if event.type != "BOOKMARK")
 
 
-def _shown(event: Event) -> Expected:
+def _expected(event: Event) -> Expected:
     return Expected(event.type, event.revision, event.key, event.checksum)
 
 
@@ -124,12 +124,12 @@ def faithful(watch: Watch, log: Log) -> None:
     """What is shown is what the log holds: bytes, kind of change, and the state that a session began with."""
     for session in watch.sessions:
         if session.initial and session.start:
-            shown = sorted(map(_sortable, map(_shown, session.state)))
+            shown = sorted(map(_sortable, map(_expected, session.state)))
             if shown != sorted(map(_sortable, log.state(watch.scope, session.start))):
                 raise Unfaithful(f"{watch.name}: the state at {session.start} is another one")
         for event in _changes(session):
             expected = log.events(watch.scope, event.revision - 1, event.revision)
-            if [_shown(event)] != expected:
+            if [_expected(event)] != expected:
                 raise Unfaithful(f"{watch.name}: {event}, the log says {expected}")
 
 

@@ -563,12 +563,12 @@ def test_a_definition_goes_though_its_webhook_is_dead(api: Api, webhook: Webhook
 
 
 def test_wildcard_metadata_asks_nobodys_webhook(api: Api, shard: ShardProcess, webhook: WebhookServer) -> None:
-    def elsewhere(value: Any) -> Any:
+    def other_cluster(value: Any) -> Any:
         # No other test's definition may be the one that is found.
         return json.loads(json.dumps(value).replace(GROUP, "wild.example.com"))
 
-    define(api, elsewhere(points(webhook)))
-    api.post(elsewhere(V2), elsewhere(point("a", "v2", x=1, y=2)))
+    define(api, other_cluster(points(webhook)))
+    api.post(other_cluster(V2), other_cluster(point("a", "v2", x=1, y=2)))
     master = Api(shard, "*", "shard-admin")
     found = master.get("/apis/wild.example.com/v1/points", accept=PARTIAL_LIST).json
     assert [item["metadata"]["name"] for item in found["items"]] == ["a"]

@@ -60,10 +60,10 @@ class Site:
         return str(self.reach(name, phase)["spec"]["cluster"])
 
     def reach(self, name: str, phase: str) -> dict[str, Any]:
-        def there() -> bool:
+        def exists() -> bool:
             return bool(self.home.get(f"{WORKSPACES}/{name}").json.get("status", {}).get("phase") == phase)
 
-        eventually(there, f"{name} {phase}")
+        eventually(exists, f"{name} {phase}")
         return dict(self.home.get(f"{WORKSPACES}/{name}").json)
 
     def view(self, initializer: str, token: str = "worker-token", verb: str = INITIALIZE) -> Api:

@@ -55,7 +55,7 @@ def state(admin: Api) -> Iterator[State]:
     api.close()
 
 
-def told(events: list[Event]) -> list[str]:
+def received(events: list[Event]) -> list[str]:
     """What events say; the end of the initial ones is `END`."""
     return [
         "END" if END in (e.object["metadata"].get("annotations") or {}) else f"{e.type} {e.name}".strip()
@@ -90,10 +90,10 @@ NO_LIST = "resourceVersionMatch=NotOlderThan&sendInitialEvents=false"
 def test_a_revision_says_where_a_watch_starts_and_bookmarks_only_mark(
     state: State, query: str, expected: list[str]
 ) -> None:
-    assert told(state.events(query)) == expected
+    assert received(state.events(query)) == expected
     legacy_or_list = expected is STATE
     marked = state.events(f"{query}&allowWatchBookmarks=true")
-    assert told(marked) == [*expected, *(["END"] if legacy_or_list else [])]
+    assert received(marked) == [*expected, *(["END"] if legacy_or_list else [])]
     if legacy_or_list:
         end = marked[-1]
         assert (end.type, end.object["metadata"]["annotations"]) == ("BOOKMARK", {END: "true"})
@@ -159,7 +159,7 @@ def test_what_cannot_be_read_is_a_400_before_the_stream(state: State, query: str
 
 def test_a_watch_of_no_time_ends_at_once(state: State) -> None:
     with state.api.watch(f"{state.path('')}&timeoutSeconds=-5") as events:
-        assert told(events.rest()) == STATE
+        assert received(events.rest()) == STATE
 
 
 @pytest.mark.parametrize(
@@ -185,17 +185,17 @@ def test_whatever_is_not_false_is_a_watch(state: State, value: str, watches: boo
 
 
 def test_booleans_are_true_unless_they_say_false(state: State) -> None:
-    assert told(state.events("allowWatchBookmarks=maybe"))[-1] == "END"
-    assert told(state.events("allowWatchBookmarks=False")) == STATE
-    assert told(state.events("resourceVersionMatch=NotOlderThan&sendInitialEvents=0")) == []
+    assert received(state.events("allowWatchBookmarks=maybe"))[-1] == "END"
+    assert received(state.events("allowWatchBookmarks=False")) == STATE
+    assert received(state.events("resourceVersionMatch=NotOlderThan&sendInitialEvents=0")) == []
 
 
 def test_the_old_watch_prefix_watches_a_collection_and_one_object(state: State) -> None:
     in_old = IN_N.replace("/api/v1/", "/api/v1/watch/")
     with state.api.watch(f"{in_old}?labelSelector=w&timeoutSeconds=1") as events:
-        assert told(events.rest()) == STATE
+        assert received(events.rest()) == STATE
     with state.api.watch(f"{in_old}/c?timeoutSeconds=1") as events:
-        assert told(events.rest()) == ["ADDED c"]
+        assert received(events.rest()) == ["ADDED c"]
 
 
 def test_a_bookmark_comes_before_the_end_and_a_watch_goes_on_from_it(api: Api) -> None:
@@ -210,7 +210,7 @@ def test_a_bookmark_comes_before_the_end_and_a_watch_goes_on_from_it(api: Api) -
     api.post("/api/v1/namespaces/default/configmaps", configmap("b", labels={"w": ""}))
     again = f"/api/v1/namespaces/default/configmaps?watch=1&labelSelector=w&resourceVersion={mark.revision}"
     with api.watch(f"{again}&timeoutSeconds=1") as events:
-        assert told(events.rest()) == ["ADDED b"]
+        assert received(events.rest()) == ["ADDED b"]
 
 
 def test_scoped_watches_see_every_transition_and_nothing_else(api: Api) -> None:
@@ -248,9 +248,9 @@ def test_scoped_watches_see_every_transition_and_nothing_else(api: Api) -> None:
                 "metadata": {"name": "s", "labels": {"c": "red"}},
             },
         )
-        assert told(red.take(3)) == ["ADDED s", "DELETED s", "ADDED s"]
-        assert told(typed.take(5)) == ["ADDED noise", "ADDED s", "MODIFIED s", "MODIFIED s", "DELETED s"]
-        assert told(named.take(4)) == ["ADDED s", "MODIFIED s", "MODIFIED s", "DELETED s"]
+        assert received(red.take(3)) == ["ADDED s", "DELETED s", "ADDED s"]
+        assert received(typed.take(5)) == ["ADDED noise", "ADDED s", "MODIFIED s", "MODIFIED s", "DELETED s"]
+        assert received(named.take(4)) == ["ADDED s", "MODIFIED s", "MODIFIED s", "DELETED s"]
 
 
 @pytest.mark.parametrize(("accept", "kind"), [(TABLE, "Table"), (PARTIAL, "PartialObjectMetadata")])

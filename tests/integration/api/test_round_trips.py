@@ -83,7 +83,7 @@ def _status(api: Api, name: str) -> None:
     api.put(f"{BLOBS}/{name}/status", {**_empty(api, name), "status": DATA})
 
 
-DOORS = [_create, _create_yaml, _update, _merge_patch, _json_patch, _apply, _status]
+WRITES = [_create, _create_yaml, _update, _merge_patch, _json_patch, _apply, _status]
 
 
 def check_put_back(api: Api, path: str) -> None:
@@ -97,7 +97,7 @@ def check_put_back(api: Api, path: str) -> None:
             assert api.put(f"{path}/status", body.body, kind=accept).json == before, accept
 
 
-@pytest.mark.parametrize("write", DOORS, ids=lambda each: each.__name__.strip("_"))
+@pytest.mark.parametrize("write", WRITES, ids=lambda each: each.__name__.strip("_"))
 def test_an_object_can_be_put_back_as_it_was_read(here: Api, write: Callable[[Api, str], None]) -> None:
     name = write.__name__.strip("_").replace("_", "-")
     write(here, name)

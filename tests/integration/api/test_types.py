@@ -158,11 +158,11 @@ def test_a_workspace_without_a_shard_says_so_and_is_made_once_there_is_one(api: 
     assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
     assert condition["message"] == "No available shards to schedule the workspace"
 
-    def told() -> list[Any]:
+    def reported() -> list[Any]:
         events = api.get("/api/v1/namespaces/default/events").json["items"]
         return [each for each in events if each["involvedObject"]["name"] == "w"]
 
-    (event,) = eventually(told, "an Event on the Workspace")
+    (event,) = eventually(reported, "an Event on the Workspace")
     assert (event["type"], event["reason"], event["message"]) == ("Warning", "Unschedulable", condition["message"])
     shards = master.at("root")
     shards.patch(SHARD, {"metadata": {"labels": {"region": "moon"}}})

@@ -189,8 +189,8 @@ def test_the_type_cannot_be_changed(admin: Api) -> None:
 def test_unknown_and_forbidden_workspaces_give_the_same_answer(api: Api, alice: Api) -> None:
     unknown = alice.at("root:nowhere-at-all")
     for path in (CONFIGMAPS, f"{CONFIGMAPS}/a", "/api", "/version"):
-        here, there = alice.get(path, expect=403), unknown.get(path, expect=403)
-        assert here.body == there.body
+        here, missing = alice.get(path, expect=403), unknown.get(path, expect=403)
+        assert here.body == missing.body
         assert PERMITTED in here.message or "access denied" in here.message
     answer = api.at("root:nowhere-at-all").get(CONFIGMAPS, expect=403)
     assert PERMITTED in answer.message
@@ -249,16 +249,16 @@ def test_logical_clusters_are_not_made_or_deleted_by_users(api: Api) -> None:
 
 def test_an_inactive_cluster_shows_only_its_logical_cluster(api: Api, master: Api) -> None:
     api.post(CONFIGMAPS, configmap("a"))
-    there = master.at(api.cluster)
-    there.patch(CLUSTER, {"metadata": {"annotations": {"core.kcp.io/inactive": "true"}}})
+    missing = master.at(api.cluster)
+    missing.patch(CLUSTER, {"metadata": {"annotations": {"core.kcp.io/inactive": "true"}}})
     cluster = api.get(CLUSTER).json["metadata"]["annotations"]["kcp.io/cluster"]
-    for user in (api, there):
+    for user in (api, missing):
         assert user.get(f"{CONFIGMAPS}/a", expect=403).message == (
             f'logicalclusters.core.kcp.io "{cluster}" is forbidden: logical cluster is marked inactive'
         )
         user.post(CONFIGMAPS, configmap("b"), expect=403)
         user.get("/openapi/v3")
-    there.patch(CLUSTER, {"metadata": {"annotations": {"core.kcp.io/inactive": None}}})
+    missing.patch(CLUSTER, {"metadata": {"annotations": {"core.kcp.io/inactive": None}}})
     api.get(f"{CONFIGMAPS}/a")
 
 
@@ -334,14 +334,14 @@ def test_a_workspace_waits_for_what_finalizers_hold_and_says_so(admin: Api) -> N
     inner.post(CONFIGMAPS, configmap("held", finalizers=["example.com/hold"]))
     admin.delete(f"{WORKSPACES}/{name}")
 
-    def told() -> bool:
+    def reported() -> bool:
         found = admin.get(f"{WORKSPACES}/{name}").json
         return any(
             c["type"] == "WorkspaceContentDeleted" and c["status"] == "False"
             for c in found["status"].get("conditions", [])
         )
 
-    eventually(told, "progress is mirrored")
+    eventually(reported, "progress is mirrored")
     assert admin.get(f"{WORKSPACES}/{name}").json["status"]["phase"] == "Deleting"
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "late"}}
     inner.post(f"{RBAC}/clusterroles", role, expect=403)
@@ -372,10 +372,8 @@ def test_a_workspace_waits_for_a_child_that_somebody_else_holds(admin: Api, mast
     inner.patch(f"{WORKSPACES}/held", {"metadata": {"finalizers": ["core.kcp.io/logicalcluster", "example.com/hold"]}})
     admin.delete(f"{WORKSPACES}/{name}")
     for child in gone:
-        there = master.at(child)
-        eventually(
-            partial(lambda there: there.get(CLUSTER, expect=0).code == 404, there), "its cluster goes all the same"
-        )
+        inner = master.at(child)
+        eventually(partial(lambda at: at.get(CLUSTER, expect=0).code == 404, inner), "its cluster goes all the same")
     inside = admin.at(cluster)
     eventually(lambda: names(inside.get(WORKSPACES).json) == ["held"], "one is left")
     held = inside.get(f"{WORKSPACES}/held").json

@@ -99,40 +99,40 @@ async def employed(post: Client, directory: Path, shard: ShardProcess) -> Path:
 
 async def consumer(root: Client, name: str, text: str) -> Client:
     """A workspace that binds letters, accepts the claim and writes one."""
-    there = await workspace(root, name)
-    await there.create(BINDINGS, binding("root:post", "mail", [accepted(CLAIM)]))
+    child = await workspace(root, name)
+    await child.create(BINDINGS, binding("root:post", "mail", [accepted(CLAIM)]))
 
     async def bound() -> bool:
-        return bool((await there.get(BINDINGS, "mail")).get("status", {}).get("phase") == "Bound")
+        return bool((await child.get(BINDINGS, "mail")).get("status", {}).get("phase") == "Bound")
 
     await until(bound, f"{name} Bound")
-    await there.create(LETTERS, letter(text))
-    return there
+    await child.create(LETTERS, letter(text))
+    return child
 
 
-async def answered(there: Client, words: int) -> None:
+async def answered(child: Client, words: int) -> None:
     """The letter has the status and the copy that its controller makes, as its owner sees them."""
 
     async def reported() -> bool:
-        return bool((await there.get(LETTERS, "first", "default")).get("status", {}).get("words") == words)
+        return bool((await child.get(LETTERS, "first", "default")).get("status", {}).get("words") == words)
 
     # The program looks again, later and later, while the shard is away.
     await until(reported, f"{words} words reported", 90.0)
-    found = await there.get(LETTERS, "first", "default")
+    found = await child.get(LETTERS, "first", "default")
     assert found["status"]["observedGeneration"] == found["metadata"]["generation"]
-    copy = await there.get(CONFIGMAPS, "first", "default")
+    copy = await child.get(CONFIGMAPS, "first", "default")
     assert copy["data"] == {"text": found["spec"]["text"]}
     assert copy["metadata"]["managedFields"][0]["manager"] == "postmaster"
 
 
-class Told:
+class Output:
     """What the program prints."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self.lines: list[str] = []
         self._capsys = capsys
 
-    async def heard(self, line: str) -> None:
+    async def printed(self, line: str) -> None:
         """Wait for a line; it may have come before."""
 
         async def look() -> bool:
@@ -163,20 +163,20 @@ async def serving(shard: ShardProcess, root: Client, directory: Path) -> AsyncIt
 async def test_the_provider_of_the_readme_serves_its_consumers(
     tmp_path: Path, shard: ShardProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = Told(capsys)
+    told = Output(capsys)
     async with (
         Client.from_kubeconfig(str(shard.kubeconfig), cluster="root") as root,
         serving(shard, root, tmp_path) as running,
     ):
         theirs = [await consumer(root, f"c{number}", "word " * number) for number in range(CONSUMERS)]
-        for number, there in enumerate(theirs):
-            await answered(there, number)
-        clusters = [key_of(await there.get(BINDINGS, "mail"))[0] for there in theirs]
+        for number, child in enumerate(theirs):
+            await answered(child, number)
+        clusters = [key_of(await child.get(BINDINGS, "mail"))[0] for child in theirs]
         for cluster in clusters:
-            await told.heard(f"bound by {cluster}")
+            await told.printed(f"bound by {cluster}")
         leaving = theirs[3]
         await leaving.delete(BINDINGS, "mail")
-        await told.heard(f"left by {clusters[3]}")
+        await told.printed(f"left by {clusters[3]}")
         with pytest.raises(NotFound):
             await leaving.list(LETTERS)
         await answered(await consumer(root, "later", "one more"), 2)
@@ -201,9 +201,9 @@ async def test_the_provider_of_the_readme_goes_on_where_it_was_when_the_shard_co
             await before.patch(LETTERS, "first", {"spec": {"text": "one two three"}}, "default")
             await answered(before, 3)
             await answered(await consumer(root, "after", "one"), 1)
-            told = Told(capsys)
+            told = Output(capsys)
             for name in ("before", "after"):
-                await told.heard(f"bound by {key_of(await root.cluster(f'root:{name}').get(BINDINGS, 'mail'))[0]}")
+                await told.printed(f"bound by {key_of(await root.cluster(f'root:{name}').get(BINDINGS, 'mail'))[0]}")
             # The watch was taken up at the revision it had reached: nobody bound it again, and nobody left.
             assert len([line for line in told.lines if re.match("(bound|left) by", line)]) == 2
             assert not running.done(), running

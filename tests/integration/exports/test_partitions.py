@@ -124,13 +124,13 @@ def test_a_set_that_changes_changes_its_partitions_and_takes_them_along_when_it_
     # One that somebody changed or took away is made anew.
     provider.patch(f"{PARTITIONS}/{only['metadata']['name']}", {"spec": {"selector": {"matchLabels": {"x": "y"}}}})
 
-    def anew() -> bool:
+    def recreated() -> bool:
         found = partitions(provider)
         return [each["spec"] for each in found] == [only["spec"]] and found[0]["metadata"] != only["metadata"]
 
-    eventually(anew, "a Partition in place of the one that was changed", PATIENCE_S)
+    eventually(recreated, "a Partition in place of the one that was changed", PATIENCE_S)
     provider.delete(f"{PARTITIONS}/{partitions(provider)[0]['metadata']['name']}")
-    eventually(anew, "a Partition in place of the one that was deleted", PATIENCE_S)
+    eventually(recreated, "a Partition in place of the one that was deleted", PATIENCE_S)
     kind = {"apiVersion": "topology.kcp.io/v1alpha1", "kind": "Partition"}
     provider.post(PARTITIONS, {**kind, "metadata": {"name": "not-the-sets"}, "spec": {"selector": {}}})
     provider.patch(f"{SETS}/zones", {"spec": {"shardSelector": None}})

@@ -194,21 +194,21 @@ async def offer(provider: Client, real: Input) -> None:
 
 async def consumer(root: Client, path: str, real: Input) -> Client:
     """A workspace that binds both APIs of the provider beside it, with the namespaces that the examples are in."""
-    there = await workspace(root, path)
+    exists = await workspace(root, path)
     for project in PROJECTS:
-        await there.create(BINDINGS, binding(f"{path.rpartition(':')[0]}:provider", project))
+        await exists.create(BINDINGS, binding(f"{path.rpartition(':')[0]}:provider", project))
     for project in PROJECTS:
 
         async def bound(project: str = project) -> bool:
-            return bool((await there.get(BINDINGS, project)).get("status", {}).get("phase") == "Bound")
+            return bool((await exists.get(BINDINGS, project)).get("status", {}).get("phase") == "Bound")
 
         await until(bound, f"{project} bound in {path}", PATIENCE_S)
     for namespace in sorted({each["metadata"].get("namespace", "default") for each in real.examples} - {"default"}):
-        await there.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-    return there
+        await exists.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    return exists
 
 
-async def fill(there: Client, real: Input) -> None:
+async def fill(exists: Client, real: Input) -> None:
     for each in real.examples:
         resource = real.resources[each["kind"]]
         metadata = {
@@ -216,16 +216,16 @@ async def fill(there: Client, real: Input) -> None:
             **({} if "namespace" in each["metadata"] or not resource.namespaced else {"namespace": "default"}),
         }
         try:
-            await there.create(resource, {**each, "metadata": metadata})
+            await exists.create(resource, {**each, "metadata": metadata})
         except AlreadyExists:
             raise AssertionError(f"{each['kind']} {metadata} exists already in a new workspace") from None
 
 
-async def reconciled(there: Client, real: Input) -> int:
+async def reconciled(exists: Client, real: Input) -> int:
     """The number of a consumer's own objects, once each of them is accepted."""
 
     async def all_of_them() -> int:
-        lists = {kind: await there.list(resource) for kind, resource in real.resources.items()}
+        lists = {kind: await exists.list(resource) for kind, resource in real.resources.items()}
         found = [(kind, item) for kind, listed in lists.items() for item in listed["items"]]
         right = all(is_reconciled({**item, "kind": kind}) for kind, item in found if has_status(kind))
         return len(found) if right else 0
@@ -258,8 +258,8 @@ async def test_real_apis_are_served_to_many_workspaces(shard: ShardProcess, mani
             reconciling(views["cert-manager"], real.kinds["cert-manager"]) as certificates,
             reconciling(views["gateway-api"], real.kinds["gateway-api"]) as gateways,
         ):
-            await each_of(theirs, lambda there: fill(there, real))
-            assert await each_of(theirs, lambda there: reconciled(there, real)) == [len(real.examples)] * consumers
+            await each_of(theirs, lambda exists: fill(exists, real))
+            assert await each_of(theirs, lambda exists: reconciled(exists, real)) == [len(real.examples)] * consumers
             for informers in (certificates, gateways):
                 assert all(each.synced.is_set() for each in informers.values())
         # The wildcard shows every consumer's, and each named cluster its own.

@@ -31,7 +31,7 @@ def port() -> Iterator[int]:
         yield int(holder.getsockname()[1])
 
 
-def told_down(answer: Raw) -> bool:
+def reports_unavailable(answer: Raw) -> bool:
     status = json.loads(answer.body)
     assert (answer.status, status["reason"], answer.headers["retry-after"]) == (503, "ServiceUnavailable", "1")
     assert (status["kind"], status["details"]["retryAfterSeconds"]) == ("Status", 1)
@@ -43,7 +43,7 @@ async def test_only_the_workspaces_of_a_shard_that_is_down_are_down(tmp_path: Pa
     async with echoing() as west, front(tmp_path, {"east": f"https://127.0.0.1:{port}", "west": west.url}) as proxy:
         client = await proxy.connect()
         for _ in range(3):
-            assert told_down(await client.ask(f"{ORG}/api", headers=BEARER))
+            assert reports_unavailable(await client.ask(f"{ORG}/api", headers=BEARER))
             assert (await client.ask(f"{OTHER}/api", headers=BEARER)).status == 200
 
 
@@ -52,7 +52,7 @@ async def test_a_shard_that_comes_back_is_asked_again(tmp_path: Path) -> None:
         port = before.port
     async with front(tmp_path, {"east": f"https://127.0.0.1:{port}"}) as proxy:
         client = await proxy.connect()
-        assert told_down(await client.ask(f"{ORG}/api", headers=BEARER))
+        assert reports_unavailable(await client.ask(f"{ORG}/api", headers=BEARER))
         async with echoing(port), asyncio.timeout(60):
             while (await client.ask(f"{ORG}/api", headers=BEARER)).status != 200:  # noqa: ASYNC110 - as clients do
                 await asyncio.sleep(0.02)
@@ -66,7 +66,7 @@ async def test_who_cannot_be_reached_is_waited_for_once(tmp_path: Path) -> None:
         async with front(tmp_path, {"east": url}, backends=timing) as proxy:
             client = await proxy.connect()
             for _ in range(20):
-                assert told_down(await client.ask(f"{ORG}/api", headers=BEARER))
+                assert reports_unavailable(await client.ask(f"{ORG}/api", headers=BEARER))
         silent.settimeout(10)
         silent.accept()[0].close()
         silent.settimeout(0)
@@ -176,7 +176,7 @@ async def test_a_certificate_of_somebody_else_is_a_shard_that_is_not_there(tmp_p
     try:
         port = await server.start("127.0.0.1", 0)
         async with front(tmp_path, {"east": f"https://127.0.0.1:{port}"}) as proxy:
-            assert told_down(await (await proxy.connect()).ask(f"{ORG}/api", headers=BEARER))
+            assert reports_unavailable(await (await proxy.connect()).ask(f"{ORG}/api", headers=BEARER))
         assert not asked
     finally:
         await server.drain(0)
@@ -197,12 +197,12 @@ async def test_a_client_that_leaves_while_a_shard_is_called_is_counted_out(tmp_p
             client = await proxy.connect()
             await client.send(f"POST {ORG}/api HTTP/1.1\r\nHost: a\r\n{BEARER}Content-Length: 5\r\n\r\nab".encode())
 
-            def under_way() -> float | None:
+            def in_flight() -> float | None:
                 return proxy.proxy.registry.get_sample_value("atoll_frontproxy_requests_under_way")
 
-            await until(lambda: under_way() == 1)
+            await until(lambda: in_flight() == 1)
             client.close()
-            await until(lambda: under_way() == 0)
+            await until(lambda: in_flight() == 0)
             await until(lambda: proxy.server.connections == 0)
 
 

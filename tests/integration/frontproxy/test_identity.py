@@ -93,7 +93,7 @@ NAMES: dict[str, Any] = {
 _LINE = re.compile(r"^(?P<name>[^:]+):", re.MULTILINE)
 
 
-async def told(line: Line) -> None:
+async def identity_reply(line: Line) -> None:
     """Answer each request with its own head."""
     while True:
         head = await line.head()
@@ -102,7 +102,7 @@ async def told(line: Line) -> None:
 
 @pytest.fixture
 async def shard() -> AsyncIterator[Scripted]:
-    async with scripted(told) as running:
+    async with scripted(identity_reply) as running:
         yield running
 
 

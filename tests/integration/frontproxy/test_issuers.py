@@ -27,7 +27,7 @@ CONFIGURATIONS = ResourceType("tenancy.kcp.io", "workspaceauthenticationconfigur
 ORG, OTHER = "/clusters/root:org/api", "/clusters/root:other/api"
 
 
-async def told(line: Line) -> None:
+async def identity_reply(line: Line) -> None:
     """Answer each request with its own head."""
     while True:
         head = await line.head()
@@ -50,7 +50,7 @@ def issuers() -> Iterator[tuple[Issuer, Issuer]]:
 
 @pytest.fixture
 async def shard() -> AsyncIterator[Scripted]:
-    async with scripted(told) as running:
+    async with scripted(identity_reply) as running:
         yield running
 
 

@@ -80,7 +80,7 @@ QUICK = Limits(linger_s=0.05)
 _REFUSED_LATER = {"encoded-slash", "dots", "encoded-dots", "encoded-nul"}
 
 
-async def heard(client: RawClient, shard: Shard, data: bytes) -> tuple[list[bytes], list[tuple[str, str, str]]]:
+async def received(client: RawClient, shard: Shard, data: bytes) -> tuple[list[bytes], list[tuple[str, str, str]]]:
     """The statuses that bytes got, and what the shard took for requests: method, target and body."""
     shard.seen.clear()
     end = b"GET /clusters/1org/end HTTP/1.1\r\nHost: a\r\n" + BEARER.encode() + b"Connection: close\r\n\r\n"
@@ -97,9 +97,9 @@ async def test_proxy_and_shard_read_alike(tmp_path: Path) -> None:
     ):
         for case, data in CASES.items():
             direct = await RawClient.connect(shard.port, client_tls())
-            alone = await heard(direct, shard, data)
+            alone = await received(direct, shard, data)
             direct.close()
-            behind = await heard(await proxy.connect(), shard, data)
+            behind = await received(await proxy.connect(), shard, data)
             if case in _REFUSED_LATER:
                 assert behind[0][0] in {b"400", b"403"}, case
             else:

@@ -124,7 +124,7 @@ def test_a_file_that_became_unusable_leaves_what_was_in_force(
     file = tmp_path / "clients.pem"
     before = file.read_bytes()
 
-    def told(times: int) -> bool:
+    def reported(times: int) -> bool:
         return shard.stderr_path.read_text().count("client CAs not reloaded") >= times
 
     # Once for each process that listens.
@@ -132,7 +132,7 @@ def test_a_file_that_became_unusable_leaves_what_was_in_force(
     spoils: tuple[Callable[[], object], ...] = (lambda: file.write_text("nothing\n"), file.unlink)
     for round_, spoil in enumerate(spoils, 1):
         spoil()
-        eventually(partial(told, round_ * listening), "refusal in the log")
+        eventually(partial(reported, round_ * listening), "refusal in the log")
         assert all(alice.ask({})[0] in {201, 403} for _ in range(8))
     file.write_bytes(before + pki.make_ca("third").certificate)
     eventually(lambda: "client CAs reloaded" in shard.stderr_path.read_text(), "taken over again")

@@ -192,15 +192,15 @@ def test_the_configuration_is_read_again_and_a_broken_one_changes_nothing(
     config.write_text(configuration(trusted(issuer, "later"), trusted(ruled, **RULES)))
     eventually(lambda: named("oidc:alice"), "the new audience")
     config.write_text("jwt: [{")
-    told = "authentication configuration not reloaded"
-    eventually(lambda: named("oidc:alice") and told in process_of(root).log_tail(200), "a word in the log")
+    message = "authentication configuration not reloaded"
+    eventually(lambda: named("oidc:alice") and message in process_of(root).log_tail(200), "a word in the log")
     assert named("oidc:alice")
     config.write_text(before)
     eventually(lambda: not named("oidc:alice"), "the old audience")
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("{", "flow"),
         ("{}", "AuthenticationConfiguration"),
@@ -232,7 +232,7 @@ def test_the_configuration_is_read_again_and_a_broken_one_changes_nothing(
         ),
     ],
 )
-def test_a_configuration_that_cannot_be_meant_refuses_to_start(tmp_path: Path, text: str, told: str) -> None:
+def test_a_configuration_that_cannot_be_meant_refuses_to_start(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "authentication.yaml").write_text(text)
     result = atoll(
         "start",
@@ -246,7 +246,7 @@ def test_a_configuration_that_cannot_be_meant_refuses_to_start(tmp_path: Path, t
         str(tmp_path / "authentication.yaml"),
     )
     assert result.code == 1
-    assert told in result.stderr
+    assert message in result.stderr
     assert "Traceback" not in result.stderr
 
 

@@ -62,7 +62,7 @@ def who(api: Api, token: str, expect: int = 201) -> str:
     return str(found["status"]["userInfo"]["username"]) if expect == 201 else ""
 
 
-def keys_told(api: Api) -> dict[str, dict[str, Any]]:
+def published_keys(api: Api) -> dict[str, dict[str, Any]]:
     return {key["kid"]: key for key in api.get("/openid/v1/jwks").json["keys"]}
 
 
@@ -103,7 +103,7 @@ def test_tokens_of_the_last_key_count_after_a_restart_with_a_new_one_until_it_is
         root = Api(shard, "root")
         old_token, kept = token_of(root), legacy_token(root, "kept")
         old_id = header_of(old_token)["kid"]
-        assert (header_of(old_token)["alg"], list(keys_told(root))) == ("RS256", [old_id])
+        assert (header_of(old_token)["alg"], list(published_keys(root))) == ("RS256", [old_id])
     shard.flags = (
         "--workers",
         workers,
@@ -118,11 +118,11 @@ def test_tokens_of_the_last_key_count_after_a_restart_with_a_new_one_until_it_is
         new_id = header_of(new_token)["kid"]
         assert (header_of(new_token)["alg"], new_id == old_id) == ("ES256", False)
         assert [who(root, token) for token in (old_token, kept, new_token)] == [NAME] * 3
-        told = keys_told(root)
-        assert {name: key["alg"] for name, key in told.items()} == {old_id: "RS256", new_id: "ES256"}
-        assert signed_by(old_token, told[old_id])
-        assert signed_by(new_token, told[new_id])
-        assert not signed_by(new_token[:-4] + "AAAA", told[new_id])
+        published = published_keys(root)
+        assert {name: key["alg"] for name, key in published.items()} == {old_id: "RS256", new_id: "ES256"}
+        assert signed_by(old_token, published[old_id])
+        assert signed_by(new_token, published[new_id])
+        assert not signed_by(new_token[:-4] + "AAAA", published[new_id])
         found = root.get("/.well-known/openid-configuration").json
         assert found["id_token_signing_alg_values_supported"] == ["ES256", "RS256"]
         assert (found["issuer"], found["jwks_uri"]) == (ISSUER, f"{shard.url}/openid/v1/jwks")
@@ -131,7 +131,7 @@ def test_tokens_of_the_last_key_count_after_a_restart_with_a_new_one_until_it_is
         root = Api(shard, "root")
         assert who(root, new_token) == NAME
         assert who(root, old_token, 401) == who(root, kept, 401) == ""
-        assert list(keys_told(root)) == [new_id]
+        assert list(published_keys(root)) == [new_id]
 
 
 def test_a_signing_key_of_ones_own_leaves_no_other_behind(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_signing_key_of_ones_own_leaves_no_other_behind(tmp_path: Path) -> Non
         flags += ["--service-account-key-file", str(key)]
     with ShardProcess(tmp_path, *flags) as shard:
         assert not (shard.root / "sa.key").exists()
-        assert len(keys_told(Api(shard, "root"))) == 3
+        assert len(published_keys(Api(shard, "root"))) == 3
 
 
 @pytest.mark.parametrize("flag", ["--service-account-signing-key-file", "--service-account-key-file"])
@@ -185,7 +185,7 @@ def test_settings_that_make_no_sense_are_refused(tmp_path: Path, flag: str, valu
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
+def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
     flags = (
         "--service-account-issuer",
         "https://atoll.example.com",
@@ -201,8 +201,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
 
 
 @pytest.fixture
-def root(told: ShardProcess) -> Api:
-    return Api(told, "root")
+def root(published: ShardProcess) -> Api:
+    return Api(published, "root")
 
 
 def test_tokens_name_the_issuer_and_the_audiences_that_were_set(root: Api) -> None:

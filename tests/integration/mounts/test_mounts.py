@@ -174,10 +174,10 @@ class Scene:
         return self.home.at(f"{self.home.cluster}:{name}")
 
     def reach(self, name: str, phase: str) -> dict[str, Any]:
-        def there() -> bool:
+        def at_mount() -> bool:
             return bool(self.home.get(f"{WORKSPACES}/{name}").json.get("status", {}).get("phase") == phase)
 
-        eventually(there, f"{name} {phase}")
+        eventually(at_mount, f"{name} {phase}")
         return dict(self.home.get(f"{WORKSPACES}/{name}").json)
 
 
@@ -260,8 +260,8 @@ def test_any_object_that_a_workspace_names_is_mounted_and_followed(scene: Scene)
 
 def test_a_request_goes_on_as_it_came_but_for_identity(scene: Scene) -> None:
     scene.site("b", scene.echo.url)
-    there = scene.mount("b", "b")
-    there.token = "whatever-the-other-side-takes"
+    at_mount = scene.mount("b", "b")
+    at_mount.token = "whatever-the-other-side-takes"
     more = {
         "X-Remote-User": "root",
         "X-Remote_Group": "system:masters",
@@ -271,7 +271,7 @@ def test_a_request_goes_on_as_it_came_but_for_identity(scene: Scene) -> None:
         "X-Hop": "1",
         "Impersonate-User": "somebody",
     }
-    answer = there.send("POST", "/api/v1/things?watch=1&x=%2F", b'{"a":1}', headers=more)
+    answer = at_mount.send("POST", "/api/v1/things?watch=1&x=%2F", b'{"a":1}', headers=more)
     found, headers = answer.json, dict(answer.json["headers"])
     assert (answer.code, answer.header("x-own"), answer.header("keep-alive")) == (200, "1", "")
     assert (found["method"], found["path"], found["body"]) == ("POST", "/base/api/v1/things?watch=1&x=%2F", '{"a":1}')
@@ -279,16 +279,16 @@ def test_a_request_goes_on_as_it_came_but_for_identity(scene: Scene) -> None:
     assert headers["impersonate-user"] == "somebody"
     assert not {name for name in headers if name.startswith(("x-remote", "x-forwarded", "x-hop"))}
     assert found["certificate"] == []
-    assert there.send("GET", "/teapot").code == 418
-    assert there.send("HEAD", "/api").body == b""
+    assert at_mount.send("GET", "/teapot").code == 418
+    assert at_mount.send("HEAD", "/api").body == b""
 
 
-ELSEWHERE = ("https://elsewhere.example.com/", "//elsewhere.example.com/", "/clusters/root/api", "../api", "\\\\evil?x")
+FOREIGN = ("https://elsewhere.example.com/", "//elsewhere.example.com/", "/clusters/root/api", "../api", "\\\\evil?x")
 
 
-@pytest.mark.parametrize("location", ELSEWHERE, ids=range(len(ELSEWHERE)))
+@pytest.mark.parametrize("location", FOREIGN, ids=range(len(FOREIGN)))
 def test_nobody_is_sent_elsewhere_with_his_credentials(scene: Scene, location: str) -> None:
-    name = f"away-{ELSEWHERE.index(location)}"
+    name = f"away-{FOREIGN.index(location)}"
     scene.site(name, scene.echo.url)
     answer = scene.mount(name, name).send("GET", f"/openapi/v3/api?to={quote(location, safe='')}")
     assert (answer.code, answer.header("location")) == (503, "")
@@ -303,11 +303,11 @@ def test_a_document_of_another_hash_is_found_beside_the_one_that_was_asked_for(s
 
 def test_a_stream_arrives_as_it_is_sent_and_is_cut_where_it_is_cut(scene: Scene) -> None:
     scene.site("c", scene.echo.url)
-    there = scene.mount("c", "c")
+    at_mount = scene.mount("c", "c")
     for path in ("/stream", "/stream/cut"):
         scene.echo.going_on.clear()
-        connection = there.open()
-        connection.request("GET", there.prefix + path, headers=there.headers())
+        connection = at_mount.open()
+        connection.request("GET", at_mount.prefix + path, headers=at_mount.headers())
         response = connection.getresponse()
         assert response.readline() == b"first\n"
         scene.echo.going_on.set()
@@ -327,27 +327,27 @@ DIGEST = hashlib.sha256(PIECE * PIECES).hexdigest()
 def test_a_body_of_any_size_is_passed_on_as_it_arrives(scene: Scene, chunked: bool) -> None:
     name = "large-chunks" if chunked else "large"
     scene.site(name, scene.echo.url)
-    there = scene.mount(name, name)
-    connection = there.open()
+    at_mount = scene.mount(name, name)
+    connection = at_mount.open()
     more = {"Transfer-Encoding": "chunked"} if chunked else {"Content-Length": str(len(PIECE) * PIECES)}
     pieces = (PIECE for _ in range(PIECES))
-    path = there.prefix + "/upload"
-    connection.request("PUT", path, pieces, headers={**there.headers(), **more}, encode_chunked=chunked)
+    path = at_mount.prefix + "/upload"
+    connection.request("PUT", path, pieces, headers={**at_mount.headers(), **more}, encode_chunked=chunked)
     response = connection.getresponse()
     assert (response.status, response.read().decode()) == (200, f"{len(PIECE) * PIECES} {DIGEST}")
     # The connection is as good as new.
-    connection.request("GET", there.prefix + "/api", headers=there.headers())
+    connection.request("GET", at_mount.prefix + "/api", headers=at_mount.headers())
     assert connection.getresponse().status == 200
     connection.close()
 
 
 def test_no_more_of_a_body_is_held_than_a_mount_takes(scene: Scene) -> None:
     scene.site("stuck", scene.echo.url)
-    there = scene.mount("stuck", "stuck")
+    at_mount = scene.mount("stuck", "stuck")
     scene.echo.going_on.clear()
-    connection = there.open()
-    connection.putrequest("PUT", there.prefix + "/stuck")
-    for name, value in {**there.headers(), "Content-Length": str(1 << 30)}.items():
+    connection = at_mount.open()
+    connection.putrequest("PUT", at_mount.prefix + "/stuck")
+    for name, value in {**at_mount.headers(), "Content-Length": str(1 << 30)}.items():
         connection.putheader(name, value)
     connection.endheaders()
     assert connection.sock is not None
@@ -373,11 +373,11 @@ def test_a_body_that_is_no_mounts_has_the_limit_of_objects(scene: Scene) -> None
 
 def test_a_mount_may_switch_to_the_protocols_of_exec_and_to_no_other(scene: Scene) -> None:
     scene.site("exec", scene.echo.url)
-    there = scene.mount("exec", "exec")
+    at_mount = scene.mount("exec", "exec")
     for protocol in ("SPDY/3.1", "websocket"):
-        connection = there.open()
+        connection = at_mount.open()
         more = {"Connection": "Upgrade", "Upgrade": protocol}
-        connection.request("POST", there.prefix + "/exec", headers={**there.headers(), **more})
+        connection.request("POST", at_mount.prefix + "/exec", headers={**at_mount.headers(), **more})
         assert connection.sock is not None
         stream = connection.sock.makefile("rwb")
         head = b"".join(iter(stream.readline, b"\r\n"))
@@ -390,25 +390,25 @@ def test_a_mount_may_switch_to_the_protocols_of_exec_and_to_no_other(scene: Scen
         stream.close()
         connection.close()
     # What a client says inside of such a connection would be believed to be ours.
-    answer = there.send("GET", "/api", headers={"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c"})
+    answer = at_mount.send("GET", "/api", headers={"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c"})
     assert answer.code == 200
     assert not {"upgrade", "http2-settings"} & dict(answer.json["headers"]).keys()
 
 
 def test_another_shard_is_worked_in_through_a_mount(scene: Scene, second: ShardProcess) -> None:
     scene.site("d", f"{second.url}/clusters/root")
-    there = scene.mount("d", "d")
-    there.token = "carol-token"
-    there.post(CONFIGMAPS, configmap("over-there", {"k": "v"}))
+    at_mount = scene.mount("d", "d")
+    at_mount.token = "carol-token"
+    at_mount.post(CONFIGMAPS, configmap("over-there", {"k": "v"}))
     assert Api(second, "root").get(f"{CONFIGMAPS}/over-there").json["data"] == {"k": "v"}
-    revision = there.get(CONFIGMAPS).json["metadata"]["resourceVersion"]
-    with there.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={revision}") as events:
+    revision = at_mount.get(CONFIGMAPS).json["metadata"]["resourceVersion"]
+    with at_mount.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={revision}") as events:
         Api(second, "root").patch(f"{CONFIGMAPS}/over-there", {"data": {"k": "w"}})
         assert events.next().object["data"] == {"k": "w"}
-    there.delete(f"{CONFIGMAPS}/over-there")
+    at_mount.delete(f"{CONFIGMAPS}/over-there")
     # Who is somebody here is nobody there.
-    there.token = scene.root.token
-    there.get(CONFIGMAPS, expect=401)
+    at_mount.token = scene.root.token
+    at_mount.get(CONFIGMAPS, expect=401)
     # What lies below a mount is not ours to find.
     scene.home.at(f"{scene.home.cluster}:d:below").get(CONFIGMAPS, expect=403)
 
@@ -448,9 +448,9 @@ def test_with_a_certificate_we_say_for_whom_we_ask(
     with ShardProcess(tmp_path, *flags, *files) as shard:
         scene = Scene(Api(shard, "root"), echo)
         scene.site("f", echo.url)
-        there = scene.mount("f", "f")
-        there.token = "alice-token"
-        found = there.get("/api").json
+        at_mount = scene.mount("f", "f")
+        at_mount.token = "alice-token"
+        found = at_mount.get("/api").json
         said = [pair for pair in found["headers"] if pair[0].startswith("x-remote")]
         assert found["certificate"] == ["atoll-proxy"]
         # Power here is no power there.
@@ -460,37 +460,37 @@ def test_with_a_certificate_we_say_for_whom_we_ask(
             ["x-remote-user", "alice"],
         ]
         assert not {"authorization", "cookie"} & {name for name, _ in found["headers"]}
-        there.token = ""
-        there.get("/api", expect=401)
-        there.token = "nobody-knows-it"
-        there.get("/api", expect=401)
-        there.token = "bob-token"
-        found = there.get("/api", headers={"X-Remote-User": "alice"}).json
+        at_mount.token = ""
+        at_mount.get("/api", expect=401)
+        at_mount.token = "nobody-knows-it"
+        at_mount.get("/api", expect=401)
+        at_mount.token = "bob-token"
+        found = at_mount.get("/api", headers={"X-Remote-User": "alice"}).json
         assert ["x-remote-user", "bob"] in found["headers"]
         assert "alice" not in json.dumps(found["headers"])
         path = "/api/v1/namespaces/default/serviceaccounts/default/token"
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-        there.token = scene.home.post(path, body).json["status"]["token"]
-        user = dict(there.get("/api").json["headers"])["x-remote-user"]
+        at_mount.token = scene.home.post(path, body).json["status"]["token"]
+        user = dict(at_mount.get("/api").json["headers"])["x-remote-user"]
         assert user.startswith("system:kcp:serviceaccount:")
         assert user.endswith(":default:default")
         for token in ("padded-token", "split-token"):
-            there.token = token
-            there.get("/api", expect=401)
+            at_mount.token = token
+            at_mount.get("/api", expect=401)
 
 
 def test_what_is_not_ascii_goes_on_percent_encoded(scene: Scene) -> None:
     scene.site("g", f"{scene.echo.url}\u00fc/")
-    there = scene.mount("g", "g")
-    assert there.get("/api").json["path"] == "/base/%C3%BC/api"
+    at_mount = scene.mount("g", "g")
+    assert at_mount.get("/api").json["path"] == "/base/%C3%BC/api"
 
 
-def served_alike(scene: Scene, there: Api, direct: Api, *tokens: str) -> None:
+def served_alike(scene: Scene, at_mount: Api, direct: Api, *tokens: str) -> None:
     """Every request gets the same answer at both, except for what differs with each request."""
     review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
     who = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     for token in tokens:
-        there.token = direct.token = token
+        at_mount.token = direct.token = token
         for headers in (
             {},
             {"Impersonate-User": "bob"},
@@ -505,7 +505,7 @@ def served_alike(scene: Scene, there: Api, direct: Api, *tokens: str) -> None:
                 ("DELETE", f"{CONFIGMAPS}/absent", None),
                 ("POST", review, who),
             ):
-                answers = [each.send(method, path, body, headers=headers) for each in (there, direct)]
+                answers = [each.send(method, path, body, headers=headers) for each in (at_mount, direct)]
                 assert len({(answer.code, _lasting(answer.body)) for answer in answers}) == 1, (method, path, answers)
 
 
@@ -521,22 +521,24 @@ def test_a_mount_of_a_workspace_here_is_served_as_that_workspace(scene: Scene) -
     path = workspace_under(scene.root)
     direct = scene.root.at(path)
     scene.site("here", f"{scene.root.shard.url}/clusters/{path}")
-    there = scene.mount("here", "here")
-    made = there.post(CONFIGMAPS, configmap("here", {"k": "v"})).json
+    at_mount = scene.mount("here", "here")
+    made = at_mount.post(CONFIGMAPS, configmap("here", {"k": "v"})).json
     assert made == direct.get(f"{CONFIGMAPS}/here").json
-    with there.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={made['metadata']['resourceVersion']}") as events:
+    with at_mount.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={made['metadata']['resourceVersion']}") as events:
         direct.patch(f"{CONFIGMAPS}/here", {"data": {"k": "w"}})
         assert events.next().object["data"] == {"k": "w"}
     large = configmap("large", {"k": "x" * 200_000})
-    assert there.post(CONFIGMAPS, large).json["data"] == large["data"]
+    assert at_mount.post(CONFIGMAPS, large).json["data"] == large["data"]
     too_large = configmap("too-large", {"k": "x" * (4 << 20)})
-    for each in (there, direct):
+    for each in (at_mount, direct):
         with contextlib.suppress(ConnectionError, ssl.SSLError):
             assert each.send("POST", CONFIGMAPS, too_large).code == 413
     account = "/api/v1/namespaces/default/serviceaccounts/default/token"
     spec = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     robot, stranger = (api.post(account, spec).json["status"]["token"] for api in (direct, scene.home))
-    served_alike(scene, there, direct, scene.root.token, "alice-token", "bob-token", "unheard-of", "", robot, stranger)
+    served_alike(
+        scene, at_mount, direct, scene.root.token, "alice-token", "bob-token", "unheard-of", "", robot, stranger
+    )
 
 
 def test_mounts_that_lead_to_each_other_are_refused(scene: Scene) -> None:
@@ -545,9 +547,9 @@ def test_mounts_that_lead_to_each_other_are_refused(scene: Scene) -> None:
         scene.site(f"loop-{name}", f"{base}:loop-{onward}")
         scene.mount(f"loop-{name}", f"loop-{name}")
     for name in ("self", "one", "two"):
-        there = scene.home.at(f"{scene.home.cluster}:loop-{name}")
+        at_mount = scene.home.at(f"{scene.home.cluster}:loop-{name}")
         for method, body in (("GET", None), ("POST", configmap("x", {"k": "x" * 200_000}))):
-            answer = there.send(method, CONFIGMAPS, body)
+            answer = at_mount.send(method, CONFIGMAPS, body)
             assert (answer.code, answer.json["status"]) == (508, "Failure")
             assert "lead to each other" in answer.message
     path = workspace_under(scene.root)

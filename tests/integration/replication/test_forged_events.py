@@ -39,7 +39,7 @@ async def sea(tmp_path: Path) -> AsyncIterator[Archipelago]:
         yield sea
 
 
-async def settled(root: Member, reader: Member, name: str) -> None:
+async def replicated(root: Member, reader: Member, name: str) -> None:
     """Root writes a Workspace, and the reader has it: what was sent before was dealt with."""
     await root.schedule(ROOT, name, "root")
     await reader.until(lambda view: view.replicas.get(workspace_key(ROOT, name)))
@@ -59,7 +59,7 @@ async def until_sent(reader: Member, cluster: str) -> None:
 async def test_forged_and_replayed_events_change_no_row_and_make_nobody_reread(sea: Archipelago, name: str) -> None:
     root, reader = sea.member("root"), sea.member(name)
     await reader.follow()
-    await settled(root, reader, "first")
+    await replicated(root, reader, "first")
     gone = workspace_key(ROOT, "gone")
     await root.schedule(ROOT, "gone", "root")
     await reader.until(lambda view: view.replicas.get(gone))
@@ -78,7 +78,7 @@ async def test_forged_and_replayed_events_change_no_row_and_make_nobody_reread(s
     found = [*forgeries("state", root.store.identity, evil, last + 1), replay]
     for message in found:
         await inject(connection, message)
-    await settled(root, reader, "after")
+    await replicated(root, reader, "after")
     assert not reader.sent("root", workspace_key(ROOT, "evil"))
     assert not reader.sent("root", gone)
     assert reader.follower.consumers["root"].generations == generations
@@ -94,7 +94,7 @@ async def test_forged_and_replayed_events_change_no_row_and_make_nobody_reread(s
 async def test_an_event_signed_by_the_key_of_another_shard_is_not_believed(sea: Archipelago) -> None:
     """East has a key of its own, and an administrator of root's stream lends it the pen."""
     reader, root = await sea.reader(), sea.member("root")
-    await settled(root, reader, "first")
+    await replicated(root, reader, "first")
     other = new_key()
     keys = {"root": PUBLIC, "east": EventKeys((other,)).announced}
     await reader.follow_no_more()
@@ -108,7 +108,7 @@ async def test_an_event_signed_by_the_key_of_another_shard_is_not_believed(sea: 
     await running.drained()
     await running.stop()
     root.publish()
-    await settled(root, reader, "after")
+    await replicated(root, reader, "after")
     await reader.until(lambda view: view.replicas.get(workspace_key(ROOT, "evil")))
     assert reader.metric("atoll_replication_refused_rows_total", shard="root", reason="unknown key") > 0
 
@@ -125,7 +125,7 @@ async def test_a_key_in_the_shard_object_is_believed_and_what_was_refused_is_rea
     running = Running(PublishedLog(east.store), msgspec.structs.replace(east.access, signing_keys=(KEY, new)), QUICK)
     await east.put(cluster_key("bbbbbbbbbbbbbbbb"))
     await running.drained()
-    await settled(root, reader, "meanwhile")
+    await replicated(root, reader, "meanwhile")
     refused = "atoll_replication_refused_rows_total"
     await reader.until(lambda _: reader.metric(refused, shard="east", reason="unknown key") > 0)
     assert not reader.sent("east", cluster_key("bbbbbbbbbbbbbbbb"))

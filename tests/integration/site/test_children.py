@@ -36,7 +36,7 @@ def lived(admin: Api) -> str:
     return name
 
 
-def there(site: Site, obj: dict[str, Any]) -> Api:
+def api_of(site: Site, obj: dict[str, Any]) -> Api:
     """The administrator of its shard in a workspace's own cluster."""
     return site.shards[shard_of(obj)].api(obj["spec"]["cluster"], "shard-admin")
 
@@ -54,7 +54,7 @@ def test_phases_of_a_cluster_elsewhere_are_its_workspaces(site: Site, admin: Api
     )
     made = ready(admin, name, "Initializing")
     assert made["metadata"]["labels"]["tenancy.kcp.io/phase"] == "Initializing"
-    inside = there(site, made)
+    inside = api_of(site, made)
     assert inside.get(CLUSTER).json["status"]["phase"] == "Initializing"
 
     inside.patch(f"{CLUSTER}/status", {"status": {"initializers": []}})
@@ -96,12 +96,12 @@ def test_what_holds_content_elsewhere_is_told_and_holds_the_workspace(site: Site
     inside.post(MAPS, configmap("held", finalizers=["example.com/hold"]))
     admin.delete(f"{WORKSPACES}/{name}")
 
-    def told() -> bool:
+    def reported() -> bool:
         found = admin.get(f"{WORKSPACES}/{name}").json["status"]
         texts = [each.get("message", "") for each in found["conditions"] if each["type"] == "WorkspaceContentDeleted"]
         return bool(found["phase"] == "Deleting" and texts and "example.com/hold" in texts[0])
 
-    eventually(told, "its condition tells what holds it")
+    eventually(reported, "its condition tells what holds it")
     inside.patch(f"{MAPS}/held", {"metadata": {"finalizers": None}})
     gone(admin, name)
     assert lies_nowhere(site, made["spec"]["cluster"])
@@ -109,7 +109,7 @@ def test_what_holds_content_elsewhere_is_told_and_holds_the_workspace(site: Site
 
 def test_a_cluster_that_is_deleted_directly_takes_its_workspace_along(site: Site, admin: Api) -> None:
     made = ready(admin, workspace(admin, selector=on("shard-1")))
-    there(site, made).delete(CLUSTER)
+    api_of(site, made).delete(CLUSTER)
     gone(admin, made["metadata"]["name"])
     eventually(lambda: lies_nowhere(site, made["spec"]["cluster"]), "its cluster is gone")
 

@@ -49,14 +49,14 @@ def paths(site: Site) -> list[str]:
     return found
 
 
-def crawl(somebody: Api, prefixes: Iterable[str], paths: list[str]) -> dict[str, int]:
+def crawl(unprivileged: Api, prefixes: Iterable[str], paths: list[str]) -> dict[str, int]:
     """What was answered with anything but 401 and 403."""
     seen: dict[str, int] = {}
     for prefix in prefixes:
         for path in paths:
             for url in (prefix + path, *([f"{prefix}{path}?watch=1"] if watchable(path) else [])):
                 if path not in OPEN:
-                    seen[url] = somebody.send("GET", url).code
+                    seen[url] = unprivileged.send("GET", url).code
     return {url: code for url, code in seen.items() if code not in {401, 403}}
 
 
@@ -84,15 +84,15 @@ def test_who_may_do_nothing_gets_nothing_on_any_path(
     site: Site, paths: list[str], others: str, who: str, process: str
 ) -> None:
     at: ServingProcess = site.proxy if process == "front-proxy" else site.shards[process]
-    somebody = at.api("", who)
-    found = crawl(somebody, prefixes(who, others), paths)
+    unprivileged = at.api("", who)
+    found = crawl(unprivileged, prefixes(who, others), paths)
     if process != "front-proxy":
         # A shard says of a path that another one holds it, as kcp's do; the proxy knows where it is.
         found = {url: code for url, code in found.items() if code != 429 or not url.startswith(f"/clusters/{others}")}
     open_here = (*allowed(who), *(OWN_HEALTH if at is site.proxy else ()))
     assert [url for url in found if not url.startswith(open_here)] == [], found
     for path in OPEN:
-        assert somebody.get(path).code == 200
+        assert unprivileged.get(path).code == 200
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
@@ -100,17 +100,17 @@ def test_who_may_do_nothing_changes_nothing(site: Site, others: str, method: str
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
     for at in (site.proxy, site.root, site.shards["shard-1"]):
         for who in PEOPLE:
-            somebody = at.api("", who)
+            unprivileged = at.api("", who)
             for prefix in prefixes(who, others):
                 for path in ("/api/v1/namespaces/default/configmaps/x", TENANCY, "/version", *CACHE[4:12]):
-                    code = somebody.send(method, prefix + path, body).code
+                    code = unprivileged.send(method, prefix + path, body).code
                     assert code in {401, 403} or (code, at.name) == (429, "root"), (at.name, who, method, prefix + path)
 
 
 def trial(at: ServingProcess, others: str, paths: list[str]) -> None:
     """A short crawl, by nobody; without watches, which would not end where they are let in."""
-    somebody = at.api("", "")
-    seen = {url: somebody.send("GET", url).code for path in paths for url in (path, f"/clusters/{others}{path}")}
+    unprivileged = at.api("", "")
+    seen = {url: unprivileged.send("GET", url).code for path in paths for url in (path, f"/clusters/{others}{path}")}
     assert set(seen.values()) <= {401, 403}, seen
 
 

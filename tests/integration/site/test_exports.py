@@ -125,8 +125,8 @@ def test_a_provider_sees_consumers_on_three_shards_each_at_its_own_url(
         eventually(
             partial(lambda at, one: names(view(at, provider)) == {f"on-{one}"}, process, shard), shard, PATIENCE_S
         )
-        there = view(process, provider, consumers[shard].cluster)
-        there.post(CIRCLES, circle("by-the-provider"))
+        remote_view = view(process, provider, consumers[shard].cluster)
+        remote_view.post(CIRCLES, circle("by-the-provider"))
         assert names(consumers[shard].api) == {f"on-{shard}", "by-the-provider"}
         for other in set(site.shards) - {shard}:
             # A workspace is reached through its own shard alone.
@@ -163,18 +163,20 @@ def test_claims_reach_what_consumers_on_other_shards_grant(
     maps = "/api/v1/namespaces/default/configmaps"
     for shard, consumer in consumers.items():
         consumer.api.post(maps, configmap("mine", {"who": shard}))
-        there = view(site.shards[shard], provider, consumer.cluster)
+        remote_view = view(site.shards[shard], provider, consumer.cluster)
 
-        def reads(there: Api = there) -> bool:
-            answer = there.get(f"{maps}/mine", expect=0)
+        def reads(remote_view: Api = remote_view) -> bool:
+            answer = remote_view.get(f"{maps}/mine", expect=0)
             return answer.code == 200
 
         eventually(reads, f"a claimed object on {shard}", PATIENCE_S)
-        there.post(maps, configmap("given", {}))
+        remote_view.post(maps, configmap("given", {}))
         # Withdrawn in one workspace, it ends there.
         answer = accepted(CLAIM, "Rejected")
         consumer.api.patch(f"{BINDINGS}/shapes", {"spec": {"permissionClaims": [answer]}})
-        eventually(partial(lambda at: at.get(f"{maps}/mine", expect=0).code == 403, there), "withdrawn", PATIENCE_S)
+        eventually(
+            partial(lambda at: at.get(f"{maps}/mine", expect=0).code == 403, remote_view), "withdrawn", PATIENCE_S
+        )
 
 
 def test_bound_schemas_of_a_provider_elsewhere_are_shown(
@@ -183,15 +185,15 @@ def test_bound_schemas_of_a_provider_elsewhere_are_shown(
     offered(provider, consumers)
     wanted = "today.circles.shapes.example.com"
     for shard, consumer in consumers.items():
-        there = site.shards[shard].api()
-        there.prefix = f"/services/apiresourceschema/{consumer.cluster}/clusters/{consumer.cluster}"
-        found = there.get(SCHEMAS).json["items"]
+        remote_view = site.shards[shard].api()
+        remote_view.prefix = f"/services/apiresourceschema/{consumer.cluster}/clusters/{consumer.cluster}"
+        found = remote_view.get(SCHEMAS).json["items"]
         mine = [item for item in found if item["metadata"]["name"] == wanted]
         assert [item["spec"]["group"] for item in mine] == ["shapes.example.com"], shard
-        one = there.get(f"{SCHEMAS}/{wanted}").json
+        one = remote_view.get(f"{SCHEMAS}/{wanted}").json
         assert one["metadata"]["annotations"]["kcp.io/cluster"] == provider.cluster
-        revision = there.get(SCHEMAS).json["metadata"]["resourceVersion"]
-        with there.watch(f"{SCHEMAS}?watch=1&resourceVersion={revision}") as events:
+        revision = remote_view.get(SCHEMAS).json["metadata"]["resourceVersion"]
+        with remote_view.watch(f"{SCHEMAS}?watch=1&resourceVersion={revision}") as events:
             unbind(consumer.api, "shapes")
             gone = events.next()
             assert (gone.type, gone.object["metadata"]["name"]) == ("DELETED", wanted)
@@ -310,16 +312,16 @@ def test_a_type_names_the_views_of_every_shard_and_they_serve_it(
         made[shard] = found["spec"]["cluster"]
     clusters = "/apis/core.kcp.io/v1alpha1/logicalclusters"
     for shard, process in site.shards.items():
-        there = process.api()
-        there.prefix = f"/services/initializingworkspaces/{initializer}/clusters/*"
+        remote_view = process.api()
+        remote_view.prefix = f"/services/initializingworkspaces/{initializer}/clusters/*"
 
-        def waits(there: Api = there, cluster: str = made[shard]) -> bool:
-            items = there.get(clusters).json["items"]
+        def waits(remote_view: Api = remote_view, cluster: str = made[shard]) -> bool:
+            items = remote_view.get(clusters).json["items"]
             return [item["metadata"]["annotations"]["kcp.io/cluster"] for item in items] == [cluster]
 
         eventually(waits, shard, PATIENCE_S)
-        there.prefix = f"/services/initializingworkspaces/{initializer}/clusters/{made[shard]}"
-        there.patch(f"{clusters}/cluster/status", {"status": {"initializers": []}})
+        remote_view.prefix = f"/services/initializingworkspaces/{initializer}/clusters/{made[shard]}"
+        remote_view.patch(f"{clusters}/cluster/status", {"status": {"initializers": []}})
         ready(home.api, f"slow-{shard}")
 
 

@@ -108,7 +108,7 @@ class Watching(NamedTuple):
 
     process: subprocess.Popen[bytes]
     out: Path
-    told: Path
+    output: Path
 
     def seen(self) -> list[str]:
         return self.out.read_text().split()
@@ -120,11 +120,11 @@ def watching(site: Site, kubectl: Kubectl, paths: dict[str, str], tmp_path: Path
     command = kubectl.command(
         "--server", at(site, paths["shard-2"]), "get", "configmaps", "--watch-only", "-o", "name", "-v=6"
     )
-    out, told = tmp_path / "out", tmp_path / "told"
-    with out.open("wb") as stdout, told.open("wb") as stderr:
+    out, output = tmp_path / "out", tmp_path / "told"
+    with out.open("wb") as stdout, output.open("wb") as stderr:
         process = subprocess.Popen(command, env=kubectl.environment, stdout=stdout, stderr=stderr)
     try:
-        yield Watching(process, out, told)
+        yield Watching(process, out, output)
     finally:
         process.kill()
         process.wait()
@@ -133,7 +133,7 @@ def watching(site: Site, kubectl: Kubectl, paths: dict[str, str], tmp_path: Path
 def test_a_watch_goes_through_and_ends_when_the_proxy_leaves(
     site: Site, kubectl: Kubectl, paths: dict[str, str], watching: Watching
 ) -> None:
-    eventually(lambda: "watch=true" in watching.told.read_text(), "the watch began")
+    eventually(lambda: "watch=true" in watching.output.read_text(), "the watch began")
     server = ("--server", at(site, paths["shard-2"]))
     for name in ("one", "two"):
         kubectl.ok(*server, "create", "configmap", name)

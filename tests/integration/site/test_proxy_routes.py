@@ -71,7 +71,7 @@ def tree(site: Site) -> Tree:
         )
         parent = path
     # Known to the proxy by what arrived, not by what it asked.
-    eventually(lambda: _asked_nobody(site, *shards), "the tree arrived at the proxy")
+    eventually(lambda: _makes_no_lookups(site, *shards), "the tree arrived at the proxy")
     return Tree(org, clusters, shards)
 
 
@@ -159,10 +159,10 @@ def test_what_was_made_while_the_stream_stands_still_is_found_by_one_question(
         question = (ASKER, f"/clusters/{tree.clusters[tree.org]}{TENANCY}/late")
         served = ("kcp-admin", f"/clusters/{cluster}{NAMESPACES}")
         assert told == {"root": [], "shard-1": [question, served, served, served], "shard-2": []}
-    eventually(lambda: _asked_nobody(site, f"{tree.org}:late"), "the workspace arrived at the proxy")
+    eventually(lambda: _makes_no_lookups(site, f"{tree.org}:late"), "the workspace arrived at the proxy")
 
 
-def _asked_nobody(site: Site, *paths: str) -> bool:
+def _makes_no_lookups(site: Site, *paths: str) -> bool:
     """Whether a proxy that just started, and so remembers nothing that it asked, leads there by itself."""
     site.proxy.restart()
     with audited_requests(site) as told:

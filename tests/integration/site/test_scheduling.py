@@ -100,11 +100,11 @@ def test_a_drained_shard_gets_nothing_until_it_is_back(admin: Api, master: Api) 
     with marked(master, "shard-1", annotations={UNSCHEDULABLE: "true"}):
         name = workspace(admin, selector=on("shard-1"))
 
-        def told() -> bool:
+        def reported() -> bool:
             found = condition(admin.get(f"{WORKSPACES}/{name}").json, "WorkspaceScheduled")
             return bool(found.get("reason") == "Unschedulable" and found["message"] == NO_SHARDS)
 
-        eventually(told, "it says that there is no shard")
+        eventually(reported, "it says that there is no shard")
     assert shard_of(ready(admin, name)) == "shard-1"
 
 

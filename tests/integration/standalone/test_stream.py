@@ -77,7 +77,7 @@ def test_the_subscribers_address_and_password_outlive_a_restart(tmp_path: Path) 
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path) -> Iterator[str]:
+def external_server(tmp_path: Path) -> Iterator[str]:
     """The URL of a nats-server that is not the shard's."""
     directory = tmp_path / "elsewhere"
     directory.mkdir()
@@ -99,11 +99,11 @@ def elsewhere(tmp_path: Path) -> Iterator[str]:
         process.wait(10)
 
 
-async def test_a_server_that_is_somebody_elses_is_published_to(tmp_path: Path, elsewhere: str) -> None:
-    async with ShardProcess(tmp_path, "--nats-url", elsewhere) as shard:
+async def test_a_server_that_is_somebody_elses_is_published_to(tmp_path: Path, external_server: str) -> None:
+    async with ShardProcess(tmp_path, "--nats-url", external_server) as shard:
         assert (children(shard.pid), (shard.root / "stream.json").exists()) == ({}, False)
         assert "stream.json" not in shard.stdout_path.read_text()
-        connection = await nats.connect(elsewhere)
+        connection = await nats.connect(external_server)
         try:
             subscription = await connection.subscribe("atoll.changes.root.core.core.configmaps.root")
             await connection.flush()

@@ -157,8 +157,8 @@ class Town:
         made = make_export(self.provider, EXPORT, CIRCLES, claims=[CLAIM])
         self.home, self.identity = cluster_of(self.provider), made["status"]["identityHash"]
         other = root.at(workspace_under(root, type_="universal"))
-        self.elsewhere = schema("squares", "else.example.com")
-        make_export(other, "elsewhere", self.elsewhere)
+        self.other_cluster = schema("squares", "else.example.com")
+        make_export(other, "elsewhere", self.other_cluster)
         self._other = other.cluster
         grant(self.provider, "owner", EXPORT, "*")
         grant(self.provider, "reader", EXPORT, *READS)
@@ -264,7 +264,7 @@ def body_of(target: Target, verb: str) -> Any:
     return {"apiVersion": version, "kind": kind, "metadata": metadata}
 
 
-def asked(cell: Cell, cluster: str) -> tuple[str, str]:
+def requested(cell: Cell, cluster: str) -> tuple[str, str]:
     """Method and URL of a cell."""
     target, verb = cell.target, cell.verb
     path = target.path if verb in COLLECTIONS else f"{target.path}/{target.name}"
@@ -275,7 +275,7 @@ def asked(cell: Cell, cluster: str) -> tuple[str, str]:
 
 def reached(view: Api, cell: Cell, cluster: str) -> bool:
     """Whether the server let a request get at what it asks for."""
-    method, url = asked(cell, cluster)
+    method, url = requested(cell, cluster)
     if cell.verb == "watch":
         return opened(view, url)
     has_body = method in ("POST", "PUT", "PATCH")

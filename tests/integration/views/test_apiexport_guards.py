@@ -42,7 +42,7 @@ def a_watch_goes_on_without_the_right_to_the_content(provider: Api, consumer: Ap
     with view.watch(f"/*{objects_path(CIRCLES, namespace='')}?watch=1") as events:
         provider.delete(f"{views.RBAC}/clusterrolebindings/{name}")
         consumer.post(objects_path(CIRCLES), an_object(CIRCLES, "late"))
-        return _is_told(events)
+        return _has_event(events)
 
 
 def a_watch_goes_on_without_the_claim(provider: Api, consumer: Api) -> bool:
@@ -53,7 +53,7 @@ def a_watch_goes_on_without_the_claim(provider: Api, consumer: Api) -> bool:
         consumer.patch(f"{BINDINGS}/shapes", {"spec": {"permissionClaims": rejected}})
         consumer.patch(f"{BINDINGS}/shapes", {"spec": {"permissionClaims": [accepted(claim("configmaps"))]}})
         consumer.post("/api/v1/namespaces/default/configmaps", configmap("late", labels={"late": "yes"}))
-        return _is_told(events)
+        return _has_event(events)
 
 
 def a_claimed_kind_is_reached_without_its_policy(provider: Api, consumer: Api) -> bool:
@@ -85,7 +85,7 @@ def a_kind_of_another_identity_is_reached(provider: Api, consumer: Api) -> bool:
     return views.view_of(provider).post(url, an_object(SQUARES, "a"), expect=0).code == 201
 
 
-def a_stranger_hears_whether_an_export_is_there(provider: Api, consumer: Api) -> bool:
+def a_stranger_learns_whether_an_export_exists(provider: Api, consumer: Api) -> bool:
     make_export(provider, "shapes", CIRCLES)
     codes = {views.view_of(provider, name).get("/*/apis", expect=0).code for name in ("shapes", "unheard-of")}
     return codes != {403}
@@ -108,7 +108,7 @@ def an_export_that_is_gone_is_served(provider: Api, consumer: Api) -> bool:
     return view.get(WIDE, expect=0).code == 200
 
 
-def _is_told(events: object) -> bool:
+def _has_event(events: object) -> bool:
     """Whether a watch, which ought to have ended, goes on to tell of something."""
     line = events._response.readline()  # type: ignore[attr-defined]
     return bool(line)
@@ -159,7 +159,7 @@ apiexport.ExportView._kind_in = there
 """,
     ),
     "who opens a view": (
-        a_stranger_hears_whether_an_export_is_there,
+        a_stranger_learns_whether_an_export_exists,
         """
 import atoll.virtualworkspaces.apiexport as apiexport
 apiexport.ExportView.opens = lambda self, view, user, own: True

@@ -26,14 +26,14 @@ OWN = {"tenancy.kcp.io", "topology.kcp.io"}
 
 
 def view(consumer: Api, prefix: str = "/clusters/*", token: str = "") -> Api:
-    there = Api(consumer.shard, token=token or consumer.token)
-    there.prefix = f"/services/apiresourceschema/{cluster_of(consumer)}{prefix}"
-    return there
+    provider_api = Api(consumer.shard, token=token or consumer.token)
+    provider_api.prefix = f"/services/apiresourceschema/{cluster_of(consumer)}{prefix}"
+    return provider_api
 
 
-def groups(there: Api) -> set[str]:
+def groups(provider_api: Api) -> set[str]:
     """The schemas it shows, without those of the system's own exports."""
-    items = there.get(SCHEMAS).json["items"]
+    items = provider_api.get(SCHEMAS).json["items"]
     return {item["metadata"]["name"] for item in items if item["spec"]["group"] not in OWN}
 
 
@@ -41,16 +41,16 @@ def test_it_shows_what_is_bound_and_nothing_else_of_the_provider(provider: Api, 
     circles = schema("circles")
     make_export(provider, "shapes", circles)
     provider.post(SCHEMAS, schema("secrets", "plans.example.com"))
-    there = view(consumer)
-    assert groups(there) == set()
+    provider_api = view(consumer)
+    assert groups(provider_api) == set()
     bind(consumer, provider.cluster, "shapes")
-    assert groups(there) == {"today.circles.shapes.example.com"}
-    found = there.get(SCHEMAS).json["items"]
+    assert groups(provider_api) == {"today.circles.shapes.example.com"}
+    found = provider_api.get(SCHEMAS).json["items"]
     mine = next(item for item in found if item["spec"]["group"] == "shapes.example.com")
     original = provider.get(f"{SCHEMAS}/today.circles.shapes.example.com").json
     assert {**mine, "apiVersion": "", "kind": ""} == {**original, "apiVersion": "", "kind": ""}
     unbind(consumer, "shapes")
-    assert groups(there) == set()
+    assert groups(provider_api) == set()
 
 
 @pytest.mark.parametrize("prefix", ["", "/clusters/own"])
@@ -58,17 +58,17 @@ def test_one_schema_is_read_by_its_name(provider: Api, consumer: Api, prefix: st
     make_export(provider, "shapes", schema("circles"))
     provider.post(SCHEMAS, schema("squares"))
     bind(consumer, provider.cluster, "shapes")
-    there = view(consumer, prefix.replace("own", cluster_of(consumer)))
-    assert there.get(f"{SCHEMAS}/today.circles.shapes.example.com").json["kind"] == "APIResourceSchema"
-    there.get(f"{SCHEMAS}/today.squares.shapes.example.com", expect=404)
-    assert groups(there) == {"today.circles.shapes.example.com"}
+    provider_api = view(consumer, prefix.replace("own", cluster_of(consumer)))
+    assert provider_api.get(f"{SCHEMAS}/today.circles.shapes.example.com").json["kind"] == "APIResourceSchema"
+    provider_api.get(f"{SCHEMAS}/today.squares.shapes.example.com", expect=404)
+    assert groups(provider_api) == {"today.circles.shapes.example.com"}
 
 
 def test_a_watch_follows_bindings_that_come_and_go(provider: Api, consumer: Api) -> None:
     make_export(provider, "shapes", schema("circles"), schema("squares"))
-    there = view(consumer)
-    revision = there.get(SCHEMAS).json["metadata"]["resourceVersion"]
-    with there.watch(f"{SCHEMAS}?watch=1&resourceVersion={revision}") as events:
+    provider_api = view(consumer)
+    revision = provider_api.get(SCHEMAS).json["metadata"]["resourceVersion"]
+    with provider_api.watch(f"{SCHEMAS}?watch=1&resourceVersion={revision}") as events:
         bind(consumer, provider.cluster, "shapes")
         added = [events.next(), events.next()]
         assert {(event.type, event.name) for event in added} == {
@@ -90,14 +90,14 @@ def test_a_watch_follows_bindings_that_come_and_go(provider: Api, consumer: Api)
 
 def test_a_watch_goes_on_where_it_was_left(provider: Api, consumer: Api) -> None:
     make_export(provider, "shapes", schema("circles"))
-    there = view(consumer)
-    before = there.get(SCHEMAS).json["metadata"]["resourceVersion"]
+    provider_api = view(consumer)
+    before = provider_api.get(SCHEMAS).json["metadata"]["resourceVersion"]
     bind(consumer, provider.cluster, "shapes")
-    between = there.get(SCHEMAS).json["metadata"]["resourceVersion"]
+    between = provider_api.get(SCHEMAS).json["metadata"]["resourceVersion"]
     unbind(consumer, "shapes")
-    with there.watch(f"{SCHEMAS}?watch=1&resourceVersion={before}&timeoutSeconds=1") as events:
+    with provider_api.watch(f"{SCHEMAS}?watch=1&resourceVersion={before}&timeoutSeconds=1") as events:
         assert [event.type for event in events.rest()] == ["ADDED", "DELETED"]
-    with there.watch(f"{SCHEMAS}?watch=1&resourceVersion={between}&timeoutSeconds=1") as events:
+    with provider_api.watch(f"{SCHEMAS}?watch=1&resourceVersion={between}&timeoutSeconds=1") as events:
         assert [event.type for event in events.rest()] == ["DELETED"]
 
 
@@ -106,31 +106,31 @@ def test_a_new_schema_of_the_same_export_takes_the_place_of_the_old(provider: Ap
     bind(consumer, provider.cluster, "shapes")
     newer = schema("circles", prefix="tomorrow")
     provider.post(SCHEMAS, newer)
-    there = view(consumer)
-    revision = there.get(SCHEMAS).json["metadata"]["resourceVersion"]
-    with there.watch(f"{SCHEMAS}?watch=1&resourceVersion={revision}") as events:
+    provider_api = view(consumer)
+    revision = provider_api.get(SCHEMAS).json["metadata"]["resourceVersion"]
+    with provider_api.watch(f"{SCHEMAS}?watch=1&resourceVersion={revision}") as events:
         provider.patch(f"{EXPORTS}/shapes", {"spec": {"resources": [resource_of(newer)]}})
         seen = [events.next(), events.next()]
         assert {(event.type, event.name.partition(".")[0]) for event in seen} == {
             ("ADDED", "tomorrow"),
             ("DELETED", "today"),
         }
-    assert groups(there) == {"tomorrow.circles.shapes.example.com"}
+    assert groups(provider_api) == {"tomorrow.circles.shapes.example.com"}
 
 
 def test_it_is_read_only_and_says_so(provider: Api, consumer: Api) -> None:
     make_export(provider, "shapes", schema("circles"))
     bind(consumer, provider.cluster, "shapes")
-    there = view(consumer, "")
+    provider_api = view(consumer, "")
     path = f"{SCHEMAS}/today.circles.shapes.example.com"
     for method, url in (("POST", SCHEMAS), ("DELETE", path), ("PATCH", path), ("PUT", path), ("DELETE", SCHEMAS)):
-        code = there.send(method, url, {"metadata": {"name": "x"}}).code
+        code = provider_api.send(method, url, {"metadata": {"name": "x"}}).code
         assert code in {403, 405}, (method, code)
-    resources = there.get("/apis/apis.kcp.io/v1alpha1").json["resources"]
+    resources = provider_api.get("/apis/apis.kcp.io/v1alpha1").json["resources"]
     assert [(each["name"], each["verbs"]) for each in resources] == [("apiresourceschemas", ["get", "list", "watch"])]
-    assert [group["name"] for group in there.get("/apis").json["groups"]] == ["apis.kcp.io"]
-    assert "apis/apis.kcp.io/v1alpha1" in there.get("/openapi/v3").json["paths"]
-    rows = there.get(SCHEMAS, accept=TABLE).json["rows"]
+    assert [group["name"] for group in provider_api.get("/apis").json["groups"]] == ["apis.kcp.io"]
+    assert "apis/apis.kcp.io/v1alpha1" in provider_api.get("/openapi/v3").json["paths"]
+    rows = provider_api.get(SCHEMAS, accept=TABLE).json["rows"]
     assert "today.circles.shapes.example.com" in {row["cells"][0] for row in rows}
 
 
@@ -138,20 +138,20 @@ def test_selectors_and_pages_work_as_anywhere(provider: Api, consumer: Api) -> N
     names = [schema(f"shape{letter}s") for letter in "abcde"]
     make_export(provider, "shapes", *names)
     bind(consumer, provider.cluster, "shapes")
-    there = view(consumer)
+    provider_api = view(consumer)
     provider.patch(f"{SCHEMAS}/today.shapeas.shapes.example.com", {"metadata": {"labels": {"first": "yes"}}})
-    chosen = there.get(f"{SCHEMAS}?labelSelector=first%3Dyes").json["items"]
+    chosen = provider_api.get(f"{SCHEMAS}?labelSelector=first%3Dyes").json["items"]
     assert [item["metadata"]["name"] for item in chosen] == ["today.shapeas.shapes.example.com"]
     paged: list[Any] = []
     token = ""
     while True:
-        page = there.get(f"{SCHEMAS}?limit=2&continue={token}").json
+        page = provider_api.get(f"{SCHEMAS}?limit=2&continue={token}").json
         assert len(page["items"]) <= 2
         paged.extend(item["metadata"]["name"] for item in page["items"])
         token = page["metadata"].get("continue", "")
         if not token:
             break
-    assert paged == [item["metadata"]["name"] for item in there.get(SCHEMAS).json["items"]]
+    assert paged == [item["metadata"]["name"] for item in provider_api.get(SCHEMAS).json["items"]]
 
 
 def test_who_may_not_get_the_bindings_gets_nothing(provider: Api, consumer: Api) -> None:
@@ -180,8 +180,8 @@ def test_who_may_not_get_the_bindings_gets_nothing(provider: Api, consumer: Api)
 
 
 def test_another_cluster_is_not_reached_through_it(provider: Api, consumer: Api) -> None:
-    there = view(consumer, f"/clusters/{cluster_of(provider)}")
-    there.get(SCHEMAS, expect=404)
+    provider_api = view(consumer, f"/clusters/{cluster_of(provider)}")
+    provider_api.get(SCHEMAS, expect=404)
     nowhere = Api(consumer.shard, user="shard-admin")
     nowhere.get(f"/services/apiresourceschema/unheardof/clusters/*{SCHEMAS}", expect=404)
 

@@ -11,10 +11,10 @@ from harness.servers.in_process.wire_server import Serve, echo
 
 
 async def test_two_servers_share_a_port_if_both_ask_for_it() -> None:
-    def told(name: bytes) -> Server:
+    def server_of(name: bytes) -> Server:
         return Server(lambda exchange: exchange.reply(200, [], name), Limits())
 
-    servers = [told(b"one"), told(b"two")]
+    servers = [server_of(b"one"), server_of(b"two")]
     port = await servers[0].start("127.0.0.1", 0, reuse_port=True)
     assert await servers[1].start("127.0.0.1", port, reuse_port=True) == port
     answers = set()

@@ -118,10 +118,10 @@ users = st.builds(
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(users, st.sampled_from(["1a", "1b", ""])), min_size=1, max_size=6))
-def test_caches_never_give_one_user_or_cluster_for_another(asked: list[tuple[User, str]]) -> None:
+def test_caches_never_give_one_user_or_cluster_for_another(requests: list[tuple[User, str]]) -> None:
     now = [1000.0]
     maker, reader = AssertionSigner(KEY, lambda: now[0]), AssertionVerifier(lambda: now[0])
-    for user, cluster in asked * 2:
+    for user, cluster in requests * 2:
         now[0] += 3
         said = maker.assertion(user, cluster)
         found = reader.user([said], PUBLIC, b"", cluster)

@@ -119,22 +119,22 @@ questions = st.lists(
 Objects = dict[tuple[str, str, str, str], Object]
 
 
-def model_allows(stored: Objects, asked: Attributes) -> bool:
+def model_allows(stored: Objects, wanted: Attributes) -> bool:
     """Decide by Kubernetes' RBAC and kcp's two layers of it, object by object."""
-    access = Attributes(user=asked.user, verb="access", cluster=WEB, path="/")
-    local_account = asked.user.name.startswith("system:serviceaccount:")  # these need no access
+    access = Attributes(user=wanted.user, verb="access", cluster=WEB, path="/")
+    local_account = wanted.user.name.startswith("system:serviceaccount:")  # these need no access
     if not local_account and not _granted(stored, access, cluster_only=True):
         return False
-    return _granted(stored, asked, cluster_only=False)
+    return _granted(stored, wanted, cluster_only=False)
 
 
-def _granted(stored: Objects, asked: Attributes, cluster_only: bool) -> bool:
+def _granted(stored: Objects, wanted: Attributes, cluster_only: bool) -> bool:
     for (cluster, kind, namespace, _), obj in stored.items():
         if kind == "ClusterRoleBinding" or (
-            kind == "RoleBinding" and not cluster_only and namespace and namespace == asked.namespace
+            kind == "RoleBinding" and not cluster_only and namespace and namespace == wanted.namespace
         ):
             layers = [ADMIN] if cluster == ADMIN else [cluster, ADMIN]
-            if _concerns(obj, namespace, asked.user) and _role_allows(stored, layers, obj, namespace, asked):
+            if _concerns(obj, namespace, wanted.user) and _role_allows(stored, layers, obj, namespace, wanted):
                 return True
     return False
 
@@ -152,29 +152,29 @@ def _concerns(obj: Object, namespace: str, user: User) -> bool:
     return False
 
 
-def _role_allows(stored: Objects, layers: list[str], obj: Object, namespace: str, asked: Attributes) -> bool:
+def _role_allows(stored: Objects, layers: list[str], obj: Object, namespace: str, wanted: Attributes) -> bool:
     kind, name = obj["roleRef"]["kind"], obj["roleRef"]["name"]
     for layer in layers:
         found = stored.get((layer, kind, "" if kind == "ClusterRole" else namespace, name))
         if found is not None:
-            return any(_rule_allows(rule, asked) for rule in found["rules"])
+            return any(_rule_allows(rule, wanted) for rule in found["rules"])
     return False
 
 
-def _rule_allows(rule: Object, asked: Attributes) -> bool:
-    if "*" not in rule["verbs"] and asked.verb not in rule["verbs"]:
+def _rule_allows(rule: Object, wanted: Attributes) -> bool:
+    if "*" not in rule["verbs"] and wanted.verb not in rule["verbs"]:
         return False
-    if asked.path:
+    if wanted.path:
         urls = rule.get("nonResourceURLs", [])
-        return any(url == asked.path or (url[-1] == "*" and asked.path[: len(url) - 1] == url[:-1]) for url in urls)
-    if "resources" not in rule or not {"*", asked.group} & set(rule["apiGroups"]):
+        return any(url == wanted.path or (url[-1] == "*" and wanted.path[: len(url) - 1] == url[:-1]) for url in urls)
+    if "resources" not in rule or not {"*", wanted.group} & set(rule["apiGroups"]):
         return False
-    wanted = {"*", asked.resource if not asked.subresource else f"{asked.resource}/{asked.subresource}"}
-    if asked.subresource:
-        wanted.add("*/" + asked.subresource)
-    if not wanted & set(rule["resources"]):
+    resources = {"*", wanted.resource if not wanted.subresource else f"{wanted.resource}/{wanted.subresource}"}
+    if wanted.subresource:
+        resources.add("*/" + wanted.subresource)
+    if not resources & set(rule["resources"]):
         return False
-    return not rule.get("resourceNames") or asked.name in rule["resourceNames"]
+    return not rule.get("resourceNames") or wanted.name in rule["resourceNames"]
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -184,10 +184,10 @@ def test_the_authorizer_agrees_with_a_naive_reading_of_the_objects(
 ) -> None:
     store, stored, authorizer = FakeStore(), Objects(), Authorizer()
     store.put(WEB, logical_cluster())
-    for made, asked in rounds:
+    for made, wanted in rounds:
         for cluster, obj, remove in made:
             apply(store, stored, cluster, obj, remove)
-        for question in asked:
+        for question in wanted:
             expected = model_allows(stored, question)
             for _ in range(2):
                 assert authorizer.authorize(store, question).allowed is expected, (question, stored)
@@ -208,7 +208,7 @@ def apply(store: FakeStore, stored: Objects, cluster: str, obj: Object, remove: 
 @settings(max_examples=200, deadline=None)
 @given(changes, questions)
 def test_the_rules_listed_for_a_user_are_those_that_decide(
-    made: list[tuple[str, Object, bool]], asked: list[Attributes]
+    made: list[tuple[str, Object, bool]], wanted: list[Attributes]
 ) -> None:
     store, stored, authorizer = FakeStore(), Objects(), Authorizer()
     store.put(WEB, logical_cluster())
@@ -216,7 +216,7 @@ def test_the_rules_listed_for_a_user_are_those_that_decide(
     store.put(ADMIN, binding("door", "door", *(f"User:{user.name}" for user in USERS)))
     for cluster, obj, remove in made:
         apply(store, stored, cluster, obj, remove)
-    for question in asked:
+    for question in wanted:
         listed = authorizer.rules(store, question.user, WEB, question.namespace).rules
         by_list = any(
             rule.matches_kind(question) and (not rule.names or bool(question.path) or question.name in rule.names)

@@ -142,7 +142,7 @@ def normal(obj: Object) -> Object:
     return obj
 
 
-def there_and_back(obj: Object) -> Object:
+def round_trip(obj: Object) -> Object:
     kind, other = obj["kind"], V1ALPHA1 if obj["apiVersion"] == V1ALPHA2 else V1ALPHA2
     before = copy.deepcopy(obj)
     between = convert(obj, kind, other)
@@ -156,12 +156,12 @@ def there_and_back(obj: Object) -> Object:
 
 @given(st.one_of(exports, bindings))
 def test_an_object_of_v1alpha2_comes_back_from_v1alpha1_whole(obj: Object) -> None:
-    assert normal(there_and_back(obj)) == normal(obj)
+    assert normal(round_trip(obj)) == normal(obj)
 
 
 @given(st.one_of(old_exports, old_bindings))
 def test_an_object_of_v1alpha1_comes_back_from_v1alpha2_whole(obj: Object) -> None:
-    assert there_and_back(obj) == obj
+    assert round_trip(obj) == obj
     assert problems(obj, obj["kind"]) == []
 
 

@@ -140,9 +140,9 @@ def _accepted(definition: Object) -> Iterator[Names]:
     yield Names(**one, short_names=tuple(names.get("shortNames") or ()))
 
 
-def _bound(binding: Object, known: dict[str, Names]) -> Iterator[Names]:
+def _bound(binding: Object, schemas: dict[str, Names]) -> Iterator[Names]:
     for item in (binding.get("status") or {}).get("boundResources") or ():
-        yield known[item["schema"]["UID"]]
+        yield schemas[item["schema"]["UID"]]
 
 
 def _check_end(here: Cell) -> None:

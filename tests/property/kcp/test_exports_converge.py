@@ -141,11 +141,11 @@ class World:
             if obj is None:
                 continue
             assert self.urls("provider", name) == urls
-            self.is_judged(obj)
+            self.has_conditions(obj)
             for binding in bindings:
                 assert extra_annotations(binding) == extra_annotations(obj)
 
-    def is_judged(self, obj: Object) -> None:
+    def has_conditions(self, obj: Object) -> None:
         name, known = obj["metadata"]["name"], (obj.get("status") or {}).get("identityHash")
         secret = self.here.loopback.get(SECRETS, "provider", "kcp-system", name)
         assert secret is not None

@@ -35,7 +35,7 @@ HOLD = "example.com/hold"
 CLUSTER, NAMESPACE_NAMES = "c", ("one", "two")
 GRAPHS, STEPS, MAX_NODES = 20, 12, 6
 CHUNKS = 3
-_SHOWN = ("ownerReferences", "finalizers")
+_FIELDS = ("ownerReferences", "finalizers")
 
 
 class World:
@@ -114,7 +114,7 @@ class World:
             metadata["namespace"] = namespace
         body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
         made = await self.cell.loopback.create(target, body)
-        shown = {name: made["metadata"].get(name) for name in ("uid", "name", "namespace", *_SHOWN)}
+        shown = {name: made["metadata"].get(name) for name in ("uid", "name", "namespace", *_FIELDS)}
         self.log.append(f"create {type.resource} {shown}")
         self.targets[made["metadata"]["uid"]] = target
         return self.read()

@@ -125,11 +125,11 @@ class Machine(RuleBasedStateMachine):
     def label(self, type: ResourceType | None, value: str, limit: int) -> None:
         found: list[ObjectKey] = []
         with self.store.snapshot() as snapshot:
-            there = snapshot.replicas
-            while page := there.labelled(PATH, value, type, limit, found[-1] if found else None):
+            replica_view = snapshot.replicas
+            while page := replica_view.labelled(PATH, value, type, limit, found[-1] if found else None):
                 found += page
-            assert there.labelled(PATH, value, type) == found
-            assert there.labelled("app", "x") == []
+            assert replica_view.labelled(PATH, value, type) == found
+            assert replica_view.labelled("app", "x") == []
         text = f'"{PATH}":"{value}"'.encode()
         rows = [row for each in (PLAIN, OTHER) for row in self.model.counting(Scope(each))]
         assert len(found) == len(set(found))
@@ -144,33 +144,33 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def state(self) -> None:
         with self.store.snapshot() as snapshot:
-            there = snapshot.replicas
-            assert there.count == self.model.count == self.store.hub.applied
-            assert there.empty == (not self.model.routes)
-            assert {cluster: there.route_of(cluster) for cluster in CLUSTERS} == {
+            replica_view = snapshot.replicas
+            assert replica_view.count == self.model.count == self.store.hub.applied
+            assert replica_view.empty == (not self.model.routes)
+            assert {cluster: replica_view.route_of(cluster) for cluster in CLUSTERS} == {
                 cluster: self.model.routes.get(cluster) for cluster in CLUSTERS
             }
             for _, where in self.model.rows:
-                self.check_object(there, where)
+                self.check_object(replica_view, where)
             for type in (PLAIN, OTHER):
-                self.check_stamps(there, type)
+                self.check_stamps(replica_view, type)
         assert self.store.get_mark("stream") == self.model.marks.get("stream")
 
-    def check_object(self, there: ReplicaView, where: ObjectKey) -> None:
+    def check_object(self, replica_view: ReplicaView, where: ObjectKey) -> None:
         route = self.model.routes.get(where.cluster)
         row = self.model.rows.get((route.shard, where)) if route is not None else None
-        found = there.get(where)
-        assert there.revision_of(where) == (row.revision if row else 0)
+        found = replica_view.get(where)
+        assert replica_view.revision_of(where) == (row.revision if row else 0)
         assert (found and (found.key, found.revision, found.value)) == (row and (where, row.revision, row.value))
 
-    def check_stamps(self, there: ReplicaView, type: ResourceType) -> None:
+    def check_stamps(self, replica_view: ReplicaView, type: ResourceType) -> None:
         """One stamp never stands for two states, and that of all clusters never falls."""
         for cluster in ("", *CLUSTERS):
-            last, visible = there.last(type, cluster), self.model.counting(Scope(type, cluster))
+            last, visible = replica_view.last(type, cluster), self.model.counting(Scope(type, cluster))
             assert self.seen.setdefault((type, cluster, last), visible) == visible
             assert last <= self.model.count
-        assert there.last(type, "") >= self.highest[type]
-        self.highest[type] = there.last(type, "")
+        assert replica_view.last(type, "") >= self.highest[type]
+        self.highest[type] = replica_view.last(type, "")
 
     def teardown(self) -> None:
         self.loop.run_until_complete(self.store.close())

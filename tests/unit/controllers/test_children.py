@@ -38,7 +38,7 @@ async def shard(tmp_path: Path, far: FarShard) -> AsyncIterator[InsideShard]:
         yield inside
 
 
-async def asked_for(shard: InsideShard, name: str, selector: Object) -> None:
+async def request_children(shard: InsideShard, name: str, selector: Object) -> None:
     spec = {"type": {"name": "universal", "path": "root"}, "location": {"selector": selector}}
     body = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}, "spec": spec}
     await shard.loopback.create(shard.target(shard.app.identities.workspaces, ROOT, "", name), body)
@@ -82,7 +82,7 @@ async def arrives(shard: InsideShard, row: Replica, operation: Operation = Opera
 
 async def test_a_cluster_is_ordered_once_and_the_way_to_it_is_known(shard: InsideShard, far: FarShard) -> None:
     far.answers["POST"] = lambda received: (201, made(received))
-    await asked_for(shard, "w", FAR)
+    await request_children(shard, "w", FAR)
     found = await until(shard, "w", phase="Ready")
     cluster = hashes.cluster_name_of(ROOT, found["metadata"]["uid"], "far")
     assert [(each.method, each.cluster) for each in far.requests] == [("POST", cluster)]
@@ -104,11 +104,11 @@ async def test_an_answer_that_was_lost_is_looked_up_and_nothing_is_ordered_elsew
         return None
 
     far.answers["POST"], far.answers["GET"] = create, lambda received: (200, done[0])
-    await asked_for(shard, "w", EITHER)
+    await request_children(shard, "w", EITHER)
     # Chance may have chosen this shard, which has nothing to lose.
     found = await until(shard, "w", phase="Ready")
     while found["metadata"]["annotations"][wellknown.SHARD] != "far":
-        await asked_for(shard, name := f"w{len(far.requests)}-{found['metadata']['uid'][:8]}", EITHER)
+        await request_children(shard, name := f"w{len(far.requests)}-{found['metadata']['uid'][:8]}", EITHER)
         found = await until(shard, name, phase="Ready")
     assert len({each.cluster for each in far.requests}) == 1
     assert far.methods() == ["POST", "POST", "GET"]
@@ -118,7 +118,7 @@ async def test_an_answer_that_was_lost_is_looked_up_and_nothing_is_ordered_elsew
 async def test_what_a_shard_refuses_another_makes(shard: InsideShard, far: FarShard, error: Exception) -> None:
     far.answers["POST"] = lambda received: refusal(error)  # type: ignore[arg-type]
     for number in range(50):
-        await asked_for(shard, f"w{number}", EITHER)
+        await request_children(shard, f"w{number}", EITHER)
         found = await until(shard, f"w{number}", phase="Ready")
         assert found["metadata"]["annotations"][wellknown.SHARD] == "root"
         if far.requests:
@@ -130,7 +130,7 @@ async def test_a_name_that_is_somebody_elses_is_given_up(shard: InsideShard, far
     far.answers["POST"] = lambda received: refusal(AlreadyExists("taken"))
     strange = {"metadata": {"name": "cluster", "resourceVersion": "1"}, "spec": {"owner": {"uid": "another"}}}
     far.answers["GET"] = lambda received: (200, strange)
-    await asked_for(shard, "w", FAR)
+    await request_children(shard, "w", FAR)
 
     def given_up() -> bool:
         found = workspace(shard, "w")
@@ -142,7 +142,7 @@ async def test_a_name_that_is_somebody_elses_is_given_up(shard: InsideShard, far
 
 async def test_a_choice_that_may_have_made_something_is_not_given_up(shard: InsideShard, far: FarShard) -> None:
     far.answers["POST"] = lambda received: None
-    await asked_for(shard, "w", FAR)
+    await request_children(shard, "w", FAR)
     await comes(lambda: len(far.requests) >= 2)
     await far.stop()
     found = workspace(shard, "w")
@@ -156,7 +156,7 @@ async def test_a_choice_that_may_have_made_something_is_not_given_up(shard: Insi
 
 async def test_a_refusal_behind_a_lost_answer_gives_nothing_up(shard: InsideShard, far: FarShard) -> None:
     far.answers["POST"] = lambda received: refusal(Forbidden("not any more")) if len(far.requests) > 1 else None
-    await asked_for(shard, "w", FAR)
+    await request_children(shard, "w", FAR)
     await comes(lambda: "refuses" in scheduled(workspace(shard, "w")).get("message", ""))
     found = workspace(shard, "w")
     assert found["metadata"]["annotations"][wellknown.SHARD] == "far"
@@ -175,7 +175,7 @@ async def initializing(shard: InsideShard, far: FarShard) -> tuple[Object, Objec
         return 201, answered[0]
 
     far.answers["POST"] = create
-    await asked_for(shard, "w", FAR)
+    await request_children(shard, "w", FAR)
     found = await until(shard, "w", phase="Initializing")
     await shard.until_idle()
     far.requests.clear()
@@ -203,7 +203,7 @@ async def test_a_word_that_there_is_news_is_followed_by_a_look_where_the_stream_
     ready = in_phase(cluster, "Ready")
     ready = {**ready, "metadata": {**ready["metadata"], "resourceVersion": f"{9:016}"}}
     far.answers["GET"] = lambda received: (200, ready)
-    await told(shard, "9")
+    await notify(shard, "9")
     assert (await until(shard, "w", phase="Ready"))["status"].get("initializers") is None
     await shard.until_idle()
     calls = len(far.requests)
@@ -216,7 +216,7 @@ async def test_a_word_that_there_is_news_is_followed_by_a_look_where_the_stream_
     assert len(far.requests) <= calls + 1
 
 
-async def told(shard: InsideShard, revision: str) -> None:
+async def notify(shard: InsideShard, revision: str) -> None:
     """The far shard says that there is something newer."""
     obj = workspace(shard, "w")
     annotations = {**obj["metadata"]["annotations"], wellknown.CLUSTER_REVISION: revision}
@@ -293,7 +293,7 @@ async def test_a_workspace_goes_when_its_shard_says_that_the_cluster_is_gone(sha
     assert far.methods() == ["GET", "DELETE", "GET"]
     assert workspace(shard, "w")["metadata"]["deletionTimestamp"]
     del far.answers["GET"]
-    await told(shard, "11")
+    await notify(shard, "11")
     await shard.until_idle()
     assert shard.loopback.get(shard.app.identities.workspaces, ROOT, "", "w") is None
     with shard.app.store.snapshot() as snapshot:
@@ -304,7 +304,7 @@ async def test_a_shard_without_credentials_leaves_what_others_made_alone(tmp_pat
     far.answers["POST"] = lambda received: (201, made(received))
     async with shard_inside(tmp_path, far.peers) as inside:
         await far.announce(inside)
-        await asked_for(inside, "w", FAR)
+        await request_children(inside, "w", FAR)
         await until(inside, "w", phase="Ready")
     async with shard_inside(tmp_path) as inside:
         obj = workspace(inside, "w")

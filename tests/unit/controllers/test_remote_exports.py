@@ -37,10 +37,10 @@ GROUP, CONSUMER, PROVIDER, OTHER = "shapes.example.com", "2consumer", "3provider
 @pytest.fixture
 async def both(tmp_path: Path) -> AsyncIterator[tuple[Cell, Neighbour]]:
     async with neighbours(tmp_path) as made:
-        here, there = made
+        here, provider = made
         await here.cluster(CONSUMER)
-        await there.cell.cluster(PROVIDER)
-        yield here, there
+        await provider.cell.cluster(PROVIDER)
+        yield here, provider
 
 
 def said(here: Cell, type: str, name: str = "one") -> str:
@@ -85,86 +85,86 @@ async def pathed(cell: Cell, cluster: str, path: str) -> None:
 
 
 async def test_a_binding_that_waits_is_bound_when_the_export_arrives(both: tuple[Cell, Neighbour]) -> None:
-    here, there = both
+    here, provider = both
     await here.bind(CONSUMER, PROVIDER, "one")
     await here.settle()
     assert (phase(here), said(here, "APIExportValid")) == ("Binding", "APIExportNotFound")
-    await there.cell.export(PROVIDER, "one", crd("circles", GROUP))
+    await provider.cell.export(PROVIDER, "one", crd("circles", GROUP))
     await here.settle()
     assert phase(here) == "Binding"
-    await there.flow()
+    await provider.flow()
     await here.settle()
     assert phase(here) == "Bound" and is_served(here, "circles")
 
 
 async def test_what_is_changed_elsewhere_is_bound_anew(both: tuple[Cell, Neighbour]) -> None:
-    here, there = both
-    await there.cell.export(PROVIDER, "one", crd("circles", GROUP))
-    await there.flow()
+    here, provider = both
+    await provider.cell.export(PROVIDER, "one", crd("circles", GROUP))
+    await provider.flow()
     await here.bind(CONSUMER, PROVIDER, "one")
     await here.settle()
-    made = await there.cell.put(API_RESOURCE_SCHEMAS, PROVIDER, schema_of(crd("squares", GROUP)))
-    spec = there.cell.found(API_EXPORTS, PROVIDER, "one")["spec"]
+    made = await provider.cell.put(API_RESOURCE_SCHEMAS, PROVIDER, schema_of(crd("squares", GROUP)))
+    spec = provider.cell.found(API_EXPORTS, PROVIDER, "one")["spec"]
     entry = {"name": "squares", "group": GROUP, "schema": made["metadata"]["name"]}
-    await there.cell.change(API_EXPORTS, PROVIDER, "one", spec={**spec, "resources": [*spec["resources"], entry]})
-    await there.flow()
+    await provider.cell.change(API_EXPORTS, PROVIDER, "one", spec={**spec, "resources": [*spec["resources"], entry]})
+    await provider.flow()
     await here.settle()
     assert is_served(here, "circles") and is_served(here, "squares")
 
 
 async def test_a_schema_that_arrives_after_its_export_is_bound(both: tuple[Cell, Neighbour]) -> None:
-    here, there = both
-    await there.cell.export(PROVIDER, "one", crd("circles", GROUP))
-    (name,) = [each["schema"] for each in there.cell.found(API_EXPORTS, PROVIDER, "one")["spec"]["resources"]]
-    schema = there.cell.found(API_RESOURCE_SCHEMAS, PROVIDER, name)
-    await there.cell.delete_row(API_RESOURCE_SCHEMAS, PROVIDER, name)
-    await there.flow()
+    here, provider = both
+    await provider.cell.export(PROVIDER, "one", crd("circles", GROUP))
+    (name,) = [each["schema"] for each in provider.cell.found(API_EXPORTS, PROVIDER, "one")["spec"]["resources"]]
+    schema = provider.cell.found(API_RESOURCE_SCHEMAS, PROVIDER, name)
+    await provider.cell.delete_row(API_RESOURCE_SCHEMAS, PROVIDER, name)
+    await provider.flow()
     await here.bind(CONSUMER, PROVIDER, "one")
     await here.settle()
     assert said(here, "APIExportValid") == "InternalError"
     schema["metadata"].pop("resourceVersion")
-    await there.cell.put(API_RESOURCE_SCHEMAS, PROVIDER, schema)
-    await there.flow()
+    await provider.cell.put(API_RESOURCE_SCHEMAS, PROVIDER, schema)
+    await provider.flow()
     await here.settle()
     assert phase(here) == "Bound"
 
 
 async def test_without_the_export_a_binding_stays_bound(both: tuple[Cell, Neighbour]) -> None:
-    here, there = both
-    await there.cell.export(PROVIDER, "one", crd("circles", GROUP))
-    await there.flow()
+    here, provider = both
+    await provider.cell.export(PROVIDER, "one", crd("circles", GROUP))
+    await provider.flow()
     await here.bind(CONSUMER, PROVIDER, "one")
     await here.settle()
-    await there.cell.delete(API_EXPORTS, PROVIDER, "one")
-    await there.flow()
+    await provider.cell.delete(API_EXPORTS, PROVIDER, "one")
+    await provider.flow()
     await here.settle()
     assert (phase(here), said(here, "APIExportValid")) == ("Bound", "APIExportNotFound")
     assert is_served(here, "circles")
-    await there.cell.export(PROVIDER, "one", crd("circles", GROUP))
-    await there.flow()
+    await provider.cell.export(PROVIDER, "one", crd("circles", GROUP))
+    await provider.flow()
     await here.settle()
     assert said(here, "APIExportValid") == "True"
 
 
 @pytest.mark.parametrize("last", ["the workspace here", "the workspace there"])
 async def test_a_path_leads_on_when_the_last_workspace_of_it_is_there(both: tuple[Cell, Neighbour], last: str) -> None:
-    here, there = both
+    here, provider = both
     await here.cluster(ROOT)
-    await there.cell.cluster("4team")
-    await there.cell.export(PROVIDER, "one", crd("circles", GROUP))
+    await provider.cell.cluster("4team")
+    await provider.cell.export(PROVIDER, "one", crd("circles", GROUP))
     if last == "the workspace here":
-        await workspace(there.cell, "4team", "shop", PROVIDER)
+        await workspace(provider.cell, "4team", "shop", PROVIDER)
     else:
         await workspace(here, ROOT, "team", "4team")
-    await there.flow()
+    await provider.flow()
     await here.bind(CONSUMER, "root:team:shop", "one")
     await here.settle()
     assert phase(here) == "Binding"
     if last == "the workspace here":
         await workspace(here, ROOT, "team", "4team")
     else:
-        await workspace(there.cell, "4team", "shop", PROVIDER)
-        await there.flow()
+        await workspace(provider.cell, "4team", "shop", PROVIDER)
+        await provider.flow()
     await here.settle()
     assert phase(here) == "Bound"
     labels = here.found(API_BINDINGS, CONSUMER, "one")["metadata"]["labels"]
@@ -174,24 +174,24 @@ async def test_a_path_leads_on_when_the_last_workspace_of_it_is_there(both: tupl
 async def test_a_binding_that_comes_bound_is_looked_at_as_nothing_elsewhere_can_be_guarded(
     both: tuple[Cell, Neighbour],
 ) -> None:
-    here, there = both
-    await there.cell.export(PROVIDER, "one", crd("circles", GROUP))
-    await there.flow()
+    here, provider = both
+    await provider.cell.export(PROVIDER, "one", crd("circles", GROUP))
+    await provider.flow()
     await here.bind(CONSUMER, PROVIDER, "one")
     await here.settle()
     bound = here.found(API_BINDINGS, CONSUMER, "one")
     await here.delete_row(API_BINDINGS, CONSUMER, "one")
     await here.settle()
     # The export changed, and was looked at, between the plan of a workspace and its landing.
-    spec = there.cell.found(API_EXPORTS, PROVIDER, "one")["spec"]
-    made = await there.cell.put(API_RESOURCE_SCHEMAS, PROVIDER, schema_of(crd("circles", GROUP), "tomorrow"))
-    await there.cell.change(
+    spec = provider.cell.found(API_EXPORTS, PROVIDER, "one")["spec"]
+    made = await provider.cell.put(API_RESOURCE_SCHEMAS, PROVIDER, schema_of(crd("circles", GROUP), "tomorrow"))
+    await provider.cell.change(
         API_EXPORTS,
         PROVIDER,
         "one",
         spec={**spec, "resources": [{"name": "circles", "group": GROUP, "schema": made["metadata"]["name"]}]},
     )
-    await there.flow()
+    await provider.flow()
     await here.settle()
     bound["metadata"].pop("resourceVersion")
     await here.put(API_BINDINGS, CONSUMER, bound)
@@ -203,9 +203,9 @@ async def test_a_binding_that_comes_bound_is_looked_at_as_nothing_elsewhere_can_
 async def test_whether_an_export_elsewhere_has_a_policy_is_kept_for_when_it_is_not_known(
     both: tuple[Cell, Neighbour],
 ) -> None:
-    here, there = both
-    await there.cell.export(PROVIDER, "one", crd("circles", GROUP))
-    await there.flow()
+    here, provider = both
+    await provider.cell.export(PROVIDER, "one", crd("circles", GROUP))
+    await provider.flow()
     await here.bind(CONSUMER, PROVIDER, "one")
     await here.settle()
     (uid,) = [each["schema"]["UID"] for each in here.found(API_BINDINGS, CONSUMER, "one")["status"]["boundResources"]]
@@ -219,11 +219,11 @@ async def test_whether_an_export_elsewhere_has_a_policy_is_kept_for_when_it_is_n
     assert policed() == []
     policies: tuple[dict[str, Any] | None, ...] = ({"local": {}}, None)
     for local in policies:
-        spec = {**there.cell.found(API_EXPORTS, PROVIDER, "one")["spec"], "maximalPermissionPolicy": local}
+        spec = {**provider.cell.found(API_EXPORTS, PROVIDER, "one")["spec"], "maximalPermissionPolicy": local}
         if local is None:
             del spec["maximalPermissionPolicy"]
-        await there.cell.change(API_EXPORTS, PROVIDER, "one", spec=spec)
-        await there.flow()
+        await provider.cell.change(API_EXPORTS, PROVIDER, "one", spec=spec)
+        await provider.flow()
         await here.settle()
         assert policed() == (["one"] if local is not None else [])
     crds = here.found(CRDS, SYSTEM_BOUND_CRDS, uid)
@@ -234,12 +234,12 @@ async def test_whether_an_export_elsewhere_has_a_policy_is_kept_for_when_it_is_n
 async def test_a_deleted_export_polices_nothing_and_one_that_is_out_of_sight_still_does(
     both: tuple[Cell, Neighbour], how: str
 ) -> None:
-    here, there = both
+    here, provider = both
     here.controllers.append(DeletedExports(here.loopback, here.facts.identities.shard_objects))
-    await there.cell.export(PROVIDER, "one", crd("circles", GROUP))
-    spec = {**there.cell.found(API_EXPORTS, PROVIDER, "one")["spec"], "maximalPermissionPolicy": {"local": {}}}
-    await there.cell.change(API_EXPORTS, PROVIDER, "one", spec=spec)
-    await there.flow()
+    await provider.cell.export(PROVIDER, "one", crd("circles", GROUP))
+    spec = {**provider.cell.found(API_EXPORTS, PROVIDER, "one")["spec"], "maximalPermissionPolicy": {"local": {}}}
+    await provider.cell.change(API_EXPORTS, PROVIDER, "one", spec=spec)
+    await provider.flow()
     await here.bind(CONSUMER, PROVIDER, "one")
     await here.settle()
     (uid,) = [each["schema"]["UID"] for each in here.found(API_BINDINGS, CONSUMER, "one")["status"]["boundResources"]]
@@ -250,11 +250,11 @@ async def test_a_deleted_export_polices_nothing_and_one_that_is_out_of_sight_sti
         await put(here, west, {"metadata": {"name": "west"}})
         await here.store.submit([Replica("west", key, encode_json({"metadata": {"name": "one"}}), 1, 1)])
     if how == "no longer replicated here":
-        await annotate(there.cell, API_EXPORTS, PROVIDER, "one", **{replication_level.LEVEL: "region"})
-        await there.flow()
+        await annotate(provider.cell, API_EXPORTS, PROVIDER, "one", **{replication_level.LEVEL: "region"})
+        await provider.flow()
     else:
-        await there.cell.delete(API_EXPORTS, PROVIDER, "one")
-        await there.flow()
+        await provider.cell.delete(API_EXPORTS, PROVIDER, "one")
+        await provider.flow()
     await here.settle()
     kept = [] if how == "deleted" else ["one"]
     assert bound_crds.policed_of(here.found(CRDS, SYSTEM_BOUND_CRDS, uid)) == kept
@@ -263,22 +263,22 @@ async def test_a_deleted_export_polices_nothing_and_one_that_is_out_of_sight_sti
 @pytest.fixture
 async def narrow(both: tuple[Cell, Neighbour]) -> tuple[Cell, Neighbour]:
     """An export of `root:acme` on the other shard; here workspaces of that organization and of another."""
-    here, there = both
-    await pathed(there.cell, PROVIDER, "root:acme:provider")
+    here, provider = both
+    await pathed(provider.cell, PROVIDER, "root:acme:provider")
     await pathed(here, CONSUMER, "root:acme:web")
     await here.cluster(OTHER)
     await pathed(here, OTHER, "root:other:web")
-    await there.cell.export(PROVIDER, "one", crd("circles", GROUP))
-    await annotate(there.cell, API_EXPORTS, PROVIDER, "one", **{wellknown.PATH: "root:acme:provider"})
+    await provider.cell.export(PROVIDER, "one", crd("circles", GROUP))
+    await annotate(provider.cell, API_EXPORTS, PROVIDER, "one", **{wellknown.PATH: "root:acme:provider"})
     return both
 
 
-async def level(there: Neighbour, level: str | None) -> None:
+async def level(provider: Neighbour, level: str | None) -> None:
     """Narrow the export and its schema as admission and the labelling controller leave them, and let that arrive."""
-    await annotate(there.cell, API_EXPORTS, PROVIDER, "one", **{replication_level.LEVEL: level})
-    (name,) = [each["schema"] for each in there.cell.found(API_EXPORTS, PROVIDER, "one")["spec"]["resources"]]
-    await annotate(there.cell, API_RESOURCE_SCHEMAS, PROVIDER, name, **{replication_level.DERIVED: level})
-    await there.flow()
+    await annotate(provider.cell, API_EXPORTS, PROVIDER, "one", **{replication_level.LEVEL: level})
+    (name,) = [each["schema"] for each in provider.cell.found(API_EXPORTS, PROVIDER, "one")["spec"]["resources"]]
+    await annotate(provider.cell, API_RESOURCE_SCHEMAS, PROVIDER, name, **{replication_level.DERIVED: level})
+    await provider.flow()
 
 
 def is_found(here: Cell, seen_from: str) -> bool:
@@ -294,8 +294,8 @@ def stored(here: Cell) -> int:
 
 
 async def test_an_export_of_an_organization_is_not_there_for_another(narrow: tuple[Cell, Neighbour]) -> None:
-    here, there = narrow
-    await level(there, replication_level.ORGANIZATION)
+    here, provider = narrow
+    await level(provider, replication_level.ORGANIZATION)
     assert is_found(here, CONSUMER) and not is_found(here, OTHER)
     await here.bind(CONSUMER, PROVIDER, "one")
     await here.bind(OTHER, PROVIDER, "one")
@@ -303,33 +303,33 @@ async def test_an_export_of_an_organization_is_not_there_for_another(narrow: tup
     assert phase(here) == "Bound"
     other = here.found(API_BINDINGS, OTHER, "one")["status"]
     assert other["phase"] == "Binding" and "boundResources" not in other
-    await level(there, None)
+    await level(provider, None)
     await here.settle()
     assert here.found(API_BINDINGS, OTHER, "one")["status"]["phase"] == "Bound"
 
 
 async def test_an_export_of_a_region_is_stored_by_no_shard_of_another(narrow: tuple[Cell, Neighbour]) -> None:
-    here, there = narrow
-    there.region, there.region_here = "eu", "us"
+    here, provider = narrow
+    provider.region, provider.region_here = "eu", "us"
     for _ in range(2):
-        await level(there, replication_level.REGION)
+        await level(provider, replication_level.REGION)
         assert not stored(here) and not is_found(here, CONSUMER)
-        await level(there, None)
+        await level(provider, None)
         assert stored(here) == 2 and is_found(here, CONSUMER)
 
 
 async def test_an_export_of_a_region_is_found_in_that_region(narrow: tuple[Cell, Neighbour]) -> None:
-    here, there = narrow
-    there.region = there.region_here = "eu"
-    await level(there, replication_level.REGION)
+    here, provider = narrow
+    provider.region = provider.region_here = "eu"
+    await level(provider, replication_level.REGION)
     assert stored(here) == 2 and is_found(here, CONSUMER)
 
 
 async def test_a_slice_for_an_export_elsewhere_goes_no_further_than_it(narrow: tuple[Cell, Neighbour]) -> None:
-    here, there = narrow
+    here, provider = narrow
     here.controllers.append(ReplicationLabels(here.loopback, here.facts))
-    there.region = there.region_here = "eu"
-    await level(there, None)
+    provider.region = provider.region_here = "eu"
+    await level(provider, None)
     label = hashes.export_hash(PROVIDER, "one")
     await here.put(
         API_EXPORT_ENDPOINT_SLICES,
@@ -342,7 +342,7 @@ async def test_a_slice_for_an_export_elsewhere_goes_no_further_than_it(narrow: t
         },
     )
     for value in (replication_level.REGION, None):
-        await level(there, value)
+        await level(provider, value)
         await here.settle()
         found = here.found(API_EXPORT_ENDPOINT_SLICES, CONSUMER, "mine")
         assert (found["metadata"].get("annotations") or {}).get(replication_level.DERIVED) == value

@@ -232,24 +232,24 @@ async def test_a_cluster_waits_for_who_cannot_be_told(shard: InsideShard, far: F
     await far.stop()
     await shard.loopback.delete(shard.target(LOGICAL_CLUSTERS, CLUSTER, "", "cluster"), DeleteOptions())
 
-    def told() -> bool:
+    def reported() -> bool:
         conditions = ((found(shard) or {}).get("status") or {}).get("conditions") or []
         return any(each.get("reason") == "OwnerUnavailable" for each in conditions)
 
-    await comes(told)
+    await comes(reported)
     far.answers["GET"] = lambda received: refusal(NotFound("gone"))
     await far.start()
     await comes(lambda: found(shard) is None)
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["shard known", "shard forgotten"])
+@pytest.mark.parametrize("registered", [True, False], ids=["shard known", "shard forgotten"])
 async def test_a_cluster_goes_whose_parent_is_gone_with_all_that_lay_in_it(
-    shard: InsideShard, far: FarShard, known: bool
+    shard: InsideShard, far: FarShard, registered: bool
 ) -> None:
     await shard.app.store.submit([published(key(shard), workspace(), 3)])
     await cluster(shard)
     await shard.until_idle()
-    if not known:
+    if not registered:
         await shard.app.store.submit([ClusterRoute(PARENT, "")])
     parent = {"metadata": {"name": "cluster", "resourceVersion": "1"}}
     there = [True]

@@ -20,17 +20,17 @@ def written(*keys: ObjectKey) -> list[Event]:
     return [from_entry("changes", log.identity, log.put(key)) for key in keys]
 
 
-def verdicts(check: GapCheck, *events: Event) -> list[EventAction | Gap]:
+def actions(check: GapCheck, *events: Event) -> list[EventAction | Gap]:
     return [check.check(event.subject, event) for event in events]
 
 
 def test_a_whole_chain_is_applied() -> None:
-    assert verdicts(GapCheck(None), *written(A, B, A, B)) == [EventAction.APPLY] * 4
+    assert actions(GapCheck(None), *written(A, B, A, B)) == [EventAction.APPLY] * 4
 
 
 def test_duplicates_are_dropped() -> None:
     one, two, three = written(A, A, A)
-    assert verdicts(GapCheck(None), one, two, one, two, three) == [
+    assert actions(GapCheck(None), one, two, one, two, three) == [
         EventAction.APPLY,
         EventAction.APPLY,
         EventAction.DROP,
@@ -41,21 +41,21 @@ def test_duplicates_are_dropped() -> None:
 
 def test_a_missing_change_is_a_gap_on_its_own_subject_only() -> None:
     one, _, other, three = written(A, A, B, A)
-    assert verdicts(GapCheck(None), one, other, three) == [EventAction.APPLY, EventAction.APPLY, Gap.MISSING]
+    assert actions(GapCheck(None), one, other, three) == [EventAction.APPLY, EventAction.APPLY, Gap.MISSING]
 
 
 def test_the_first_event_of_a_subject_must_follow_what_was_listed() -> None:
     one, two, three = written(A, A, A)
-    assert verdicts(GapCheck(two.revision), three) == [EventAction.APPLY]
-    assert verdicts(GapCheck(one.revision), three) == [Gap.MISSING]
-    assert verdicts(GapCheck(two.revision), one, two, three) == [EventAction.DROP, EventAction.DROP, EventAction.APPLY]
+    assert actions(GapCheck(two.revision), three) == [EventAction.APPLY]
+    assert actions(GapCheck(one.revision), three) == [Gap.MISSING]
+    assert actions(GapCheck(two.revision), one, two, three) == [EventAction.DROP, EventAction.DROP, EventAction.APPLY]
 
 
 def test_what_is_forgotten_is_covered_by_the_floor(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(gap_check, "_MAX_SUBJECTS", 1)
     one, other, two = written(A, B, A)
     check = GapCheck(None)
-    assert verdicts(check, one, other, one, two) == [
+    assert actions(check, one, other, one, two) == [
         EventAction.APPLY,
         EventAction.APPLY,
         EventAction.DROP,
@@ -66,12 +66,12 @@ def test_what_is_forgotten_is_covered_by_the_floor(monkeypatch) -> None:  # type
 def test_damage_a_new_lineage_and_a_resync_are_gaps() -> None:
     one, two = written(A, A)
     damaged = msgspec.structs.replace(two, payload=two.payload.replace(b"Thing", b"Thong"))
-    assert verdicts(GapCheck(None), one, damaged) == [EventAction.APPLY, Gap.DAMAGED]
-    assert verdicts(GapCheck(None), one, msgspec.structs.replace(two, lineage="b2")) == [EventAction.APPLY, Gap.LINEAGE]
-    assert verdicts(GapCheck(None), control("changes", Operation.RESYNC, Source(), 1)) == [Gap.RESYNC]
-    assert verdicts(GapCheck(None), control("changes", Operation.FENCE, Source(), 1)) == [EventAction.DROP]
+    assert actions(GapCheck(None), one, damaged) == [EventAction.APPLY, Gap.DAMAGED]
+    assert actions(GapCheck(None), one, msgspec.structs.replace(two, lineage="b2")) == [EventAction.APPLY, Gap.LINEAGE]
+    assert actions(GapCheck(None), control("changes", Operation.RESYNC, Source(), 1)) == [Gap.RESYNC]
+    assert actions(GapCheck(None), control("changes", Operation.FENCE, Source(), 1)) == [EventAction.DROP]
 
 
 def test_a_new_epoch_is_no_gap() -> None:
     one, two = written(A, A)
-    assert verdicts(GapCheck(None), one, msgspec.structs.replace(two, epoch=two.epoch + 1)) == [EventAction.APPLY] * 2
+    assert actions(GapCheck(None), one, msgspec.structs.replace(two, epoch=two.epoch + 1)) == [EventAction.APPLY] * 2

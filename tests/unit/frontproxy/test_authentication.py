@@ -201,18 +201,18 @@ SPELLINGS = (
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
-@pytest.mark.parametrize("known", [False, True], ids=["unknown", "known"])
-def test_no_identity_header_goes_on_whoever_sends_it(scene: Scene, name: str, known: bool) -> None:
+@pytest.mark.parametrize("registered", [False, True], ids=["unknown", "registered"])
+def test_no_identity_header_goes_on_whoever_sends_it(scene: Scene, name: str, registered: bool) -> None:
     scene.identity = scene.made(requestheader_username_headers="X-Remote-User,X-Real-User")
     headers = {name: ["system:masters", "again"], "accept": ["a"]}
-    if known:
+    if registered:
         headers |= bearer("alice-token")
     rest, user = scene.sent_on(headers)
     assert rest == [("accept", "a")]
-    assert (user.name if user is not None else "") == ("alice" if known else "")
+    assert (user.name if user is not None else "") == ("alice" if registered else "")
     remote = scene.identity.remote_headers(scene.ask(headers), scene.who(headers), RemoteHeaderNames("X-Own-User"))
     assert {key.lower() for key, _ in remote} <= {"accept", "x-own-user", "x-remote-group"}
-    assert ("X-Own-User", "alice") in remote or not known
+    assert ("X-Own-User", "alice") in remote or not registered
 
 
 def test_what_connection_lists_ends_here_and_what_is_ours_does_not(scene: Scene) -> None:

@@ -26,12 +26,12 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def config(files: Path, *, shown: str = "", flags: str = "", mapped: str = "other-ca") -> FrontProxyConfig:
+def config(files: Path, *, server_cert: str = "", flags: str = "", mapped: str = "other-ca") -> FrontProxyConfig:
     """With a mapping of /clusters/ that shows a certificate, and flags that name one."""
     lines = ["- path: /clusters/"]
-    if shown:
-        lines += [f"  backend_server_ca: {files}/{mapped}.crt", f"  proxy_client_cert: {files}/{shown}.crt"]
-        lines.append(f"  proxy_client_key: {files}/{shown}.key")
+    if server_cert:
+        lines += [f"  backend_server_ca: {files}/{mapped}.crt", f"  proxy_client_cert: {files}/{server_cert}.crt"]
+        lines.append(f"  proxy_client_key: {files}/{server_cert}.key")
     (files / "mapping.yaml").write_text("\n".join(lines) + "\n")
     named: dict[str, Any] = (
         {
@@ -49,15 +49,15 @@ def config(files: Path, *, shown: str = "", flags: str = "", mapped: str = "othe
 def test_flags_or_the_mapping_say_what_shards_are_shown(files: Path) -> None:
     by_flags = load_files(config(files, flags="own"))
     assert (by_flags.client, by_flags.shards_ca) == (OWN, CA.certificate)
-    by_mapping = load_files(config(files, shown="own"))
+    by_mapping = load_files(config(files, server_cert="own"))
     assert (by_mapping.client, by_mapping.shards_ca) == (OWN, OTHER_CA.certificate)
-    both = load_files(config(files, shown="own", flags="own"))
+    both = load_files(config(files, server_cert="own", flags="own"))
     assert (both.client, both.shards_ca) == (OWN, OTHER_CA.certificate)
 
 
 def test_a_certificate_that_shards_would_not_believe_assertions_from_is_refused(files: Path) -> None:
     with pytest.raises(InvalidCredentials, match="different certificates"):
-        load_files(config(files, shown="other", flags="own"))
+        load_files(config(files, server_cert="other", flags="own"))
 
 
 def test_without_any_certificate_there_is_no_proxy(files: Path) -> None:

@@ -42,19 +42,19 @@ class Shards:
     def __init__(self) -> None:
         self.answers: dict[str, bytes | Exception] = {}
         self.requests: list[tuple[str, str]] = []
-        self.under_way = self.most = 0
+        self.in_flight = self.most = 0
         self.hold = asyncio.Event()
         self.hold.set()
 
     async def ask(self, url: str, path: str, headers: Headers) -> ClientResponse:
         self.requests.append((url, path))
         assert headers == [("says", f"{PROXY_USER.name} {path.split('/')[2]}")]
-        self.under_way += 1
-        self.most = max(self.most, self.under_way)
+        self.in_flight += 1
+        self.most = max(self.most, self.in_flight)
         try:
             await self.hold.wait()
         finally:
-            self.under_way -= 1
+            self.in_flight -= 1
         answer = self.answers.get(path)
         if isinstance(answer, Exception):
             raise answer
@@ -196,7 +196,7 @@ async def test_all_who_look_for_the_same_share_one_question(site: Site) -> None:
     site.shards.hold.clear()
     site.shards.answers[target("1org", "new")] = workspace("1new", "west")
     lookers = [asyncio.create_task(site.find("root:org:new", User(f"u{number}"))) for number in range(50)]
-    await until(lambda: site.shards.under_way)
+    await until(lambda: site.shards.in_flight)
     lookers.pop().cancel()
     site.shards.hold.set()
     found = await asyncio.gather(*lookers)
@@ -207,7 +207,7 @@ async def test_all_who_look_for_the_same_share_one_question(site: Site) -> None:
 async def test_a_flood_of_made_up_paths_is_a_few_questions_at_a_time_and_holds_up_its_sender_alone(site: Site) -> None:
     site.shards.hold.clear()
     flood = [asyncio.create_task(site.find(f"root:org:none{number}")) for number in range(MAX_WAITING)]
-    await until(lambda: site.shards.under_way == MAX_LOOKUPS)
+    await until(lambda: site.shards.in_flight == MAX_LOOKUPS)
     # Above its number nothing of the same user waits; somebody else, at another shard, does not wait for it at all.
     async with asyncio.timeout(DEADLINE_S):
         assert await site.find("root:org:none-more") is None
@@ -225,4 +225,4 @@ async def test_nobody_waits_beyond_the_deadline(site: Site, monkeypatch: pytest.
     site.shards.hold.clear()
     async with asyncio.timeout(DEADLINE_S):
         assert await site.find("root:org:new") is None
-        await until(lambda: not site.shards.under_way)
+        await until(lambda: not site.shards.in_flight)

@@ -32,7 +32,7 @@ class Closed:
         self.came.append(request.user)
 
 
-class _Asked:
+class _Exchange:
     request = HttpRequest("GET", b"/clusters/shop/api/v1/things", {}, b"", Peer("127.0.0.1", 1))
 
 
@@ -41,8 +41,8 @@ def entered(target: bytes) -> Closed:
     view = Closed()
     shard = ShardObject(ResourceType("core.kcp.io", "shards"), "root")
     resources = VirtualResources(Catalogs([]), shard, {"closed": view}, cast(Route, None), None)
-    info = parse("GET", _Asked.request.target)
-    request = Request(cast(Exchange, _Asked()), "", info, cast(Observer, None), 0.0, user=acting(CALLER, "shop"))
+    info = parse("GET", _Exchange.request.target)
+    request = Request(cast(Exchange, _Exchange()), "", info, cast(Observer, None), 0.0, user=acting(CALLER, "shop"))
     with pytest.raises(Forbidden):
         resources._enter(request, target, cast(Snapshot, None))
     return view

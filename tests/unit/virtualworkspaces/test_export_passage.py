@@ -45,7 +45,7 @@ class Site:
         """A request that is still to enter the view."""
         target = f"/services/apiexport/root/shapes/clusters/{self.cluster}{path}"
         http = HttpRequest(method, target.encode(), {}, json.dumps(obj).encode(), Peer("127.0.0.1", 1))
-        request = Request(cast(Exchange, _Asked(http)), "", parse(method, http.target), cast(Observer, None), 0.0)
+        request = Request(cast(Exchange, _Exchange(http)), "", parse(method, http.target), cast(Observer, None), 0.0)
         request.user = PROVIDER
         return request
 
@@ -93,7 +93,7 @@ class Site:
         )
 
 
-class _Asked:
+class _Exchange:
     def __init__(self, request: HttpRequest) -> None:
         self.request = request
 

@@ -35,7 +35,7 @@ def audited(method: str = "GET", target: str = GET, **more: Any) -> AuditedReque
     )
 
 
-def shown(event: audit.Event) -> Object:
+def decoded(event: audit.Event) -> Object:
     found: Object = json.loads(line_of(event))
     return found
 
@@ -43,7 +43,7 @@ def shown(event: audit.Event) -> Object:
 def test_an_event_says_who_did_what_where() -> None:
     step = Step("02-content", Outcome.ALLOW, "because")
     request = audited(decision=Decision(True, reason="RBAC: x", steps=(step,)), path="root:web")
-    event = shown(event_of(request, COMPLETE, 200))
+    event = decoded(event_of(request, COMPLETE, 200))
     stamp = event.pop("stageTimestamp")
     assert stamp.endswith("Z")
     assert len(stamp) == len("2027-01-15T08:00:00.250000Z")
@@ -90,7 +90,7 @@ def test_an_event_says_who_did_what_where() -> None:
     ],
 )
 def test_a_failure_has_its_code_reason_and_message(code: int, reason: str, message: str) -> None:
-    event = shown(event_of(audited(), COMPLETE, code, reason, message))
+    event = decoded(event_of(audited(), COMPLETE, code, reason, message))
     assert event["responseStatus"] == {
         "metadata": {},
         "code": code,
@@ -102,7 +102,7 @@ def test_a_failure_has_its_code_reason_and_message(code: int, reason: str, messa
 
 @pytest.mark.parametrize(("code", "reason"), [(422, "Invalid"), (400, "BadRequest")])
 def test_a_message_that_quotes_what_was_sent_stays_out(code: int, reason: str) -> None:
-    event = shown(event_of(audited(), COMPLETE, code, reason, 'data: Invalid value: "hush-hush"'))
+    event = decoded(event_of(audited(), COMPLETE, code, reason, 'data: Invalid value: "hush-hush"'))
     assert event["responseStatus"] == {"metadata": {}, "code": code, "status": "Failure", "reason": reason}
 
 
@@ -126,7 +126,7 @@ def test_a_created_object_is_named_by_its_metadata(method: str, body: bytes, exp
     target = "/api/v1/namespaces/n/secrets"
     http = HttpRequest(method, target.encode(), {}, body, Peer("10.0.0.9", 7))
     request = AuditedRequest(audit_id="x", http=http, info=parse(method, target.encode()), user=ALICE, received_s=0.0)
-    event = shown(event_of(request, COMPLETE, 201))
+    event = decoded(event_of(request, COMPLETE, 201))
     assert event["objectRef"] == {"resource": "secrets", "namespace": "n", "apiVersion": "v1", **expected}
     assert "hush" not in json.dumps(event)
 
@@ -136,12 +136,12 @@ def test_an_updated_object_is_told_with_uid_and_revision() -> None:
     body = b'{"metadata": {"name": "b", "uid": "u", "resourceVersion": "7"}}'
     http = HttpRequest("PUT", target.encode(), {}, body, Peer("10.0.0.9", 7))
     request = AuditedRequest(audit_id="x", http=http, info=parse("PUT", target.encode()), user=ALICE, received_s=0.0)
-    found = shown(event_of(request, COMPLETE, 200))["objectRef"]
+    found = decoded(event_of(request, COMPLETE, 200))["objectRef"]
     assert (found["name"], found["uid"], found["resourceVersion"]) == ("a", "u", "7")
 
 
 def test_impersonation_shows_both() -> None:
-    event = shown(event_of(audited(impersonator=User("root")), STARTED))
+    event = decoded(event_of(audited(impersonator=User("root")), STARTED))
     assert event["user"] == {"username": "root"}
     assert event["impersonatedUser"]["username"] == "alice"
     assert "responseStatus" not in event
@@ -150,14 +150,14 @@ def test_impersonation_shows_both() -> None:
 def test_a_front_proxy_is_named_and_believed_about_where_a_request_came_from() -> None:
     http = HttpRequest("GET", b"/api", {"x-forwarded-for": ["192.0.2.1, 192.0.2.2"]}, b"", Peer("10.0.0.9", 7))
     plain = AuditedRequest(audit_id="x", http=http, info=parse("GET", b"/api"), user=ALICE, received_s=0.0)
-    assert shown(event_of(plain, COMPLETE, 200))["sourceIPs"] == ["10.0.0.9"]
-    found = shown(event_of(msgspec.structs.replace(plain, through="front-proxy"), COMPLETE, 200))
+    assert decoded(event_of(plain, COMPLETE, 200))["sourceIPs"] == ["10.0.0.9"]
+    found = decoded(event_of(msgspec.structs.replace(plain, through="front-proxy"), COMPLETE, 200))
     assert found["sourceIPs"] == ["192.0.2.1", "192.0.2.2", "10.0.0.9"]
     assert found["annotations"]["authentication.atoll.dev/front-proxy"] == "front-proxy"
 
 
 def test_paths_that_are_no_resource_have_no_object() -> None:
-    assert "objectRef" not in shown(event_of(audited(target="/healthz"), COMPLETE, 200))
+    assert "objectRef" not in decoded(event_of(audited(target="/healthz"), COMPLETE, 200))
 
 
 def test_tokens_and_bodies_are_never_in_an_event() -> None:

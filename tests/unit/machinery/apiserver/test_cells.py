@@ -17,7 +17,7 @@ def of(type_: str, value: Any, path: str = ".spec.x") -> object:
 
 
 @pytest.mark.parametrize(
-    ("type_", "value", "shown"),
+    ("type_", "value", "expected"),
     [
         ("string", "a", "a"),
         ("string", 3, "3"),
@@ -48,9 +48,9 @@ def of(type_: str, value: Any, path: str = ".spec.x") -> object:
         ("date", "2023-11-14T22:14:20Z", "<invalid>"),
     ],
 )
-def test_a_cell_has_the_type_of_its_column_or_is_empty(type_: str, value: Any, shown: object) -> None:
-    assert of(type_, value) == shown
-    assert type(of(type_, value)) is type(shown)
+def test_a_cell_has_the_type_of_its_column_or_is_empty(type_: str, value: Any, expected: object) -> None:
+    assert of(type_, value) == expected
+    assert type(of(type_, value)) is type(expected)
 
 
 def test_what_is_not_there_is_empty() -> None:

@@ -103,18 +103,18 @@ async def store(tmp_path: Path) -> AsyncIterator[LmdbStore]:
     await opened.close()
 
 
-def drain(cursor: FilteredCursor, shown: dict[tuple[str, str], str], limit: int = 500) -> None:
+def drain(cursor: FilteredCursor, visible: dict[tuple[str, str], str], limit: int = 500) -> None:
     """Apply everything there is to a model of what a watcher knows."""
     while True:
         changes = cursor.read(limit)
         for change in changes:
             at = change.key.cluster, change.key.name
             if change.operation is Operation.DELETED:
-                assert shown.pop(at, None) is not None, f"{at} was told to go and was not there"
+                assert visible.pop(at, None) is not None, f"{at} was told to go and was not there"
                 assert int(decode(change.after)["metadata"]["resourceVersion"]) == change.revision
             else:
-                assert (change.operation is Operation.ADDED) == (at not in shown), (at, change.operation)
-                shown[at] = decode(change.after)["colour"]
+                assert (change.operation is Operation.ADDED) == (at not in visible), (at, change.operation)
+                visible[at] = decode(change.after)["colour"]
         if len(changes) < limit:
             return
 
@@ -124,15 +124,15 @@ async def test_a_watch_follows_rows_and_choice(store: LmdbStore, seed: int) -> N
     world = World(store, seed)
     for _ in range(20):
         await world.step()
-    revision, shown = world.listed()
-    assert shown == world.expected()
+    revision, visible = world.listed()
+    assert visible == world.expected()
     cursor = world.lens.cursor(SCOPE, revision)
     assert isinstance(cursor, FilteredCursor)
     for _ in range(40):
         for _ in range(world.random.randint(1, 4)):
             await world.step()
-        drain(cursor, shown, world.random.choice((1, 2, 500)))
-        assert shown == world.expected()
+        drain(cursor, visible, world.random.choice((1, 2, 500)))
+        assert visible == world.expected()
         with store.snapshot() as snapshot:
             assert cursor.position == snapshot.revision
     cursor.close()
@@ -143,13 +143,13 @@ async def test_a_watch_that_comes_late_is_told_all_it_missed(store: LmdbStore, s
     world = World(store, seed)
     for _ in range(20):
         await world.step()
-    revision, shown = world.listed()
+    revision, visible = world.listed()
     for _ in range(60):
         await world.step()
     cursor = world.lens.cursor(SCOPE, revision)
     assert isinstance(cursor, FilteredCursor)
-    drain(cursor, shown)
-    assert shown == world.expected()
+    drain(cursor, visible)
+    assert visible == world.expected()
     cursor.close()
 
 
@@ -195,7 +195,7 @@ async def test_a_watch_that_comes_late_looks_past_all_that_is_not_its_own(tmp_pa
         world = World(store, 1)
         await world.put(ROWS, "east", "a", colour="red")
         await world.put(PICKS, HOME, "p", of="east", colour="red")
-        revision, shown = world.listed()
+        revision, visible = world.listed()
         for turn, colour in enumerate(("blue", "red")):
             await _noise(store, f"noise{turn}", 1500)
             await world.put(PICKS, HOME, "p", of="east", colour=colour)
@@ -207,8 +207,8 @@ async def test_a_watch_that_comes_late_looks_past_all_that_is_not_its_own(tmp_pa
         with store.snapshot() as snapshot:
             last = snapshot.revision
         while cursor.position < last:
-            drain(cursor, shown)
-        assert shown == world.expected() == {("east", "c"): "blue"}
+            drain(cursor, visible)
+        assert visible == world.expected() == {("east", "c"): "blue"}
         cursor.close()
     finally:
         await store.close()

@@ -48,7 +48,7 @@ class Watched:
         self.calls.append(((new or old or {})["metadata"]["name"], revision(old), revision(new)))
         self.changed.set()
 
-    async def until_told(self, count: int) -> None:
+    async def until_notified(self, count: int) -> None:
         async with asyncio.timeout(10):
             while len(self.calls) < count:
                 self.changed.clear()
@@ -83,14 +83,14 @@ async def test_the_state_is_whole_when_the_annotated_bookmark_came(watched: Watc
 
 async def test_it_is_not_synced_by_another_bookmark(watched: Watched) -> None:
     watched.begin(watching(added("a", 3), bookmark(4)))
-    await watched.until_told(1)
+    await watched.until_notified(1)
     assert not watched.informer.synced.is_set()
 
 
 async def test_changes_are_told_with_the_object_before(watched: Watched) -> None:
     events = (added("a", 1), bookmark(1, end=True), event("MODIFIED", thing("a", 2, "one")))
     watched.begin(watching(*events, event("DELETED", thing("a", 3, "one"))))
-    await watched.until_told(3)
+    await watched.until_notified(3)
     # The last state of a deleted object is the one the server sent with the deletion.
     assert watched.calls == [("a", "", "1"), ("a", "1", "2"), ("a", "3", "")]
     assert watched.informer.objects == {}
@@ -101,7 +101,7 @@ async def test_it_goes_on_from_the_last_revision_after_an_end(watched: Watched, 
     first = watching(added("a", 1), bookmark(4, end=True), added("b", 6), then=then)
     second = watching(bookmark(9), then="end")
     watched.begin(first, second, watching(added("c", 10)))
-    await watched.until_told(3)
+    await watched.until_notified(3)
     assert [each.query.get("resourceVersion") for each in watched.api.requests] == [None, "6", "9"]
     assert "sendInitialEvents" not in watched.api.requests[1].query
     assert [name for name, _, _ in watched.calls] == ["a", "b", "c"]
@@ -121,7 +121,7 @@ async def test_a_revision_that_is_gone_means_the_state_again(watched: Watched, h
     gone: Answer = Expired("gone") if how == "status" else watching(event("ERROR", Expired("gone").status()))
     again = watching(added("a", 1), added("b", 7), bookmark(8, end=True))
     watched.begin(first, gone, again)
-    await watched.until_told(5)
+    await watched.until_notified(5)
     assert watched.calls[3:] == [("b", "1", "7"), ("c", "1", "")]
     assert [each.query.get("resourceVersion") for each in watched.api.requests] == [None, "4", None]
     assert sorted(name for _, _, name in watched.informer.objects) == ["a", "b"]
@@ -130,7 +130,7 @@ async def test_a_revision_that_is_gone_means_the_state_again(watched: Watched, h
 async def test_a_refusal_is_tried_again_and_the_revision_kept(watched: Watched) -> None:
     first = watching(bookmark(4, end=True), then="end")
     watched.begin(first, Forbidden("not now"), Forbidden("not now"), watching(added("a", 5)))
-    await watched.until_told(1)
+    await watched.until_notified(1)
     assert [each.query.get("resourceVersion") for each in watched.api.requests] == [None, "4", "4", "4"]
 
 
@@ -142,7 +142,7 @@ async def test_waits_grow_while_nothing_comes_and_begin_again_with_an_event(
     empty = watching(then="end")
     with structlog.testing.capture_logs() as logged:
         watched.begin(*[empty] * 6, watching(added("a", 1), then="end"), empty, watching(added("b", 2)))
-        await watched.until_told(2)
+        await watched.until_notified(2)
     delays_ms = [round(entry["again_s"] * 1000) for entry in logged if entry["event"] == "watch interrupted"]
     bounds_ms = [4, 8, 16, 32, 50, 50, 4, 8]
     assert len(delays_ms) == len(bounds_ms)

@@ -39,22 +39,22 @@ def bound(status: Object | None = None) -> Object:
     return {**made, "status": status} if status is not None else made
 
 
-def conditions(settled: BindingStatus) -> dict[str, Any]:
-    return {each["type"]: each for each in settled.status["conditions"]}
+def conditions(planned: BindingStatus) -> dict[str, Any]:
+    return {each["type"]: each for each in planned.status["conditions"]}
 
 
 def test_all_that_is_free_is_bound_in_one_plan() -> None:
-    settled = desired_status(bound(), EXPORT, around(), NOW)
-    assert settled.status["phase"] == "Bound"
-    assert settled.status["apiExportClusterName"] == "provider"
-    assert settled.status["boundResources"][0] == {
+    planned = desired_status(bound(), EXPORT, around(), NOW)
+    assert planned.status["phase"] == "Bound"
+    assert planned.status["apiExportClusterName"] == "provider"
+    assert planned.status["boundResources"][0] == {
         "group": GROUP,
         "resource": "circles",
         "storageVersions": ["v1"],
         "schema": {"name": "s1.circles", "UID": "u1", "identityHash": "i" * 64},
     }
-    assert settled.locks == {f"circles.{GROUP}": Lock("shapes"), f"squares.{GROUP}": Lock("shapes")}
-    assert {type: each["status"] for type, each in conditions(settled).items()} == {
+    assert planned.locks == {f"circles.{GROUP}": Lock("shapes"), f"squares.{GROUP}": Lock("shapes")}
+    assert {type: each["status"] for type, each in conditions(planned).items()} == {
         "Ready": "True",
         "APIExportValid": "True",
         "BindingUpToDate": "True",
@@ -62,7 +62,7 @@ def test_all_that_is_free_is_bound_in_one_plan() -> None:
         "PermissionClaimsValid": "True",
         "PermissionClaimsApplied": "True",
     }
-    assert settled.status["conditions"][0]["type"] == "Ready"
+    assert planned.status["conditions"][0]["type"] == "Ready"
 
 
 def test_a_binding_that_is_right_is_planned_as_it_stands() -> None:
@@ -75,20 +75,20 @@ def test_a_binding_that_is_right_is_planned_as_it_stands() -> None:
 def test_a_right_binding_asks_nobody_who_holds_names() -> None:
     first = desired_status(bound(), EXPORT, around(), NOW)
 
-    def asked(groups: object) -> Sequence[Holder]:
+    def unexpected_lookup(groups: object) -> Sequence[Holder]:
         raise AssertionError("asked")
 
-    desired_status(bound(first.status), EXPORT, BindingContext(first.locks, asked, lambda uid: True), NOW)
+    desired_status(bound(first.status), EXPORT, BindingContext(first.locks, unexpected_lookup, lambda uid: True), NOW)
 
 
 def test_claims_are_announced_and_what_their_controller_wrote_is_kept() -> None:
     claim = {"group": "", "resource": "configmaps", "verbs": ["*"]}
     claimed = replace(EXPORT, claims=(claim,))
-    settled = desired_status(bound(), claimed, around(), NOW)
-    assert settled.status["exportPermissionClaims"] == [claim]
-    assert "PermissionClaimsApplied" not in conditions(settled)
+    planned = desired_status(bound(), claimed, around(), NOW)
+    assert planned.status["exportPermissionClaims"] == [claim]
+    assert "PermissionClaimsApplied" not in conditions(planned)
     theirs = {"type": "PermissionClaimsApplied", "status": "True", "lastTransitionTime": NOW}
-    status = {**settled.status, "appliedPermissionClaims": [claim]}
+    status = {**planned.status, "appliedPermissionClaims": [claim]}
     status["conditions"] = [*status["conditions"], theirs]
     again = desired_status(bound(status), claimed, around(), LATER).status
     assert again["appliedPermissionClaims"] == [claim]
@@ -96,27 +96,27 @@ def test_claims_are_announced_and_what_their_controller_wrote_is_kept() -> None:
 
 
 def test_before_it_was_bound_a_conflict_keeps_it_from_being_ready() -> None:
-    settled = desired_status(bound(), EXPORT, around({f"circles.{GROUP}": Lock("other")}), NOW)
-    assert settled.status["phase"] == "Binding"
-    assert [each["resource"] for each in settled.status["boundResources"]] == ["squares"]
+    planned = desired_status(bound(), EXPORT, around({f"circles.{GROUP}": Lock("other")}), NOW)
+    assert planned.status["phase"] == "Binding"
+    assert [each["resource"] for each in planned.status["boundResources"]] == ["squares"]
     told = ("Ready", "InitialBindingCompleted", "BindingUpToDate")
-    assert {conditions(settled)[type]["reason"] for type in told} == {"NamingConflicts"}
-    assert settled.locks[f"circles.{GROUP}"] == Lock("other")
+    assert {conditions(planned)[type]["reason"] for type in told} == {"NamingConflicts"}
+    assert planned.locks[f"circles.{GROUP}"] == Lock("other")
 
 
 def test_afterwards_it_only_says_that_it_is_not_up_to_date() -> None:
     first = desired_status(bound(), replace(EXPORT, resources=(CIRCLES,)), around(), NOW)
-    settled = desired_status(bound(first.status), EXPORT, around({f"squares.{GROUP}": Lock("other")}), LATER)
-    assert settled.status["phase"] == "Bound"
-    assert conditions(settled)["Ready"]["status"] == "True"
-    assert conditions(settled)["BindingUpToDate"]["reason"] == "NamingConflicts"
+    planned = desired_status(bound(first.status), EXPORT, around({f"squares.{GROUP}": Lock("other")}), LATER)
+    assert planned.status["phase"] == "Bound"
+    assert conditions(planned)["Ready"]["status"] == "True"
+    assert conditions(planned)["BindingUpToDate"]["reason"] == "NamingConflicts"
 
 
 def test_the_lock_of_a_definition_holds_until_it_runs_out() -> None:
     for lock, phase in ((Lock(c=True), "Binding"), (Lock(c=True, e=LATER), "Binding"), (Lock(c=True, e=NOW), "Bound")):
-        settled = desired_status(bound(), EXPORT, around({f"circles.{GROUP}": lock}), NOW)
-        assert settled.status["phase"] == phase
-    assert settled.locks[f"circles.{GROUP}"] == Lock("shapes")
+        planned = desired_status(bound(), EXPORT, around({f"circles.{GROUP}": lock}), NOW)
+        assert planned.status["phase"] == phase
+    assert planned.locks[f"circles.{GROUP}"] == Lock("shapes")
 
 
 def test_several_conflicts_are_all_told() -> None:
@@ -131,8 +131,8 @@ def test_several_conflicts_are_all_told() -> None:
 def test_a_resource_moves_on_to_another_schema_and_keeps_the_versions_it_was_stored_in() -> None:
     first = desired_status(bound(), EXPORT, around(), NOW)
     later = replace(CIRCLES, schema="s2.circles", uid="u3", storage_version="v2")
-    settled = desired_status(bound(first.status), replace(EXPORT, resources=(later,)), around(dict(first.locks)), LATER)
-    circles, squares = settled.status["boundResources"]
+    planned = desired_status(bound(first.status), replace(EXPORT, resources=(later,)), around(dict(first.locks)), LATER)
+    circles, squares = planned.status["boundResources"]
     assert circles["schema"] == {"name": "s2.circles", "UID": "u3", "identityHash": "i" * 64}
     assert circles["storageVersions"] == ["v1", "v2"]
     assert squares == first.status["boundResources"][1]
@@ -153,10 +153,10 @@ def test_what_is_bound_stays_without_export_without_schema_and_without_identity(
         (replace(EXPORT, missing=("s3.rings",)), "InternalError"),
         (replace(EXPORT, identity=""), "MissingIdentityHash"),
     ):
-        settled = desired_status(bound(first.status), gone, around(dict(first.locks)), LATER)
-        assert settled.status["boundResources"] == first.status["boundResources"]
-        assert (settled.status["phase"], conditions(settled)["APIExportValid"]["reason"]) == ("Bound", reason)
-        assert settled.locks == first.locks
+        planned = desired_status(bound(first.status), gone, around(dict(first.locks)), LATER)
+        assert planned.status["boundResources"] == first.status["boundResources"]
+        assert (planned.status["phase"], conditions(planned)["APIExportValid"]["reason"]) == ("Bound", reason)
+        assert planned.locks == first.locks
 
 
 def test_virtual_resources_are_stored_in_no_version() -> None:

@@ -59,7 +59,7 @@ def test_a_selector_that_makes_no_sense_selects_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "reason"),
+    ("references", "reason"),
     [
         (SliceReferences("home", "home", None, True), ""),
         (SliceReferences("home", "home", None, False), "ClusterCachedResourceNotFound"),
@@ -69,8 +69,10 @@ def test_a_selector_that_makes_no_sense_selects_nothing() -> None:
         (SliceReferences(None, "home", None, False), "ClusterCachedResourceNotFound"),
     ],
 )
-def test_a_slice_judges_each_reference_and_ties_what_one_workspace_holds(there: SliceReferences, reason: str) -> None:
-    status = cachedresources.desired_slice_status(slice_of(), there, NOW)
+def test_a_slice_judges_each_reference_and_ties_what_one_workspace_holds(
+    references: SliceReferences, reason: str
+) -> None:
+    status = cachedresources.desired_slice_status(slice_of(), references, NOW)
     condition = find(status["conditions"], "ResourceValid")
     assert condition is not None
     assert condition.get("reason", "") == reason

@@ -32,8 +32,8 @@ def export(*claimed: Object, resources: tuple[Object, ...] = ()) -> Object:
     return {"metadata": {"name": "e"}, "spec": {"permissionClaims": list(claimed), "resources": list(resources)}}
 
 
-def binding(*granted: Object, known: tuple[Object, ...] = (), applied: tuple[Object, ...] = ()) -> Object:
-    status: Object = {"exportPermissionClaims": list(known), "appliedPermissionClaims": list(applied)}
+def binding(*granted: Object, exported: tuple[Object, ...] = (), applied: tuple[Object, ...] = ()) -> Object:
+    status: Object = {"exportPermissionClaims": list(exported), "appliedPermissionClaims": list(applied)}
     metadata = {"name": "b", "labels": {EXPORT_LABEL: export_hash("c", "e")}}
     return {"metadata": metadata, "spec": {"permissionClaims": list(granted)}, "status": status}
 
@@ -50,17 +50,17 @@ def scoped(made: Object) -> Object:
 
 
 def test_a_claim_counts_where_the_export_makes_it_and_the_binding_accepts_it() -> None:
-    asked = claim("configmaps")
-    assert permission_claims.effective(export(asked), binding(accepted(asked))).keys() == {MAPS}
-    assert permission_claims.effective(export(asked), binding()) == {}
-    assert permission_claims.effective(export(asked), binding(accepted(asked, "Rejected"))) == {}
-    assert permission_claims.effective(export(), binding(accepted(asked))) == {}
+    wanted = claim("configmaps")
+    assert permission_claims.effective(export(wanted), binding(accepted(wanted))).keys() == {MAPS}
+    assert permission_claims.effective(export(wanted), binding()) == {}
+    assert permission_claims.effective(export(wanted), binding(accepted(wanted, "Rejected"))) == {}
+    assert permission_claims.effective(export(), binding(accepted(wanted))) == {}
     of_others = claim("configmaps", identityHash=IDENTITY)
-    assert permission_claims.effective(export(asked), binding(accepted(of_others))) == {}
+    assert permission_claims.effective(export(wanted), binding(accepted(of_others))) == {}
 
 
 @pytest.mark.parametrize(
-    ("asked", "granted", "allowed", "refused"),
+    ("wanted", "granted", "allowed", "refused"),
     [
         (("*",), ("*",), ("get", "anything"), ()),
         (("get", "list"), ("get",), ("get",), ("list", "*")),
@@ -71,20 +71,20 @@ def test_a_claim_counts_where_the_export_makes_it_and_the_binding_accepts_it() -
     ],
 )
 def test_verbs_are_those_that_both_name(
-    asked: tuple[str, ...], granted: tuple[str, ...], allowed: tuple[str, ...], refused: tuple[str, ...]
+    wanted: tuple[str, ...], granted: tuple[str, ...], allowed: tuple[str, ...], refused: tuple[str, ...]
 ) -> None:
     found = permission_claims.effective(
-        export(claim("configmaps", verbs=asked)), binding(accepted(claim("configmaps", verbs=granted)))
+        export(claim("configmaps", verbs=wanted)), binding(accepted(claim("configmaps", verbs=granted)))
     )
     assert [verb for verb in allowed if not found[MAPS].allows(verb)] == []
     assert [verb for verb in refused if found[MAPS].allows(verb)] == []
 
 
 def test_what_the_export_offers_itself_shadows_a_claim_on_it() -> None:
-    asked = claim("widgets", "example.io", identityHash=IDENTITY)
+    wanted = claim("widgets", "example.io", identityHash=IDENTITY)
     offered = {"group": "example.io", "name": "widgets", "schema": "v1.widgets.example.io"}
-    assert permission_claims.effective(export(asked, resources=(offered,)), binding(accepted(asked))) == {}
-    assert len(permission_claims.effective(export(asked), binding(accepted(asked)))) == 1
+    assert permission_claims.effective(export(wanted, resources=(offered,)), binding(accepted(wanted))) == {}
+    assert len(permission_claims.effective(export(wanted), binding(accepted(wanted)))) == 1
 
 
 def test_events_are_one_kind_in_two_groups() -> None:
@@ -163,26 +163,26 @@ def test_selectors_select(selector: Object, selected: Object | None, not_selecte
 
 
 def test_what_is_created_under_a_claim_gets_what_its_selector_requires() -> None:
-    asked = claim("configmaps")
+    wanted = claim("configmaps")
     selector: dict[str, Any] = {
         "matchLabels": {"team": "a"},
         "matchExpressions": [{"key": "old", "operator": "DoesNotExist"}],
     }
-    found = permission_claims.effective(export(asked), binding(accepted(asked, **selector)))[MAPS]
+    found = permission_claims.effective(export(wanted), binding(accepted(wanted, **selector)))[MAPS]
     assert permission_claims.labelled_for(found, {"mine": "1"}) == {"mine": "1", "team": "a"}
     assert permission_claims.unselected(found, {"team": "a"}) is None
     # What the writer says is never turned round: it is refused.
     assert permission_claims.labelled_for(found, {"team": "b"}) == {"team": "b"}
     assert "configmaps" in str(permission_claims.unselected(found, {"team": "b"}))
     assert permission_claims.unselected(found, permission_claims.labelled_for(found, {"old": "1"})) is not None
-    everything = permission_claims.effective(export(asked), binding(accepted(asked)))[MAPS]
+    everything = permission_claims.effective(export(wanted), binding(accepted(wanted)))[MAPS]
     assert permission_claims.labelled_for(everything, {}) == {} and permission_claims.unselected(everything, {}) is None
 
 
 def test_default_bindings_accept_on_what_the_export_selects() -> None:
     proposed = {"matchLabels": {"a": "b"}}
-    asked = claim("secrets", defaultSelector=proposed)
-    assert permission_claims.accept(asked) == {**asked, "selector": proposed, "state": "Accepted"}
+    wanted = claim("secrets", defaultSelector=proposed)
+    assert permission_claims.accept(wanted) == {**wanted, "selector": proposed, "state": "Accepted"}
     assert permission_claims.accept(claim("secrets")) == accepted(claim("secrets"))
 
 
@@ -201,9 +201,9 @@ def test_labels_are_kcps_own() -> None:
 
 
 def test_a_cluster_whose_bindings_grant_nothing_labels_bindings_alone() -> None:
-    asked = claim("configmaps")
+    wanted = claim("configmaps")
     # What was accepted a moment ago labels nothing before the status says so.
-    for each in (binding(), binding(accepted(asked), known=(asked,))):
+    for each in (binding(), binding(accepted(wanted), exported=(wanted,))):
         assert labelling([each]) is NO_CLAIMS
     assert NO_CLAIMS.wanted(CONFIG_MAPS, {"a": "b"}) == {} and not NO_CLAIMS.covers(CONFIG_MAPS)
     assert NO_CLAIMS.wanted(API_BINDINGS, {EXPORT_LABEL: export_hash("c", "e")}) == dict([reflexive_pair("c", "e")])
@@ -211,8 +211,8 @@ def test_a_cluster_whose_bindings_grant_nothing_labels_bindings_alone() -> None:
 
 
 def test_labels_follow_from_type_and_other_labels() -> None:
-    asked = claim("configmaps")
-    found = labelling([binding(applied=(scoped(accepted(asked, matchLabels={"a": "b"})),))])
+    wanted = claim("configmaps")
+    found = labelling([binding(applied=(scoped(accepted(wanted, matchLabels={"a": "b"})),))])
     pair = claim_pair("c", "e", "", "configmaps")
     assert found.wanted(CONFIG_MAPS, {"a": "b"}) == dict([pair])
     assert found.wanted(CONFIG_MAPS, {"a": "c"}) == found.wanted(CONFIG_MAPS, None) == {}
@@ -222,15 +222,15 @@ def test_labels_follow_from_type_and_other_labels() -> None:
 
 
 def test_a_selector_is_never_judged_by_the_labels_of_claims() -> None:
-    asked = claim("configmaps")
+    wanted = claim("configmaps")
     key, value = claim_pair("c", "e", "", "configmaps")
-    found = labelling([binding(applied=(scoped(accepted(asked, matchLabels={key: value})),))])
+    found = labelling([binding(applied=(scoped(accepted(wanted, matchLabels={key: value})),))])
     assert found.wanted(CONFIG_MAPS, {key: value}) == {}
 
 
 def test_a_claim_on_bindings_takes_the_place_of_the_reflexive_label() -> None:
-    asked = claim("apibindings", "apis.kcp.io")
-    found = labelling([binding(applied=(scoped(accepted(asked)),))])
+    wanted = claim("apibindings", "apis.kcp.io")
+    found = labelling([binding(applied=(scoped(accepted(wanted)),))])
     pair = claim_pair("c", "e", "apis.kcp.io", "apibindings")
     mine, others = {EXPORT_LABEL: export_hash("c", "e")}, {EXPORT_LABEL: export_hash("c", "other")}
     assert found.wanted(API_BINDINGS, mine) == dict([pair])
@@ -238,49 +238,49 @@ def test_a_claim_on_bindings_takes_the_place_of_the_reflexive_label() -> None:
 
 
 def test_reviews_are_claimed_and_never_labelled() -> None:
-    asked = claim("subjectaccessreviews", "authorization.k8s.io")
-    assert len(permission_claims.effective(export(asked), binding(accepted(asked)))) == 1
-    assert claim_status.types_to_label(binding(accepted(asked)), [asked]) == set()
-    assert labelling([binding(applied=(scoped(accepted(asked)),))]) is NO_CLAIMS
+    wanted = claim("subjectaccessreviews", "authorization.k8s.io")
+    assert len(permission_claims.effective(export(wanted), binding(accepted(wanted)))) == 1
+    assert claim_status.types_to_label(binding(accepted(wanted)), [wanted]) == set()
+    assert labelling([binding(applied=(scoped(accepted(wanted)),))]) is NO_CLAIMS
 
 
 # --- status ------------------------------------------------------------------------------------------------------
 
 
 def test_status_names_what_is_claimed_then_what_is_applied() -> None:
-    asked = claim("configmaps")
-    granting = {**binding(accepted(asked)), "status": {"phase": "Bound"}}
-    first = claim_status.with_exported_claims(granting, [asked], NOW)
-    assert first["status"]["exportPermissionClaims"] == [asked] and "appliedPermissionClaims" not in first["status"]
-    assert claim_status.types_to_label(first, [asked]) == {CONFIG_MAPS} and not claim_status.is_complete(first)
-    begun = claim_status.labelling_started(first, [asked], NOW)
-    assert begun["status"]["appliedPermissionClaims"] == [scoped(accepted(asked))]
+    wanted = claim("configmaps")
+    granting = {**binding(accepted(wanted)), "status": {"phase": "Bound"}}
+    first = claim_status.with_exported_claims(granting, [wanted], NOW)
+    assert first["status"]["exportPermissionClaims"] == [wanted] and "appliedPermissionClaims" not in first["status"]
+    assert claim_status.types_to_label(first, [wanted]) == {CONFIG_MAPS} and not claim_status.is_complete(first)
+    begun = claim_status.labelling_started(first, [wanted], NOW)
+    assert begun["status"]["appliedPermissionClaims"] == [scoped(accepted(wanted))]
     assert claim_status.is_changing(begun) and claim_status.labelled_types(begun) is None
     assert condition(begun, "PermissionClaimsApplied")["severity"] == "Info" and not claim_status.is_complete(begun)
-    last = claim_status.labelling_finished(begun, [asked], {}, NOW)
+    last = claim_status.labelling_finished(begun, [wanted], {}, NOW)
     assert not claim_status.is_changing(last) and claim_status.labelled_types(last) == {CONFIG_MAPS}
-    assert last["status"]["appliedPermissionClaims"] == [scoped(accepted(asked))]
+    assert last["status"]["appliedPermissionClaims"] == [scoped(accepted(wanted))]
     assert last["status"]["phase"] == "Bound" and claim_status.is_complete(last)
-    assert claim_status.types_to_label(last, [asked]) == set()
-    assert claim_status.labelling_finished(last, [asked], {}, "2027-01-01T00:00:00Z") == last
+    assert claim_status.types_to_label(last, [wanted]) == set()
+    assert claim_status.labelling_finished(last, [wanted], {}, "2027-01-01T00:00:00Z") == last
     # The condition of before does not speak for a claim that was accepted since.
     more = claim("secrets")
-    edited = {**last, "spec": {"permissionClaims": [accepted(asked), accepted(more)]}}
-    assert not claim_status.is_complete(claim_status.with_exported_claims(edited, [asked, more], NOW))
+    edited = {**last, "spec": {"permissionClaims": [accepted(wanted), accepted(more)]}}
+    assert not claim_status.is_complete(claim_status.with_exported_claims(edited, [wanted, more], NOW))
     gone = claim_status.labelling_finished(last, [], {}, NOW)["status"]
     assert "appliedPermissionClaims" not in gone and "exportPermissionClaims" not in gone
 
 
 def test_only_what_labels_go_by_asks_for_labelling() -> None:
-    asked = claim("configmaps")
-    before = scoped(accepted(asked))
+    wanted = claim("configmaps")
+    before = scoped(accepted(wanted))
     other_verbs, withheld = claim("configmaps", verbs=("get", "list")), claim("configmaps", verbs=("get",))
-    assert claim_status.types_to_label(binding(accepted(other_verbs), applied=(before,)), [asked]) == set()
-    assert claim_status.types_to_label(binding(accepted(withheld), applied=(before,)), [asked]) == {CONFIG_MAPS}
-    other_selector = accepted(asked, matchLabels={"a": "b"})
-    assert claim_status.types_to_label(binding(other_selector, applied=(before,)), [asked]) == {CONFIG_MAPS}
-    assert claim_status.types_to_label(binding(applied=(before,)), [asked]) == {CONFIG_MAPS}
-    assert claim_status.types_to_label(binding(accepted(asked), applied=(before,)), []) == {CONFIG_MAPS}
+    assert claim_status.types_to_label(binding(accepted(other_verbs), applied=(before,)), [wanted]) == set()
+    assert claim_status.types_to_label(binding(accepted(withheld), applied=(before,)), [wanted]) == {CONFIG_MAPS}
+    other_selector = accepted(wanted, matchLabels={"a": "b"})
+    assert claim_status.types_to_label(binding(other_selector, applied=(before,)), [wanted]) == {CONFIG_MAPS}
+    assert claim_status.types_to_label(binding(applied=(before,)), [wanted]) == {CONFIG_MAPS}
+    assert claim_status.types_to_label(binding(accepted(wanted), applied=(before,)), []) == {CONFIG_MAPS}
 
 
 def test_what_could_not_be_labelled_is_told() -> None:

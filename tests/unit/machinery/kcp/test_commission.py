@@ -44,9 +44,9 @@ def plan() -> workspace.WorkspacePlan:
     )
 
 
-def built(obj: Object, *known: WorkspaceType) -> dict[object, list[Manifest]]:
+def built(obj: Object, *present: WorkspaceType) -> dict[object, list[Manifest]]:
     """What the target makes of an order, by type."""
-    types = {(each.path, each.name): each for each in known}
+    types = {(each.path, each.name): each for each in present}
     ground = remote_logicalcluster.RequestedCluster(
         HERE, lambda path, name: types.get((path, name)), lambda path, name: None, "2026-01-02T00:00:00Z", new_uid
     )
@@ -58,9 +58,11 @@ def built(obj: Object, *known: WorkspaceType) -> dict[object, list[Manifest]]:
     return found
 
 
-@pytest.mark.parametrize("known", [(), (MINE,), (UNIVERSAL, MINE)], ids=["nothing", "no base", "all"])
-def test_a_cluster_is_built_as_ordered_whatever_the_target_knows_of_its_type(known: tuple[WorkspaceType, ...]) -> None:
-    found = built(remote_logicalcluster.manifest(plan()), *known)
+@pytest.mark.parametrize("present", [(), (MINE,), (UNIVERSAL, MINE)], ids=["nothing", "no base", "all"])
+def test_a_cluster_is_built_as_ordered_whatever_the_target_knows_of_its_type(
+    present: tuple[WorkspaceType, ...],
+) -> None:
+    found = built(remote_logicalcluster.manifest(plan()), *present)
     cluster = found[LOGICAL_CLUSTERS][0].object
     assert cluster["spec"]["owner"] == {
         "apiVersion": "tenancy.kcp.io/v1alpha1",

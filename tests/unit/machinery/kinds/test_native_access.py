@@ -368,7 +368,7 @@ def test_a_certificate_is_set_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("types", "shown"),
+    ("types", "expected"),
     [
         ((), "Pending"),
         (("Approved",), "Approved"),
@@ -376,8 +376,8 @@ def test_a_certificate_is_set_once() -> None:
         (("Approved", "Failed"), "Approved,Failed"),
     ],
 )
-def test_a_request_shows_how_far_it_got(types: tuple[str, ...], shown: str) -> None:
-    assert cells(CERTIFICATESIGNINGREQUESTS, with_status(*types))[-1] == shown
+def test_a_request_shows_how_far_it_got(types: tuple[str, ...], expected: str) -> None:
+    assert cells(CERTIFICATESIGNINGREQUESTS, with_status(*types))[-1] == expected
 
 
 def test_a_request_shows_its_wanted_life() -> None:

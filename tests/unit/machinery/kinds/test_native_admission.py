@@ -459,7 +459,7 @@ def test_a_binding_does_not_deny_and_warn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("param", "shown"),
+    ("param", "expected"),
     [
         (PARAM, "*/c"),
         ({**PARAM, "namespace": "n"}, "n/c"),
@@ -467,10 +467,10 @@ def test_a_binding_does_not_deny_and_warn() -> None:
         (None, "<unset>"),
     ],
 )
-def test_a_binding_shows_its_parameters(param: Object | None, shown: str) -> None:
+def test_a_binding_shows_its_parameters(param: Object | None, expected: str) -> None:
     kind = MUTATINGADMISSIONPOLICYBINDINGS
     stored = accepted(kind, sample(kind, spec={"policyName": "p", "paramRef": param}))
-    assert cells(kind, stored) == ["x", "p", shown, "63s"]
+    assert cells(kind, stored) == ["x", "p", expected, "63s"]
 
 
 @pytest.mark.parametrize(

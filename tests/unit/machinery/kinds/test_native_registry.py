@@ -72,7 +72,7 @@ KINDS = [
 ]  # fmt: skip
 
 
-def shown_columns(kind: Kind) -> str:
+def columns_text(kind: Kind) -> str:
     return "|".join(
         column.name + ("" if column.type == "string" else f":{column.type}") + ("*" if column.priority else "")
         for column in kind.columns
@@ -83,7 +83,7 @@ def test_discovery_lists_the_built_in_kinds_in_kubernetes_order() -> None:
     assert [
         (
             kind.group, kind.plural, kind.kind, kind.namespaced, " ".join(kind.short_names), kind.verbs,
-            " ".join(sub.name for sub in kind.subresources), shown_columns(kind),
+            " ".join(sub.name for sub in kind.subresources), columns_text(kind),
         )
         for kind in registry.NATIVE
     ] == KINDS  # fmt: skip

@@ -7,7 +7,7 @@ from atoll.machinery.meta.quantity import canonical, parse
 
 # The right-hand sides are what k8s.io/apimachinery gives.
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         ("1000m", "1"),
         ("1024Ki", "1Mi"),
@@ -36,9 +36,9 @@ from atoll.machinery.meta.quantity import canonical, parse
         ("0.0001Mi", "104857600u"),
     ],
 )
-def test_a_quantity_has_one_canonical_text(text: str, shown: str) -> None:
-    assert canonical(text) == shown
-    assert canonical(shown) == shown
+def test_a_quantity_has_one_canonical_text(text: str, expected: str) -> None:
+    assert canonical(text) == expected
+    assert canonical(expected) == expected
 
 
 def test_numbers_are_quantities_too() -> None:

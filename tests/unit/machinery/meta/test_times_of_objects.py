@@ -7,7 +7,7 @@ M, H, D, Y = 60, 3600, 86400, 365 * 86400
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shown"),
+    ("seconds", "expected"),
     [
         (-2, "<invalid>"),
         (-1.9, "0s"),
@@ -37,8 +37,8 @@ M, H, D, Y = 60, 3600, 86400, 365 * 86400
         (8 * Y + 300 * D, "8y"),
     ],
 )
-def test_a_duration_is_printed_as_kubectl_prints_it(seconds: float, shown: str) -> None:
-    assert human_duration(seconds) == shown
+def test_a_duration_is_printed_as_kubectl_prints_it(seconds: float, expected: str) -> None:
+    assert human_duration(seconds) == expected
 
 
 @pytest.mark.parametrize(

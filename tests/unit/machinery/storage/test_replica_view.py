@@ -27,7 +27,7 @@ LABELLED = {"labels": {"paths.internal.atoll.dev/x": "p"}}
 SECRETS = ResourceType("", "secrets")
 
 
-def there(name: str, cluster: str = "far") -> ObjectKey:
+def remote(name: str, cluster: str = "far") -> ObjectKey:
     return key(name, cluster=cluster)
 
 
@@ -63,9 +63,9 @@ def change_file(directory: Path, change: Damage) -> None:
 async def test_fsck_finds_each_kind_of_damage_of_replicas(tmp_path: Path, damage: Damage, where: str) -> None:
     store = open_store(store_options(tmp_path))
     await store.submit(
-        [ClusterRoute("far", "east"), ClusterRoute("nobody", "west"), replica(there("a"), 7, metadata=LABELLED)]
+        [ClusterRoute("far", "east"), ClusterRoute("nobody", "west"), replica(remote("a"), 7, metadata=LABELLED)]
     )
-    await store.submit([replica(there("z"), 7, origin="north")])
+    await store.submit([replica(remote("z"), 7, origin="north")])
     await store.close()
     assert fsck(store.options) == []
     change_file(tmp_path, damage)
@@ -75,7 +75,9 @@ async def test_fsck_finds_each_kind_of_damage_of_replicas(tmp_path: Path, damage
 async def test_a_damaged_replica_is_an_error_until_its_shard_sends_it_anew(tmp_path: Path) -> None:
     alarms: list[str] = []
     store = open_store(store_options(tmp_path))
-    await store.submit([ClusterRoute("far", "east"), replica(there("a"), 7, metadata=LABELLED), replica(there("b"), 7)])
+    await store.submit(
+        [ClusterRoute("far", "east"), replica(remote("a"), 7, metadata=LABELLED), replica(remote("b"), 7)]
+    )
     await store.close()
 
     def damage(txn: lmdb.Transaction, dbs: dict[str, object]) -> None:
@@ -87,14 +89,14 @@ async def test_a_damaged_replica_is_an_error_until_its_shard_sends_it_anew(tmp_p
     store = open_store(store.options, alarm=lambda event, **_facts: alarms.append(event))
     with store.snapshot() as snapshot:
         with pytest.raises(CorruptRecord):
-            snapshot.replicas.get(there("a"))
+            snapshot.replicas.get(remote("a"))
         with pytest.raises(CorruptRecord):
             snapshot.replicas.scan(Scope(CONFIGMAPS, "far"))
-        assert snapshot.replicas.get(there("b")) is not None
+        assert snapshot.replicas.get(remote("b")) is not None
     assert alarms == ["record corrupt"] * 2
-    await store.submit([replica(there("a"), 7, generation=2, metadata=LABELLED)])
+    await store.submit([replica(remote("a"), 7, generation=2, metadata=LABELLED)])
     with store.snapshot() as snapshot:
-        assert snapshot.replicas.get(there("a")) is not None
+        assert snapshot.replicas.get(remote("a")) is not None
     await store.close()
     assert fsck(store.options) == []
 
@@ -103,7 +105,7 @@ async def test_the_scrubber_goes_round_replicas_too(tmp_path: Path) -> None:
     alarms: list[str] = []
     store = open_store(store_options(tmp_path))
     await create(store, "a")
-    await store.submit([replica(there("a"), 7), replica(there("b"), 7)])
+    await store.submit([replica(remote("a"), 7), replica(remote("b"), 7)])
     await store.close()
     change_file(tmp_path, flip_last("replicas", -3))
     store = open_store(store.options, alarm=lambda event, **_facts: alarms.append(event))
@@ -116,11 +118,11 @@ async def test_the_scrubber_goes_round_replicas_too(tmp_path: Path) -> None:
 
 async def test_a_damaged_replica_can_be_removed(tmp_path: Path) -> None:
     store = open_store(store_options(tmp_path))
-    await store.submit([ClusterRoute("far", "east"), replica(there("a"), 7, metadata=LABELLED)])
+    await store.submit([ClusterRoute("far", "east"), replica(remote("a"), 7, metadata=LABELLED)])
     await store.close()
     change_file(tmp_path, flip_last("replicas", -3))
     store = open_store(store.options)
-    await store.submit([gone(there("a"), 8)])
+    await store.submit([gone(remote("a"), 8)])
     await store.close()
     assert fsck(store.options) == []
 
@@ -147,7 +149,7 @@ async def test_a_file_without_replicas_is_read_as_it_is_and_gets_them_from_its_w
         assert snapshot.revision_of(key("a")) == revision
     environment.close()
     store = open_store(store.options)
-    assert await store.submit([ClusterRoute("far", "east"), replica(there("b"), 7)]) == [1, 2]
+    assert await store.submit([ClusterRoute("far", "east"), replica(remote("b"), 7)]) == [1, 2]
     assert held(store) == ["b"]
     await store.close()
     assert fsck(store.options) == []
@@ -156,19 +158,19 @@ async def test_a_file_without_replicas_is_read_as_it_is_and_gets_them_from_its_w
 async def test_a_full_store_takes_no_replicas_but_what_makes_room_and_goes_on_by_itself(tmp_path: Path) -> None:
     time = HandClock()
     store = open_store(store_options(tmp_path), clock=time.clock())
-    await store.submit([replica(there("a"), 7), replica(there("b"), 7), replica(there("c"), 7)])
+    await store.submit([replica(remote("a"), 7), replica(remote("b"), 7), replica(remote("c"), 7)])
     store.space._options = store_options(tmp_path, reserve_bytes=1 << 60)
     time.pass_time(2)
-    for refused in (replica(there("new"), 8), replica(there("a"), 8)):
+    for refused in (replica(remote("new"), 8), replica(remote("a"), 8)):
         with pytest.raises(StoreFull):
-            await store.submit([gone(there("b"), 8), refused, Mark("s", b"1")])
+            await store.submit([gone(remote("b"), 8), refused, Mark("s", b"1")])
     assert (held(store), store.get_mark("s")) == (["a", "b", "c"], None)
-    await store.submit([gone(there("b"), 8), replica(there("a"), 7, generation=2), ClusterRoute("far", "east")])
+    await store.submit([gone(remote("b"), 8), replica(remote("a"), 7, generation=2), ClusterRoute("far", "east")])
     await store.submit([SweepReplicas("east", 2), Mark("s", b"2")])
     assert (held(store), store.get_mark("s")) == (["a"], b"2")
     store.space._options = store_options(tmp_path)
     time.pass_time(2)
-    await store.submit([replica(there("new"), 8)])
+    await store.submit([replica(remote("new"), 8)])
     assert held(store) == ["a", "new"]
     await store.close()
     assert fsck(store.options) == []
@@ -181,7 +183,7 @@ async def test_deletes_still_find_room_after_replicas_filled_the_store(tmp_path:
     with pytest.raises(StoreFull):
         for number in range(1000):
             time.pass_time(2)
-            await store.submit([replica(there(f"n{number}"), 7, data="x" * 10_000)])
+            await store.submit([replica(remote(f"n{number}"), 7, data="x" * 10_000)])
     await store.submit([delete(key("a"), revision)])
     await store.submit([SweepReplicas("east", 2)])
     time.pass_time(2)
@@ -192,21 +194,21 @@ async def test_deletes_still_find_room_after_replicas_filled_the_store(tmp_path:
 
 async def test_rows_routes_and_the_apply_count_survive_a_restart(tmp_path: Path) -> None:
     store = open_store(store_options(tmp_path))
-    await store.submit([ClusterRoute("far", "east", 4), replica(there("a"), 7), Mark("s", b"m")])
+    await store.submit([ClusterRoute("far", "east", 4), replica(remote("a"), 7), Mark("s", b"m")])
     await store.close()
     store = open_store(store.options)
     with store.snapshot() as snapshot:
         assert snapshot.replicas.count == store.hub.applied == 2
         assert snapshot.replicas.route_of("far") == ClusterRoute("far", "east", 4)
     assert (held(store), store.get_mark("s")) == (["a"], b"m")
-    assert await store.submit([replica(there("a"), 8)]) == [3]
+    assert await store.submit([replica(remote("a"), 8)]) == [3]
     await store.close()
 
 
 async def test_compaction_leaves_replicas_alone(tmp_path: Path) -> None:
     time = HandClock()
     store = open_store(store_options(tmp_path, log_retention_s=60), clock=time.clock())
-    await store.submit([ClusterRoute("far", "east"), replica(there("a"), 7)])
+    await store.submit([ClusterRoute("far", "east"), replica(remote("a"), 7)])
     await create(store, "a")
     time.pass_time(120)
     assert await store.compact() == 1
@@ -221,9 +223,9 @@ async def test_a_sweep_lets_others_in_between_its_pieces_and_spares_what_they_br
     store = open_store(store_options(tmp_path))
     names = [f"n{number:05}" for number in range(3 * SWEEP_ROWS)]
     for begin in range(0, len(names), 500):
-        await store.submit([replica(there(name), 7) for name in names[begin : begin + 500]])
+        await store.submit([replica(remote(name), 7) for name in names[begin : begin + 500]])
     sweeping = asyncio.create_task(store.submit([SweepReplicas("east", 2), Mark("s", b"done")]))
-    saved = there(names[-1])
+    saved = remote(names[-1])
     while held(store) == names:  # noqa: ASYNC110 - pieces announce nothing
         await asyncio.sleep(0)
     assert not sweeping.done()
@@ -237,10 +239,10 @@ async def test_a_sweep_lets_others_in_between_its_pieces_and_spares_what_they_br
 
 async def test_a_sweep_spares_what_was_brought_between_its_look_and_its_transaction(tmp_path: Path) -> None:
     store = open_store(store_options(tmp_path))
-    await store.submit([replica(there("a"), 7), replica(there("b"), 7)])
+    await store.submit([replica(remote("a"), 7), replica(remote("b"), 7)])
     # Both run up to the queue in one turn of the loop: the sweep has looked, and the row is brought in front of it.
     _, swept = await asyncio.gather(
-        store.submit([replica(there("a"), 7, generation=2)]), store.submit([SweepReplicas("east", 2)])
+        store.submit([replica(remote("a"), 7, generation=2)]), store.submit([SweepReplicas("east", 2)])
     )
     assert (swept, held(store)) == ([1], ["a"])
     await store.close()
@@ -266,7 +268,7 @@ async def test_a_replica_of_a_sealed_type_is_not_kept(tmp_path: Path) -> None:
 async def test_replicas_count_among_the_bytes_that_a_transaction_may_hold(tmp_path: Path) -> None:
     store = open_store(store_options(tmp_path))
     large = "x" * (3 << 20)
-    submits = [store.submit([replica(there(f"n{number}"), 7, data=large)]) for number in range(8)]
+    submits = [store.submit([replica(remote(f"n{number}"), 7, data=large)]) for number in range(8)]
     await asyncio.gather(*submits)
     assert store.stats.largest_batch < len(submits)
     assert len(held(store)) == len(submits)
@@ -276,7 +278,7 @@ async def test_replicas_count_among_the_bytes_that_a_transaction_may_hold(tmp_pa
 async def test_an_origin_never_reaches_into_another_whose_name_it_begins_with(tmp_path: Path) -> None:
     store = open_store(store_options(tmp_path))
     for origin in ("a", "ab", "a-b"):
-        await store.submit([replica(there(origin), 7, origin=origin), ClusterRoute(origin, origin)])
+        await store.submit([replica(remote(origin), 7, origin=origin), ClusterRoute(origin, origin)])
     assert (held(store, "a"), held(store, "ab"), held(store, "a-b")) == (["a"], ["ab"], ["a-b"])
     await store.submit([SweepReplicas("a", 9)])
     assert (held(store, "a"), held(store, "ab"), held(store, "a-b")) == ([], ["ab"], ["a-b"])
@@ -290,7 +292,7 @@ async def test_nowhere_answers_what_an_empty_store_answers(tmp_path: Path) -> No
         for elsewhere in (NO_REPLICAS, snapshot.replicas):
             assert elsewhere.empty
             assert (elsewhere.count, elsewhere.shard_of("x"), elsewhere.route_of("x")) == (0, "", None)
-            assert (elsewhere.get(there("a")), elsewhere.revision_of(there("a"))) == (None, 0)
+            assert (elsewhere.get(remote("a")), elsewhere.revision_of(remote("a"))) == (None, 0)
             assert (elsewhere.last(CONFIGMAPS, "x"), elsewhere.outdated("x", 1)) == (0, ([], None))
             assert (elsewhere.scan(Scope(CONFIGMAPS)), elsewhere.revisions(Scope(CONFIGMAPS))) == ([], [])
             assert (elsewhere.rows_of("x", Scope(CONFIGMAPS)), elsewhere.labelled("x", "y")) == ([], [])
@@ -299,9 +301,9 @@ async def test_nowhere_answers_what_an_empty_store_answers(tmp_path: Path) -> No
 
 async def test_a_value_of_another_revision_in_a_new_generation_replaces_even_an_equal_revision(tmp_path: Path) -> None:
     store = open_store(store_options(tmp_path))
-    first, second = replica(there("a"), 7, data="1"), replica(there("a"), 7, generation=2, data="2")
+    first, second = replica(remote("a"), 7, data="1"), replica(remote("a"), 7, generation=2, data="2")
     assert await store.submit([first, second]) == [1, 2]
-    assert await store.submit([Replica("east", there("a"), b"", 6, 3)]) == [3]
+    assert await store.submit([Replica("east", remote("a"), b"", 6, 3)]) == [3]
     assert held(store) == []
     await store.close()
 

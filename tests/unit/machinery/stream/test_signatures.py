@@ -31,7 +31,7 @@ def signed(count: int, first: int = 100, key: SecretKey = KEY) -> list[Event]:
     ]
 
 
-def verdict(event: Event) -> SignatureState:
+def state_of(event: Event) -> SignatureState:
     return verify(TRUSTED, event, event.signature, VerifiedRoots())
 
 
@@ -41,7 +41,7 @@ def test_each_event_of_a_run_is_verified_alone_by_its_headers(count: int) -> Non
         read = decode(event.subject, encode_headers(event), event.payload)
         assert read == event
         assert read.signature is not None
-        assert (read.signature.sequence, verdict(read)) == (100 + number, SignatureState.GENUINE)
+        assert (read.signature.sequence, state_of(read)) == (100 + number, SignatureState.GENUINE)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_each_event_of_a_run_is_verified_alone_by_its_headers(count: int) -> Non
 @pytest.mark.parametrize("count", [1, 8])
 def test_a_part_that_was_changed_is_not_believed(change: dict[str, object], count: int) -> None:
     for event in signed(count):
-        assert verdict(msgspec.structs.replace(event, **change)) is SignatureState.FORGED
+        assert state_of(msgspec.structs.replace(event, **change)) is SignatureState.FORGED
 
 
 def test_another_sequence_another_signature_and_another_path_are_not_believed() -> None:
@@ -76,15 +76,15 @@ def test_another_sequence_another_signature_and_another_path_are_not_believed() 
     assert second.signature is not None
     moved = msgspec.structs.replace(first.signature, sequence=101)
     for signature in (moved, second.signature, msgspec.structs.replace(first.signature, path=b"")):
-        assert verdict(msgspec.structs.replace(first, signature=signature)) is SignatureState.FORGED
+        assert state_of(msgspec.structs.replace(first, signature=signature)) is SignatureState.FORGED
 
 
 def test_a_key_that_is_not_trusted_is_unknown_and_no_signature_is_unsigned() -> None:
     (event,) = signed(1, key=OTHER)
-    assert verdict(event) is SignatureState.UNKNOWN
-    assert verdict(msgspec.structs.replace(event, signature=None)) is SignatureState.UNSIGNED
+    assert state_of(event) is SignatureState.UNKNOWN
+    assert state_of(msgspec.structs.replace(event, signature=None)) is SignatureState.UNSIGNED
     claimed = msgspec.structs.replace(event.signature, key=KEY.id)  # type: ignore[type-var]
-    assert verdict(msgspec.structs.replace(event, signature=claimed)) is SignatureState.FORGED
+    assert state_of(msgspec.structs.replace(event, signature=claimed)) is SignatureState.FORGED
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def export(version: str, identity: str = "") -> Object:
     }
 
 
-def judge(version: str, user: User, before: str, now: str, *, whole: bool = False) -> None:
+def validate_change(version: str, user: User, before: str, now: str, *, whole: bool = False) -> None:
     kind = KINDS[version]
     target = f"/apis/apis.kcp.io/{version}/apiexports/a/status".encode()
     call = Call(info=parse("PUT", target), user=user, cluster="here", kind=kind, whole=whole)
@@ -50,19 +50,19 @@ def judge(version: str, user: User, before: str, now: str, *, whole: bool = Fals
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_only_the_system_sets_an_identity(version: str) -> None:
-    judge(version, SYSTEM, "", "ab")
+    validate_change(version, SYSTEM, "", "ab")
     with pytest.raises(Forbidden, match=r"status\.identityHash: Forbidden: is set by the system"):
-        judge(version, TENANT, "", "ab")
+        validate_change(version, TENANT, "", "ab")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("now", ["cd", ""])
 def test_an_identity_is_changed_by_masters_alone(version: str, now: str) -> None:
     with pytest.raises(Forbidden, match=r"status\.identityHash: Invalid value: .*: field is immutable"):
-        judge(version, TENANT, "ab", now)
-    judge(version, TENANT, "ab", "ab")
-    judge(version, SYSTEM, "ab", now)
+        validate_change(version, TENANT, "ab", now)
+    validate_change(version, TENANT, "ab", "ab")
+    validate_change(version, SYSTEM, "ab", now)
 
 
 def test_the_systems_own_builders_bring_whole_objects() -> None:
-    judge("v1alpha2", SYSTEM, "ab", "cd", whole=True)
+    validate_change("v1alpha2", SYSTEM, "ab", "cd", whole=True)

@@ -55,7 +55,7 @@ def site() -> Iterator[Site]:
         yield Site(issuer)
 
 
-async def settled(found: IssuerKeys, token: str) -> bytes:
+async def resolved(found: IssuerKeys, token: str) -> bytes:
     for _ in range(2):
         try:
             return found.payload(token)
@@ -66,7 +66,7 @@ async def settled(found: IssuerKeys, token: str) -> bytes:
 
 async def test_keys_that_are_only_old_go_on_counting_while_others_are_fetched(site: Site) -> None:
     found, token = site.keys(), site.issuer.token(sub="a", aud="me")
-    await settled(found, token)
+    await resolved(found, token)
     site.now += issuer_keys.MAX_AGE_S + 1
     site.down, site.takes_s, before = True, 20.0, site.fetched
     for _ in range(3):

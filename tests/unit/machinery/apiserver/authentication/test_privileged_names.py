@@ -71,7 +71,7 @@ EXTRAS: dict[str, dict[str, str]] = {
 HARMLESS = {"system:authenticated", "system:unauthenticated", "system:serviceaccounts", "system:monitoring"}
 
 
-class Doors:
+class Authenticators:
     """One of each. `of` gives the user that comes in by a door with a name, groups and extras."""
 
     def __init__(self, directory: Path, issuer: Issuer) -> None:
@@ -120,13 +120,13 @@ class Doors:
         file = self._directory / "authentication.json"
         kind = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration"}
         file.write_text(json.dumps({**kind, "jwt": [self._trusted({})]}))
-        return self._settled(ConfiguredIssuers(file, (OWN,), self._fetch), name, held, extra)
+        return self._resolved(ConfiguredIssuers(file, (OWN,), self._fetch), name, held, extra)
 
     def _tenants(self, name: str, held: list[str], extra: dict[str, str]) -> User:
         key = ObjectKey(ResourceType("tenancy.kcp.io", "workspaceauthenticationconfigurations"), "2org", "", "own")
         record = Record(key, 1, msgspec.json.encode({"spec": {"jwt": [self._trusted(extra)]}}))
         source = WorkspaceIssuers(lambda view, cluster: [record], self._fetch)
-        return self._settled(source, name, held, extra)
+        return self._resolved(source, name, held, extra)
 
     def _trusted(self, extra: dict[str, str]) -> dict[str, Any]:
         mappings: dict[str, Any] = {
@@ -138,29 +138,29 @@ class Doors:
         trust = {"url": self.issuer.url, "audiences": ["us"], "certificateAuthority": self.issuer.ca_pem}
         return {"issuer": trust, "claimMappings": mappings}
 
-    def _settled(self, source: Any, name: str, held: list[str], extra: dict[str, str]) -> User:
+    def _resolved(self, source: Any, name: str, held: list[str], extra: dict[str, str]) -> User:
         token = self.issuer.token(sub=name, aud=["us", OWN], groups=held)
         more = (WEB,) if isinstance(source, WorkspaceIssuers) else ()
-        return asked(source, token, self.store, more)
+        return authenticated_user(source, token, self.store, more)
 
     async def _fetch(self, url: str, ca_pem: bytes, timeout_s: float) -> bytes:
         return json.dumps(self.issuer._documents()[url.removeprefix(self.issuer.url.removesuffix("/realm"))]).encode()
 
 
-def asked(source: Any, token: str, store: FakeStore, more: tuple[str, ...]) -> User:
+def authenticated_user(source: Any, token: str, store: FakeStore, more: tuple[str, ...]) -> User:
     """The user of a token, after the keys of its issuer were fetched."""
     for _ in range(3):
         try:
             found = source.user_of(token, token_digest(token), (OWN,), store, *more)
         except AuthenticationPending as error:
-            asyncio.run(settled(error))
+            asyncio.run(resolved(error))
         else:
             assert isinstance(found, User)
             return found
     raise AssertionError("the keys never came")
 
 
-async def settled(error: AuthenticationPending) -> None:
+async def resolved(error: AuthenticationPending) -> None:
     await error.complete()
 
 
@@ -169,9 +169,9 @@ def _request(headers: dict[str, list[str]]) -> HttpRequest:
 
 
 @pytest.fixture(scope="module")
-def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
+def authenticators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Authenticators]:
     with Issuer() as issuer:
-        yield Doors(tmp_path_factory.mktemp("doors"), issuer)
+        yield Authenticators(tmp_path_factory.mktemp("doors"), issuer)
 
 
 def meant(row: str) -> str:
@@ -211,19 +211,19 @@ def test_every_group_that_bootstrap_gives_power_is_one_of_them() -> None:
     assert {name for name in bound if not groups.is_privileged(name)} <= HARMLESS
 
 
-@pytest.mark.parametrize("door", GROUP)
+@pytest.mark.parametrize("via", GROUP)
 @pytest.mark.parametrize("row", GROUPS)
-def test_a_group_of_power_comes_in_by_no_door_but_its_own(doors: Doors, row: str, door: str) -> None:
+def test_a_group_of_power_comes_in_by_no_door_but_its_own(authenticators: Authenticators, row: str, via: str) -> None:
     group = meant(row)
-    found = outcome(lambda: group in doors.by[door]("carol", ["devs", group], {}).groups)
-    assert found == GROUPS[row][door]
+    found = outcome(lambda: group in authenticators.by[via]("carol", ["devs", group], {}).groups)
+    assert found == GROUPS[row][via]
 
 
-@pytest.mark.parametrize("door", NAME)
+@pytest.mark.parametrize("via", NAME)
 @pytest.mark.parametrize("row", NAMES)
-def test_a_name_the_system_makes_is_nobodys_to_take(doors: Doors, row: str, door: str) -> None:
+def test_a_name_the_system_makes_is_nobodys_to_take(authenticators: Authenticators, row: str, via: str) -> None:
     name = meant(row)
-    assert outcome(lambda: doors.by[door](name, ["devs"], {}).name == name) == NAMES[row][door]
+    assert outcome(lambda: authenticators.by[via](name, ["devs"], {}).name == name) == NAMES[row][via]
 
 
 @pytest.mark.parametrize(
@@ -236,16 +236,18 @@ def test_a_name_the_system_makes_is_nobodys_to_take(doors: Doors, row: str, door
         "system:serviceaccount:default:default",
     ],
 )
-def test_a_tenants_issuer_makes_nobody_of_the_systems(doors: Doors, name: str) -> None:
-    assert outcome(lambda: bool(doors.by["workspace's issuer"](name, [], {}))) == REFUSED
+def test_a_tenants_issuer_makes_nobody_of_the_systems(authenticators: Authenticators, name: str) -> None:
+    assert outcome(lambda: bool(authenticators.by["workspace's issuer"](name, [], {}))) == REFUSED
 
 
-@pytest.mark.parametrize(("key", "door"), [(key, door) for key, rules in EXTRAS.items() for door in rules])
-def test_an_extra_that_carries_authority_is_nobodys_to_set(doors: Doors, key: str, door: str) -> None:
+@pytest.mark.parametrize(("key", "via"), [(key, via) for key, rules in EXTRAS.items() for via in rules])
+def test_an_extra_that_carries_authority_is_nobodys_to_set(authenticators: Authenticators, key: str, via: str) -> None:
     found = outcome(
-        lambda: "cluster:elsewhere" in doors.by[door]("carol", [], {key: "cluster:elsewhere"}).extra.get(key, ())
+        lambda: (
+            "cluster:elsewhere" in authenticators.by[via]("carol", [], {key: "cluster:elsewhere"}).extra.get(key, ())
+        )
     )
-    assert found == EXTRAS[key][door]
+    assert found == EXTRAS[key][via]
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +263,7 @@ def test_a_service_account_is_in_the_groups_of_its_namespace_and_in_no_other(key
     meta = {"name": name, "namespace": "system", "uid": "u", "annotations": annotations, "labels": annotations}
     store.put(WEB, {"kind": "ServiceAccount", "metadata": meta})
     token, _ = TokenIssuer(keys, ServiceAccountIssuers()).issue(Account(WEB, "system", name, "u"), (OWN,), 600)
-    found = asked(ServiceAccountTokens(keys, ServiceAccountIssuers()), token, store, ())
+    found = authenticated_user(ServiceAccountTokens(keys, ServiceAccountIssuers()), token, store, ())
     assert not [group for group in found.groups if groups.is_privileged(group) and group != "system:authenticated"]
     assert found.extra[CLUSTER_NAME] == (WEB,)
     assert {effective_users.SCOPES, effective_users.WARRANT}.isdisjoint(found.extra)

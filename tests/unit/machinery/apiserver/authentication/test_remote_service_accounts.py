@@ -85,58 +85,58 @@ def store() -> FakeStore:
     return made
 
 
-def asked(tokens: ServiceAccountTokens, token: str, store: FakeStore) -> User | None:
+def authenticate(tokens: ServiceAccountTokens, token: str, store: FakeStore) -> User | None:
     return tokens.user_of(token, token_digest(token), (ISSUER,), store)
 
 
-async def until_asked(shards: Shards) -> None:
+async def until_requested(shards: Shards) -> None:
     async with asyncio.timeout(20):
         while not shards.requests:  # noqa: ASYNC110 - it announces nothing
             await asyncio.sleep(0)
 
 
-async def settled(tokens: ServiceAccountTokens, token: str, store: FakeStore) -> User | None:
+async def resolved(tokens: ServiceAccountTokens, token: str, store: FakeStore) -> User | None:
     """As in the pipeline: authenticate again when the answer has arrived."""
     try:
-        return asked(tokens, token, store)
+        return authenticate(tokens, token, store)
     except AuthenticationPending as error:
         await error.complete()
-    return asked(tokens, token, store)
+    return authenticate(tokens, token, store)
 
 
 async def test_an_account_elsewhere_comes_in_when_its_shard_vouches_for_it(
     tokens: ServiceAccountTokens, token: str, store: FakeStore, shards: Shards
 ) -> None:
-    user = await settled(tokens, token, store)
+    user = await resolved(tokens, token, store)
     assert user is not None and user.extra["authentication.kcp.io/cluster-name"] == (THERE,)
-    assert asked(tokens, token, store) == user
+    assert authenticate(tokens, token, store) == user
     assert shards.requests == 1
 
 
 async def test_a_deleted_account_is_out_within_ten_seconds(
     tokens: ServiceAccountTokens, token: str, store: FakeStore, shards: Shards, clock: Clock
 ) -> None:
-    assert await settled(tokens, token, store)
+    assert await resolved(tokens, token, store)
     shards.stands = False
     clock.now += 9.9
-    assert asked(tokens, token, store)
+    assert authenticate(tokens, token, store)
     clock.now += 0.1
     with pytest.raises(Unauthorized):
-        await settled(tokens, token, store)
+        await resolved(tokens, token, store)
 
 
 async def test_an_answer_is_as_old_as_its_question(
     tokens: ServiceAccountTokens, token: str, store: FakeStore, shards: Shards, clock: Clock
 ) -> None:
     shards.open.clear()
-    asking = asyncio.create_task(settled(tokens, token, store))
-    await until_asked(shards)
+    asking = asyncio.create_task(resolved(tokens, token, store))
+    await until_requested(shards)
     clock.now += 4
     shards.open.set()
     assert await asking
     clock.now += 6
     with pytest.raises(AuthenticationPending):
-        asked(tokens, token, store)
+        authenticate(tokens, token, store)
 
 
 async def test_a_shard_that_cannot_be_asked_lets_nobody_in_and_is_asked_again_soon(
@@ -145,27 +145,27 @@ async def test_a_shard_that_cannot_be_asked_lets_nobody_in_and_is_asked_again_so
     shards.reachable = False
     for _ in range(2):
         with pytest.raises(Unauthorized):
-            await settled(tokens, token, store)
+            await resolved(tokens, token, store)
     assert shards.requests == 1
     shards.reachable, clock.now = True, clock.now + 1
-    assert await settled(tokens, token, store)
+    assert await resolved(tokens, token, store)
 
 
 async def test_who_was_let_in_is_out_when_his_shard_cannot_be_asked_again(
     tokens: ServiceAccountTokens, token: str, store: FakeStore, shards: Shards, clock: Clock
 ) -> None:
-    assert await settled(tokens, token, store)
+    assert await resolved(tokens, token, store)
     shards.reachable, clock.now = False, clock.now + 10
     with pytest.raises(Unauthorized):
-        await settled(tokens, token, store)
+        await resolved(tokens, token, store)
 
 
 async def test_many_requests_with_one_token_ask_once(
     tokens: ServiceAccountTokens, token: str, store: FakeStore, shards: Shards
 ) -> None:
     shards.open.clear()
-    asking = [asyncio.create_task(settled(tokens, token, store)) for _ in range(5)]
-    await until_asked(shards)
+    asking = [asyncio.create_task(resolved(tokens, token, store)) for _ in range(5)]
+    await until_requested(shards)
     shards.open.set()
     assert all(await asyncio.gather(*asking))
     assert shards.requests == 1
@@ -178,12 +178,12 @@ async def test_no_more_are_asked_about_at_once_than_the_bound(
     issuer = TokenIssuer(keys, ServiceAccountIssuers())
     first, second = (issuer.issue(ACCOUNT, (ISSUER,), seconds)[0] for seconds in (3600, 7200))
     shards.open.clear()
-    asking = asyncio.create_task(settled(tokens, first, store))
-    await until_asked(shards)
+    asking = asyncio.create_task(resolved(tokens, first, store))
+    await until_requested(shards)
     with pytest.raises(Unauthorized):
-        asked(tokens, second, store)
+        authenticate(tokens, second, store)
     shards.open.set()
-    assert await asking and await settled(tokens, second, store)
+    assert await asking and await resolved(tokens, second, store)
 
 
 async def test_an_account_of_a_cluster_here_is_judged_here(
@@ -191,10 +191,10 @@ async def test_an_account_of_a_cluster_here_is_judged_here(
 ) -> None:
     store.put(THERE, logical_cluster())
     with pytest.raises(Unauthorized):
-        asked(tokens, token, store)
+        authenticate(tokens, token, store)
     metadata = {"name": "builder", "namespace": "ns", "uid": "uid-1"}
     store.put(THERE, {"kind": "ServiceAccount", "metadata": metadata})
-    assert asked(tokens, token, store)
+    assert authenticate(tokens, token, store)
     assert shards.requests == 0
 
 
@@ -202,7 +202,7 @@ async def test_an_account_of_a_cluster_that_nobody_knows_is_nobody(
     tokens: ServiceAccountTokens, token: str, shards: Shards
 ) -> None:
     with pytest.raises(Unauthorized):
-        asked(tokens, token, FakeStore())
+        authenticate(tokens, token, FakeStore())
     assert shards.requests == 0
 
 

@@ -22,19 +22,19 @@ ALICE = User("alice", ("devs", AUTHENTICATED))
 ANYBODY = EffectiveUser("system:anonymous", (AUTHENTICATED,))
 
 
-def asked(method: str, target: str) -> Attributes:
+def made(method: str, target: str) -> Attributes:
     return attributes_of(parse(method, target.encode()), ALICE, "2web")
 
 
 class TestAttributes:
     def test_of_a_resource_request(self) -> None:
-        found = asked("PUT", "/clusters/root:web/apis/apps/v1/namespaces/n/deployments/d/status")
+        found = made("PUT", "/clusters/root:web/apis/apps/v1/namespaces/n/deployments/d/status")
         assert (found.verb, found.group, found.version, found.resource) == ("update", "apps", "v1", "deployments")
         assert (found.subresource, found.namespace, found.name, found.cluster) == ("status", "n", "d", "2web")
         assert found.resource_path == "deployments/status"
 
     def test_of_a_path(self) -> None:
-        found = asked("GET", "/clusters/root:web/openapi/v3")
+        found = made("GET", "/clusters/root:web/openapi/v3")
         assert (found.is_resource, found.verb, found.path) == (False, "get", "/openapi/v3")
 
     @pytest.mark.parametrize(
@@ -51,11 +51,11 @@ class TestAttributes:
     )
     def test_take_the_name_that_a_field_selector_pins(self, selector: str, name: str) -> None:
         assert pinned_name(selector) == name
-        assert asked("GET", f"/api/v1/configmaps?watch=1&fieldSelector={selector.replace(',', '%2C')}").name == name
+        assert made("GET", f"/api/v1/configmaps?watch=1&fieldSelector={selector.replace(',', '%2C')}").name == name
 
     def test_take_no_pinned_name_for_writes(self) -> None:
         target = "/api/v1/namespaces/n/configmaps?fieldSelector=metadata.name%3Dc"
-        assert asked("DELETE", target).name == ""
+        assert made("DELETE", target).name == ""
 
 
 class TestRefusals:
@@ -85,11 +85,11 @@ class TestRefusals:
         ],
     )
     def test_read_as_kubernetes_writes_them(self, method: str, target: str, text: str) -> None:
-        assert forbidden(asked(method, target)).message == text
-        assert forbidden(asked(method, target), "why").message == f"{text}: why"
+        assert forbidden(made(method, target)).message == text
+        assert forbidden(made(method, target), "why").message == f"{text}: why"
 
     def test_carry_the_resource_in_details(self) -> None:
-        status = forbidden(asked("GET", "/apis/apps/v1/namespaces/n/deployments/d")).status()
+        status = forbidden(made("GET", "/apis/apps/v1/namespaces/n/deployments/d")).status()
         assert (status["code"], status["reason"]) == (403, "Forbidden")
         assert status["details"] == {"name": "d", "group": "apps", "kind": "deployments"}
 

@@ -103,7 +103,7 @@ def test_a_request_that_stays_here_reads_nothing_of_other_shards(store: FakeStor
     assert not store.replicas.rows.reads
 
 
-class TestAPolicyElsewhere:
+class TestAPolicyOfARemoteCluster:
     """The maximal permission policy of an export on another shard."""
 
     @pytest.fixture(autouse=True)
@@ -147,12 +147,12 @@ class TestAPolicyElsewhere:
         published(store, self.export(policed=False))
         assert self.is_allowed(store, authorizer)
 
-    @pytest.mark.parametrize("heard", [False, True], ids=["never heard of", "the export is missing"])
+    @pytest.mark.parametrize("recorded", [False, True], ids=["never heard of", "the export is missing"])
     def test_that_was_seen_once_permits_nothing_while_the_export_is_not_known(
-        self, store: FakeStore, authorizer: Authorizer, heard: bool
+        self, store: FakeStore, authorizer: Authorizer, recorded: bool
     ) -> None:
         self.definition(store, "things")
-        if heard:
+        if recorded:
             published(store)
         assert not self.is_allowed(store, authorizer)
         published(store, self.export(policed=False))

@@ -17,7 +17,7 @@ HINT = (
 AT = "s.properties[spec].x-kubernetes-validations[0]"
 
 
-def shown(rule: str, **more: Any) -> str:
+def labelled(rule: str, **more: Any) -> str:
     fields = {"Message": "", "MessageExpression": "", "Reason": None, "FieldPath": "", "OptionalOldSelf": None, **more}
     parts = [f'"Rule":"{rule}"']
     for key, value in fields.items():
@@ -25,55 +25,55 @@ def shown(rule: str, **more: Any) -> str:
     return "Invalid value: {" + ",".join(parts) + "}"
 
 
-def told(rule: str | dict[str, Any], **properties: Any) -> list[str]:
+def messages(rule: str | dict[str, Any], **properties: Any) -> list[str]:
     return complaints(whole(ruled(struct(**(properties or {"a": STRING, "n": INTEGER})), rule)))
 
 
 def test_sound_rules_pass() -> None:
-    assert told("self.a == 'x' && self.n > 1") == []
+    assert messages("self.a == 'x' && self.n > 1") == []
 
 
 def test_a_rule_that_does_not_compile_is_told_with_its_place() -> None:
-    assert told("self.b == 1") == [
-        f"{AT}.rule: {shown('self.b == 1')}: compilation failed: ERROR: <input>:1:5: undefined field 'b'\n"
+    assert messages("self.b == 1") == [
+        f"{AT}.rule: {labelled('self.b == 1')}: compilation failed: ERROR: <input>:1:5: undefined field 'b'\n"
         " | self.b == 1\n | ....^"
     ]
 
 
 def test_types_are_checked() -> None:
-    (text,) = told("self.a == 1")
+    (text,) = messages("self.a == 1")
     assert "found no matching overload for '_==_' applied to '(string, int)'" in text
 
 
 def test_a_rule_must_be_a_boolean_and_its_message_a_string() -> None:
-    assert told("self.a") == [f"{AT}.rule: {shown('self.a')}: cel expression must evaluate to a bool"]
-    assert told({"rule": "true", "messageExpression": "1"}) == [
-        f"{AT}.messageExpression: {shown('true', MessageExpression='1')}: messageExpression must evaluate to a string"
+    assert messages("self.a") == [f"{AT}.rule: {labelled('self.a')}: cel expression must evaluate to a bool"]
+    assert messages({"rule": "true", "messageExpression": "1"}) == [
+        f"{AT}.messageExpression: {labelled('true', MessageExpression='1')}: messageExpression must evaluate to a string"
     ]
-    (text,) = told({"rule": "true", "messageExpression": "self.z"})
+    (text,) = messages({"rule": "true", "messageExpression": "self.z"})
     assert ": messageExpression compilation failed: ERROR: <input>:1:5: undefined field 'z'" in text
 
 
 def test_characters_of_html_are_shown_escaped_as_go_does() -> None:
-    (text,) = told("self.n")
+    (text,) = messages("self.n")
     assert "\\u003c" not in text
-    (text,) = told("self.z < 1 && true")
+    (text,) = messages("self.z < 1 && true")
     assert '"Rule":"self.z \\u003c 1 \\u0026\\u0026 true"' in text
 
 
 @pytest.mark.parametrize("path", [".q", "a", ".a.b"])
 def test_a_field_path_must_lead_somewhere(path: str) -> None:
     text = f'{AT}.fieldPath: Invalid value: "{path}": must be a valid path'
-    assert told({"rule": "true", "fieldPath": path}) == [text]
+    assert messages({"rule": "true", "fieldPath": path}) == [text]
 
 
 def test_an_optional_old_self_must_be_used_and_be_a_boolean() -> None:
-    assert told({"rule": "true", "optionalOldSelf": True}) == [
+    assert messages({"rule": "true", "optionalOldSelf": True}) == [
         f"{AT}.optionalOldSelf: Invalid value: true: may not be set if oldSelf is not used in rule"
     ]
-    assert len(told({"rule": "true", "optionalOldSelf": "yes"})) == 1
-    assert told({"rule": "!oldSelf.hasValue()", "optionalOldSelf": True}) == []
-    (text,) = told("oldSelf.hasValue()")
+    assert len(messages({"rule": "true", "optionalOldSelf": "yes"})) == 1
+    assert messages({"rule": "!oldSelf.hasValue()", "optionalOldSelf": True}) == []
+    (text,) = messages("oldSelf.hasValue()")
     assert "compilation failed" in text
 
 
@@ -105,14 +105,14 @@ def test_old_selves_are_known_below_lists_with_keys_and_maps() -> None:
 
 def test_an_expensive_rule_is_refused_and_the_total_names_who_is_to_blame() -> None:
     loop = "self.l.all(x, self.l.all(y, x == y))"
-    assert told(loop, l={"type": "array", "items": INTEGER}) == [
+    assert messages(loop, l={"type": "array", "items": INTEGER}) == [
         f"{AT}.rule: Forbidden: estimated rule cost exceeds budget by factor of more than 100x{HINT}",
         f"{AT}.rule: Forbidden: contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3"
         " schema",
         "s: Forbidden: x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema exceeds budget"
         f" by factor of more than 100x{HINT}",
     ]
-    assert told(loop, l={"type": "array", "items": INTEGER, "maxItems": 100}) == []
+    assert messages(loop, l={"type": "array", "items": INTEGER, "maxItems": 100}) == []
 
 
 def test_lists_and_maps_around_a_rule_multiply_its_cost() -> None:
@@ -129,7 +129,7 @@ def test_lists_and_maps_around_a_rule_multiply_its_cost() -> None:
 
 def test_messages_cost_too() -> None:
     rule = {"rule": "true", "messageExpression": "self.l.all(x, self.l.all(y, x == y)) ? 'a' : 'b'"}
-    first, *_ = told(rule, l={"type": "array", "items": INTEGER})
+    first, *_ = messages(rule, l={"type": "array", "items": INTEGER})
     assert first.startswith(f"{AT}.messageExpression: Forbidden: estimated messageExpression cost exceeds budget")
 
 

@@ -19,7 +19,7 @@ Object = dict[str, Any]
 #: What the long tier compares in each suite.
 LONG = 5000
 _LISTED = Path(__file__).with_name("differences.json")
-_SHOWN = 3
+_MAX_LISTED = 3
 _BATCH = 500
 #: How often a case that differs is asked again.
 _AGAIN = 20
@@ -88,7 +88,7 @@ def agree(suite: Suite, oracle: Oracle, count: int) -> None:
     known = {number for number in listed(suite) if number < count}
     found = {each.number: each for each in differing(suite, oracle, range(count))}
     new = [each for number, each in found.items() if number not in known]
-    shown = "\n\n".join(map(str, new[:_SHOWN]))
+    shown = "\n\n".join(map(str, new[:_MAX_LISTED]))
     assert not new, f"{suite.name}: {len(new)} of {count} differ: {[each.number for each in new[:50]]}\n{shown}"
     gone = sorted(known - found.keys())
     assert not gone, f"{suite.name}: these agree now and leave the list: {gone}"
