@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from atoll.machinery.apiserver.filtered_rows import Rows
 from atoll.machinery.apiserver.filtered_rows.row_filter import Reader
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.meta.objects import decode, encode_json
+from atoll.machinery.meta.objects import with_revision
 from atoll.machinery.meta.partial import Partial
 from atoll.machinery.meta.wellknown import ORIGIN_SHARD
 from atoll.machinery.storage.contract import (
@@ -122,7 +122,7 @@ class _ShardFilterCursor:
             return replace(change, operation=operation, before=before)
         if before is None:
             return None
-        return replace(change, operation=Operation.DELETED, before=before, after=_at(before, change.revision))
+        return replace(change, operation=Operation.DELETED, before=before, after=with_revision(before, change.revision))
 
     def _has(self, value: bytes) -> bool:
         return shard_of(value) == self._shard
@@ -141,9 +141,3 @@ class _ShardFilterCursor:
     def close(self) -> None:
         """Close the cursor; may be called twice."""
         self._cursor.close()
-
-
-def _at(value: bytes, revision: int) -> bytes:
-    """Return a row with another resourceVersion."""
-    obj = decode(value)
-    return encode_json({**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}})

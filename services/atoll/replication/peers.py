@@ -52,8 +52,8 @@ class Peers:
     """Clients by shard and identity. `credentials` are targets of kubeconfigs, whose host and path are not used; `find`
     returns Shard objects. Belongs to the running loop."""
 
-    def __init__(self, find: FindShard, credentials: Mapping[str, Target], manager: str = "atoll") -> None:
-        self._find, self._credentials, self._manager = find, dict(credentials), manager
+    def __init__(self, find: FindShard, credentials: Mapping[str, Target]) -> None:
+        self._find, self._credentials = find, dict(credentials)
         self._pools: LruCache[tuple[str, str], _Peer] = LruCache(MAX_PEERS)
 
     def client(self, shard: str, identity: str = LOGICAL_CLUSTER_ADMIN) -> Client:
@@ -66,7 +66,7 @@ class Peers:
         if given is None:
             raise NoPeer(f"no credentials were given to call other shards as {identity}")
         target = self._target(shard, given)
-        return Client(target, http=self._http(shard, identity, target), manager=self._manager, retries=0)
+        return Client(target, http=self._http(shard, identity, target), manager="atoll", retries=0)
 
     def _target(self, shard: str, given: Target) -> Target:
         found = self._find(shard)

@@ -56,12 +56,12 @@ def reserve(host: str, port: int) -> socket.socket:
     return sock
 
 
-async def reserve_with_retry(host: str, port: int, patience_s: float = PATIENCE_S) -> socket.socket:
+async def reserve_with_retry(host: str, port: int) -> socket.socket:
     """`reserve` with retries: workers of a killed parent hold the port until they notice that it is gone.
 
-    Another port instead would break every client of the previous start. Raises OSError after `patience_s`.
+    Another port instead would break every client of the previous start. Raises OSError after PATIENCE_S.
     """
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + PATIENCE_S
     logged = False
     while True:
         try:
@@ -70,7 +70,7 @@ async def reserve_with_retry(host: str, port: int, patience_s: float = PATIENCE_
             if error.errno != errno.EADDRINUSE or time.monotonic() >= deadline:
                 raise
         if not logged:
-            log.info("port in use, possibly by workers of the previous start", port=port, patience_s=patience_s)
+            log.info("port in use, possibly by workers of the previous start", port=port, patience_s=PATIENCE_S)
             logged = True
         await asyncio.sleep(RETRY_S)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.federation.federated_view import federated
@@ -31,17 +31,9 @@ from atoll.tenancy.lookups import Lookups
 class ShardPlacement:
     """Chooses shards. `own` is the name of this shard; `reaches`: it can call other shards."""
 
-    def __init__(
-        self,
-        facts: Lookups,
-        own: str,
-        *,
-        reaches: bool,
-        chance: random.Random | None = None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, facts: Lookups, own: str, *, reaches: bool) -> None:
         self._type, self.own, self._reaches = facts.identities.shard_objects, own, reaches
-        self._chance, self._clock = chance or random.Random(), clock
+        self._chance = random.Random()
         self._candidates: tuple[int, tuple[Candidate, ...]] = (-1, ())
 
     def shards(self, view: View) -> Sequence[Candidate]:
@@ -72,7 +64,7 @@ class ShardPlacement:
         shards = self.shards(view)
         region = next((each.labels.get(REGION, "") for each in shards if each.is_own), "")
         wish = PlacementRequest(path, selector_of(workspace), region)
-        return choose(shards, wish, self._clock(), self._chance, without)
+        return choose(shards, wish, time.time(), self._chance, without)
 
     def refusal(self, view: View, workspace: Object, path: str) -> str:
         """Return why a Workspace's location selector can never be satisfied, else "". Raises Unschedulable."""

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
+from atoll.controllers.exports.identity_secrets import builtin_target, with_identity
 from atoll.controllers.shard_predicate import ShardChangePredicate
-from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.gate import NOTHING_NEW
 from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.writing.batch import LOST, Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
-from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.control.manager import ReplicaController
 from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kcp.apis import apiexports
@@ -142,26 +141,13 @@ class ExportController(ReplicaController):
 
     def _reconcile_export(self, batch: Batch, cluster: str, export: Object) -> None:
         """Add to a batch the objects and status that an export lacks."""
-        reference, desired = apiexports.secret_reference(export), export
-        if reference is None:
-            reference = apiexports.generated_reference(export)
-            self._generate(batch, cluster, reference)
-            desired = apiexports.with_reference(export, reference)
-        secret = _read(batch, ObjectKey(SECRETS, cluster, *reference))
-        status = apiexports.with_verified_identity(status_of(export), secret, reference, times.now())
-        desired = {**desired, "status": self._with_urls(status, cluster, export["metadata"]["name"])}
+        desired = with_identity(self._loopback, batch, cluster, export)
+        desired["status"] = self._with_urls(desired["status"], cluster, export["metadata"]["name"])
         if desired != export:
-            batch.update(self._target(API_EXPORTS, cluster, export["metadata"]["name"]), desired, whole=True)
+            batch.update(
+                builtin_target(self._loopback, API_EXPORTS, cluster, export["metadata"]["name"]), desired, whole=True
+            )
         self._add_slice(batch, cluster, export)
-
-    def _generate(self, batch: Batch, cluster: str, reference: SecretReference) -> None:
-        """Create the identity Secret. An existing Secret of the name is used, as in kcp, even if it is older."""
-        if batch.get(ObjectKey(NAMESPACES, cluster, "", reference.namespace)) is None:
-            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": reference.namespace}}
-            batch.create(self._target(NAMESPACES, cluster, reference.namespace), namespace, whole=False)
-        if batch.get(ObjectKey(SECRETS, cluster, *reference)) is None:
-            target = self._target(SECRETS, cluster, reference.name, reference.namespace)
-            batch.create(target, apiexports.new_secret(reference), whole=False)
 
     def _with_urls(self, status: Object, cluster: str, name: str) -> Object:
         if self._shards is None:
@@ -178,7 +164,7 @@ class ExportController(ReplicaController):
             return
         name = wanted["metadata"]["name"]
         if batch.get(ObjectKey(API_EXPORT_ENDPOINT_SLICES, cluster, "", name)) is None:
-            batch.create(self._target(API_EXPORT_ENDPOINT_SLICES, cluster, name), wanted, whole=False)
+            batch.create(builtin_target(self._loopback, API_EXPORT_ENDPOINT_SLICES, cluster, name), wanted, whole=False)
 
     async def _write_error(self, cluster: str, export: Object, error: ApiError) -> None:
         """Write to status why an identity could not be created; the queue retries."""
@@ -187,17 +173,9 @@ class ExportController(ReplicaController):
         status = apiexports.with_generation_error(status_of(export), str(error), times.now())
         if status == export.get("status"):
             return
-        target = self._target(API_EXPORTS, cluster, export["metadata"]["name"])
+        target = builtin_target(self._loopback, API_EXPORTS, cluster, export["metadata"]["name"])
         await self._loopback.try_update(target, {**export, "status": status}, whole=True)
-
-    def _target(self, type: ResourceType, cluster: str, name: str, namespace: str = "") -> Target:
-        return Target(self._kinds[type], cluster, namespace, name)
 
 
 def _identity_of(export: Object) -> SecretReference:
     return apiexports.secret_reference(export) or apiexports.generated_reference(export)
-
-
-def _read(view: View, key: ObjectKey) -> Object | None:
-    record = view.get(key)
-    return decode(record.value) if record is not None else None

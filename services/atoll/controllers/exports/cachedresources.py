@@ -11,11 +11,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Iterable
 
+from atoll.controllers.exports.identity_secrets import builtin_target, with_identity
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.gate import NOTHING_NEW
 from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
-from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.control.manager import Controller
 from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kcp.apis import apiexports, cachedresources
@@ -26,7 +26,7 @@ from atoll.machinery.meta import partial, times
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode, finalizers_of, status_of
-from atoll.machinery.meta.types import API_BINDINGS, CACHED_RESOURCES, CRDS, NAMESPACES, SECRETS
+from atoll.machinery.meta.types import API_BINDINGS, CACHED_RESOURCES, CRDS, SECRETS
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.process.time_slicing import run_sliced
 from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, RevisionUnchanged, Scope, Snapshot
@@ -102,7 +102,7 @@ class CachedResources(Controller):
         if wait_s:
             return wait_s
         batch.guard(RevisionUnchanged(record.key, record.revision), GateUnchanged(cluster, gate.generation))
-        batch.update(self._target(CACHED_RESOURCES, cluster, name), wanted, whole=True)
+        batch.update(builtin_target(self._loopback, CACHED_RESOURCES, cluster, name), wanted, whole=True)
         # Only a concurrent write of the object itself would enqueue the key again.
         return None if await batch.try_submit() else CONFLICT
 
@@ -126,30 +126,8 @@ class CachedResources(Controller):
             return {**obj, "metadata": {**metadata, "finalizers": left}, "status": status}
         if cachedresources.FINALIZER not in finalizers:
             obj = {**obj, "metadata": {**metadata, "finalizers": [*finalizers, cachedresources.FINALIZER]}}
-        obj = self._with_identity(batch, cluster, obj)
+        obj = with_identity(self._loopback, batch, cluster, obj)
         return {**obj, "status": cachedresources.desired_status(obj, count, times.now())}
-
-    def _with_identity(self, batch: Batch, cluster: str, obj: Object) -> Object:
-        reference = apiexports.secret_reference(obj)
-        if reference is None:
-            reference = apiexports.generated_reference(obj)
-            self._generate(batch, cluster, reference)
-            obj = apiexports.with_reference(obj, reference)
-        record = batch.get(ObjectKey(SECRETS, cluster, *reference))
-        secret = decode(record.value) if record is not None else None
-        return {**obj, "status": apiexports.with_verified_identity(status_of(obj), secret, reference, times.now())}
-
-    def _generate(self, batch: Batch, cluster: str, reference: SecretReference) -> None:
-        """Create the identity Secret. An existing Secret of the name is used, as for APIExports."""
-        if batch.get(ObjectKey(NAMESPACES, cluster, "", reference.namespace)) is None:
-            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": reference.namespace}}
-            batch.create(self._target(NAMESPACES, cluster, reference.namespace), namespace, whole=False)
-        if batch.get(ObjectKey(SECRETS, cluster, *reference)) is None:
-            target = self._target(SECRETS, cluster, reference.name, reference.namespace)
-            batch.create(target, apiexports.new_secret(reference), whole=False)
-
-    def _target(self, type: ResourceType, cluster: str, name: str, namespace: str = "") -> Target:
-        return Target(self._loopback.core.catalogs.builtin(type), cluster, namespace, name)
 
     # --- cached objects ---
 

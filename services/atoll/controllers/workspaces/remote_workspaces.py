@@ -10,7 +10,6 @@ Invariant: a missing response or a missing replica never counts as a deletion.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -42,7 +41,7 @@ def facts_of(shard: Candidate) -> workspace.Shard:
 
 
 class RemoteWorkspaces:
-    """Reconciles Workspaces with remote clusters. `clock` returns monotonic seconds."""
+    """Reconciles Workspaces with remote clusters."""
 
     def __init__(
         self,
@@ -50,10 +49,9 @@ class RemoteWorkspaces:
         building: ClusterBuilder,
         placement: ShardPlacement,
         remote: RemoteLogicalClusters,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._writes, self._building, self._placement, self._remote = writes, building, placement, remote
-        self._clock, self._missed = clock, LruCache[str, float](MAX_MISSED)
+        self._missed = LruCache[str, float](MAX_MISSED)
 
     async def reconcile(self, parent: str, obj: Object, choice: TargetShard, *, gone: bool) -> float | None:
         """Reconcile a Workspace with a chosen shard. `gone`: that shard published the deletion of the cluster."""
@@ -153,7 +151,7 @@ class RemoteWorkspaces:
 
     async def _missing(self, parent: str, obj: Object) -> float | None:
         """Handle a cluster that its shard does not have, though the Workspace is not deleted."""
-        uid, now = obj["metadata"]["uid"], self._clock()
+        uid, now = obj["metadata"]["uid"], time.monotonic()
         since = self._missed.get(uid)
         if since is None:
             self._missed.put(uid, now)

@@ -46,10 +46,8 @@ class Informer:
     (labelSelector, fieldSelector). Memory: every object, decoded.
     """
 
-    def __init__(
-        self, client: Client, resource: Resource, handler: Handler, namespace: str = "", **options: str
-    ) -> None:
-        self._client, self._resource, self._namespace = client, resource, namespace
+    def __init__(self, client: Client, resource: Resource, handler: Handler, **options: str) -> None:
+        self._client, self._resource = client, resource
         self._handler, self._options = handler, options
         self.objects: dict[Key, Object] = {}
         self.synced = asyncio.Event()
@@ -84,7 +82,7 @@ class Informer:
         else:
             options |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
             self._seen = set()
-        async with self._client.watch(self._resource, self._namespace, **options) as events:
+        async with self._client.watch(self._resource, **options) as events:
             async for event in events:
                 self._failures = 0
                 self._take(event)

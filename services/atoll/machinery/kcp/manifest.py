@@ -68,9 +68,9 @@ class ObjectStamp(NamedTuple):
             metadata["labels"] = dict(labels)
         return metadata
 
-    def pathed_metadata(self, resource: str, name: str, labels: Mapping[str, str] | None = None) -> Object:
+    def pathed_metadata(self, resource: str, name: str) -> Object:
         """Metadata of a kind that kcp annotates with the cluster's canonical path."""
-        return self.metadata(resource, name, annotations={PATH: self.path}, labels=labels)
+        return self.metadata(resource, name, annotations={PATH: self.path})
 
     def holds(self, types: Sequence[str]) -> list[Object]:
         """kcp conditions of these types, all True since now."""

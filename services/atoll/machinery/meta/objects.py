@@ -107,6 +107,12 @@ def decode(data: bytes) -> Object:
     return value
 
 
+def with_revision(value: bytes, revision: int) -> bytes:
+    """Return a stored object with another revision."""
+    obj = decode(value)
+    return encode_json({**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}})
+
+
 def without_collection(make: Callable[[T], Any], source: T) -> Any:
     """Return `make(source)`, a JSON value made in one call of a C library, without garbage collection meanwhile.
 

@@ -40,8 +40,8 @@ def rows_by_kind(rows: Iterable[SystemKey]) -> dict[GroupResource, tuple[SystemK
 class SystemMetadata:
     """Restores and refuses values of system keys by users who may not write them."""
 
-    def __init__(self, rows: Iterable[SystemKey] = SYSTEM_KEYS) -> None:
-        self._rows = rows_by_kind(rows)
+    def __init__(self) -> None:
+        self._rows = rows_by_kind(SYSTEM_KEYS)
 
     def mutate(self, review: Review) -> None:
         if review.obj is None or review.call.whole:

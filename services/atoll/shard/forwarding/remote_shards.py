@@ -8,16 +8,15 @@ loop ends after MAX_HOPS; a forwarded watch ends, like a local one, when this sh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import structlog
 
 from atoll.machinery.apiserver.authorization.groups import KCP_ADMIN
-from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.forwarded_identity import CREDENTIALS, IDENTITY, passed_on, spoken_for
 from atoll.machinery.apiserver.request import Request, fail
 from atoll.machinery.apiserver.serving.open_watches import OpenWatches, StillAllowed
+from atoll.machinery.apiserver.serving.watches import still_authorized
 from atoll.machinery.egress import EgressError
 from atoll.machinery.egress.forward import Forwarder
 from atoll.machinery.kcp.sharding.shards import virtual_workspace_url
@@ -70,7 +69,7 @@ class RemoteShard:
         kind = catalog.find(info.group, info.version, info.resource) if catalog is not None else None
         if kind is not None and info.verb == "watch":
             self._shards.watches.add(
-                request.cluster, kind, watch, StillAllowed(_allows(request), request.scope.depends_on, True)
+                request.cluster, kind, watch, StillAllowed(still_authorized(request), request.scope.depends_on, True)
             )
         try:
             await asyncio.wait({work})
@@ -102,18 +101,6 @@ class _ForwardedRequest:
 
     def end(self) -> None:
         self._work.cancel()
-
-
-def _allows(request: Request) -> Callable[[View], bool]:
-    """Return the check whether a view still authorizes the watch."""
-
-    def allows(view: View) -> bool:
-        try:
-            return request.scope.authorize(view, "watch").allowed
-        except ApiError:
-            return False
-
-    return allows
 
 
 def _hops(request: Request) -> int:

@@ -143,8 +143,8 @@ _export_decoder = msgspec.json.Decoder(_ApiExport)
 class PolicyCache:
     """States of recently requested clusters. One per event loop."""
 
-    def __init__(self, max_weight: int = MAX_WEIGHT) -> None:
-        self._states: LruCache[str, ClusterState] = LruCache(max_weight, lambda state: state.weight)
+    def __init__(self) -> None:
+        self._states: LruCache[str, ClusterState] = LruCache(MAX_WEIGHT, lambda state: state.weight)
         self._policies: WeakValueDictionary[bytes, Policy] = WeakValueDictionary()
         self._bound: WeakValueDictionary[bytes, BoundResources] = WeakValueDictionary()
 

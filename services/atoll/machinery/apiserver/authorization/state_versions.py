@@ -45,15 +45,18 @@ def is_local(version: StateVersion) -> bool:
     return version[-1] == _LOCAL
 
 
+MAX_CLUSTERS = 4096
+
+
 class StateVersions:
     """Versions of recently requested clusters, exact for the snapshot of the request."""
 
-    def __init__(self, limit: int = 4096) -> None:
+    def __init__(self) -> None:
         self._revision = -1
         self._anywhere: StateVersion = ()
-        self._local: LruCache[str, StateVersion] = LruCache(limit)
+        self._local: LruCache[str, StateVersion] = LruCache(MAX_CLUSTERS)
         self._count = -1
-        self._remote: LruCache[str, StateVersion] = LruCache(limit)
+        self._remote: LruCache[str, StateVersion] = LruCache(MAX_CLUSTERS)
 
     def of(self, snapshot: View, cluster: str) -> StateVersion:
         """The version of a cluster in a snapshot."""

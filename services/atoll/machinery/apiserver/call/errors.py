@@ -29,9 +29,9 @@ _CONFLICT = (
 )
 
 
-def details(kind: Kind, name: str, uid: str = "") -> Details:
+def details(kind: Kind, name: str) -> Details:
     """Return the details of an error about one object."""
-    return Details(name, kind.group, kind.plural, uid)
+    return Details(name, kind.group, kind.plural)
 
 
 def not_served() -> NotFound:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from atoll.machinery.apiserver.filtered_rows.row_filter import Choose, RowFilter, Rows, key_of, values_at
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.meta.objects import decode, encode_json
+from atoll.machinery.meta.objects import with_revision
 from atoll.machinery.storage.contract import Change, Cursor, Operation, Scope
 
 READ_LIMIT = 500
@@ -113,7 +113,7 @@ class FilteredCursor:
             operation = Operation.ADDED if before is None else Operation.MODIFIED
             yield replace(change, operation=operation, before=before)
         elif before is not None:
-            after = _at(before, change.revision)
+            after = with_revision(before, change.revision)
             yield replace(change, operation=Operation.DELETED, before=before, after=after)
 
     def _rechosen(self, source: int, change: Change) -> Iterator[Change]:
@@ -136,7 +136,7 @@ class FilteredCursor:
             for value in values_at(self._store, scope, revision):
                 was, is_now = old.shows(cluster, value), new.shows(cluster, value)
                 if was and not is_now:
-                    gone = _at(value, revision)
+                    gone = with_revision(value, revision)
                     yield Change(revision, Operation.DELETED, key_of(scope, value), value, gone)
                 elif is_now and not was:
                     yield Change(revision, Operation.ADDED, key_of(scope, value), None, value)
@@ -176,9 +176,3 @@ class FilteredCursor:
         """Close every cursor. Idempotent."""
         for feed in self._feeds:
             feed.cursor.close()
-
-
-def _at(value: bytes, revision: int) -> bytes:
-    """Return a row with another revision."""
-    obj = decode(value)
-    return encode_json({**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}})

@@ -95,8 +95,8 @@ def bookmark(kind: Kind, form: FrameForm, revision: int, *, initial_end: bool = 
 class FrameCache:
     """Frames of recent changes; past the bound in bytes the oldest are dropped."""
 
-    def __init__(self, max_bytes: int = MAX_CACHED_BYTES) -> None:
-        self._max_bytes, self._bytes = max_bytes, 0
+    def __init__(self) -> None:
+        self._bytes = 0
         self._frames: OrderedDict[tuple[int, str, int], bytes] = OrderedDict()
         self._forms: dict[FrameForm, int] = {}
         self._numbers = count()
@@ -115,7 +115,7 @@ class FrameCache:
         """Cache the frame of a change in a form, and return it."""
         found = self._frames[revision, type, number] = line(type, body)
         self._bytes += len(found)
-        while self._bytes > self._max_bytes and len(self._frames) > 1:
+        while self._bytes > MAX_CACHED_BYTES and len(self._frames) > 1:
             _, dropped = self._frames.popitem(last=False)
             self._bytes -= len(dropped)
         return found

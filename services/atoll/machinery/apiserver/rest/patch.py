@@ -62,7 +62,7 @@ def plan_patch(context: WriteContext) -> PreparedWrite:
     checkpoint()
     if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict):
         raise BadRequest("the patched document is not an object with metadata")
-    _check_patched(context, media, obj)
+    _check_patched(context, obj)
     if obj["metadata"].get("name") != call.info.name:
         check_name(obj, call.info.name)
     check_kind(call.kind, obj)
@@ -143,7 +143,7 @@ def _check_operations(context: WriteContext, operations: list[Object]) -> None:
         context.call.warnings.extend(unknown)
 
 
-def _check_patched(context: WriteContext, media: str, obj: Object) -> None:
+def _check_patched(context: WriteContext, obj: Object) -> None:
     problems = field_problems(context.call.kind, obj, [], context.options.validation)
     if problems and context.options.validation == "Strict":
         raise _strict(context, obj, problems)

@@ -21,7 +21,7 @@ from atoll.machinery.apiserver.catalog.selection import Selection, selection
 from atoll.machinery.apiserver.filtered_rows.row_filter import Rows
 from atoll.machinery.apiserver.rest import frames
 from atoll.machinery.apiserver.rest.list import Convert
-from atoll.machinery.meta.objects import decode, encode_json
+from atoll.machinery.meta.objects import encode_json, with_revision
 from atoll.machinery.meta.status import ApiError, NotAcceptable
 from atoll.machinery.storage.contract import Change, Cursor, Interest, Operation, RevisionCompacted, Scope
 from atoll.machinery.wire.exchange import Exchange, Headers
@@ -200,7 +200,7 @@ class Watch:
         value = change.after
         if kind == frames.DELETED and change.operation is not Operation.DELETED:
             # The object left the selection: as in Kubernetes, send the selected image at the revision of the change.
-            value = _at(change.before or change.after, change.revision)
+            value = with_revision(change.before or change.after, change.revision)
         return self._cache.add(change.revision, kind, self._form_number, self._encode(value))
 
     async def _converted(self, changes: list[Change]) -> list[Change]:
@@ -230,12 +230,6 @@ def next_due(now: float, deadline: float, *, bookmarks: bool) -> float:
     if not bookmarks or now >= lead:
         return deadline
     return min(now + BOOKMARK_INTERVAL_S, lead)
-
-
-def _at(value: bytes, revision: int) -> bytes:
-    """Return a stored record with another revision."""
-    obj = decode(value)
-    return encode_json({**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}})
 
 
 _OPERATIONS = {

@@ -53,7 +53,7 @@ class Watches:
         request.start(JSON)
         scope, still = request.scope, None
         if not scope.keeps_watches:
-            still = StillAllowed(_still(request), scope.depends_on, call.restrictions.rows is not None)
+            still = StillAllowed(still_authorized(request), scope.depends_on, call.restrictions.rows is not None)
         self.open.add(call.cluster, watched, serving, still)
         wait_for = revision if revision > snapshot.revision else 0
         request.exchange.spawn(self._run(request, call, serving, wait_for))
@@ -93,7 +93,7 @@ async def reach(store: Store, revision: int) -> None:
             raise errors.too_large_revision(revision, snapshot.revision) from None
 
 
-def _still(request: Request) -> Callable[[View], bool]:
+def still_authorized(request: Request) -> Callable[[View], bool]:
     """Return the check whether an open watch is still allowed."""
 
     def still(view: View) -> bool:
