@@ -186,8 +186,8 @@ def test_a_consumer_reads_the_providers_objects_at_its_own_url(provider: Api, co
     endpoint(provider)
     assert names(consumer) == ["gold"]
     mine, original = consumer.get(f"{PLANS}/gold").json, provider.get(f"{PLANS}/gold").json
-    assert shown_cluster(mine) == cluster_of(consumer)
-    assert shown_cluster(original) == cluster_of(provider)
+    assert presented_cluster(mine) == cluster_of(consumer)
+    assert presented_cluster(original) == cluster_of(provider)
     original["metadata"]["annotations"]["kcp.io/cluster"] = cluster_of(consumer)
     assert mine == original
     consumer.get(f"{PLANS}/silver", expect=404)
@@ -203,7 +203,7 @@ def test_a_consumer_reads_the_providers_objects_at_its_own_url(provider: Api, co
         assert events.until("DELETED").name == "gold"
 
 
-def shown_cluster(obj: Object) -> str:
+def presented_cluster(obj: Object) -> str:
     return str(obj["metadata"]["annotations"]["kcp.io/cluster"])
 
 
@@ -224,16 +224,16 @@ def test_a_consumer_sees_its_own_cluster_on_pages_and_in_watches(provider: Api, 
                 found.extend(page["items"])
                 token = page["metadata"].get("continue", "")
             assert [each["metadata"]["name"] for each in found] == [f"plan-{number}" for number in expected]
-            assert {shown_cluster(each) for each in found} == {own}
-        assert shown_cluster(reader.get(f"{PLANS}/plan-0", accept=PARTIAL).json) == own
-    assert {shown_cluster(each) for each in views.get(PLANS).json["items"]} == {cluster_of(provider)}
+            assert {presented_cluster(each) for each in found} == {own}
+        assert presented_cluster(reader.get(f"{PLANS}/plan-0", accept=PARTIAL).json) == own
+    assert {presented_cluster(each) for each in views.get(PLANS).json["items"]} == {cluster_of(provider)}
     revision = consumer.get(PLANS).json["metadata"]["resourceVersion"]
     with consumer.watch(f"{PLANS}?watch=1&resourceVersion={revision}") as events:
         provider.post(PLANS, plan("later"))
         provider.patch(f"{PLANS}/later", {"metadata": {"labels": {"x": "y"}}})
         provider.delete(f"{PLANS}/later")
         seen = events.take(3)
-    assert [(event.type, shown_cluster(event.object)) for event in seen] == [
+    assert [(event.type, presented_cluster(event.object)) for event in seen] == [
         ("ADDED", own),
         ("MODIFIED", own),
         ("DELETED", own),

@@ -77,7 +77,7 @@ def test_a_slice_judges_each_reference_and_ties_what_one_workspace_holds(
     assert condition is not None
     assert condition.get("reason", "") == reason
     assert cachedresources.is_sound({"status": status}) is not bool(reason)
-    assert bool(status.get("endpoints")) is (not reason and there.cached == there.export)
+    assert bool(status.get("endpoints")) is (not reason and references.cached == references.export)
 
 
 def test_an_export_offers_it_under_its_identity_and_no_other() -> None:

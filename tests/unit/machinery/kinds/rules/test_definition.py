@@ -17,7 +17,7 @@ HINT = (
 AT = "s.properties[spec].x-kubernetes-validations[0]"
 
 
-def labelled(rule: str, **more: Any) -> str:
+def labeled(rule: str, **more: Any) -> str:
     fields = {"Message": "", "MessageExpression": "", "Reason": None, "FieldPath": "", "OptionalOldSelf": None, **more}
     parts = [f'"Rule":"{rule}"']
     for key, value in fields.items():
@@ -35,7 +35,7 @@ def test_sound_rules_pass() -> None:
 
 def test_a_rule_that_does_not_compile_is_told_with_its_place() -> None:
     assert messages("self.b == 1") == [
-        f"{AT}.rule: {labelled('self.b == 1')}: compilation failed: ERROR: <input>:1:5: undefined field 'b'\n"
+        f"{AT}.rule: {labeled('self.b == 1')}: compilation failed: ERROR: <input>:1:5: undefined field 'b'\n"
         " | self.b == 1\n | ....^"
     ]
 
@@ -46,9 +46,9 @@ def test_types_are_checked() -> None:
 
 
 def test_a_rule_must_be_a_boolean_and_its_message_a_string() -> None:
-    assert messages("self.a") == [f"{AT}.rule: {labelled('self.a')}: cel expression must evaluate to a bool"]
+    assert messages("self.a") == [f"{AT}.rule: {labeled('self.a')}: cel expression must evaluate to a bool"]
     assert messages({"rule": "true", "messageExpression": "1"}) == [
-        f"{AT}.messageExpression: {labelled('true', MessageExpression='1')}: messageExpression must evaluate to a string"
+        f"{AT}.messageExpression: {labeled('true', MessageExpression='1')}: messageExpression must evaluate to a string"
     ]
     (text,) = messages({"rule": "true", "messageExpression": "self.z"})
     assert ": messageExpression compilation failed: ERROR: <input>:1:5: undefined field 'z'" in text
