@@ -139,6 +139,7 @@ def pair(shard: ShardProcess) -> tuple[Api, Api]:
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is waited for here does not come: that is how a missing guard shows."""
     monkeypatch.setattr("harness.clients.api.TIMEOUT_S", 5.0)
+    monkeypatch.setattr("harness.clients.exports.PATIENCE_S", 5.0)
 
 
 @pytest.mark.usefixtures("impatience")
