@@ -8,10 +8,8 @@ with CacheProcess(tmp_path, access) as cache:
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -20,8 +18,8 @@ from pathlib import Path
 from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.credential_file import NatsCredential, write_credential
 from harness.clients.raw_http import RawClient
-from harness.environment import SERVICES
 from harness.servers.in_process.cache_server import BASE, MASTER, Answer, Events, People
+from harness.servers.launch import Process, launch
 
 _SERVES = re.compile(r"serves https://127\.0\.0\.1:(\d+)/services/cache")
 START_TIMEOUT_S, STOP_TIMEOUT_S, PATIENCE_S = 60.0, 30.0, 60.0
@@ -44,7 +42,7 @@ class CacheProcess:
         ):
             (directory / name).write_bytes(data)
         self._flags = {"nats-url": access.servers[0], **flags}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
 
     def __enter__(self) -> CacheProcess:
         self.start()
@@ -66,18 +64,9 @@ class CacheProcess:
             **self._flags,
         }
         command = [sys.executable, "-m", "atoll.cli", "cache-server", *(f"--{k}={v}" for k, v in flags.items())]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("ATOLL_")}
         out = self.directory / "out"
-        with out.open("wb") as stdout, (self.directory / "err").open("ab") as stderr:
-            self._process = subprocess.Popen(
-                command,
-                cwd=self.directory,
-                env={**environment, "PYTHONPATH": str(SERVICES)},
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
-            )
+        out.write_bytes(b"")
+        self._process = launch(command, out, self.directory / "err", directory=self.directory)
         deadline = time.monotonic() + START_TIMEOUT_S
         while not (found := _SERVES.search(out.read_text())):
             assert self._process.poll() is None, self.log()

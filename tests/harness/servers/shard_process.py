@@ -13,7 +13,6 @@ import asyncio
 import base64
 import contextlib
 import http.client
-import os
 import re
 import signal
 import ssl
@@ -28,7 +27,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from harness.clients.api import Api
-from harness.environment import SERVICES
+from harness.servers.launch import Process, launch
 from harness.waits import source_of
 
 START_TIMEOUT_S, STOP_TIMEOUT_S = 30.0, 20.0
@@ -51,7 +50,7 @@ class ShardProcess:
         self.stdout_path, self.stderr_path = directory / "shard.out", directory / "shard.err"
         self.flags, self.environment = flags, environment or {}
         self.url = ""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -90,7 +89,7 @@ class ShardProcess:
         """Start the process and wait for nothing."""
         assert not self.running, "already running"
         self.root.parent.mkdir(parents=True, exist_ok=True)
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("ATOLL_")}
+        self.stdout_path.write_bytes(b"")
         command = [
             sys.executable,
             "-m",
@@ -104,15 +103,9 @@ class ShardProcess:
             "true",
             *self.flags,
         ]
-        with self.stdout_path.open("wb") as out, self.stderr_path.open("ab") as err:
-            self._process = subprocess.Popen(
-                command,
-                env={**inherited, "PYTHONPATH": str(SERVICES), **self.environment},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-            )
+        self._process = launch(
+            command, self.stdout_path, self.stderr_path, environment=self.environment, directory=Path.cwd()
+        )
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
         """SIGTERM, and the exit code. Harmless if it does not run."""

@@ -41,9 +41,8 @@ from atoll.machinery.stream.server.embedded import find_binary
 from atoll.standalone.site import credentials, layout, processes, runner
 from atoll.standalone.site.layout import NATS, PROXY, Layout, Ports
 from atoll.standalone.site.processes import ProcessSpec, StartConfig
-from atoll.standalone.site.supervisor import environment
 from harness.clients.api import Api
-from harness.environment import SERVICES
+from harness.servers.launch import Process, launch
 from harness.waits import source_of
 
 START_TIMEOUT_S, STOP_TIMEOUT_S = 90.0, 60.0
@@ -82,7 +81,7 @@ class SiteProcess:
         self.out_path, self.log_path = logs / f"{name}.out", logs / f"{name}.err"
         #: What is set for it besides (`harness.servers.mutant_shard`).
         self.environment: dict[str, str] = {}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
 
     @property
     def pid(self) -> int:
@@ -96,15 +95,9 @@ class SiteProcess:
     def spawn(self) -> None:
         """Start it and wait for nothing."""
         assert not self.running, f"{self.name} runs"
-        with self.out_path.open("ab") as out, self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                self.command,
-                env={**environment(), "PYTHONPATH": str(SERVICES), **self.environment},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=log,
-                start_new_session=True,
-            )
+        self._process = launch(
+            self.command, self.out_path, self.log_path, environment=self.environment, directory=Path.cwd()
+        )
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Start it and wait until it is ready."""

@@ -1,0 +1,104 @@
+"""A server in a process of its own. `python -m atoll.cli` is forked from a process that has imported what it imports.
+
+The servers of the harness start here: importing is most of what a start costs, and a run starts hundreds. A process
+with an environment of its own is executed, as Python reads it before anything else. So are all other programs, and the
+commands that `harness.servers.processes` runs to their end.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import runpy
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from harness.environment import SERVICES
+
+_IMPORTED = ["start", "front_proxy", "cache_server"]
+_FORK_SERVER = multiprocessing.get_context("forkserver")
+_FORK_SERVER.set_forkserver_preload([*(f"atoll.cli.atoll.{name}" for name in _IMPORTED), "atoll.shard.app"])
+
+
+class Process(Protocol):
+    """What a forked process and one of `subprocess` have in common."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, sig: int) -> None: ...
+    def kill(self) -> None: ...
+
+
+def launch(
+    command: Sequence[str], out: Path, err: Path, *, environment: Mapping[str, str] | None = None, directory: Path
+) -> Process:
+    """Start a program in a session of its own, whose output is appended to two files.
+
+    `environment` is set besides this process's own, of which no setting of `atoll` is inherited.
+    """
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("ATOLL_")}
+    whole = {**inherited, "PYTHONPATH": str(SERVICES), **(environment or {})}
+    if list(command[:3]) == [sys.executable, "-m", "atoll.cli"] and not environment:
+        return _Forked(command[3:], whole, directory, (out, err))
+    with out.open("ab") as stdout, err.open("ab") as stderr:
+        return subprocess.Popen(
+            command,
+            cwd=directory,
+            env=whole,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
+
+
+class _Forked:
+    def __init__(
+        self, arguments: Sequence[str], environment: dict[str, str], directory: Path, outputs: tuple[Path, Path]
+    ) -> None:
+        self._arguments = list(arguments)
+        self._process = _FORK_SERVER.Process(target=_run, args=(self._arguments, environment, directory, outputs))
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if (code := self._process.exitcode) is None:
+            raise subprocess.TimeoutExpired(self._arguments, timeout or 0)
+        return code
+
+    def send_signal(self, sig: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, sig)
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            self._process.kill()
+
+
+def _run(arguments: list[str], environment: dict[str, str], directory: Path, outputs: tuple[Path, Path]) -> None:
+    """Be what `python -m atoll.cli` would be."""
+    os.setsid()
+    for number, path in enumerate(outputs, start=1):
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(opened, number)
+        os.close(opened)
+    os.chdir(directory)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.path[:] = [str(SERVICES), *(path for path in sys.path if path != str(SERVICES))]
+    sys.argv[1:] = arguments
+    try:
+        runpy.run_module("atoll.cli", run_name="__main__", alter_sys=True)
+    finally:
+        atexit._run_exitfuncs()
