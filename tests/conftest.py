@@ -8,8 +8,13 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from harness.data.manifests import manifests_folder
+
+# No test asserts on speed, drawn examples neither: a busy machine is no failure.
+settings.register_profile("atoll", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("atoll")
 
 #: Files and folders that a run begins with: those of the longest files first, then what starts servers of its own.
 FIRST = (

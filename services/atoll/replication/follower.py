@@ -184,6 +184,8 @@ class Follower:
                 announced[name] = _event_keys(record)
         if self._keys is not None:
             self._keys.announce(announced)
+            for consumer in self.consumers.values():
+                consumer.keys_changed()
         return dict(list(found.items())[:MAX_SHARDS])
 
     def _shard_objects(self) -> list[Record]:

@@ -52,6 +52,11 @@ class OriginCheck:
         """The signed sequence of the event believed last."""
         return self._last[1]
 
+    @property
+    def lacks_keys(self) -> bool:
+        """Whether events were refused as nobody knew their key."""
+        return bool(self._unknown)
+
     def learned(self) -> bool:
         """Whether a key is known now with which events were signed that were refused."""
         if self._keys is None or not self._unknown:

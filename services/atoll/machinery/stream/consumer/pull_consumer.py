@@ -71,7 +71,7 @@ class PullConsumer:
 
     def __init__(self, connection: Connection, stream: str, name: str, bounds: BatchLimits = BATCH_LIMITS) -> None:
         self._connection, self._stream, self._name, self._bounds = connection, stream, name, bounds
-        self._queue: asyncio.Queue[Msg | Exception] = asyncio.Queue()
+        self._queue: asyncio.Queue[Msg | Exception | None] = asyncio.Queue()
         self._subscription: Subscription | None = None
         self._outstanding = 0
         #: Messages pending at the server after the last one delivered.
@@ -119,22 +119,29 @@ class PullConsumer:
 
     async def batch(self, wait_s: float = WAIT_S) -> list[Msg]:
         """Return at least one message, in stream order; empty if none arrived within `wait_s` (0: if none is there now;
-        an earlier, longer request is waited for first). Raises Unavailable."""
+        an earlier, longer request is waited for first), or on `wake`. Raises Unavailable."""
         found: list[Msg] = []
         more = True
         while more and not found:
             if self._outstanding <= 0:
                 await self._ask(wait_s)
             more = await self._collect(found)
-        if not found:
+        if not found and self._outstanding <= 0:
             # The server cannot read the messages that it still counts.
             self.pending = 0
         return found
 
+    def wake(self) -> None:
+        """End a wait for messages."""
+        self._queue.put_nowait(None)
+
     async def _collect(self, found: list[Msg]) -> bool:
-        """Take the messages that have arrived, or wait for the first. False once the server reports no more."""
+        """Take the messages that have arrived, or wait for the first. False on `wake`, and once the server reports no
+        more."""
         while self._outstanding > 0 and (not found or not self._queue.empty()):
             message = await self._next()
+            if message is None:
+                return False
             if isinstance(message, Exception):
                 raise message
             if message.reply:
@@ -146,7 +153,7 @@ class PullConsumer:
                 return _bounded(message.headers or {})
         return True
 
-    async def _next(self) -> Msg | Exception:
+    async def _next(self) -> Msg | Exception | None:
         try:
             async with asyncio.timeout(WAIT_S + _GRACE_S):
                 return await self._queue.get()

@@ -113,6 +113,11 @@ class StateConsumer:
         """Consume until cancelled. An error of the sink ends it."""
         await keep_connected(self._access, f"atoll consumer {self._options.consumer}", self._consume)
 
+    def keys_changed(self) -> None:
+        """Look now, not after the next batch, whether the key of refused events is known."""
+        if self._reader is not None and self._origin.lacks_keys:
+            self._reader.wake()
+
     async def _consume(self, connection: Connection) -> None:
         info = await connection.api(f"STREAM.INFO.{self._stream}")
         mark = self._sink.mark()
