@@ -78,8 +78,11 @@ class ProxyAuthentication:
         self._dropped = (*headers.family, *_CLIENT_ADDRESS)
         self._users: LruCache[int, tuple[User, RequestUser]] = LruCache(MAX_USERS)
 
-    def identify(self, request: HttpRequest, cluster: str, view: View) -> RequestUser:
-        """The user of a request to a cluster ("" for none). Raises Unauthorized, AuthenticationPending."""
+    def identify(self, request: HttpRequest, cluster: str, view: View, *, vouch: bool = False) -> RequestUser:
+        """The user of a request to a cluster ("" for none); `vouch`: to a backend that is no shard.
+
+        Raises Unauthorized, AuthenticationPending.
+        """
         certificate = request.peer.certificate
         presented = self.certificates.verify(certificate) if certificate is not None else None
         if presented is not None and presented.proxy:
@@ -92,7 +95,7 @@ class ProxyAuthentication:
         if token is None or len(request.headers["authorization"]) > 1:
             # No credential, or a malformed one, which the shard refuses.
             return _ANONYMOUS
-        found = self._tokens.authenticate(token, cluster, view)
+        found = self._tokens.authenticate(token, cluster, view, vouch=vouch)
         if found is None:
             return _ANONYMOUS
         return self._verified_user(found.user) if found.verified else RequestUser(found.user)

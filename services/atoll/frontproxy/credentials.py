@@ -19,6 +19,7 @@ from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAs, InvalidCredentials
 from atoll.machinery.apiserver.authentication.jwt import PublicKey
 from atoll.machinery.apiserver.authentication.oidc import issuers
+from atoll.machinery.apiserver.authentication.remote_service_accounts import AccountCheck, RemoteServiceAccounts
 from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders
 from atoll.machinery.apiserver.authentication.service_account_keys import key_id, public_keys
 from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers
@@ -38,9 +39,12 @@ TypesReader: TypeAlias = Callable[[View], RootTypes | None]
 
 
 def build_authentication(
-    config: FrontProxyConfig, pair: Pair, types: TypesReader, egress: Egress
+    config: FrontProxyConfig, pair: Pair, types: TypesReader, egress: Egress, check: AccountCheck | None = None
 ) -> ProxyAuthentication:
-    """Authentication with the certificate that the proxy shows to shards. Raises InvalidCredentials, OSError."""
+    """Authentication with the certificate that the proxy shows to shards; `check` confirms service accounts.
+
+    Raises InvalidCredentials, OSError.
+    """
     trusted = trusted_authorities(config)
     try:
         key, der = signing_key(pair.key), pem_to_der(pair.certificate)
@@ -52,7 +56,9 @@ def build_authentication(
     groups = GroupFilter(config.authentication_drop_groups, config.authentication_pass_on_groups)
     allowed = comma_separated(config.requestheader_allowed_names)
     certificates, headers = Certificates(trusted.clients, trusted.proxies, allowed), RequestHeaders(config.header_names)
-    return ProxyAuthentication(_tokens(config, types, egress), certificates, headers, groups, AssertionSigner(key))
+    return ProxyAuthentication(
+        _tokens(config, types, egress, check), certificates, headers, groups, AssertionSigner(key)
+    )
 
 
 def trusted_authorities(config: FrontProxyConfig) -> ClientCAs:
@@ -60,7 +66,9 @@ def trusted_authorities(config: FrontProxyConfig) -> ClientCAs:
     return ClientCAs(*map(dynamic_client_ca.read, (config.client_ca_file, config.requestheader_client_ca_file)))
 
 
-def _tokens(config: FrontProxyConfig, types: TypesReader, egress: Egress) -> TokenAuthentication:
+def _tokens(
+    config: FrontProxyConfig, types: TypesReader, egress: Egress, check: AccountCheck | None
+) -> TokenAuthentication:
     names = config.service_account_issuer or ServiceAccountIssuers().names
     audiences = config.api_audiences or names
     sources: list[TokenSource] = []
@@ -73,7 +81,9 @@ def _tokens(config: FrontProxyConfig, types: TypesReader, egress: Egress) -> Tok
     if config.authentication_config:
         sources.append(issuers.configured(config.authentication_config, audiences, egress))
     accounts = ServiceAccountTokens(
-        _account_keys(config.service_account_key_file), ServiceAccountIssuers(names, audiences)
+        _account_keys(config.service_account_key_file),
+        ServiceAccountIssuers(names, audiences),
+        shards=RemoteServiceAccounts(check) if check is not None else None,
     )
     workspaces = None
     if gates.parse(config.feature_gates).get(WORKSPACE_AUTHENTICATION, True):

@@ -180,7 +180,8 @@ class ProxyHandler:
             self._count(request, PROXY, reply_unavailable(request.exchange))
             return
         cluster = location.cluster if isinstance(location, ShardLocation) and request.bound else ""
-        user = self._parts.authentication.identify(request.exchange.request, cluster, snapshot)
+        vouch = bool(request.mapping.backend and cluster)
+        user = self._parts.authentication.identify(request.exchange.request, cluster, snapshot, vouch=vouch)
         if isinstance(location, UnresolvedPath):
             self._serve_unresolved(request, routes, location, user, snapshot)
         elif location is None:

@@ -18,6 +18,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from atoll.frontproxy import cluster_map, mapping
+from atoll.frontproxy.account_check import account_check
 from atoll.frontproxy.authentication import ProxyAuthentication
 from atoll.frontproxy.config import GATES, FrontProxyConfig
 from atoll.frontproxy.credentials import build_authentication, trusted_authorities
@@ -158,7 +159,11 @@ class FrontProxy:
         shards = client_context(files.shards_ca, files.client)
         shard_client = ShardClient(shards)
         self.authentication: ProxyAuthentication = build_authentication(
-            config, files.client, lambda view: learn_root_types(view.replicas), self._egress
+            config,
+            files.client,
+            lambda view: learn_root_types(view.replicas),
+            self._egress,
+            account_check(store, lambda: self.route_table, shard_client.get),
         )
         self.route_table = RouteTable(store, shard_client.get, self.authentication.identity_headers)
         metrics = ProxyMetrics(registry, self.backends)

@@ -2,8 +2,10 @@
 
 `authentication` asks for each request with a token. The proxy verifies tokens of the token file and of configured
 issuers. Of a service account's token it checks signature and times, not whether the account still exists; of a
-workspace's own issuer it has what the state stream brought, and perhaps no connection to the issuer: such tokens go on.
-Invariant: a token is refused only for what the proxy has seen, never for what it lacks (a key, an issuer, a workspace).
+workspace's own issuer it has what the state stream brought, and perhaps no connection to the issuer: such tokens go on
+to the shard. A backend of a mapping cannot judge them: for it the proxy waits for the issuer's keys, and has the
+account's shard confirm the account. Invariants: a token is refused only for what the proxy has seen, never for what it
+lacks (a key, an issuer, a workspace); no user is verified but by a signature, and an account by its shard too.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import msgspec
 from atoll.machinery.apiserver.authentication.authenticator import WorkspaceSource
 from atoll.machinery.apiserver.authentication.jwt import PublicKey, UnknownKey
 from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending, NoKeys
+from atoll.machinery.apiserver.authentication.remote_service_accounts import RemoteServiceAccounts
 from atoll.machinery.apiserver.authentication.service_account_claims import Subject
 from atoll.machinery.apiserver.authentication.service_accounts import (
     ServiceAccountIssuers,
@@ -45,9 +48,7 @@ class TokenUser(msgspec.Struct, frozen=True):
 class _Account(msgspec.Struct, frozen=True):
     """A token with a valid signature."""
 
-    legacy: bool
-    not_before: int
-    expires: int
+    subject: Subject
     user: User
 
 
@@ -55,9 +56,15 @@ class ServiceAccountTokens:
     """Checks signature and times of service account tokens. One for each event loop."""
 
     def __init__(
-        self, keys: Mapping[str, PublicKey], issuers: ServiceAccountIssuers, clock: Callable[[], float] = time.time
+        self,
+        keys: Mapping[str, PublicKey],
+        issuers: ServiceAccountIssuers,
+        clock: Callable[[], float] = time.time,
+        *,
+        shards: RemoteServiceAccounts | None = None,
     ) -> None:
-        self._keys, self._issuers, self._clock = keys, issuers, clock
+        """`shards` confirm accounts; without it none is confirmed."""
+        self._keys, self._issuers, self._clock, self._shards = keys, issuers, clock, shards
         self._cache: LruCache[bytes, _Account] = LruCache(MAX_TOKENS)
 
     def user_of(self, token: str, digest: bytes) -> User | None:
@@ -67,10 +74,21 @@ class ServiceAccountTokens:
             subject = self._subject(token) if self._keys else None
             if subject is None:
                 return None
-            known = _Account(subject.legacy, subject.not_before, subject.expires, user_of(subject))
+            known = _Account(subject, user_of(subject))
             self._cache.put(digest, known)
-        check_times(known, self._clock())
+        check_times(known.subject, self._clock())
         return known.user
+
+    def confirm(self, token: str, digest: bytes, cluster: str, view: View) -> bool:
+        """Whether the account of a token that `user_of` knows is one of the cluster, and its shard confirms the token.
+
+        Raises Unauthorized, AuthenticationPending.
+        """
+        known, shard = self._cache.get(digest), view.replicas.shard_of(cluster)
+        if known is None or self._shards is None or not shard or known.subject.cluster != cluster:
+            return False
+        self._shards.check(shard, known.subject, token, digest)
+        return True
 
     def _subject(self, token: str) -> Subject | None:
         try:
@@ -95,15 +113,15 @@ class TokenAuthentication:
         self._sources, self._accounts, self._audiences, self._workspaces = sources, accounts, audiences, workspaces
         self._fetching: set[asyncio.Future[None]] = set()
 
-    def authenticate(self, token: str, cluster: str, view: View) -> TokenUser | None:
-        """The user of a token in a cluster (or ""), None to leave it to the shard.
+    def authenticate(self, token: str, cluster: str, view: View, *, vouch: bool = False) -> TokenUser | None:
+        """The user of a token in a cluster (or ""), None to leave it to the backend.
 
-        Raises Unauthorized, AuthenticationPending.
+        `vouch`: the backend is no shard, and cannot judge a token. Raises Unauthorized, AuthenticationPending.
         """
         digest = token_digest(token)
         account = self._accounts.user_of(token, digest)
         if account is not None:
-            return TokenUser(account, verified=False)
+            return TokenUser(account, verified=vouch and self._accounts.confirm(token, digest, cluster, view))
         refused: Unauthorized | None = None
         try:
             for source in self._sources:
@@ -113,17 +131,19 @@ class TokenAuthentication:
         except Unauthorized as error:
             # A workspace may trust the same issuer for other audiences.
             refused = error
-        found = self._of_workspace(token, digest, cluster, view)
+        found = self._of_workspace(token, digest, cluster, view, vouch)
         if found is None and refused is not None and not isinstance(refused.__cause__, NoKeys):
             raise refused
         return found
 
-    def _of_workspace(self, token: str, digest: bytes, cluster: str, view: View) -> TokenUser | None:
+    def _of_workspace(self, token: str, digest: bytes, cluster: str, view: View, vouch: bool) -> TokenUser | None:
         if self._workspaces is None or not cluster:
             return None
         try:
             user = self._workspaces.user_of(token, digest, self._audiences, view, cluster)
         except AuthenticationPending as error:
+            if vouch:
+                raise
             # the shard verifies the token anyway: waiting here would only spare it invalid ones.
             self._fetch(error)
             return None
@@ -131,7 +151,7 @@ class TokenAuthentication:
             if isinstance(error.__cause__, NoKeys):
                 return None
             raise
-        return TokenUser(user, verified=False) if user is not None else None
+        return TokenUser(user, verified=vouch) if user is not None else None
 
     def _fetch(self, unsettled: AuthenticationPending) -> None:
         if len(self._fetching) >= MAX_FETCHING:
