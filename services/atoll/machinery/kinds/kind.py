@@ -19,6 +19,33 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+#: The groups whose kinds client-go has types of.
+KUBERNETES_GROUPS = frozenset(
+    {
+        "",
+        "admissionregistration.k8s.io",
+        "apps",
+        "authentication.k8s.io",
+        "authorization.k8s.io",
+        "autoscaling",
+        "batch",
+        "certificates.k8s.io",
+        "coordination.k8s.io",
+        "discovery.k8s.io",
+        "events.k8s.io",
+        "extensions",
+        "flowcontrol.apiserver.k8s.io",
+        "internal.apiserver.k8s.io",
+        "networking.k8s.io",
+        "node.k8s.io",
+        "policy",
+        "rbac.authorization.k8s.io",
+        "resource.k8s.io",
+        "scheduling.k8s.io",
+        "storage.k8s.io",
+        "storagemigration.k8s.io",
+    }
+)
 SUBRESOURCE_VERBS = ("get", "patch", "update")
 
 
@@ -167,7 +194,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     #: Component name in OpenAPI documents, e.g. `io.k8s.api.core.v1.ConfigMap`.
     schema_name: str = ""
     description: str = ""
-    #: Built-in kinds accept strategic merge patches and Kubernetes protobuf bodies.
+    #: The server's own kind, not a definition's.
     builtin: bool = False
     #: metadata.generation: 1 at creation, +1 when anything outside metadata (and status) changes.
     generation: bool = False
@@ -221,6 +248,15 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     def api_version(self) -> str:
         """`v1` or `group/version`, as in objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def is_kubernetes(self) -> bool:
+        """Whether it is in a group of Kubernetes' own API.
+
+        Typed clients and kubectl know the kinds of these groups: they send strategic merge patches, and bodies in
+        Kubernetes protobuf.
+        """
+        return self.builtin or self.group in KUBERNETES_GROUPS
 
     @property
     def group_resource(self) -> str:

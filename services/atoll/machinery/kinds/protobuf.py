@@ -22,7 +22,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.process.resources import schema_path
 from atoll.machinery.process.time_slicing import checkpoint
 
-__all__ = ["MAGIC", "DecodeProtobufError", "decode"]
+__all__ = ["MAGIC", "DecodeProtobufError", "decode", "is_known"]
 
 MAGIC = b"k8s\0"
 _CONTENT_TYPES = ("", "application/vnd.kubernetes.protobuf")
@@ -69,6 +69,11 @@ def decode(data: bytes) -> Object:
     obj: Object = {"apiVersion": api_version, "kind": kind}
     _read_message(_plan(_message_of(api_version, kind)), data, *parts[2], obj, 0)
     return obj
+
+
+def is_known(api_version: str, kind: str) -> bool:
+    """Return whether the table has the message of a kind."""
+    return kind in _table().kinds.get(api_version, ())
 
 
 def _spans_by_number(data: bytes, at: int, end: int) -> dict[int, tuple[int, int]]:

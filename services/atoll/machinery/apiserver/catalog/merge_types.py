@@ -40,12 +40,13 @@ _compiled: LruCache[_ByIdentity, tuple[int, TypeSchema]] = LruCache(MAX_SCHEMA_B
 _lock = Lock()
 
 
-def _type_schema(schema: Schema) -> TypeSchema:
+def _type_schema(schema: Schema, *, builtin: bool = False) -> TypeSchema:
     key = _ByIdentity(schema)
     with _lock:
         known = _compiled.get(key)
     if known is None:
-        known = schema.size_bytes or _BUILTIN_BYTES, TypeSchema(schema.source, schema.definitions)
+        compiled = TypeSchema(schema.source, schema.definitions, patches_by_lists=not builtin)
+        known = schema.size_bytes or _BUILTIN_BYTES, compiled
         with _lock:
             _compiled.put(key, known)
     return known[1]
@@ -58,7 +59,7 @@ def _open() -> TypeSchema:
 
 def type_schema_of(kind: Kind) -> TypeSchema:
     """Return the merge type of a kind's version."""
-    return _type_schema(kind.schema) if kind.schema is not None else _open()
+    return _type_schema(kind.schema, builtin=kind.builtin) if kind.schema is not None else _open()
 
 
 def reset_of(kind: Kind, subresource: str) -> ResetFields:

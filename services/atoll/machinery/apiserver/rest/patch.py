@@ -36,9 +36,9 @@ _OPTIONS_KIND = "PatchOptions.meta.k8s.io"
 
 
 def accepted(context: WriteContext) -> tuple[str, ...]:
-    """Return the patch types of a kind; strategic merge needs a built-in kind's merge keys."""
+    """Return the patch types of a kind; strategic merge patches are for kinds that clients have types of."""
     types = (JSON_PATCH, MERGE, APPLY)
-    return (JSON_PATCH, MERGE, STRATEGIC, APPLY) if context.call.kind.builtin else types
+    return (JSON_PATCH, MERGE, STRATEGIC, APPLY) if context.call.kind.is_kubernetes else types
 
 
 def plan_patch(context: WriteContext) -> PreparedWrite:

@@ -1,4 +1,4 @@
-"""Strategic merge patch: merge patch for built-in kinds, whose schemas declare how lists merge.
+"""Strategic merge patch: merge patch for kinds of Kubernetes' groups, whose schemas declare how lists merge.
 
 The PATCH handler calls `strategic_merge` with the object in the request's version; the result goes on to defaulting
 and validation. `lists` merges lists. Invariants: inputs are not modified, untouched parts are shared with the result,

@@ -103,8 +103,16 @@ class Type:
             self.keys = (self.patch_key,) if self.patch_key else ()
         if kind == "map" and self.keys:
             self.defaults = self._key_defaults()
+            self._patch_as_list(self.keys[0])
             return KEYED
+        if kind == "set":
+            self._patch_as_list("")
         return SET if kind == "set" else ATOMIC
+
+    def _patch_as_list(self, key: str) -> None:
+        """Have strategic merge patches merge the list as it is declared to merge, by its first key."""
+        if self._schema.patches_by_lists and not (self.patch_merges or self.patch_replaces):
+            self.patch_merges, self.patch_key = True, key
 
     def _key_defaults(self) -> Object:
         element = self._schema.resolve(self._element_source or {})
@@ -172,10 +180,14 @@ class FieldInfo(NamedTuple):
 
 
 class TypeSchema:
-    """One version of a kind as a tree of Types. `root` is the object itself, with metadata and type fields."""
+    """One version of a kind as a tree of Types. `root` is the object itself, with metadata and type fields.
 
-    def __init__(self, source: Object, definitions: Mapping[str, Object]) -> None:
-        self.source = source
+    `patches_by_lists`: strategic merge patches merge lists by the list types that the schema declares. Schemas of
+    definitions have no markers of their own for these patches.
+    """
+
+    def __init__(self, source: Object, definitions: Mapping[str, Object], *, patches_by_lists: bool = False) -> None:
+        self.source, self.patches_by_lists = source, patches_by_lists
         self.definitions = definitions
         self._named: dict[str, Type] = {}
         self.open = Type(self, {"x-kubernetes-preserve-unknown-fields": True})

@@ -19,8 +19,6 @@ from atoll.machinery.schema.definitions.versions import version_list_errors
 from atoll.machinery.schema.fielderrors import invalid
 
 _PREFIX = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
-#: Groups of Kubernetes without a dot.
-_SHORT_GROUPS = frozenset({"apps", "autoscaling", "batch", "extensions", "policy"})
 
 
 def validate_resource_schema(obj: Object, *, rules: RuleValidator | None = None) -> list[FieldError]:
@@ -30,7 +28,7 @@ def validate_resource_schema(obj: Object, *, rules: RuleValidator | None = None)
     group = spec.get("group")
     if group == "core":
         errors.append(invalid("spec.group", group, 'must be empty string for "core" resources'))
-    elif isinstance(group, str) and group and group not in _SHORT_GROUPS:
+    elif isinstance(group, str) and group:
         errors += group_errors(group)
     errors += scope_errors(spec)
     errors += required_name_errors(spec)

@@ -10,12 +10,15 @@ from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.definitions.accessors import list_of, mapping
 from atoll.machinery.schema.fielderrors import invalid, not_supported, required
 
+#: Groups of Kubernetes' own API without a dot.
+SHORT_GROUPS = frozenset({"apps", "autoscaling", "batch", "extensions", "policy"})
+
 
 def group_errors(group: str) -> list[FieldError]:
     """Validate `spec.group`, which is not empty."""
     if problems := labels.dns_subdomain_errors(group):
         return [invalid("spec.group", group, ",".join(problems))]
-    if "." not in group:
+    if "." not in group and group not in SHORT_GROUPS:
         return [invalid("spec.group", group, "should be a domain with at least one dot")]
     return []
 
