@@ -111,9 +111,9 @@ def message(*fields: tuple[int, bytes | int]) -> bytes:
     return b"".join(parts)
 
 
-def scale_body(name: str, replicas: int, api_version: bytes = b"autoscaling/v1") -> bytes:
+def scale_body(name: str, replicas: int, api_version: bytes = b"autoscaling/v1", revision: str = "") -> bytes:
     """A Scale as typed clients send it."""
-    raw = message((1, message((1, name.encode()))), (2, message((1, replicas))))
+    raw = message((1, message((1, name.encode()), (6, revision.encode()))), (2, message((1, replicas))))
     return b"k8s\0" + message((1, message((1, api_version), (2, b"Scale"))), (2, raw), (3, b""), (4, b""))
 
 
@@ -131,7 +131,8 @@ def test_bodies_in_protobuf_are_read_where_the_message_is_known(api: Api) -> Non
     path = "/apis/autoscaling/v1/namespaces/default/scales"
     made = api.post(path, scale_body("one", 3), kind=PROTOBUF).json
     assert (made["metadata"]["name"], made["spec"]) == ("one", {"replicas": 3, "size": 7})
-    assert api.send("PUT", f"{path}/one", scale_body("one", 4), kind=PROTOBUF).json["spec"]["replicas"] == 4
+    changed = scale_body("one", 4, revision=made["metadata"]["resourceVersion"])
+    assert api.send("PUT", f"{path}/one", changed, kind=PROTOBUF, expect=200).json["spec"]["replicas"] == 4
     assert api.post(path, scale_body("two", 3)[:-3], kind=PROTOBUF, expect=400).json["reason"] == "BadRequest"
     assert api.post(path, scale_body("two", 3, b"apps/v1"), kind=PROTOBUF, expect=400).json["reason"] == "BadRequest"
     define(api, deployments())
