@@ -71,7 +71,7 @@ def test_where_a_path_leads_nowhere_masters_do_nothing_either(root: Api, path: s
         ("POST", "/api/v1/namespaces/default/configmaps", configmap),
         ("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", {"metadata": {"name": "x"}, "rules": []}),
     ):
-        assert master.send(method, url, body, expect=403).json["reason"] == "Forbidden"
+        assert master.send(method, url, body, expect=404).json["reason"] == "NotFound"
 
 
 def shape(answer: Answer, secret: str) -> tuple[int, object, object]:
