@@ -39,7 +39,7 @@ class Scene:
         client = await self.proxy.connect()
         return await client.ask(target, headers=(f"Authorization: Bearer {token}\r\n" if token else "") + more)
 
-    async def told(self, token: str, target: str = MAPPED, more: str = "") -> Object:
+    async def backend_headers(self, token: str, target: str = MAPPED, more: str = "") -> Object:
         """The headers that the backend got."""
         answer = await self.ask(token, target, more)
         assert answer.status == 200, answer
@@ -48,7 +48,7 @@ class Scene:
 
     async def is_passed_on(self, token: str, target: str = MAPPED) -> bool:
         """Whether the backend got the token itself, and no word of a user."""
-        found = await self.told(token, target, "X-Remote-User: admin\r\n")
+        found = await self.backend_headers(token, target, "X-Remote-User: admin\r\n")
         return found["authorization"] == [f"Bearer {token}"] and not [name for name in found if "remote" in name]
 
     def account_token(self, cluster: str = "1org", **claims: Any) -> str:
@@ -109,7 +109,7 @@ async def scene(tmp_path: Path, issuer: Issuer, answers: dict[str, bytes]) -> As
 
 async def test_the_user_of_a_workspaces_issuer_is_named_within_the_workspace(scene: Scene) -> None:
     token = scene.issuer.token(sub="dora", aud=["tenant", OWN], groups=["devs", "system:masters"])
-    found = await scene.told(token, more="X-Remote-Group: system:masters\r\n")
+    found = await scene.backend_headers(token, more="X-Remote-Group: system:masters\r\n")
     assert found["x-remote-user"] == ["oidc:dora"]
     assert found["x-remote-group"] == ["devs", "system:authenticated"]
     assert found["x-remote-extra-authentication.kcp.io%2fscopes"] == ["cluster:1org"]
@@ -125,7 +125,7 @@ async def test_a_token_that_its_issuer_does_not_confirm_names_nobody(scene: Scen
     # In another workspace the issuer is nobody's.
     assert await scene.is_passed_on(good, "/services/vw/root:other/x")
     assert await scene.is_passed_on("nobody-knows-it")
-    assert not [name for name in await scene.told("") if "remote" in name or name == "authorization"]
+    assert not [name for name in await scene.backend_headers("") if "remote" in name or name == "authorization"]
 
 
 async def test_a_token_whose_issuer_is_down_is_passed_on_and_names_nobody(scene: Scene) -> None:
@@ -141,7 +141,7 @@ async def test_a_service_account_is_named_once_its_shard_confirms_the_token(
     scene: Scene, answers: dict[str, bytes]
 ) -> None:
     token = scene.account_token()
-    found = await scene.told(token)
+    found = await scene.backend_headers(token)
     assert found["x-remote-user"] == ["system:serviceaccount:default:bot"]
     assert found["x-remote-extra-authentication.kcp.io%2fcluster-name"] == ["1org"]
     assert "authorization" not in found

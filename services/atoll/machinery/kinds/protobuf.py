@@ -22,7 +22,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.process.resources import schema_path
 from atoll.machinery.process.time_slicing import checkpoint
 
-__all__ = ["MAGIC", "DecodeProtobufError", "decode", "is_known"]
+__all__ = ["MAGIC", "DecodeProtobufError", "decode", "has_message"]
 
 MAGIC = b"k8s\0"
 _CONTENT_TYPES = ("", "application/vnd.kubernetes.protobuf")
@@ -71,7 +71,7 @@ def decode(data: bytes) -> Object:
     return obj
 
 
-def is_known(api_version: str, kind: str) -> bool:
+def has_message(api_version: str, kind: str) -> bool:
     """Return whether the table has the message of a kind."""
     return kind in _table().kinds.get(api_version, ())
 

@@ -109,7 +109,7 @@ def decode_text(data: bytes) -> Document:
 
 def _has_message(kind: Kind) -> bool:
     """Return whether a kind has a message in Kubernetes protobuf."""
-    return kind.builtin or (kind.is_kubernetes and protobuf.is_known(kind.api_version, kind.kind))
+    return kind.builtin or (kind.is_kubernetes and protobuf.has_message(kind.api_version, kind.kind))
 
 
 def _start(data: bytes) -> str:
