@@ -27,7 +27,6 @@ from atoll.machinery.apiserver.openapi.routes import OperationRoute, key_of
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import encode_json
-from atoll.machinery.schema import openapi as schema_openapi
 
 #: Bound of the cache, in bytes before compression; compressed documents take a tenth.
 MAX_BYTES = 256 * 1024 * 1024
@@ -91,8 +90,10 @@ def _of_version(catalog: Catalog, group: str, version: str) -> RequestedDocument
 @cache
 def _code_digest() -> bytes:
     """Return a hash of the code that builds documents: another release may build others of the same kinds."""
-    sources = [*Path(__file__).parent.glob("*.py"), Path(schema_openapi.__file__)]
-    return hashlib.sha512(b"".join(path.read_bytes() for path in sorted(sources))).digest()
+    machinery = Path(__file__).parents[2]
+    folders = (Path(__file__).parent, machinery / "kinds", machinery / "schema")
+    sources = sorted(path for folder in folders for path in folder.rglob("*.py"))
+    return hashlib.sha512(b"".join(path.read_bytes() for path in sources)).digest()
 
 
 def of_everything(catalog: Catalog) -> RequestedDocument:
