@@ -121,6 +121,12 @@ CASES: list[tuple[str, Any, Any, Any]] = [
         {"retained": {"$retainKeys": ["x"], "x": "3", "y": None}},
         {"retained": {"x": "3"}},
     ),
+    (
+        "keys that are not retained go, named in the patch or not",
+        {"retained": {"x": "1", "y": "2"}},
+        {"retained": {"$retainKeys": ["x"], "x": "3"}},
+        {"retained": {"x": "3"}},
+    ),
     ("keys are retained in nothing", {}, {"retained": {"$retainKeys": ["x"], "x": "3"}}, {"retained": {"x": "3"}}),
     (
         "keys sent to nothing need not be retained",

@@ -267,6 +267,15 @@ def test_the_eleventh_updater_merges_the_oldest_two_into_ancient_changes(live: L
     assert len(live.entries) == 11
 
 
+def test_so_it_does_where_nobody_applied(live: Live) -> None:
+    live.update("m0", thing({"map": {}}))
+    for number in range(1, 10):
+        live.edit(f"m{number}", map={**live.spec["map"], f"k{number}": "v"})
+    assert len(live.entries) == 10
+    live.edit("m10", map={**live.spec["map"], "k10": "v"})
+    assert [each["manager"] for each in live.entries] == ["ancient-changes", *(f"m{number}" for number in range(2, 11))]
+
+
 def test_a_scale_write_is_recorded_under_its_subresource(live: Live) -> None:
     live.update("u", thing({"replicas": 1, "text": "t"}))
     assert live.obj is not None

@@ -9,6 +9,7 @@ import pytest
 
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.process.ed25519 import SecretKey
+from atoll.machinery.stream import signatures
 from atoll.machinery.stream.events import Event, Malformed, decode, encode_headers
 from atoll.machinery.stream.publisher.log_events import from_entry
 from atoll.machinery.stream.signatures import SignatureState, VerifiedRoots, sign, verify
@@ -107,3 +108,12 @@ def test_a_signature_is_verified_once_for_a_run() -> None:
     events, roots = signed(32), VerifiedRoots()
     assert {verify(TRUSTED, event, event.signature, roots) for event in events} == {SignatureState.GENUINE}
     assert len(roots) == 1
+
+
+def test_as_many_verified_roots_are_remembered_as_the_bound_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signatures, "_ROOTS", 2)
+    roots = VerifiedRoots()
+    for count in (1, 2, 3, 4):
+        for event in signed(count):
+            assert verify(TRUSTED, event, event.signature, roots) is SignatureState.GENUINE
+    assert len(roots) == 2
