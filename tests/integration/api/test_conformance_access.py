@@ -304,6 +304,11 @@ def test_core_events_are_managed_and_deleted_with_their_collection(api: Api) -> 
     assert len(api.get("/api/v1/events?labelSelector=core%3Dtrue").json["items"]) == 3
     patched = api.patch(f"{EVENTS}/core-0", {"message": "This is a test event - patched"}, STRATEGIC).json
     assert patched["message"] == "This is a test event - patched"
+    assert api.get(f"{EVENTS}/core-0").json == patched
+    updated = api.put(
+        f"{EVENTS}/core-0", {**patched, "series": {"count": 100, "lastObservedTime": "2026-01-01T00:00:00.000001Z"}}
+    ).json
+    assert api.get(f"{EVENTS}/core-0").json == updated and updated["series"]["count"] == 100
     api.delete(f"{EVENTS}/core-0")
     assert names(api.get(f"{EVENTS}?labelSelector=core%3Dtrue").json) == ["core-1", "core-2"]
     api.delete(f"{EVENTS}?labelSelector=core%3Dtrue")

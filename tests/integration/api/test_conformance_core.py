@@ -14,6 +14,7 @@ from harness.clients.api import (
     STRATEGIC,
     TABLE,
     Api,
+    Event,
     Object,
     configmap,
     crd,
@@ -121,21 +122,32 @@ def test_watchers_of_labels_see_additions_updates_and_deletions(api: Api) -> Non
             for mutation in "12":
                 api.patch(f"{CONFIGMAPS}/{label}", {"data": {"mutation": mutation}})
             api.delete(f"{CONFIGMAPS}/{label}")
-        told = ["ADDED", "MODIFIED", "MODIFIED", "DELETED"]
-        assert [(e.type, e.name) for e in a.take(4)] == [(type, "a") for type in told]
-        assert [(e.type, e.name) for e in b.take(4)] == [(type, "b") for type in told]
-        assert [e.type for e in both.take(8)] == told * 2
+        for label in "ab":
+            api.post(CONFIGMAPS, configmap(f"last-{label}", labels={"watch-this": label}))
+        told = [("ADDED", None), ("MODIFIED", "1"), ("MODIFIED", "2"), ("DELETED", "2")]
+        wanted = {
+            label: [*((type, label, data) for type, data in told), ("ADDED", f"last-{label}", None)] for label in "ab"
+        }
+        assert [seen(e) for e in a.take(5)] == wanted["a"]
+        assert [seen(e) for e in b.take(5)] == wanted["b"]
+        assert [seen(e) for e in both.take(10)] == [*wanted["a"][:4], *wanted["b"][:4], wanted["a"][4], wanted["b"][4]]
+
+
+def seen(event: Event) -> tuple[str, str, str | None]:
+    """The type and name of an event, and what the object says of its mutation."""
+    return event.type, event.name, (event.object.get("data") or {}).get("mutation")
 
 
 def test_a_watcher_starts_from_a_revision_and_restarts_from_the_last_it_saw(api: Api) -> None:
     first = api.post(CONFIGMAPS, configmap("a", labels={"w": ""})).json["metadata"]["resourceVersion"]
     second = api.patch(f"{CONFIGMAPS}/a", {"data": {"mutation": "1"}}).json["metadata"]["resourceVersion"]
     third = api.patch(f"{CONFIGMAPS}/a", {"data": {"mutation": "2"}}).json["metadata"]["resourceVersion"]
-    api.delete(f"{CONFIGMAPS}/a")
     with api.watch(f"{CONFIGMAPS}?watch=1&labelSelector=w&resourceVersion={first}") as events:
         assert events.next().object["metadata"]["resourceVersion"] == second
     with api.watch(f"{CONFIGMAPS}?watch=1&labelSelector=w&resourceVersion={second}") as events:
-        modified, deleted = events.take(2)
+        modified = events.next()
+        api.delete(f"{CONFIGMAPS}/a")
+        deleted = events.next()
     assert (modified.type, modified.object["metadata"]["resourceVersion"]) == ("MODIFIED", third)
     assert (deleted.type, deleted.object["data"]) == ("DELETED", {"mutation": "2"})
 
@@ -319,12 +331,18 @@ def test_a_quota_is_created_updated_patched_and_deleted_with_its_collection(api:
 
 def test_the_status_of_a_quota_is_read_updated_and_patched(api: Api) -> None:
     body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"cpu": "500m"}}}
-    api.post(QUOTAS, body)
+    made = api.post(QUOTAS, body).json
     found = api.get(f"{QUOTAS}/q/status").json
     found["status"] = {"hard": {"cpu": "500m", "memory": "500Mi"}}
     assert api.put(f"{QUOTAS}/q/status", found).json["status"]["hard"]["memory"] == "500Mi"
-    patch = {"status": {"hard": {"memory": "750Mi"}}}
-    assert api.patch(f"{QUOTAS}/q/status", patch, STRATEGIC).json["status"]["hard"]["memory"] == "750Mi"
+    patch = {"spec": {"hard": {"cpu": "1"}}, "status": {"hard": {"memory": "750Mi"}}}
+    with api.watch(f"{QUOTAS}?watch=1&resourceVersion={made['metadata']['resourceVersion']}") as events:
+        assert api.patch(f"{QUOTAS}/q/status", patch, STRATEGIC).json["status"]["hard"]["memory"] == "750Mi"
+        updated, patched = events.take(2)
+    assert (updated.type, updated.object["status"]["hard"]["memory"]) == ("MODIFIED", "500Mi")
+    assert (patched.type, patched.object["status"]["hard"]["memory"]) == ("MODIFIED", "750Mi")
+    # A patch of the status carries no spec over.
+    assert patched.object["spec"] == api.get(f"{QUOTAS}/q").json["spec"] == body["spec"]
     operations = [{"op": "add", "path": "/status/used", "value": {"cpu": "1"}}]
     assert api.patch(f"{QUOTAS}/q/status", operations, JSON_PATCH).json["status"]["used"] == {"cpu": "1"}
 

@@ -220,6 +220,10 @@ def test_duplicates_are_told_also_where_unknown_fields_are_preserved(api: Api) -
     ).encode()
     message = api.post(f"{CIRCLES}?fieldValidation=Strict", text, expect=400, kind="application/json").message
     assert message.endswith('strict decoding error: duplicate field "spec.foo"')
+    applied = f"apiVersion: {GROUP}/v1\nkind: Circle\nmetadata:\n  name: a\nspec:\n  foo: one\n  foo: two\n".encode()
+    path = f"{CIRCLES}/a?fieldManager=me&fieldValidation=Strict"
+    message = api.send("PATCH", path, applied, kind=APPLY, expect=400).message
+    assert 'line 7: key "foo" already set in map' in message, message
 
 
 def test_unknown_metadata_is_told_at_the_root_and_in_embedded_objects(api: Api) -> None:
