@@ -116,13 +116,15 @@ async def test_a_watch_that_compaction_passed_is_told(tmp_path: Path) -> None:
     store = open_store(store_options(tmp_path, ring_bytes=1, log_retention_s=60), clock=time.clock())
     [first] = await create(store, "a")
     slow = store.cursor(Scope(CONFIGMAPS, "root"), first)
-    await create(store, "b", "c")
+    *_, last = await create(store, "b", "c")
     time.pass_time(120)
     await store.compact()
     with pytest.raises(RevisionCompacted):
         slow.read()
-    with pytest.raises(RevisionCompacted):
-        store.cursor(Scope(CONFIGMAPS, "root"), first)
+    for missed in (first, last - 1):
+        with pytest.raises(RevisionCompacted):
+            store.cursor(Scope(CONFIGMAPS, "root"), missed)
+    assert store.cursor(Scope(CONFIGMAPS, "root"), last).read() == []
     with pytest.raises(RevisionCompacted):
         store.tail(first)
     await store.close()
