@@ -1,0 +1,49 @@
+"""Whether the exports that own a claimed kind permit a request for its objects."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from atoll.machinery.apiserver.call.requestinfo import parse
+from atoll.machinery.kcp.apis.permission_claims import ClaimKey
+from atoll.machinery.meta.user import User
+from atoll.virtualworkspaces.export_catalog import ClaimedResource, ExportKey
+from atoll.virtualworkspaces.export_request import ExportRequest
+
+GROUP, PLURAL = "shapes.example.com", "circles"
+
+
+def is_permitted(*answers: bool, identity: str = "hash", replicas: bool = False) -> bool:
+    """The answer to a list of claimed objects whose owners answer so."""
+    owners = tuple(ExportKey(f"owner-{number}", "shapes") for number in range(len(answers)))
+    permits = {owner.cluster: answer for owner, answer in zip(owners, answers, strict=True)}
+    authorizer = SimpleNamespace(permits=lambda view, attributes, cluster, name: permits[cluster])
+    info = parse("GET", f"/apis/{GROUP}/v1/{PLURAL}".encode())
+    request = SimpleNamespace(info=info, user=User("provider"), cluster="consumer")
+    made = ExportRequest(
+        cast(Any, SimpleNamespace(authorizer=authorizer)), cast(Any, request), ExportKey("provider", "tools"), None
+    )
+    claimed = ClaimedResource(ClaimKey(GROUP, PLURAL, identity), None, None, owners)
+    view = SimpleNamespace(replicas=SimpleNamespace(empty=not replicas))
+    return made._is_permitted(cast(Any, view), cast(Any, SimpleNamespace(claimed={(GROUP, PLURAL): claimed})), "list")
+
+
+@pytest.mark.parametrize("answers", [(True, False), (False, True), (False,), (False, False)])
+def test_each_export_that_owns_a_claimed_kind_can_forbid(answers: tuple[bool, ...]) -> None:
+    assert not is_permitted(*answers)
+
+
+def test_what_all_owners_permit_is_permitted() -> None:
+    assert is_permitted(True, True)
+
+
+def test_no_owner_permits_only_where_none_can_be_on_its_way() -> None:
+    assert is_permitted(replicas=False)
+    assert not is_permitted(replicas=True)
+
+
+def test_a_kind_without_an_export_has_no_owner_to_ask() -> None:
+    assert is_permitted(identity="", replicas=True)
