@@ -1,8 +1,8 @@
-"""A controller that keeps one row for each replica, with a uid and a revision of the cache server's own.
+"""A controller that keeps one row for each replica, with the object's uid and a revision of the cache server's own.
 
 `control.manager` passes the keys of new replicas; each key is reconciled alone: the owning shard's replica against the
 stored row. Invariant: a row records the replica it was made of, so a reconcile without a change writes nothing and may
-be repeated after a crash. An object that was deleted and created again gets a new row with a new uid.
+be repeated after a crash. An object that was deleted and created again gets a new row.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from atoll.machinery.meta.names import CORE, ROOT, ObjectKey, ResourceType, is_s
 from atoll.machinery.meta.objects import Object, decode, encode, status_of
 from atoll.machinery.meta.partial import Partial
 from atoll.machinery.meta.types import API_EXPORTS
-from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.meta.wellknown import ORIGIN_SHARD, ORIGINAL_REVISION, ORIGINAL_UID
 from atoll.machinery.storage.contract import (
     Delete,
@@ -118,9 +117,9 @@ class Rows(ReplicaController):
         try:
             if row is not None and (obj is None or _is_recreated(made, obj)):
                 await self._store.submit([Delete(key, row.revision)])
-                row, made = None, _Metadata()
+                row = None
             if replica is not None and obj is not None:
-                value, hole = encode(_row(obj, shard, replica.revision, made.uid or new_uid()))
+                value, hole = encode(_row(obj, shard, replica.revision))
                 await self._store.submit([Put(key, value, hole, row.revision if row is not None else 0)])
         except (RevisionConflict, ObjectExists, ObjectMissing):
             return AGAIN_S
@@ -150,17 +149,18 @@ class Rows(ReplicaController):
 
 
 def _is_made_of(made: _Metadata, shard: str, replica: Record) -> bool:
-    return (made.annotations.shard, made.annotations.revision) == (shard, str(replica.revision))
+    source = made.annotations
+    return (source.shard, source.revision) == (shard, str(replica.revision)) and made.uid == source.uid
 
 
 def _is_recreated(made: _Metadata, obj: Object) -> bool:
-    """Return whether the object was deleted and created again."""
-    return made.annotations.uid != str(obj["metadata"].get("uid", ""))
+    """Return whether the object was deleted and created again, or the row has another uid than the object."""
+    return made.uid != str(obj["metadata"].get("uid", ""))
 
 
-def _row(obj: Object, shard: str, revision: int, uid: str) -> Object:
-    """Return the served form of an object: unchanged, but for its uid, revision and source annotations."""
+def _row(obj: Object, shard: str, revision: int) -> Object:
+    """Return the served form of an object: unchanged, but for its revision and source annotations."""
     metadata = {name: value for name, value in obj["metadata"].items() if name != "resourceVersion"}
     source = {ORIGIN_SHARD: shard, ORIGINAL_REVISION: str(revision), ORIGINAL_UID: metadata.get("uid", "")}
     annotations = {**(metadata.get("annotations") or {}), **source}
-    return {**obj, "metadata": {**metadata, "uid": uid, "annotations": annotations}}
+    return {**obj, "metadata": {**metadata, "annotations": annotations}}

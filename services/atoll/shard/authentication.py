@@ -66,7 +66,7 @@ def load(config: ShardConfig, names: list[str], *, tokens: AdminTokens | None = 
     except service_account_keys.KeyRefused as error:
         raise InvalidCredentials(str(error)) from error
     if not config.skip_admin_user and tokens is None:
-        tokens = load_admin_tokens(root, stored_admin_tokens(root))
+        tokens = load_admin_tokens(root, stored_admin_tokens(config.kubeconfig_file))
     users = _token_file_users(config.token_auth_file)
     clients, proxies = map(dynamic_client_ca.read, (config.client_ca_file, config.requestheader_client_ca_file))
     return Credentials(ca_pem, serving, keys, tokens, clients, proxies, users)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from pathlib import Path
 from typing import ClassVar
 from urllib.parse import urlsplit
 
@@ -15,6 +16,7 @@ from atoll.machinery.process import feature_gates as gates
 from atoll.machinery.process import logging
 from atoll.machinery.process.config import LOG_SETTINGS, Subjects, comma_separated
 from atoll.machinery.process.server_config import LISTEN_SETTINGS
+from atoll.shard.kubeconfig import FILE_NAME
 
 #: The feature gates that change what a shard does; the deprecated URLs are off by default, the others on.
 GATES = (
@@ -38,6 +40,8 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
     """Settings of a shard, for `atoll start` and `atoll shard`. Paths are used unchanged; empty means off."""
 
     root_directory: str = ".atoll"
+    kubeconfig_path: str = ""
+    external_hostname: str = ""
     shard_name: str = "root"
     token_auth_file: str = ""
     client_ca_file: str = ""
@@ -91,7 +95,9 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
     SUBJECTS: ClassVar[Subjects] = {
         "Server": {
             "root_directory": "directory of keys, store and kubeconfig",
+            "kubeconfig_path": "file of the administrators' kubeconfig; empty: admin.kubeconfig in the root directory",
             **LISTEN_SETTINGS,
+            "external_hostname": "without effect, accepted as in kcp; shard-external-url is the URL for clients",
             "workers": "API worker processes beside the writer; 0: one process for everything",
             "tls_cert_file": "PEM file with the serving certificate and its chain; empty: one is made",
             "tls_private_key_file": "PEM file with the key of that certificate",
@@ -179,6 +185,11 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
             policy(self.egress_allow_cidr)
         except ValueError as error:
             raise ValueError(f"egress-allow-cidr {self.egress_allow_cidr!r}: {error}") from error
+
+    @property
+    def kubeconfig_file(self) -> Path:
+        """The administrators' kubeconfig."""
+        return Path(self.kubeconfig_path or Path(self.root_directory, FILE_NAME))
 
     @property
     def joins(self) -> bool:

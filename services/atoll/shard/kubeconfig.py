@@ -74,11 +74,9 @@ def merge(found: Object, ours: Object) -> Object:
     return result
 
 
-def write(root: Path, url: str, ca_pem: bytes, tokens: AdminTokens) -> Path:
-    """Update the file of a root directory, with mode 0600. Raises OSError."""
-    path = root / FILE_NAME
+def write(path: Path, url: str, ca_pem: bytes, tokens: AdminTokens) -> None:
+    """Update the kubeconfig of a shard, with mode 0600. Raises OSError."""
     bring_up_to_date(path, admin_kubeconfig(url, ca_pem, tokens))
-    return path
 
 
 def bring_up_to_date(path: Path, ours: Object) -> None:
@@ -88,9 +86,9 @@ def bring_up_to_date(path: Path, ours: Object) -> None:
     write_private(path, yaml.safe_dump(config, sort_keys=False).encode())
 
 
-def stored_admin_tokens(root: Path) -> dict[str, str]:
+def stored_admin_tokens(path: Path) -> dict[str, str]:
     """Return the tokens of an earlier start by user; empty if absent or unreadable."""
-    users = _entries(_read(root / FILE_NAME) or {}, "users")
+    users = _entries(_read(path) or {}, "users")
     return {entry["name"]: str((entry.get("user") or {}).get("token", "")) for entry in users}
 
 

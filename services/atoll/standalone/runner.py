@@ -84,6 +84,8 @@ async def start(config: ShardConfig) -> None:
     """
     began = time.monotonic()
     warn_without_effect(config.feature_gates, GATES, config.shard_name)
+    if config.external_hostname:
+        log.warning("setting has no effect", setting="external-hostname", instead="shard-external-url")
     store = prepare(config)
     try:
         await ShardRunner(config, store, began).run()
@@ -163,7 +165,7 @@ class ShardRunner:
 
     def _write_kubeconfig(self, url: str, credentials: Credentials) -> None:
         if credentials.tokens is not None:
-            kubeconfig.write(self._root, url, credentials.ca_pem, credentials.tokens)
+            kubeconfig.write(self._config.kubeconfig_file, url, credentials.ca_pem, credentials.tokens)
 
     def _greet(self, url: str) -> None:
         took = time.monotonic() - self._began
@@ -171,7 +173,7 @@ class ShardRunner:
         if not self._config.skip_admin_user:
             lines += [
                 "In another terminal:",
-                f"  export KUBECONFIG={self._root / kubeconfig.FILE_NAME}",
+                f"  export KUBECONFIG={self._config.kubeconfig_file}",
                 "  kubectl create workspace acme --enter",
                 "  kubectl create configmap hello --from-literal=who=world",
             ]

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
+import yaml
 
 from atoll.machinery.apiserver.call import continuation
 from harness.clients.api import PARTIAL, PARTIAL_LIST, TABLE, Api, configmap, crd, define, workspace_under
@@ -321,3 +322,71 @@ def test_every_object_names_its_logical_cluster(api: Api) -> None:
     created = api.post(CONFIGMAPS, configmap("a", annotations={"kcp.io/cluster": "lies"})).json
     cluster = api.get("/apis/core.kcp.io/v1alpha1/logicalclusters/cluster").json["metadata"]["annotations"]
     assert created["metadata"]["annotations"] == {"kcp.io/cluster": cluster["kcp.io/cluster"]}
+
+
+ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+EVENTS = "/api/v1/namespaces/default/events"
+_HOSTILE = ',"kind":"ConfigMap","metadata":{"name":"x"}'
+
+
+@pytest.fixture
+def built_in(api: Api) -> Api:
+    """Objects of built-in kinds with and without fields before apiVersion, before kind, and before metadata."""
+    api.post(CONFIGMAPS, {**configmap("shape-a"), "data": {"a": _HOSTILE, "kind": "ConfigMap", "metadata": _HOSTILE}})
+    api.post(CONFIGMAPS, {"metadata": {"name": "shape-b", "annotations": {"a": _HOSTILE}}})
+    api.post(ROLES, {"metadata": {"name": "shape-c"}, "rules": []})
+    selector = {"matchLabels": {"apiVersion": "v1"}}
+    api.post(ROLES, {"metadata": {"name": "shape-d"}, "aggregationRule": {"clusterRoleSelectors": [selector]}})
+    about = {"kind": "ConfigMap", "name": "shape-a", "namespace": "default", "apiVersion": "v1"}
+    event = {"metadata": {"name": "shape-e"}, "involvedObject": about, "reason": "Made", "type": "Normal"}
+    api.post(EVENTS, {**event, "action": "Test", "lastTimestamp": "2026-01-01T00:00:00Z"})
+    return api
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        CONFIGMAPS,
+        "/api/v1/namespaces",
+        "/api/v1/secrets?limit=1",
+        "/api/v1/namespaces/default/serviceaccounts",
+        ROLES,
+        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+        EVENTS,
+        "/apis/events.k8s.io/v1/namespaces/default/events",
+        f"{CONFIGMAPS}?labelSelector=!none",
+    ],
+)
+def test_items_of_built_in_kinds_have_neither_kind_nor_version_and_are_otherwise_what_a_get_returns(
+    built_in: Api, path: str
+) -> None:
+    listed = built_in.get(path).json
+    assert listed["items"] or "secrets" in path
+    collection = path.partition("?")[0]
+    for item in listed["items"]:
+        assert "kind" not in item and "apiVersion" not in item
+        one = built_in.get(f"{collection}/{item['metadata']['name']}").json
+        assert {**item, "kind": one["kind"], "apiVersion": one["apiVersion"]} == one
+        assert (one["kind"], one["apiVersion"]) == (listed["kind"].removesuffix("List"), listed["apiVersion"])
+
+
+def test_items_of_built_in_kinds_in_other_forms(built_in: Api, master: Api) -> None:
+    text = built_in.get(CONFIGMAPS, accept="application/yaml").body.decode()
+    listed = yaml.safe_load(text)
+    assert all("kind" not in item and "apiVersion" not in item for item in listed["items"])
+    everywhere = master.at("*").get(CONFIGMAPS.replace("namespaces/default/", "")).json["items"]
+    assert everywhere and not any("kind" in item for item in everywhere)
+    partial = built_in.get(CONFIGMAPS, accept=PARTIAL_LIST).json["items"]
+    assert {item["kind"] for item in partial} == {"PartialObjectMetadata"}
+    rows = built_in.get(f"{CONFIGMAPS}?includeObject=Object", accept=TABLE).json["rows"]
+    assert {row["object"]["kind"] for row in rows} == {"ConfigMap"}
+    gone = built_in.delete(f"{CONFIGMAPS}?labelSelector=!none").json
+    assert gone["kind"] == "ConfigMapList" and not any("kind" in item for item in gone["items"])
+
+
+def test_items_of_custom_resources_have_kind_and_version(api: Api) -> None:
+    define(api, crd("typeds", scope="Cluster"))
+    path = "/apis/shapes.example.com/v1/typeds"
+    api.post(path, {"apiVersion": "shapes.example.com/v1", "kind": "Typed", "metadata": {"name": "a"}})
+    (item,) = api.get(path).json["items"]
+    assert item == api.get(f"{path}/a").json

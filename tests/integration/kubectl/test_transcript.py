@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from harness.clients.kubectl import Kubectl
 from harness.clients.shell import Shell
@@ -57,6 +58,10 @@ def background(shell: Shell, line: str) -> Iterator[Any]:
 def test_a_configmap_is_created_read_and_watched(shell: Shell, workspace: str) -> None:
     assert shell.ok("kubectl create configmap c --from-literal=a=b") == "configmap/c created\n"
     assert "data:\n  a: b\n" in shell.ok("kubectl get configmap c -o yaml")
+    # The server leaves the kind out of the items of a list; kubectl shows it.
+    for form in ("yaml", "json"):
+        shown = yaml.safe_load(shell.ok(f"kubectl get configmaps -o {form}"))["items"]
+        assert {(item["apiVersion"], item["kind"]) for item in shown} == {("v1", "ConfigMap")}
     with background(shell, "kubectl get cm -w") as watching:
         lines = [watching.stdout.readline() for _ in range(3)]
         assert re.match(r"NAME +DATA +AGE\n", lines[0])

@@ -108,6 +108,20 @@ def test_a_second_start_goes_on_where_the_first_was(tmp_path: Path) -> None:
         assert kubectl.ok("get", "configmap", "kept", "-o", "jsonpath={.metadata.uid}") == uid
 
 
+def test_the_kubeconfig_is_written_where_it_is_wanted(tmp_path: Path) -> None:
+    path = tmp_path / "elsewhere" / "config"
+    shard = ShardProcess(tmp_path, "--kubeconfig-path", str(path))
+    shard.kubeconfig = path
+    with shard:
+        assert str(path) in shard.stdout_path.read_text()
+        assert not (shard.root / "admin.kubeconfig").exists()
+        token = shard.token("kcp-admin")
+        assert shard.stop() == 0
+        shard.start()
+        assert shard.token("kcp-admin") == token
+        Api(shard, "root").get(DEFAULT)
+
+
 def test_a_person_stays_in_their_workspace_when_the_port_had_to_change(tmp_path: Path) -> None:
     with ShardProcess(tmp_path) as shard:
         kubectl = Kubectl(tmp_path, shard.kubeconfig)

@@ -57,12 +57,14 @@ def started(directory: Path, screen: Screen, *flags: str) -> ShardProcess:
 
 
 def test_a_person_sees_events_and_no_requests(tmp_path: Path, screen: Screen) -> None:
-    with started(tmp_path, screen, "--feature-gates", "CacheAPIs=true,WorkspaceMounts=true") as shard:
+    gates = "CacheAPIs=true,WorkspaceMounts=true,APIServerTracing=true"
+    with started(tmp_path, screen, "--feature-gates", gates, "--external-hostname", "a.example") as shard:
         Api(shard, "root").post(CONFIGMAPS, configmap("written"))
         eventually(lambda: "nats server ready" in screen.plain)
     assert "\x1b[" in screen.text
     assert re.search(r"^\d\d:\d\d:\d\d \[info +\] bootstrapped +objects=\d+ shard=root$", screen.plain, re.MULTILINE)
-    assert re.findall(r"feature gate has no effect +gate=(\w+)", screen.plain) == ["CacheAPIs"]
+    assert re.findall(r"feature gate has no effect +gate=(\w+)", screen.plain) == ["CacheAPIs", "APIServerTracing"]
+    assert re.search(r"setting has no effect +instead=shard-external-url setting=external-hostname", screen.plain)
     assert CONFIGMAPS not in screen.plain
     assert "{" not in screen.plain
 

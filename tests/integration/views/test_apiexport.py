@@ -329,6 +329,8 @@ def test_what_a_claim_does_not_select_is_not_there(provider: Api, consumer: Api)
     consumer.post(CONFIGMAPS, configmap("shown", labels={"team": "a"}))
     path = f"/{cluster}{CONFIGMAPS}"
     assert names(view.get(path)) == ["shown"]
+    # Unlike the workspace itself, a view serves all kinds as custom ones.
+    assert [item["kind"] for item in view.get(path).json["items"]] == ["ConfigMap"]
     for method, body, kind in (
         ("GET", None, ""),
         ("DELETE", None, ""),

@@ -161,6 +161,30 @@ async def test_a_tree_leaves_out_what_may_not_be_listed(terminal: Terminal) -> N
     assert await terminal.ws("tree") == (1, "", "Error: not yours\n")
 
 
+@pytest.mark.parametrize("command", [["-i"], ["tree", "--interactive"]])
+async def test_a_workspace_is_chosen_by_its_number_on_a_terminal(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    ran = await terminal.ws(*command)
+    assert (ran.code, ran.err) == (
+        1,
+        "Error: --interactive needs a terminal; use kubectl ws tree and kubectl ws PATH\n",
+    )
+    for path, names in (("root", ("b", "a")), ("root:b", ()), ("root:a", ())):
+        items = [{"metadata": {"name": name}} for name in names]
+        terminal.api.on(f"GET /clusters/{path}{WORKSPACES}", {"metadata": {}, "items": items})
+    terminal.open("root:b")
+    monkeypatch.setattr("atoll.cli.kubectl.ws.is_terminal", lambda: True)
+    for text, code in (("9", 1), ("x", 1), ("0", 1), ("²", 1), ("", 0)):
+        monkeypatch.setattr("builtins.input", lambda prompt, text=text: text)
+        assert (await terminal.ws(*command)).code == code
+        assert terminal.current == "root"
+    monkeypatch.setattr("builtins.input", lambda prompt: " 3 ")
+    ran = await terminal.ws(*command)
+    assert ran.out.startswith("   1  └── root\n   2      ├── a\n   3      └── b\n")
+    assert (ran.code, terminal.current) == (0, "root:b")
+
+
 async def test_a_command_starts_from_another_workspace_if_told_to(terminal: Terminal) -> None:
     terminal.open("root:a:b")
     assert (await terminal.ws("use", "b", "-w", "a", "--short")).out == "root:a:b\n"
@@ -245,6 +269,20 @@ async def test_a_workspace_that_does_not_become_ready_says_why(
     assert ran.code == 1
     assert ran.err == 'Error: workspace "w" is not ready after 0 s (phase Scheduling, WorkspaceScheduled: why)\n'
     assert terminal.current == "root"
+
+
+async def test_a_workspace_is_not_waited_for_on_request(terminal: Terminal) -> None:
+    terminal.open("root:w")
+    terminal.api.on(f"POST /clusters/root{WORKSPACES}", workspace("w", "Scheduling"))
+    ran = await terminal.create("w", "--ignore-not-ready")
+    assert ran == (
+        0,
+        'Workspace "w" (type root:universal) created.\nWorkspace "w" is not ready yet (phase Scheduling).\n',
+        "",
+    )
+    terminal.api.on(f"POST /clusters/root{WORKSPACES}", workspace("w"))
+    ran = await terminal.create("w", "--ignore-not-ready", "--enter")
+    assert (ran.code, terminal.current) == (0, "root:w")
 
 
 async def test_a_workspace_deleted_meanwhile_is_not_waited_for(terminal: Terminal) -> None:

@@ -31,7 +31,8 @@ def authority(pem: bytes) -> str:
 @pytest.fixture
 def worked_with(tmp_path: Path) -> dict[str, Any]:
     """The file of a first start after a person entered a workspace and added a cluster elsewhere."""
-    path = kubeconfig.write(tmp_path, OLD, b"ca-1", FIRST)
+    path = tmp_path / kubeconfig.FILE_NAME
+    kubeconfig.write(path, OLD, b"ca-1", FIRST)
     config: dict[str, Any] = yaml.safe_load(path.read_text())
     acme = {"server": f"{OLD}/clusters/root:acme", kubeconfig._AUTHORITY: authority(b"ca-1")}
     config["clusters"] += [
@@ -52,7 +53,8 @@ def worked_with(tmp_path: Path) -> dict[str, Any]:
 
 
 def again(directory: Path, url: str = NEW, ca: bytes = b"ca-2") -> dict[str, Any]:
-    path = kubeconfig.write(directory, url, ca, SECOND)
+    path = directory / kubeconfig.FILE_NAME
+    kubeconfig.write(path, url, ca, SECOND)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     found: dict[str, Any] = yaml.safe_load(path.read_text())
     return found
@@ -101,9 +103,9 @@ def test_a_current_context_that_is_gone_becomes_root(tmp_path: Path, worked_with
 @pytest.mark.parametrize("text", ["", "[]", "clusters: 7\nusers: [3]\ncontexts: [{name: x, context: 1}]", "a: [", "\0"])
 def test_a_file_that_is_no_kubeconfig_is_made_one(tmp_path: Path, text: str) -> None:
     (tmp_path / kubeconfig.FILE_NAME).write_text(text)
-    assert kubeconfig.stored_admin_tokens(tmp_path) == {}
+    assert kubeconfig.stored_admin_tokens(tmp_path / kubeconfig.FILE_NAME) == {}
     assert entry(again(tmp_path), "cluster", "base")["server"] == NEW
 
 
 def test_the_masters_token_is_read_back(tmp_path: Path, worked_with: dict[str, Any]) -> None:
-    assert kubeconfig.stored_admin_tokens(tmp_path)["shard-admin"] == "shard-1"
+    assert kubeconfig.stored_admin_tokens(tmp_path / kubeconfig.FILE_NAME)["shard-admin"] == "shard-1"

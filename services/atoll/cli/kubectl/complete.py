@@ -43,9 +43,17 @@ FLAGS = {
     "": (*_COMMON, "--short"),
     "use": (*_COMMON, "--short"),
     "current": ("--kubeconfig", "--context", "--short"),
-    "tree": (*_COMMON, "--full", "--wide"),
+    "tree": (*_COMMON, "--full", "--wide", "--interactive"),
     "create-context": (*_COMMON, "--overwrite", "--keep-current"),
-    "create": (*_COMMON, "--type", "--enter", "--ignore-existing", "--location-selector", "--create-context"),
+    "create": (
+        *_COMMON,
+        "--type",
+        "--enter",
+        "--ignore-existing",
+        "--ignore-not-ready",
+        "--location-selector",
+        "--create-context",
+    ),
 }
 #: Flags that take the next word as their value.
 _VALUED = {*COMMON, "--type", "--location-selector", "--create-context"}

@@ -1,6 +1,7 @@
 """`kubectl create workspace`: create a workspace, wait until it is ready, enter it on request.
 
-kubectl finds it as a plug-in of `create`. Invariant: exit code 0 means that the workspace is Ready, new or existing.
+kubectl finds it as a plug-in of `create`. Invariant: without --ignore-not-ready, exit code 0 means
+that the workspace is Ready, new or existing.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--type", default="", metavar="PATH:NAME", help="type; the parent's type decides if left out")
     parser.add_argument("--enter", action="store_true", help="make it the current workspace")
     parser.add_argument("--ignore-existing", action="store_true", help="go on if it exists already")
+    parser.add_argument("--ignore-not-ready", action="store_true", help="do not wait until it is ready")
     parser.add_argument("--location-selector", default="", metavar="K=V,...", help="labels of the shard to hold it")
     parser.add_argument("--create-context", default="", metavar="NAME", help="create a kubeconfig context for it")
     return parser
@@ -55,9 +57,14 @@ async def _create(options: argparse.Namespace) -> None:
     wanted = manifest(options)
     async with Client(workspaces.target(kubeconfig, context, options.workspace)) as client:
         path = f"{workspaces.resolve(client.target.workspace, '.')}:{options.name}"
-        workspace = await _created(client, wanted, ignore_existing=options.ignore_existing)
-        workspace = await _ready(client, workspace)
-        say(f'Workspace "{options.name}" (type {type_of(workspace)}) is ready to use.')
+        workspace = await _created(
+            client, wanted, ignore_existing=options.ignore_existing, ignore_not_ready=options.ignore_not_ready
+        )
+        if options.ignore_not_ready and not _is_ready(workspace):
+            say(f'Workspace "{options.name}" is not ready yet (phase {phase_of(workspace) or "unknown"}).')
+        else:
+            workspace = await _ready(client, workspace)
+            say(f'Workspace "{options.name}" (type {type_of(workspace)}) is ready to use.')
         place = await workspaces.check_access(client, path) if options.enter else None
     if options.create_context:
         workspaces.create_context(kubeconfig, context, options.create_context, path)
@@ -94,7 +101,7 @@ def _labels(text: str) -> dict[str, str]:
     return labels
 
 
-async def _created(client: Client, wanted: Object, *, ignore_existing: bool) -> Object:
+async def _created(client: Client, wanted: Object, *, ignore_existing: bool, ignore_not_ready: bool) -> Object:
     name = wanted["metadata"]["name"]
     try:
         created = await client.create(WORKSPACES, wanted)
@@ -102,7 +109,8 @@ async def _created(client: Client, wanted: Object, *, ignore_existing: bool) -> 
         if not ignore_existing:
             raise
         return _accepted(await client.get(WORKSPACES, name), wanted)
-    say(f'Workspace "{name}" (type {type_of(created)}) created. Waiting for it to be ready...')
+    waiting = "" if ignore_not_ready else " Waiting for it to be ready..."
+    say(f'Workspace "{name}" (type {type_of(created)}) created.{waiting}')
     return created
 
 

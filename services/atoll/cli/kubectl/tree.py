@@ -77,6 +77,11 @@ def render(top: Node, *, full: bool, wide: bool = False) -> str:
     return "\n".join([".", *_lines([top], "", full, wide)])
 
 
+def paths(top: Node) -> list[str]:
+    """Return the paths of all workspaces, in the order of the lines of `render`."""
+    return [top.path, *(path for child in top.children for path in paths(child))]
+
+
 def _lines(nodes: list[Node], lead: str, full: bool, wide: bool) -> Iterator[str]:
     for node in nodes:
         last, name = node is nodes[-1], node.path if full else node.path.rpartition(":")[2]

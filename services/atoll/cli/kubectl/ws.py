@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 
 from atoll.cli.kubectl import workspaces
 from atoll.cli.kubectl.plugin import Failure, common_flags, load_context, print_error, run, say
-from atoll.cli.kubectl.tree import render, workspace_tree
+from atoll.cli.kubectl.tree import paths, render, workspace_tree
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Kubeconfig
 
-USAGE = """usage: kubectl ws [PATH | COMMAND] [--kubeconfig FILE] [--context NAME] [-w PATH]
+USAGE = """usage: kubectl ws [PATH | COMMAND | -i] [--kubeconfig FILE] [--context NAME] [-w PATH]
 
 Without arguments, show the current workspace. With PATH, go there:
 
@@ -30,8 +30,9 @@ Commands:
 
   current [--short]                                     show the current workspace
   use PATH                                              go there, also where PATH is the name of a command
-  tree [-f | --full] [--wide]                           the workspaces below, with whole paths if --full, and
-                                                        type, phase and cluster if --wide
+  tree [-f | --full] [--wide] [-i]                      the workspaces below, with whole paths if --full, and
+                                                        type, phase and cluster if --wide; with -i choose one
+  -i | --interactive                                    as tree -i: choose where to go
   create NAME [options]                                 as kubectl create workspace
   create-context [NAME] [--overwrite] [--keep-current]  a kubeconfig context for the current workspace
 
@@ -59,6 +60,8 @@ def dispatch(arguments: Sequence[str]) -> int:
         return 0
     if rest and rest[0] in commands:
         return commands[rest[0]](options, rest[1:])
+    if rest and rest[0] in {"-i", "--interactive"}:
+        return tree(options, rest)
     return use(options, rest) if rest and not rest[0].startswith("--") else current(options, rest)
 
 
@@ -122,15 +125,44 @@ def tree(options: argparse.Namespace, rest: list[str]) -> int:
     parser = _parser("tree")
     parser.add_argument("-f", "--full", action="store_true", help="print whole paths")
     parser.add_argument("--wide", action="store_true", help="print type, phase and cluster of each")
+    parser.add_argument("-i", "--interactive", action="store_true", help="choose a workspace and go there")
     found = parser.parse_args(rest)
 
     async def draw() -> None:
+        if found.interactive and not is_terminal():
+            raise Failure("--interactive needs a terminal; use kubectl ws tree and kubectl ws PATH")
         kubeconfig, context = load_context(options)
         async with Client(workspaces.target(kubeconfig, context, options.workspace)) as client:
             path = workspaces.resolve(client.target.workspace, ".")
-            say(render(await workspace_tree(client, path), full=found.full, wide=found.wide))
+            top = await workspace_tree(client, path)
+        drawn = render(top, full=found.full, wide=found.wide)
+        if not found.interactive:
+            say(drawn)
+            return
+        _, *lines = drawn.splitlines()
+        say("\n".join(f"{number:4}  {line}" for number, line in enumerate(lines, start=1)))
+        if chosen := _choice(len(lines)):
+            await _go(options, f":{paths(top)[chosen - 1]}", short=False)
 
     return run(draw())
+
+
+def is_terminal() -> bool:
+    """Return whether a person can see the output and type."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _choice(count: int) -> int:
+    """Read the number of a workspace; 0 for an empty line or the end of input. Raises Failure."""
+    try:
+        text = input(f"Go to (1-{count}, Enter to stay): ").strip()
+    except EOFError:
+        return 0
+    if not text:
+        return 0
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= count:
+        raise Failure(f'"{text}" is not a number between 1 and {count}')
+    return int(text)
 
 
 def create(options: argparse.Namespace, rest: list[str]) -> int:

@@ -141,7 +141,7 @@ class Client:
         return await self.request("GET", resource.path(namespace, name))
 
     async def list(self, resource: Resource, namespace: str = "", **options: str) -> Object:
-        """Return a whole list at one revision; `limit` fetches it in pages.
+        """Return a whole list at one revision; `limit` fetches it in pages. Every item has apiVersion and kind.
 
         Raises Expired if the list took longer than the server keeps its revision; begin again then.
         """
@@ -152,6 +152,7 @@ class Client:
             found["items"].extend(more["items"])
             token = more["metadata"].get("continue", "")
         found["metadata"].pop("remainingItemCount", None)
+        _complete(found)
         return found
 
     async def create(self, resource: Resource, obj: Object, namespace: str = "") -> Object:
@@ -215,6 +216,12 @@ class Client:
 def _path_of(resource: Resource, obj: Object, subresource: str) -> str:
     metadata = obj["metadata"]
     return resource.path(metadata.get("namespace", ""), metadata["name"], subresource)
+
+
+def _complete(found: Object) -> None:
+    """Set apiVersion and kind of the items of a list, which servers leave out for built-in kinds."""
+    lead = {"apiVersion": found.get("apiVersion", ""), "kind": str(found.get("kind", "")).removesuffix("List")}
+    found["items"] = [each if "kind" in each else {**lead, **each} for each in found["items"]]
 
 
 async def _events(stream: ClientStream) -> AsyncGenerator[WatchEvent, None]:

@@ -1,7 +1,7 @@
 """The value of `--feature-gates`: parsed, checked, and compared with the gates that have an effect in a process.
 
-Called by the configurations of a shard and of a front proxy. Invariant: an unknown gate is refused, and a known gate
-without an effect is accepted and reported, so that kcp's command lines can be reused and never mislead.
+Called by the configurations of a shard and of a front proxy. Invariant: an unknown gate is refused, and a gate of kcp
+or Kubernetes without an effect is accepted and reported, so that kcp's command lines can be reused and never mislead.
 """
 
 from __future__ import annotations
@@ -26,6 +26,69 @@ ALL_GATES = (
     "WatchList",
     "ListFromCacheSnapshot",
 )
+#: Further gates of kube-apiserver, which kcp accepts too. None has an effect in Atoll.
+KUBERNETES_GATES = frozenset(
+    [
+        "AggregatedDiscoveryRemoveBetaType",
+        "AllAlpha",
+        "AllBeta",
+        "AllowParsingUserUIDFromCertAuth",
+        "AllowUnsafeMalformedObjectDeletion",
+        "AnonymousAuthConfigurableEndpoints",
+        "APIResponseCompression",
+        "APIServerIdentity",
+        "APIServerTracing",
+        "APIServingWithRoutine",
+        "AuthorizeNodeWithSelectors",
+        "AuthorizeWithSelectors",
+        "BtreeWatchCache",
+        "CBORServingAndStorage",
+        "ConcurrentWatchObjectDecode",
+        "ConsistentListFromCache",
+        "ContextualLogging",
+        "CoordinatedLeaderElection",
+        "CRDValidationRatcheting",
+        "CustomResourceFieldSelectors",
+        "DeclarativeValidation",
+        "DeclarativeValidationTakeover",
+        "DetectCacheInconsistency",
+        "ExternalServiceAccountTokenSigner",
+        "InformerResourceVersion",
+        "KMSv1",
+        "ListFromCacheSnapshot",
+        "LoggingAlphaOptions",
+        "LoggingBetaOptions",
+        "MutatingAdmissionPolicy",
+        "OpenAPIEnums",
+        "OrderedNamespaceDeletion",
+        "RemoteRequestHeaderUID",
+        "ResilientWatchCacheInitialization",
+        "RetryGenerateName",
+        "SeparateCacheWatchRPC",
+        "ServiceAccountNodeAudienceRestriction",
+        "ServiceAccountTokenJTI",
+        "ServiceAccountTokenNodeBinding",
+        "ServiceAccountTokenNodeBindingValidation",
+        "ServiceAccountTokenPodNodeInfo",
+        "SizeBasedListCostEstimate",
+        "StorageVersionHash",
+        "StorageVersionMigrator",
+        "StreamingCollectionEncodingToJSON",
+        "StreamingCollectionEncodingToProtobuf",
+        "StrictCostEnforcementForVAP",
+        "StrictCostEnforcementForWebhooks",
+        "StructuredAuthenticationConfiguration",
+        "StructuredAuthenticationConfigurationEgressSelector",
+        "StructuredAuthorizationConfiguration",
+        "TokenRequestServiceAccountUIDValidation",
+        "UnauthenticatedHTTP2DOSMitigation",
+        "UnknownVersionInteroperabilityProxy",
+        "UserNamespacesSupport",
+        "ValidatingAdmissionPolicy",
+        "WatchCacheInitializationPostStartHook",
+        "WatchFromStorageWithoutResourceVersion",
+    ]
+)
 
 
 class UnknownGate(ValueError):
@@ -37,7 +100,7 @@ def parse(text: str) -> dict[str, bool]:
     gates: dict[str, bool] = {}
     for part in comma_separated(text):
         name, _, value = part.partition("=")
-        if name not in ALL_GATES:
+        if name not in ALL_GATES and name not in KUBERNETES_GATES:
             raise UnknownGate(f"unrecognized feature gate: {name}")
         if value not in {"true", "false"}:
             raise UnknownGate(f"invalid value of {name}={value}, err: it must be true or false")
@@ -53,7 +116,10 @@ def restricted_to(text: str, effective: Collection[str]) -> str:
 def description(effective: Collection[str]) -> str:
     """The help text of `--feature-gates` in a process where the gates `effective` have an effect."""
     others = ", ".join(gate for gate in ALL_GATES if gate not in effective)
-    return f"comma separated Gate=true|false of {', '.join(effective)}. Accepted without any effect: {others}"
+    return (
+        f"comma separated Gate=true|false of {', '.join(effective)}. Accepted without any effect: {others},"
+        " and those of kube-apiserver"
+    )
 
 
 def warn_without_effect(text: str, effective: Collection[str], process: str) -> None:

@@ -42,6 +42,7 @@ SET_BY_SITE = (
     "external_logical_cluster_admin_kubeconfig",
     "service_account_signing_key_file",
     "skip_admin_user",
+    "kubeconfig_path",
     "shard_client_cert_file",
     "shard_client_key_file",
     "shard_virtual_workspace_ca_file",

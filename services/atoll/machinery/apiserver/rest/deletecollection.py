@@ -37,7 +37,7 @@ class CollectionSelection:
 
     def __init__(self, call: Call, store: Store, convert: listing.Convert | None) -> None:
         self._request = listing.checked(call, store.list_window_s)
-        self._listing = listing.Listing(store, self._request, lambda value: value, convert)
+        self._listing = listing.Listing(store, self._request, convert)
         self._first: list[bytes] = []
 
     @classmethod

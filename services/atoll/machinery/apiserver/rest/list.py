@@ -1,9 +1,9 @@
 """LIST: slices of stored bytes, all at one revision, joined and streamed.
 
-The plain form decodes nothing. Selectors, Tables, metadata and other versions decode each item. A list longer than one
-slice is streamed, each slice read in its own transaction at the client's pace, which bounds memory. If the revision
-leaves the list window meanwhile, the connection is closed without the last chunk, so that a partial list is never taken
-for a whole one.
+The plain form decodes almost nothing (`list_items`). Selectors, Tables, metadata and other versions decode each item. A
+list longer than one slice is streamed, each slice read in its own transaction at the client's pace, which bounds
+memory. If the revision leaves the list window meanwhile, the connection is closed without the last chunk, so that a
+partial list is never taken for a whole one.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from atoll.machinery.apiserver.call.options import ListOptions, list_options
 from atoll.machinery.apiserver.catalog import tables
 from atoll.machinery.apiserver.catalog.selection import Selection, selection
 from atoll.machinery.apiserver.filtered_rows.row_filter import Rows
-from atoll.machinery.apiserver.rest.present import as_object, in_version
+from atoll.machinery.apiserver.rest import list_items
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.partial import ObjectName, Partial
-from atoll.machinery.meta.status import Expired, NotAcceptable
+from atoll.machinery.meta.status import Expired
 from atoll.machinery.storage.contract import Page, Position, RevisionCompacted, Scope
 
 SLICE_BYTES = 1 << 20
@@ -48,23 +48,21 @@ Convert = Callable[[Sequence[bytes]], Awaitable[list[bytes]]]
 
 
 class Listing:
-    """A list in progress: returns slices of encoded items, and its metadata after the last."""
+    """A list in progress: returns slices of stored records, and its metadata after the last."""
 
-    def __init__(
-        self, store: Rows, request: Request, item: Callable[[bytes], bytes], convert: Convert | None = None
-    ) -> None:
-        self._store, self._request, self._item, self._convert = store, request, item, convert
+    def __init__(self, store: Rows, request: Request, convert: Convert | None = None) -> None:
+        self._store, self._request, self._convert = store, request, convert
         self._after, self._left = request.after, request.options.limit
         self.revision, self.done = request.at, False
         self._remaining, self._expected = -1, request.remaining
         self._last_sent = Position("", "", "")
 
     def slice(self) -> list[bytes]:
-        """Return the next items, encoded; the last slice sets `done`. Raises RevisionCompacted."""
+        """Return the next records; the last slice sets `done`. Raises RevisionCompacted."""
         return self._taken(self._read())
 
     async def next_slice(self) -> list[bytes]:
-        """Return the next items like `slice`, converted if needed. Raises RevisionCompacted, ApiError."""
+        """Return the next records like `slice`, converted if needed. Raises RevisionCompacted, ApiError."""
         page = self._read()
         if self._convert is not None:
             page = msgspec.structs.replace(page, values=await self._convert(page.values))
@@ -86,7 +84,7 @@ class Listing:
             self._remaining = self._expected = page.remaining if page.remaining >= 0 else self._expected
             self._left -= len(values) if self._left else 0
         self.done = self._after is None or (self._request.options.limit > 0 and self._left <= 0)
-        return [self._item(value) for value in values]
+        return values
 
     def _selected(self, page: Page) -> list[bytes]:
         chosen = self._request.chosen
@@ -145,22 +143,6 @@ def checked(call: Call, window_s: int) -> Request:
     return Request(call.scope, options, chosen, at, moment, after, mark, remaining)
 
 
-def item_encoder(call: Call) -> Callable[[bytes], bytes]:
-    """Return the encoder of a stored record to an item of the list."""
-    kind, form = call.kind, call.form
-    if form.transform == "Table":
-        include = tables.include_object(call.info.query.get("includeObject", ""))
-        return lambda value: encode_json(tables.row(kind, as_object(kind, value), include, form.version))
-    if form.transform == "PartialObjectMetadataList":
-        return lambda value: encode_json(tables.partial(as_object(kind, value), form.version))
-    if form.transform:
-        message = f"you requested {form.transform}, but the requested object is a list ({kind.list_kind_name})"
-        raise NotAcceptable(message)
-    if kind.from_stored is None:
-        return lambda value: value
-    return lambda value: in_version(kind, value)
-
-
 def head(call: Call) -> bytes:
     """Return the bytes before the items; keys are sorted, so the metadata follows the items."""
     form = call.form
@@ -184,23 +166,23 @@ def foot(call: Call, metadata: Object) -> bytes:
 def start(call: Call, store: Rows) -> tuple[Listing, bytes]:
     """Read the first slice; return the listing and the bytes so far. Raises Expired for a compacted revision."""
     request = checked(call, store.list_window_s)
-    listing = Listing(store, request, item_encoder(call))
+    listing, encode = Listing(store, request), list_items.encoder(call)
     try:
-        items = listing.slice()
+        values = listing.slice()
     except RevisionCompacted as error:
         raise expired(request) from error
-    return listing, head(call) + b",".join(items)
+    return listing, head(call) + encode(values)
 
 
 async def start_converted(call: Call, store: Rows, convert: Convert) -> tuple[Listing, bytes]:
     """`start` for a kind with conversion; the call's kind is the bare one. Raises Expired, ApiError."""
     request = checked(call, store.list_window_s)
-    listing = Listing(store, request, item_encoder(call), convert)
+    listing, encode = Listing(store, request, convert), list_items.encoder(call)
     try:
-        items = await listing.next_slice()
+        values = await listing.next_slice()
     except RevisionCompacted as error:
         raise expired(request) from error
-    return listing, head(call) + b",".join(items)
+    return listing, head(call) + encode(values)
 
 
 def expired(request: Request) -> Expired:
@@ -219,10 +201,10 @@ def whole(call: Call, listing: Listing, first: bytes) -> Reply:
 
 async def rest_of(call: Call, listing: Listing, first: bytes) -> AsyncIterator[bytes]:
     """Yield the bytes after the first slice, slice by slice. Raises RevisionCompacted and ApiError between slices."""
-    empty = first.endswith(b"[")
+    empty, encode = first.endswith(b"["), list_items.encoder(call)
     while not listing.done:
-        items = await listing.next_slice()
-        if items:
-            yield (b"" if empty else b",") + b",".join(items)
+        values = await listing.next_slice()
+        if values:
+            yield (b"" if empty else b",") + encode(values)
             empty = False
     yield foot(call, listing.metadata())

@@ -8,7 +8,7 @@ Status, a later one cuts the connection.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from atoll.machinery.apiserver.call.options import DeleteOptions, WriteOptions
 from atoll.machinery.apiserver.conversion import bare
 from atoll.machinery.apiserver.request import Request
 from atoll.machinery.apiserver.rest import list as listing
+from atoll.machinery.apiserver.rest import list_items
 from atoll.machinery.apiserver.rest.delete import plan_delete, read_options
 from atoll.machinery.apiserver.rest.deletecollection import CollectionSelection, SelectedObject
 from atoll.machinery.apiserver.serving.list_replies import reply_held
@@ -32,9 +33,9 @@ async def delete_collection(core: WriteService, request: Request, call: Call) ->
     if call.kind.conversion is not None:
         convert = partial(core.conversions.served, call.kind)
         call = replace(call, kind=bare(call.kind))
-    item = listing.item_encoder(call)
+    encode = list_items.encoder(call)
     selected = await CollectionSelection.open(call, core.store, convert)
-    await reply_held(request, call, listing.head(call), _deleted(core, request, call, selected, options, item))
+    await reply_held(request, call, listing.head(call), _deleted(core, request, call, selected, options, encode))
 
 
 async def _deleted(
@@ -43,14 +44,14 @@ async def _deleted(
     call: Call,
     selected: CollectionSelection,
     options: DeleteOptions,
-    item: Callable[[bytes], bytes],
+    encode: list_items.Encoder,
 ) -> AsyncIterator[bytes]:
     """Delete batch by batch; yield the list after its head."""
     separator = b""
     async for batch in selected.batches():
         gone = await asyncio.gather(*(_delete(core, request, call, each, options) for each in batch))
-        if items := [item(each.value) for each, is_gone in zip(batch, gone, strict=True) if is_gone]:
-            yield separator + b",".join(items)
+        if values := [each.value for each, is_gone in zip(batch, gone, strict=True) if is_gone]:
+            yield separator + encode(values)
             separator = b","
     yield listing.foot(call, selected.metadata())
 
