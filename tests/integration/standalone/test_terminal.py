@@ -64,7 +64,7 @@ def test_a_person_sees_events_and_no_requests(tmp_path: Path, screen: Screen) ->
     assert "\x1b[" in screen.text
     assert re.search(r"^\d\d:\d\d:\d\d \[info +\] bootstrapped +objects=\d+ shard=root$", screen.plain, re.MULTILINE)
     assert re.findall(r"feature gate has no effect +gate=(\w+)", screen.plain) == ["CacheAPIs", "APIServerTracing"]
-    assert re.search(r"setting has no effect +instead=shard-external-url setting=external-hostname", screen.plain)
+    assert re.search(r"setting has no effect +setting=external-hostname", screen.plain)
     assert CONFIGMAPS not in screen.plain
     assert "{" not in screen.plain
 
