@@ -16,7 +16,6 @@ from atoll.machinery.process import feature_gates as gates
 from atoll.machinery.process import logging
 from atoll.machinery.process.config import LOG_SETTINGS, Subjects, comma_separated
 from atoll.machinery.process.server_config import LISTEN_SETTINGS
-from atoll.shard.kubeconfig import FILE_NAME
 
 #: The feature gates that change what a shard does; the deprecated URLs are off by default, the others on.
 GATES = (
@@ -189,7 +188,7 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
     @property
     def kubeconfig_file(self) -> Path:
         """The administrators' kubeconfig."""
-        return Path(self.kubeconfig_path or Path(self.root_directory, FILE_NAME))
+        return Path(self.kubeconfig_path or Path(self.root_directory, "admin.kubeconfig"))
 
     @property
     def joins(self) -> bool:
