@@ -22,16 +22,19 @@ from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.storage.published_log import PublishedLog
 from atoll.machinery.stream.connection import TooOld
 from atoll.machinery.stream.credential_file import read_access
+from atoll.machinery.stream.definitions import AS_DEFINED, RetentionLimits
 from atoll.machinery.stream.event_keys import KEYS_FILE, EventKeys, load_keys
 from atoll.machinery.stream.publisher.publisher import Publisher, PublisherOptions
 from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerFailed, ServerOptions
 from atoll.shard.config import ShardConfig
+from atoll.standalone.stream_quota import StreamQuota
 
 log = structlog.get_logger()
 
 DRAIN_S = 3.0
 BACKOFF = Backoff(0.1, 30.0, least=1.0)
 CREDENTIALS_FILE = "stream.json"
+SERVER_DIRECTORY = "nats"
 
 
 class ChangeStream:
@@ -50,6 +53,9 @@ class ChangeStream:
         given = self.access.signing_keys if self.access is not None else ()
         #: The keys that sign this shard's events: of its credential file, or of its root directory.
         self.signing_keys = given or tuple(load_keys(Path(config.root_directory) / KEYS_FILE))
+        #: The share of the disk of the embedded server; an external one has its own.
+        self._quota = None if config.nats_url else StreamQuota(Path(config.root_directory) / SERVER_DIRECTORY, store)
+        self._resizing: asyncio.Task[None] | None = None
         self._server: EmbeddedServer | None = None
         self._publisher: Publisher | None = None
         self._task: asyncio.Task[None] | None = None
@@ -63,8 +69,9 @@ class ChangeStream:
     ) -> None:
         if self._publisher is not None and self._publisher.lag().connected:
             await self._publisher.drain(DRAIN_S)
-        if self._task is not None:
-            await stop(self._task)
+        for task in (self._task, self._resizing):
+            if task is not None:
+                await stop(task)
         if self._server is not None:
             await self._server.stop()
 
@@ -73,18 +80,23 @@ class ChangeStream:
         access = self.access
         if access is None:
             server = await self._embedded()
-            access, options = server.access, PublisherOptions(restart_server=server.restart)
+            access, options = server.access, PublisherOptions(restart_server=server.restart, bounds=self._bounds())
         access = msgspec.structs.replace(access, signing_keys=self.signing_keys)
         publisher = Publisher(PublishedLog(self._store), KcpStreamPolicy(), access, lambda _: self._deposed(), options)
         self._measure(publisher)
         self._publisher = publisher
+        if self._quota is not None:
+            self._resizing = asyncio.create_task(self._quota.run(publisher.changes.resize))
         await publisher.run()
+
+    def _bounds(self) -> RetentionLimits:
+        return RetentionLimits(max_bytes=self._quota.max_bytes) if self._quota is not None else AS_DEFINED
 
     async def _embedded(self) -> EmbeddedServer:
         """Return the embedded server once it runs; retry with growing delays while it does not start."""
         root, failures = Path(self._config.root_directory), 0
         options = ServerOptions(
-            directory=root / "nats",
+            directory=root / SERVER_DIRECTORY,
             shard=self._config.shard_name,
             credentials_file=root / CREDENTIALS_FILE,
             event_keys=EventKeys(self.signing_keys).announced,

@@ -17,10 +17,13 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from atoll.machinery.apiserver.serving.health import Notice
+from atoll.machinery.meta.status import InsufficientStorage
 from atoll.machinery.meta.types import SECRETS
 from atoll.machinery.process.feature_gates import warn_without_effect
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.listen_address import serving_names, take_port
+from atoll.machinery.storage.contract import StoreFull
 from atoll.machinery.storage.environment.filesystem import DATA_FILE, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
@@ -109,7 +112,10 @@ class ShardRunner:
         port = await take_port(listener.listen, self._config.bind_address, self._config.secure_port, self._root)
         stream = None
         try:
-            app = await self._app(listener, credentials, port)
+            try:
+                app = await self._app(listener, credentials, port)
+            except (StoreFull, InsufficientStorage) as error:
+                raise StoreFull(self._no_room()) from error
             if app is not None:
                 stream = ChangeStream(self._config, self._store, app.registry, self._life.stop)
         finally:
@@ -135,7 +141,17 @@ class ShardRunner:
             return None
         app = ShardApp(self._config, self._store, credentials, f"https://{self._config.host}:{port}", origin)
         await app.bootstrap()
+        app.health.add("store-space", Notice(self._check_space))
         return app
+
+    def _no_room(self) -> str:
+        space, options = self._store.space, self._store.options
+        room, needed = (size_bytes >> 20 for size_bytes in (max(0, space.room_bytes), options.reserve_bytes))
+        return f"the disk of {self._root} has room for {room} MB and at least {needed} MB are needed: free some space"
+
+    def _check_space(self) -> str | None:
+        """Return whether the store is full. It stays ready then: a load balancer must let deletions through."""
+        return self._no_room() if self._store.space.check() else None
 
     async def _origin(self, listener: Listener) -> RootShard | None:
         """Return the identities of the root shard, awaited at the first start; None if stopped before."""

@@ -119,3 +119,24 @@ async def test_a_stream_out_of_shape_is_brought_back(tmp_path: Path) -> None:
         await connection.close()
     assert differences(definition("changes", "root"), info["config"]) == {}
     assert info["state"]["messages"] == 2
+
+
+async def test_the_changes_stream_is_resized_while_it_is_written_and_drops_the_oldest(tmp_path: Path) -> None:
+    log, max_bytes = ShardLog(), 4 << 20
+    async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
+        for number in range(20):
+            log.put(config_map(f"m{number}"), data={"blob": "x" * (1 << 20)})
+        await running.drained()
+        await running.publisher.changes.resize(max_bytes)
+        log.put(config_map("last"))
+        await running.drained()
+        events = [event for _, event in await read_stream(nats, "changes")]
+        assert events[-1].key == config_map("last")
+        assert sum(len(event.payload) for event in events) <= max_bytes
+        # The next session keeps the bound.
+        await nats.kill()
+        await nats.start()
+        log.put(config_map("later"))
+        await running.drained()
+        assert running.publisher.changes._definition["max_bytes"] == max_bytes
+        assert len(await read_stream(nats, "changes")) == len(events) + 1

@@ -14,6 +14,7 @@ from atoll.cli.atoll import runner
 from atoll.cli.atoll.output import fail
 from atoll.machinery.client.target import KubeconfigError
 from atoll.machinery.process import config as settings
+from atoll.machinery.storage.contract import StoreFull
 from atoll.machinery.storage.sealing import KeyFileInvalid
 from atoll.machinery.stream.connection import TooOld
 from atoll.machinery.stream.server.embedded import ServerFailed
@@ -28,6 +29,7 @@ from atoll.standalone.worker_pool import WorkerStartFailure
 
 _REFUSALS = (
     KeyFileInvalid,
+    StoreFull,
     WorkerStartFailure,
     KubeconfigError,
     RootShardChanged,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from atoll.machinery.apiserver.serving.health import Check, all_of, one, ping
+from atoll.machinery.apiserver.serving.health import Check, Notice, all_of, one, ping
 from atoll.machinery.meta.status import NotFound
 
 
@@ -54,3 +54,15 @@ def test_one_check_is_asked_alone() -> None:
     assert (failed.status, failed.body) == (500, b"internal server error: reason withheld\n")
     with pytest.raises(NotFound):
         one("livez", CHECKS, "nothing")
+
+
+def test_a_notice_is_listed_and_fails_alone_but_not_the_whole() -> None:
+    notices: list[str] = ["full"]
+    checks: dict[str, Check] = {"ping": ping, "store-space": Notice(lambda: notices[0] if notices else None)}
+    answer = all_of("readyz", checks, "")
+    listed = b"[+]ping ok\n[-]store-space failed (not counted): reason withheld\nreadyz check passed\n"
+    assert (answer.status, answer.body) == (200, listed)
+    assert one("readyz", checks, "store-space").status == 500
+    assert all_of("readyz", {**checks, "store": broken}, "").status == 500
+    notices.clear()
+    assert all_of("readyz", checks, "").body == b"ok"

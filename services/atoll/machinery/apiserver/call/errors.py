@@ -129,5 +129,7 @@ def from_store(error: contract.StoreError, call: Call, name: str) -> ApiError:
         case contract.RevisionCompacted():
             return list_too_old()
         case contract.StoreFull():
-            return InsufficientStorage("the shard's storage is full: only deletions and leases are accepted")
+            return InsufficientStorage(
+                "the shard's storage is full: only deletions and renewals of leases are accepted"
+            )
     return InternalError(f"Internal error occurred: {error}")

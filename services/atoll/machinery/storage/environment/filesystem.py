@@ -99,6 +99,12 @@ def _timed_sync(fd: int, index: int) -> float:
     return time.perf_counter() - started
 
 
+def disk_bytes(directory: Path) -> int:
+    """Return the size of the file system of a directory."""
+    stat = os.statvfs(directory)
+    return stat.f_blocks * stat.f_frsize
+
+
 def free_bytes(directory: Path) -> int:
     """Return the bytes that an unprivileged process may still write."""
     stat = os.statvfs(directory)

@@ -25,6 +25,8 @@ class Space:
         self.full = False
         self.used_bytes = 0
         self.room_bytes = 0
+        #: Bytes that others may still write to this disk, whatever the store does: no room of the store.
+        self.claimed_bytes = 0
 
     def check(self) -> bool:
         """Return whether creates and updates must be refused now."""
@@ -45,7 +47,7 @@ class Space:
         self.used_bytes = pages * page_bytes
         file_bytes = (info["last_pgno"] + 1) * page_bytes
         reusable = max(0, file_bytes - self.used_bytes)
-        self.room_bytes = filesystem.free_bytes(environment.directory) + reusable
+        self.room_bytes = filesystem.free_bytes(environment.directory) + reusable - self.claimed_bytes
         quota = self._options.quota_bytes
         self.full = self.room_bytes < self._options.reserve_bytes or bool(quota and self.used_bytes >= quota)
 

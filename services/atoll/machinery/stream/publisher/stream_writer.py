@@ -102,6 +102,7 @@ class StreamWriter(abc.ABC):
         self._log, self._policy, self._limits, self._keys = feed.log, feed.policy, feed.limits, feed.keys
         shard = feed.log.identity.shard
         self._definition = definition(self.kind, shard, feed.bounds)
+        self._connection: Connection | None = None
         self.stream = subjects.stream_name(self.kind, shard)
         self.stats = WriterStats()
         #: Called after each save; the publisher reports the lower revision of both writers to compaction.
@@ -134,8 +135,21 @@ class StreamWriter(abc.ABC):
         if self._window is not None:
             self._window.fail(OutOfSequence(reason))
 
+    async def resize(self, max_bytes: int) -> None:
+        """Bound the stream: now, or as soon as there is a connection. Raises Unavailable, ApiError."""
+        self._definition = {**self._definition, "max_bytes": max_bytes}
+        if self._connection is not None:
+            await stream_admin.ensure_stream(self._connection, self._definition)
+
     async def run(self, connection: Connection) -> None:
         """Publish until the connection or something else breaks. Raises Deposed, Unavailable, ApiError."""
+        self._connection = connection
+        try:
+            await self._run(connection)
+        finally:
+            self._connection = None
+
+    async def _run(self, connection: Connection) -> None:
         tail = StreamTail(connection, self.stream, self._keys, self._note_foreign)
         stuck, end = 0, -1
         while True:

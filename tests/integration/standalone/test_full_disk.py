@@ -1,0 +1,75 @@
+"""A small disk that fills up: refusals that say what goes on, readiness, and recovery by deletions alone."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.clients.api import Api, configmap, eventually
+from harness.servers.processes import atoll
+from harness.servers.shard_process import ShardProcess
+
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+ANYWHERE = ("--allow-any-filesystem", "true")
+REFUSED = "the shard's storage is full: only deletions and renewals of leases are accepted"
+
+
+@pytest.fixture
+def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A file system of its own, of so many MB."""
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={request.param}m", "tmpfs", str(directory)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("this user may not mount a file system")
+    yield directory
+    subprocess.run(["umount", "--lazy", str(directory)], check=True)
+
+
+def fill(api: Api) -> int:
+    """Create ConfigMaps of 0.9 MB until one is refused. Return how many there are."""
+    for count in range(400):
+        body = {**configmap(f"large-{count}"), "data": {"a": f"{count:06}" * 150_000}}
+        answer = api.post(CONFIGMAPS, body, expect=0)
+        if answer.code != 201:
+            assert (answer.code, answer.message) == (507, REFUSED)
+            return count
+    raise AssertionError("the disk does not fill up")
+
+
+@pytest.mark.parametrize("disk", [352], indirect=True)
+def test_a_full_disk_recovers_by_deletions_alone(disk: Path) -> None:
+    with ShardProcess(disk, *ANYWHERE) as shard:
+        api = Api(shard, "root")
+        lease = api.post(LEASES, {"metadata": {"name": "held"}, "spec": {"holderIdentity": "a"}}).json
+        count = fill(api)
+        assert count > 10
+        code, listed = shard.get("/readyz")
+        assert (code, b"[-]store-space failed (not counted)" in listed) == (200, True), listed
+        assert shard.get("/readyz/store-space", "shard-admin")[0] == 500
+        assert shard.get("/livez") == (200, b"ok")
+        again = api.post(LEASES, {"metadata": {"name": "another"}, "spec": {"holderIdentity": "a"}}, expect=507)
+        assert (again.code, again.message) == (507, REFUSED)
+        lease["spec"]["holderIdentity"] = "b"
+        assert api.put(f"{LEASES}/held", lease).code == 200
+        for number in range(count):
+            assert api.delete(f"{CONFIGMAPS}/large-{number}").code == 200
+        eventually(
+            lambda: api.post(CONFIGMAPS, configmap("after"), expect=0).code in (201, 409), "writes", timeout_s=60
+        )
+        eventually(lambda: shard.get("/readyz") == (200, b"ok"), "readiness", timeout_s=60)
+        # And not for one object only: as much as before finds room again.
+        assert fill(api) > count // 2
+
+
+@pytest.mark.parametrize("disk", [128], indirect=True)
+def test_a_first_start_without_room_ends_in_one_sentence(disk: Path) -> None:
+    refused = atoll("start", "--root-directory", str(disk / "atoll"), "--secure-port", "0", *ANYWHERE)
+    assert refused.code == 1
+    assert refused.stderr.splitlines()[-1].startswith(f"atoll: the disk of {disk / 'atoll'} has room for ")
+    assert refused.stderr.endswith(" MB and at least 256 MB are needed: free some space\n")
+    assert "Traceback" not in refused.stderr
