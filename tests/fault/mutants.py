@@ -200,6 +200,67 @@ def forgotten_cluster() -> None:
     LmdbCursor._read_ring = read_ring  # type: ignore[assignment, method-assign]
 
 
+#: How often a silent watch is woken before it falls silent.
+_WAKES = 40
+
+
+def silent_watch() -> None:
+    """A watch that was woken some forty times shows nothing more, and says nothing of it."""
+    from atoll.machinery.storage.watching.cursors import LmdbCursor
+
+    read, mark, close = LmdbCursor.read, LmdbCursor.mark, LmdbCursor.close
+    wakes: dict[int, int] = {}
+
+    def marked(cursor: Any, nothing_before: int) -> None:
+        wakes[id(cursor)] = wakes.get(id(cursor), 0) + 1
+        mark(cursor, nothing_before)
+
+    def heard(cursor: Any, limit: int = 500) -> Any:
+        if wakes.get(id(cursor), 0) <= _WAKES:
+            return read(cursor, limit)
+        cursor._pending = False
+        return []
+
+    def closed(cursor: Any) -> None:
+        wakes.pop(id(cursor), None)
+        close(cursor)
+
+    LmdbCursor.mark = marked  # type: ignore[method-assign]
+    LmdbCursor.read = heard  # type: ignore[method-assign]
+    LmdbCursor.close = closed  # type: ignore[method-assign]
+
+
+def high_bookmark() -> None:
+    """A bookmark is one too high."""
+    from atoll.machinery.apiserver.rest import frames
+
+    made = frames.bookmark
+
+    def bookmark(kind: Any, form: Any, revision: int, **more: Any) -> bytes:
+        return made(kind, form, revision + 1, **more)
+
+    frames.bookmark = bookmark
+
+
+def moving_pages() -> None:
+    """Later pages of the state that a watch begins with are of the moment they are read."""
+    from atoll.machinery.storage.reader import StoreReader
+
+    paged = StoreReader.page
+
+    def page(store: Any, scope: Any, *, at: int = 0, after: Any = None, **more: Any) -> Any:
+        return paged(store, scope, at=0 if after is not None else at, after=after, **more)
+
+    StoreReader.page = page  # type: ignore[method-assign]
+
+
+def tired_publisher() -> None:
+    """The publisher rests three seconds between two wake-ups."""
+    from atoll.machinery.stream.publisher import stream_writer
+
+    stream_writer._PACE_S = 3.0
+
+
 def lost_precondition() -> None:
     """The writer trusts that the object still stands where its author saw it."""
     from atoll.machinery.storage.writing.submit_transaction import SubmitTransaction
@@ -223,6 +284,10 @@ MUTANTS: dict[str, Callable[[], None]] = {
         off_by_one_resume,
         forgotten_cluster,
         lost_precondition,
+        silent_watch,
+        high_bookmark,
+        moving_pages,
+        tired_publisher,
     )
 }
 

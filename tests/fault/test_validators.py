@@ -38,7 +38,9 @@ def log() -> Log:
             entry(301, "MODIFIED", B, "t4", 200),
             entry(400, "DELETED", A, "t3", 300, colour="blue"),
             entry(500, "MODIFIED", B, "t5", 301),
-        ]
+        ],
+        # 450 and 600 are of other resources.
+        [100, 200, 300, 301, 400, 450, 500, 600],
     )
 
 
@@ -279,6 +281,11 @@ def watch_faults() -> Iterator[tuple[str, type[named.Violation], Validation]]:
     yield "a bookmark ahead of events", named.EarlyBookmark, of(watches.bookmarkable, leap)
     behind = of_session(0, start=300, events=[event_at(300)])
     yield "an event of the state again", named.EarlyBookmark, of(watches.bookmarkable, behind)
+    invented = of_session(1, events=[bookmark(401)])
+    yield "a bookmark one too high", named.EarlyBookmark, of(watches.marked, invented)
+    yield "a state of no revision", named.EarlyBookmark, of(watches.marked, of_session(0, start=201))
+    yield "silence before the end", named.Stalled, of(watches.caught_up, of_session(1, events=[shown(400)]))
+    yield "silence from the start", named.Stalled, of(watches.caught_up, Watch("silent", Scope("c1"), [Session(0)]))
     other_cluster = watch(cluster="c1")
     yield "another cluster's event", named.Unfiltered, of(watches.filtered, other_cluster)
     yield "another name", named.Unfiltered, of(watches.filtered, watch(name="cold-z"))

@@ -94,6 +94,10 @@ class Log:
     def _sequences(self) -> frozenset[int]:
         return frozenset(self.revisions)
 
+    def holds(self, revision: int) -> bool:
+        """Whether an entry has this revision, of whatever resource."""
+        return revision in self._known
+
     def splits_a_commit(self, revision: int) -> bool:
         """Whether a revision lies inside one transaction: those of one are consecutive numbers."""
         return revision in self._sequences and revision + 1 in self._sequences

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -20,7 +20,7 @@ from fault.traffic.fleet import Fleet
 from fault.traffic.watchers import Watcher, eight
 from fault.traffic.writers import Writer
 from fault.validators import durability, order, watches
-from fault.validators.violation import Violation, VoidRun
+from fault.validators.violation import Stalled, Violation, VoidRun
 from harness.seeds import replay_command
 from harness.servers.nats import eventually
 from harness.servers.shard_process import ShardProcess
@@ -32,6 +32,8 @@ WRITES_A_SECOND = 100
 MIN_WRITES = 100
 #: What a machine may take for the writes of one interval.
 SLOWEST_S = 120.0
+#: What watchers may take to come to the end once nothing is written; a session of two minutes does not heal meanwhile.
+CATCH_UP_S = 15.0
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -87,8 +89,10 @@ async def run(shard: ShardProcess, plan: Plan, seed: int) -> tuple[History, Stor
                     await fleet.restart()
             if shard.running:
                 await interval(history, plan.shortest_s)
-                fleet.pause()
+                fleet.writable.clear()
                 await eventually(lambda: not fleet.writing)
+                await until_caught_up(history, shard)
+                fleet.pause()
         if plan.survives:
             await a_last_write(fleet)
     finally:
@@ -102,6 +106,24 @@ async def interval(history: History, seconds: float) -> None:
     goal = history.acked + round(seconds * WRITES_A_SECOND)
     await asyncio.sleep(seconds)
     await eventually(lambda: history.acked >= goal, SLOWEST_S)
+
+
+async def until_caught_up(history: History, shard: ShardProcess) -> None:
+    """Wait until every watcher was shown the end of its scope. Raises Stalled."""
+    log = (await asyncio.to_thread(read, shard_store(shard.root))).log
+
+    def stalled() -> Stalled | None:
+        try:
+            for watch in history.watches:
+                watches.caught_up(watch, log)
+        except Stalled as error:
+            return error
+        return None
+
+    with suppress(AssertionError, TimeoutError):
+        await eventually(lambda: stalled() is None, CATCH_UP_S)
+    if (found := stalled()) is not None:
+        raise found
 
 
 async def a_last_write(fleet: Fleet) -> None:

@@ -32,9 +32,11 @@ OF_CAMPAIGNS: dict[str, tuple[Plan, tuple[type[Violation], ...]]] = {
     "early_bookmark": (NO_KILL, (named.EarlyBookmark, named.Unordered)),
     "off_by_one_resume": (NO_KILL, (named.NotResumed, named.Duplicate)),
     "forgotten_cluster": (NO_KILL, (named.Unfiltered,)),
+    "silent_watch": (NO_KILL, (named.Stalled,)),
+    "high_bookmark": (NO_KILL, (named.EarlyBookmark,)),
     "lost_precondition": (NO_KILL, (named.LostUpdate, named.BrokenPrecondition, named.LostWrite)),
 }
-OTHER_SCENARIOS = {"no_fence", "unverified_crc", "lost_cursor", "split_batch"}
+OTHER_SCENARIOS = {"no_fence", "unverified_crc", "lost_cursor", "split_batch", "moving_pages", "tired_publisher"}
 
 
 def test_every_planted_bug_is_hunted() -> None:

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fault.faults.natsstore import delete_store, flip_bit, kill_server, server_pid, stopped_server
@@ -26,7 +27,7 @@ from fault.traffic.streamlog import STREAM, StreamMessage, matches, messages_of_
 from fault.traffic.subscriber import Round, Selection, rounds, subscribe
 from fault.traffic.writers import Writer
 from fault.validators.streams import stream_is_the_log, subscriber_has_the_truth
-from fault.validators.violation import StreamDiffers
+from fault.validators.violation import Stalled, StreamDiffers
 from harness.seeds import seed_of_run
 from harness.servers.nats import eventually
 from harness.servers.shard_process import ShardProcess
@@ -201,3 +202,54 @@ async def test_a_publisher_that_forgets_where_it_was_is_found(tmp_path: Path) ->
         _, expected, held = await one.until_idle()
         with pytest.raises(StreamDiffers):
             stream_is_the_log(held, expected)
+
+
+#: Changes that follow each other, and what all of them may take to arrive: four times the rest of a tired publisher.
+CHANGES, ARRIVE_S = 10, 12.0
+
+
+async def changes_arrive(shard: ShardProcess, directory: Path) -> None:
+    """Make each change once the one before has arrived in the stream. Raises Stalled."""
+    file, fleet = directory / "changes.jsonl", Fleet(shard)
+    await asyncio.to_thread(shard.start)
+    reading: asyncio.Task[None] | None = None
+    try:
+        await fleet.open(1)
+        await eventually((shard.root / "stream.json").exists)
+        reading = asyncio.create_task(subscribe(shard.root, file, "operator-1", Selection()))
+        await one_arrives(fleet, file, "first", 60.0)
+        try:
+            async with asyncio.timeout(ARRIVE_S):
+                for number in range(CHANGES):
+                    await one_arrives(fleet, file, f"change-{number}", ARRIVE_S)
+        except (TimeoutError, AssertionError) as error:
+            raise Stalled(f"{CHANGES} changes took more than {ARRIVE_S} s to arrive") from error
+    finally:
+        if reading is not None:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        await fleet.close()
+        await asyncio.to_thread(shard.kill)
+
+
+async def one_arrives(fleet: Fleet, file: Path, name: str, timeout_s: float) -> None:
+    path = f"/clusters/{fleet.clusters[0]}/api/v1/namespaces/default/configmaps"
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+    answer = await fleet.api.ask("POST", path, msgspec.json.encode(body), "application/json")
+    assert answer.status == 201, answer.body
+    revision = int(msgspec.json.decode(answer.body)["metadata"]["resourceVersion"])
+
+    def is_there() -> bool:
+        found = rounds(file)[-1] if file.exists() and file.stat().st_size else None
+        return found is not None and any(event.revision >= revision for event in found.events)
+
+    await eventually(is_there, timeout_s)
+
+
+async def test_changes_arrive_one_after_the_other(tmp_path: Path) -> None:
+    await changes_arrive(ShardProcess(tmp_path), tmp_path)
+
+
+async def test_a_publisher_that_rests_is_found(tmp_path: Path) -> None:
+    with pytest.raises(Stalled):
+        await changes_arrive(MutantProcess(tmp_path, "tired_publisher"), tmp_path)

@@ -21,6 +21,8 @@ class Fleet:
         self.shard = shard
         self.clusters: tuple[str, ...] = ()
         self.up = asyncio.Event()
+        #: Set while writers write; cleared alone, it lets watchers come to the end.
+        self.writable = asyncio.Event()
         #: Writers with a request under way.
         self.writing = 0
 
@@ -34,10 +36,12 @@ class Fleet:
     def resume(self) -> None:
         """Let traffic go on."""
         self.up.set()
+        self.writable.set()
 
     def pause(self) -> None:
         """The shard is down, or about to be checked: nobody starts a request."""
         self.up.clear()
+        self.writable.clear()
 
     async def kill(self) -> None:
         """SIGKILL now, under whatever is going on."""

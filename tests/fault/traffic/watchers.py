@@ -20,7 +20,8 @@ from atoll.machinery.wire.client import ClientError
 from fault.recorder.history import Event, Key, Scope, Session, Watch
 from fault.traffic.fleet import Fleet
 
-_IDLE_S = 10.0
+#: Longer than any silence of a sound shard, and than a campaign waits for watchers at its end.
+_IDLE_S = 90.0
 _END = "k8s.io/initial-events-end"
 
 
@@ -102,7 +103,7 @@ class Watcher:
         await self._stream(session, {"resourceVersion": str(self._resume)})
 
     async def _stream(self, session: Session, options: dict[str, str]) -> None:
-        timeout_s = str(self._dice.choice((1, 3, 3, 4, 30)))
+        timeout_s = str(self._dice.choice((1, 3, 3, 4, 120)))
         query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": timeout_s, **options}
         api, path = self._fleet.api, self._path(query)
         stream = await api.http.stream("GET", path, api.headers_for(path), idle_timeout_s=_IDLE_S)

@@ -55,7 +55,7 @@ class Writer:
 
     async def run(self) -> None:
         while True:
-            await self._fleet.up.wait()
+            await self._fleet.writable.wait()
             self._fleet.writing += 1
             try:
                 await self._one()

@@ -88,6 +88,10 @@ class EarlyBookmark(Violation):
     """A bookmark says that nothing up to it is missing, and something is."""
 
 
+class Stalled(Violation):
+    """Nothing is written any more, and a watch or a subscriber does not come to the end."""
+
+
 class Unfiltered(Violation):
     """An event lies outside of what was asked for."""
 

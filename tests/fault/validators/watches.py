@@ -14,6 +14,7 @@ from fault.validators.violation import (
     EarlyBookmark,
     Missed,
     NotResumed,
+    Stalled,
     Torn,
     Unfaithful,
     Unfiltered,
@@ -90,6 +91,28 @@ def resumable(watch: Watch, log: Log) -> None:
             raise NotResumed(f"{watch.name}: began with {first}, from {session.start} on {expected} was next")
 
 
+def caught_up(watch: Watch, log: Log) -> None:
+    """With nothing written any more, the last that was shown, or marked, is the end of the scope."""
+    if not log.revisions:
+        return
+    end = max((event.revision for event in log.events(watch.scope, 0, log.revisions[-1])), default=0)
+    last = watch.sessions[-1] if watch.sessions else Session(0)
+    reached = last.events[-1].revision if last.events else last.start
+    if reached < end:
+        raise Stalled(f"{watch.name}: came to {reached}, its scope ends at {end}")
+
+
+def marked(watch: Watch, log: Log) -> None:
+    """A bookmark names a revision that is in the log."""
+    for session in watch.sessions:
+        marks = [event.revision for event in session.events if event.type == "BOOKMARK"]
+        if session.initial and session.start:
+            marks.append(session.start)
+        for revision in marks:
+            if revision != (0 if session.initial else session.start) and not log.holds(revision):
+                raise EarlyBookmark(f"{watch.name}: nothing was committed at {revision}")
+
+
 def bookmarkable(watch: Watch, log: Log) -> None:
     """At a bookmark everything up to it was shown before it, and nothing up to it comes after it."""
     for session in watch.sessions:
@@ -138,7 +161,17 @@ def _sortable(event: Expected) -> tuple[int, str]:
 
 
 Promise = Callable[[Watch, Log], None]
-ALL_PROMISES: tuple[Promise, ...] = (ordered, unique, atomic, resumable, bookmarkable, reliable, filtered, faithful)
+ALL_PROMISES: tuple[Promise, ...] = (
+    ordered,
+    unique,
+    atomic,
+    resumable,
+    marked,
+    bookmarkable,
+    reliable,
+    filtered,
+    faithful,
+)
 
 
 def all_promises(watches: list[Watch], log: Log) -> None:

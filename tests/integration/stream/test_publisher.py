@@ -140,3 +140,16 @@ async def test_the_changes_stream_is_resized_while_it_is_written_and_drops_the_o
         await running.drained()
         assert running.publisher.changes._definition["max_bytes"] == max_bytes
         assert len(await read_stream(nats, "changes")) == len(events) + 1
+
+
+async def test_an_entry_that_may_be_in_the_stream_already_is_sent_under_another_id(tmp_path: Path) -> None:
+    log = ShardLog()
+    async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
+        log.put(config_map("a"))
+        await running.drained()
+        [(_, event)] = await read_stream(nats, "changes")
+        changes = running.publisher.changes
+        for rewritten_until, is_fresh in ((event.revision - 1, False), (event.revision, True), (1 << 62, True)):
+            changes._rewritten_until = rewritten_until
+            ids = {changes._message_id(event), changes._message_id(event)}
+            assert (event.id in ids, len(ids)) == ((False, 2) if is_fresh else (True, 1))
