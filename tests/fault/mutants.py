@@ -225,9 +225,9 @@ def silent_watch() -> None:
         wakes.pop(id(cursor), None)
         close(cursor)
 
-    LmdbCursor.mark = marked  # type: ignore[method-assign]
-    LmdbCursor.read = heard  # type: ignore[method-assign]
-    LmdbCursor.close = closed  # type: ignore[method-assign]
+    LmdbCursor.mark = marked  # type: ignore[assignment, method-assign]
+    LmdbCursor.read = heard  # type: ignore[assignment, method-assign]
+    LmdbCursor.close = closed  # type: ignore[assignment, method-assign]
 
 
 def high_bookmark() -> None:
@@ -251,7 +251,7 @@ def moving_pages() -> None:
     def page(store: Any, scope: Any, *, at: int = 0, after: Any = None, **more: Any) -> Any:
         return paged(store, scope, at=0 if after is not None else at, after=after, **more)
 
-    StoreReader.page = page  # type: ignore[method-assign]
+    StoreReader.page = page  # type: ignore[assignment, method-assign]
 
 
 def tired_publisher() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.clients.api import configmap, eventually
+from harness.clients.api import Api, configmap, eventually
 from harness.clients.site_operations import MAPS, down, frozen, grown, made, served
 from harness.clients.site_workspaces import WORKSPACES, gone, ready, workspace
 from harness.oracles.site_convergence import converged
@@ -42,6 +42,7 @@ class Campaign:
         path, cluster = made(site, tree.team, "root")
         self.places[path] = ("root", cluster)
         self._written: dict[tuple[str, str], str] = {}
+        self._deleted: set[tuple[str, str]] = set()
         self._number = 0
         self.reports: list[str] = []
 
@@ -72,11 +73,20 @@ class Campaign:
                 name = f"m{self._number}"
                 api.post(MAPS, configmap(name, {"n": str(self._number)}))
                 self._written[path, name] = str(self._number)
+            self._delete_some(api, path)
             child = workspace(api, name=f"c{self._number}", selector={"name": shard})
             ready(api, child)
             if self._dice.random() < 0.5:
                 api.delete(f"{WORKSPACES}/{child}")
                 gone(api, child)
+
+    def _delete_some(self, api: Api, path: str) -> None:
+        """Some of what was written goes again, old and new."""
+        standing = [name for at, name in self._written if at == path]
+        for name in self._dice.sample(standing, len(standing) // 4):
+            api.delete(f"{MAPS}/{name}")
+            del self._written[path, name]
+            self._deleted.add((path, name))
 
     def _check(self) -> None:
         """Everybody knows everything, and what was acknowledged is where it was."""
@@ -89,6 +99,8 @@ class Campaign:
             found = {item["metadata"]["name"]: (item.get("data") or {}).get("n") for item in items}
             wanted = {name: number for (at, name), number in self._written.items() if at == path}
             assert wanted.items() <= found.items()
+            risen = [name for at, name in self._deleted if at == path and name in found]
+            assert not risen, "what was deleted stays so"
 
 
 def campaign(directory: Path, seed: int, rounds: int) -> None:

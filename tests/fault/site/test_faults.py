@@ -30,7 +30,7 @@ from harness.clients.site_operations import (
     works_alone,
 )
 from harness.clients.site_workspaces import WORKSPACES, gone, on, ready, workspace
-from harness.oracles.site_convergence import converged, held
+from harness.oracles.site_convergence import converged, held, stores_of
 from harness.servers.cache_server_process import CacheProcess
 from harness.servers.in_process.cache_server import BASE
 from harness.servers.site import Site
@@ -182,8 +182,9 @@ def test_a_partition_from_nats_stops_nobody(site: Site, admin: Api) -> None:
 
 def test_streams_that_are_lost_are_filled_again_and_take_nothing_away(site: Site, tree: Tree, admin: Api) -> None:
     def members() -> set[object]:
-        pairs = [(process, origin) for process in site.shards for origin in site.shards]
-        return {(*pair, key) for pair in pairs for key in held(site, *pair)}
+        stores = stores_of(site)
+        pairs = [(process, origin) for process in stores for origin in stores]
+        return {(process, origin, key) for process, origin in pairs for key in held(stores[process], origin)}
 
     converged(site)
     with down(site.nats):

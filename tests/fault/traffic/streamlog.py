@@ -14,11 +14,11 @@ from google_crc32c import value as crc32c
 from nats.js.api import ConsumerConfig, DeliverPolicy
 
 from atoll.events import Event
-from atoll.machinery.kcp.sharding.stream_policy import KcpStreamPolicy
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.storage.contract import LogEntry, Operation
 from atoll.machinery.stream import subjects
 from fault.model.log import respliced
+from harness.models.replicated_types import is_published
 
 SHARD = "root"
 STREAM = subjects.stream_name(subjects.CHANGES, SHARD)
@@ -43,8 +43,7 @@ def message_of(key: ObjectKey, event: Event) -> StreamMessage:
 
 def messages_of_log(entries: list[LogEntry]) -> list[StreamMessage]:
     """What the log says that the stream must hold, in order."""
-    policy = KcpStreamPolicy()
-    return [_message(entry) for entry in entries if policy.published(entry.key.type)]
+    return [_message(entry) for entry in entries if is_published(entry.key.type)]
 
 
 def _message(entry: LogEntry) -> StreamMessage:

@@ -1,6 +1,6 @@
 """What the shards of a site hold of each other, read from their files while they run: does everybody know everything?
 
-eventually(lambda: not differences(site), "all shards know what all others published")
+eventually(lambda: not differences(stores_of(site)), "all shards know what all others published")
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from atoll.machinery.kcp.sharding.stream_policy import KcpStreamPolicy
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.storage.contract import Record, Scope, Snapshot
+from atoll.machinery.storage.contract import Scope, Snapshot
 from atoll.machinery.storage.environment.databases import Environment
 from atoll.machinery.storage.environment.opening import open_for_reading
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.pages import each_record
 from atoll.machinery.storage.reading.records import Records
 from atoll.machinery.storage.reading.snapshot import LmdbSnapshot
+from harness.models.replicated_types import is_replicated, may_be_replicated
 from harness.servers.site import Site
 
 #: Reading everything again after a stream was lost is more than a turn of the loop on a loaded machine.
 CONVERGE_S = 120.0
-_POLICY = KcpStreamPolicy()
 _Rows = Mapping[ObjectKey, tuple[int, bytes]]
 
 
@@ -37,47 +36,49 @@ def _opened(directory: Path) -> Iterator[tuple[Environment, Snapshot]]:
         environment.close()
 
 
-def _types(environment: Environment) -> Iterator[Scope]:
+def _scopes(environment: Environment) -> Iterator[Scope]:
     with environment.reading() as txn:
         types = list(environment.type_table.all(txn).values())
-    return (Scope(type) for type in types if _POLICY.may_replicate(type))
+    return map(Scope, types)
 
 
-def _rows(records: Iterator[Record]) -> _Rows:
-    return {r.key: (r.revision, r.value) for r in records if _POLICY.replicated(r.key, r.value)}
-
-
-def published(site: Site, shard: str) -> _Rows:
+def published(store: Path) -> _Rows:
     """What a shard has that others need."""
-    with _opened(site.layout.shard(shard) / "store") as (environment, snapshot):
-        return _rows(record for scope in _types(environment) for record in each_record(snapshot, scope))
+    with _opened(store) as (environment, snapshot):
+        scopes = [scope for scope in _scopes(environment) if may_be_replicated(scope.type)]
+        records = (record for scope in scopes for record in each_record(snapshot, scope))
+        return {r.key: (r.revision, r.value) for r in records if is_replicated(r.key, r.value)}
 
 
-def held(site: Site, process: str, origin: str) -> _Rows:
-    """What a shard or the proxy holds of another shard, counted or not."""
-    with _opened(site.layout.shard(process) / "store") as (environment, snapshot):
-        there = snapshot.replicas
-        return _rows(
-            record for scope in _types(environment) for record in there.rows_of(origin, scope, limit=1_000_000)
-        )
+def held(store: Path, origin: str) -> _Rows:
+    """All that a shard or the proxy holds of another shard, counted or not."""
+    with _opened(store) as (environment, snapshot):
+        rows = (snapshot.replicas.rows_of(origin, scope, limit=1_000_000) for scope in _scopes(environment))
+        return {r.key: (r.revision, r.value) for page in rows for r in page}
 
 
-def differences(site: Site) -> list[str]:
-    """Who does not hold of another shard what that has: a line each, empty if all is well."""
+def differences(stores: Mapping[str, Path]) -> list[str]:
+    """Who does not hold of another shard what that has: a line each, empty if all is well. `stores` by shard."""
     found: list[str] = []
-    for origin in site.shards:
-        there = published(site, origin)
-        for process in site.shards:
-            here = held(site, process, origin) if process != origin else there
+    for origin, store in stores.items():
+        there = published(store)
+        for process in stores.keys() - {origin}:
+            here = held(stores[process], origin)
             changed = [key for key in there.keys() | here.keys() if there.get(key) != here.get(key)]
             found += [f"{process} of {origin}: {key}" for key in changed]
     return found
 
 
+def stores_of(site: Site) -> dict[str, Path]:
+    """The directories of all shards' stores by name."""
+    return {name: site.layout.shard(name) / "store" for name in site.shards}
+
+
 def converged(site: Site) -> None:
     """Return once all shards hold what all others have; fails with what differs."""
-    assert published(site, "root"), "there is something to tell"
+    stores = stores_of(site)
+    assert published(stores["root"]), "there is something to tell"
     deadline = time.monotonic() + CONVERGE_S
-    while told := differences(site):
+    while told := differences(stores):
         assert time.monotonic() < deadline, "\n".join(told[:20])
         time.sleep(0.1)
