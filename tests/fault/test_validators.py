@@ -284,7 +284,7 @@ def watch_faults() -> Iterator[tuple[str, type[named.Violation], Validation]]:
     invented = of_session(1, events=[bookmark(401)])
     yield "a bookmark one too high", named.EarlyBookmark, of(watches.marked, invented)
     yield "a state of no revision", named.EarlyBookmark, of(watches.marked, of_session(0, start=201))
-    yield "silence before the end", named.Stalled, of(watches.caught_up, of_session(1, events=[shown(400)]))
+    yield "silence before the end", named.Stalled, of(watches.caught_up, of_session(1, events=[event_at(400)]))
     yield "silence from the start", named.Stalled, of(watches.caught_up, Watch("silent", Scope("c1"), [Session(0)]))
     other_cluster = watch(cluster="c1")
     yield "another cluster's event", named.Unfiltered, of(watches.filtered, other_cluster)

@@ -96,7 +96,7 @@ class Log:
 
     def holds(self, revision: int) -> bool:
         """Whether an entry has this revision, of whatever resource."""
-        return revision in self._known
+        return revision in self._sequences
 
     def splits_a_commit(self, revision: int) -> bool:
         """Whether a revision lies inside one transaction: those of one are consecutive numbers."""
