@@ -215,7 +215,7 @@ def silent_watch() -> None:
         wakes[id(cursor)] = wakes.get(id(cursor), 0) + 1
         mark(cursor, nothing_before)
 
-    def heard(cursor: Any, limit: int = 500) -> Any:
+    def read_until_silent(cursor: Any, limit: int = 500) -> Any:
         if wakes.get(id(cursor), 0) <= _WAKES:
             return read(cursor, limit)
         cursor._pending = False
@@ -226,7 +226,7 @@ def silent_watch() -> None:
         close(cursor)
 
     LmdbCursor.mark = marked  # type: ignore[assignment, method-assign]
-    LmdbCursor.read = heard  # type: ignore[assignment, method-assign]
+    LmdbCursor.read = read_until_silent  # type: ignore[assignment, method-assign]
     LmdbCursor.close = closed  # type: ignore[assignment, method-assign]
 
 

@@ -239,11 +239,11 @@ async def one_arrives(fleet: Fleet, file: Path, name: str, timeout_s: float) -> 
     assert answer.status == 201, answer.body
     revision = int(msgspec.json.decode(answer.body)["metadata"]["resourceVersion"])
 
-    def is_there() -> bool:
+    def has_arrived() -> bool:
         found = rounds(file)[-1] if file.exists() and file.stat().st_size else None
         return found is not None and any(event.revision >= revision for event in found.events)
 
-    await eventually(is_there, timeout_s)
+    await eventually(has_arrived, timeout_s)
 
 
 async def test_changes_arrive_one_after_the_other(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def change(api: Api, name: str) -> str:
     return str(patched.json["metadata"]["resourceVersion"])
 
 
-def shown(stream: HTTPResponse, wanted: dict[str, str]) -> None:
+def read_until(stream: HTTPResponse, wanted: dict[str, str]) -> None:
     """Read until every object was shown at the wanted revision. Raises Missed if the stream ends before."""
     found: dict[str, str] = {}
     while line := stream.readline():
@@ -49,7 +49,7 @@ def writes_between_pages(shard: ShardProcess) -> None:
         assert stream.status == 200
         first = json.loads(stream.readline())
         assert first["type"] == "ADDED"
-        shown(stream, {name: change(api, name) for name in (names[0], names[-1])})
+        read_until(stream, {name: change(api, name) for name in (names[0], names[-1])})
 
 
 def test_changes_between_two_pages_are_shown(tmp_path: Path) -> None:
