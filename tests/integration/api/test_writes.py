@@ -134,6 +134,22 @@ def test_an_unconditional_update_overwrites_the_latest(api: Api) -> None:
     assert (answer.json["data"], answer.json["metadata"]["uid"]) == ({"k": "2"}, uid)
 
 
+@pytest.mark.parametrize("code", [409, 200])
+def test_an_update_with_a_uid_is_of_that_object_alone(api: Api, code: int) -> None:
+    uid = api.post(CONFIGMAPS, configmap("a", {"k": "1"})).json["metadata"]["uid"]
+    named = uid if code == 200 else "0a1b2c3d-0000-4000-8000-000000000000"
+    body = configmap("a", {"k": "2"})
+    body["metadata"]["uid"] = named
+    for answer in (
+        api.put(f"{CONFIGMAPS}/a", body, expect=code),
+        api.patch(f"{CONFIGMAPS}/a", {"metadata": {"uid": named}, "data": {"k": "2"}}, expect=code),
+    ):
+        if code == 409:
+            text = f"Precondition failed: UID in precondition: {named}, UID in object meta: {uid}"
+            assert answer.json["reason"] == "Conflict" and answer.message.endswith(text)
+    assert api.get(f"{CONFIGMAPS}/a").json["data"] == {"k": "1" if code == 409 else "2"}
+
+
 def test_custom_objects_need_a_revision_for_an_update(api: Api) -> None:
     define(api, crd("circles"))
     api.post(CIRCLES, circle())

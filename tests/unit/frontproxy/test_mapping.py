@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from atoll.frontproxy.mapping import DEFAULT, Mapping, MappingError, MappingTable, RemoteHeaderNames, read
+from atoll.frontproxy.mapping import (
+    DEFAULT,
+    MAX_FILE_BYTES,
+    Mapping,
+    MappingError,
+    MappingTable,
+    RemoteHeaderNames,
+    read,
+)
 from atoll.machinery.process import pki
 
 CA = pki.make_ca("backends")
@@ -131,6 +139,13 @@ def test_what_is_wrong_is_told_with_its_line(files: Path, text: str, line: int, 
         read(path)
     assert str(refused.value).startswith(f"{path}: line {line}: ")
     assert said in str(refused.value)
+
+
+def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "mapping.yaml"
+    file.write_text("#" + "x" * MAX_FILE_BYTES)
+    with pytest.raises(MappingError, match="larger than 1048576 bytes"):
+        read(file)
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Whether the exports that own a claimed kind permit a request for its objects."""
+"""Whether the exports that own a claimed kind permit a request for its objects, and which objects a claim shows."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any, cast
 import pytest
 
 from atoll.machinery.apiserver.call.requestinfo import parse
-from atoll.machinery.kcp.apis.permission_claims import ClaimKey
+from atoll.machinery.kcp.apis.permission_claims import Claim, ClaimKey, Selector
+from atoll.machinery.meta.selectors import LabelSelector, parse_label_selector
 from atoll.machinery.meta.user import User
 from atoll.virtualworkspaces.export_catalog import ClaimedResource, ExportKey
-from atoll.virtualworkspaces.export_request import ExportRequest
+from atoll.virtualworkspaces.export_request import ExportRequest, _narrowed
 
 GROUP, PLURAL = "shapes.example.com", "circles"
 
@@ -47,3 +48,14 @@ def test_no_owner_permits_only_where_none_can_be_on_its_way() -> None:
 
 def test_a_kind_without_an_export_has_no_owner_to_ask() -> None:
     assert is_permitted(identity="", replicas=True)
+
+
+def test_a_claim_with_one_selector_shows_what_it_selects_and_one_with_several_what_carries_its_label() -> None:
+    label = parse_label_selector("claimed=yes")
+    one, other = (Selector(parse_label_selector(text)) for text in ("a=b", "c=d"))
+
+    def narrowed(*selectors: Selector) -> LabelSelector:
+        return _narrowed(label, Claim(ClaimKey("", "events"), frozenset({"*"}), selectors))
+
+    assert narrowed(one) == parse_label_selector("a=b,claimed=yes")
+    assert narrowed(one, other) == narrowed(other, one) == label

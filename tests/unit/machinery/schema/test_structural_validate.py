@@ -28,6 +28,27 @@ A = "spec.a in body"
 
 
 @pytest.mark.parametrize(
+    ("source", "value"),
+    [
+        ({**STRING, "maxLength": 3}, "abc"),
+        ({**STRING, "minLength": 3}, "abc"),
+        ({**INTEGER, "maximum": 3}, 3),
+        ({**INTEGER, "minimum": 3}, 3),
+        ({**INTEGER, "maximum": 3, "exclusiveMaximum": True}, 2),
+        ({**INTEGER, "minimum": 3, "exclusiveMinimum": True}, 4),
+        ({**INTEGER, "format": "int32"}, 2**31 - 1),
+        ({"type": "array", "items": STRING, "minItems": 2, "maxItems": 2}, ["a", "b"]),
+        (
+            {"type": "object", "minProperties": 2, "maxProperties": 2, "additionalProperties": STRING},
+            {"k": "", "l": ""},
+        ),
+    ],
+)
+def test_a_bound_itself_is_valid(source: Object, value: Any) -> None:
+    assert not problems(source, value)
+
+
+@pytest.mark.parametrize(
     ("source", "value", "text"),
     [
         (INTEGER, "x", f'spec.a: Invalid value: "string": {A} must be of type integer: "string"'),
