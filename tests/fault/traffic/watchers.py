@@ -41,9 +41,11 @@ class _Line(msgspec.Struct):
     object: msgspec.Raw
 
 
-class _List(msgspec.Struct):
+class _List(msgspec.Struct, rename="camel"):
+    api_version: str
+    kind: str
     metadata: _Meta
-    items: list[msgspec.Raw]
+    items: list[dict[str, msgspec.Raw]]
 
 
 _line = msgspec.json.Decoder(_Line).decode
@@ -62,6 +64,12 @@ def event_of(type: str, raw: bytes) -> tuple[Event, dict[str, str]]:
     key = Key(annotations.get("kcp.io/cluster", ""), metadata.namespace, metadata.name)
     checksum = 0 if type == "BOOKMARK" else int(crc32c(raw))
     return Event(type, int(metadata.resourceVersion), key, checksum), annotations
+
+
+def _complete(found: _List) -> list[bytes]:
+    """The items with apiVersion and kind, which a list leaves out, as they are stored."""
+    lead = {"apiVersion": found.api_version, "kind": found.kind.removesuffix("List")}
+    return [msgspec.json.encode({**lead, **item}, order="sorted") for item in found.items]
 
 
 class Watcher:
@@ -92,7 +100,7 @@ class Watcher:
         answer = await self._fleet.api.ask("GET", self._path({}))
         assert answer.status == 200, f"a list was refused with {answer.status}: {answer.body!r}"
         found = _list(answer.body)
-        session.state = [event_of("ADDED", bytes(item))[0] for item in found.items]
+        session.state = [event_of("ADDED", raw)[0] for raw in _complete(found)]
         session.start = self._resume = int(found.metadata.resourceVersion)
         self.watch.sessions.append(session)
         await self._stream(session, {"resourceVersion": str(session.start)})
