@@ -180,7 +180,7 @@ class ProxyHandler:
             self._count(request, PROXY, reply_unavailable(request.exchange))
             return
         cluster = location.cluster if isinstance(location, ShardLocation) and request.bound else ""
-        vouch = bool(request.mapping.backend and cluster)
+        vouch = bool(request.mapping.backend and cluster and not request.mapping.is_shards)
         user = self._parts.authentication.identify(request.exchange.request, cluster, snapshot, vouch=vouch)
         if isinstance(location, UnresolvedPath):
             self._serve_unresolved(request, routes, location, user, snapshot)

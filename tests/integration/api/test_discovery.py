@@ -147,7 +147,7 @@ def test_health_is_told_to_anyone(admin: Api, prefix: str, endpoint: str) -> Non
 
 @pytest.mark.parametrize("endpoint", ["healthz", "livez", "readyz"])
 def test_each_health_check_has_a_path_that_administrators_may_read(master: Api, endpoint: str) -> None:
-    own = ("shutdown", "controllers") if endpoint == "readyz" else ()
+    own = ("shutdown", "store-space", "controllers") if endpoint == "readyz" else ()
     listed = master.get(f"/{endpoint}?verbose").body.decode().splitlines()[:-1]
     assert listed == [f"[+]{name} ok" for name in ("ping", "store", *own)]
     for name in ("ping", "store", *own):

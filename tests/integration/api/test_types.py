@@ -192,7 +192,7 @@ def test_a_path_that_no_workspace_leads_to_is_found_by_its_annotation(master: Ap
     for path in ("partner:site", "partner:site:two", "partner"):
         assert master.at(path).get("/api/v1/namespaces/default", expect=0).code in {403, 404}
     there.patch(CLUSTER, {"metadata": {"annotations": {"kcp.io/path": "partner:moved:one"}}})
-    by_path.get("/api/v1/namespaces/default", expect=403)
+    by_path.get("/api/v1/namespaces/default", expect=404)
     master.at("partner:moved:one").get("/api/v1/namespaces/default")
 
 

@@ -50,11 +50,12 @@ class Place(NamedTuple):
 
 
 def place(site: Site, admin: Api, shard: str) -> Place:
-    """A new workspace on a shard."""
+    """A new workspace on a shard that knows its path."""
     made = ready(admin, workspace(admin, selector=on(shard)))
     process = site.shards[shard]
-    cluster = made["spec"]["cluster"]
-    return Place(process, cluster, made["metadata"]["name"], process.api(cluster))
+    cluster, name = made["spec"]["cluster"], made["metadata"]["name"]
+    eventually(lambda: process.api(f"root:{name}").get(TYPES, expect=0).code == 200, f"root:{name} at {shard}")
+    return Place(process, cluster, name, process.api(cluster))
 
 
 @pytest.fixture

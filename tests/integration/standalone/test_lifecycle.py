@@ -106,11 +106,9 @@ def test_a_store_of_another_format_is_refused_and_left_as_it_was(stopped: ShardP
 
 
 @pytest.mark.parametrize("content", [b"", b"no store", os.urandom(1 << 16)], ids=["empty", "short", "random"])
-def test_a_file_that_is_no_store_is_refused_and_left_as_it_was(tmp_path: Path, content: bytes) -> None:
-    shard = ShardProcess(tmp_path)
-    (shard.root / "store").mkdir(parents=True, mode=0o755)
-    (shard.root / "store" / "data.mdb").write_bytes(content)
-    _refused(shard, "data.mdb")
+def test_a_file_that_is_no_store_is_refused_and_left_as_it_was(stopped: ShardProcess, content: bytes) -> None:
+    (stopped.root / "store" / "data.mdb").write_bytes(content)
+    _refused(stopped, "data.mdb")
 
 
 def test_a_store_that_was_cut_off_is_refused_and_left_as_it_was(stopped: ShardProcess) -> None:

@@ -87,9 +87,15 @@ virtualresources.MAX_HOPS = 9
     "offers of one workspace": (
         replication.test_nobody_gives_away_what_another_workspace_caches,
         """
-import atoll.machinery.kcp.apis.cachedresources as cachedresources
-from atoll.machinery.meta.conditions import TRUE, Condition
-cachedresources._slice_condition = lambda reference, there: Condition(cachedresources.RESOURCE_VALID, TRUE)
+import atoll.virtualworkspaces.replication as replication
+def offer(self, view, own):
+    slice = self._read(view, replication.ObjectKey(replication.CACHED_RESOURCE_ENDPOINT_SLICES, own[0], "", own[1]))
+    reference, cached = replication.endpointslices.reference_of(slice), replication.cachedresources.cached_of(slice)
+    at, of = self._cluster_of(view, reference.path), self._cluster_of(view, cached.path)
+    export = self._read(view, replication.ObjectKey(replication.API_EXPORTS, at, "", reference.name))
+    found = self._read(view, replication.ObjectKey(replication.CACHED_RESOURCES, of, "", cached.name))
+    return replication._CachedResourceExport(at, reference.name, found, replication._schema_of(export, found))
+replication.Replication._offer = offer
 """,
     ),
 }

@@ -95,9 +95,6 @@ def allow(api: Api, user: str, name: str, *rules: Object) -> None:
     api.post(f"{RBAC}/clusterrolebindings", body)
 
 
-ENTER = {"nonResourceURLs": ["/"], "verbs": ["access"]}
-
-
 def content(*verbs: str) -> Object:
     return {
         "apiGroups": ["apis.kcp.io"],
@@ -294,7 +291,7 @@ def test_the_view_asks_for_content_and_for_a_binding(provider: Api, consumer: Ap
     provider.post(PLANS, plan("gold"))
     there, everywhere = view(provider, cluster_of(consumer), "bob-token"), view(provider, "*", "bob-token")
     there.get(PLANS, expect=403)
-    allow(provider, "bob", "content", content("get", "list"), ENTER)
+    allow(provider, "bob", "content", content("get", "list"), ACCESS)
     everywhere.get(f"{PLANS}?watch=1", expect=403)
     assert names(everywhere) == ["gold"]
     there.get(PLANS, expect=403)
@@ -331,7 +328,7 @@ def test_a_consumer_needs_both_its_own_rights_and_the_content(provider: Api, con
     bob.get(PLANS, expect=403)
     allow(consumer, "bob", "plans", ACCESS, {"apiGroups": [GROUP], "resources": ["plans"], "verbs": ["list"]})
     bob.get(PLANS, expect=403)
-    allow(provider, "bob", "content", content("list"), ENTER)
+    allow(provider, "bob", "content", content("list"), ACCESS)
     assert names(bob) == ["gold"]
     bob.get(f"{PLANS}/gold", expect=403)
 
@@ -394,7 +391,7 @@ def test_nobody_gives_away_what_another_workspace_caches(provider: Api, consumer
     for type in ("ResourceValid", "APIExportValid", "PartitionValid"):
         found = wait_condition(consumer, f"{SLICES}/plans", type)
     assert not found["status"].get("endpoints")
-    allow(consumer, "bob", "content", content("*"))
+    allow(consumer, "bob", "content", content("*"), ACCESS)
     view(consumer, "*", "bob-token").get(PLANS, expect=403)
 
 

@@ -119,7 +119,14 @@ async def test_one_place_is_enough(shell: Shell) -> None:
 
 
 async def test_flags_of_the_command_are_offered(shell: Shell) -> None:
-    assert (await shell.words("tree", "--"))[0] == ["--kubeconfig", "--context", "--workspace", "--full", "--wide"]
+    assert (await shell.words("tree", "--"))[0] == [
+        "--kubeconfig",
+        "--context",
+        "--workspace",
+        "--full",
+        "--wide",
+        "--interactive",
+    ]
     assert (await shell.words("create", "x", "--e"))[0] == ["--enter"]
     assert (await shell.words("--s"))[0] == ["--short"]
 

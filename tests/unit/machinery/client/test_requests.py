@@ -73,10 +73,12 @@ def test_a_name_never_becomes_another_path() -> None:
 
 
 async def test_a_list_goes_on_until_it_is_whole(api: CannedApi, client: Client) -> None:
+    lead, own = {"apiVersion": "v1", "kind": "ConfigMapList"}, {"apiVersion": "other/v1", "kind": "Other"}
     first = {"metadata": {"resourceVersion": "5", "continue": "more", "remainingItemCount": 1}, "items": [{"n": 1}]}
-    api.on(f"GET {AT}", first, {"metadata": {"resourceVersion": "5"}, "items": [{"n": 2}]})
+    api.on(f"GET {AT}", {**lead, **first}, {**lead, "metadata": {"resourceVersion": "5"}, "items": [{"n": 2, **own}]})
     found = await client.list(CONFIGMAPS, "default", limit="1", labelSelector="a=b")
-    assert found == {"metadata": {"resourceVersion": "5"}, "items": [{"n": 1}, {"n": 2}]}
+    items = [{"n": 1, "apiVersion": "v1", "kind": "ConfigMap"}, {"n": 2, **own}]
+    assert found == {**lead, "metadata": {"resourceVersion": "5"}, "items": items}
     assert api.requests[1].query == {"limit": "1", "labelSelector": "a=b", "continue": "more"}
 
 
