@@ -144,7 +144,7 @@ class TokenAuthentication:
         except AuthenticationPending as error:
             if vouch:
                 raise
-            # the shard verifies the token anyway: waiting here would only spare it invalid ones.
+            # The shard verifies the token anyway: waiting here would only spare it invalid ones.
             self._fetch(error)
             return None
         except Unauthorized as error:

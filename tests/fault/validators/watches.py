@@ -22,6 +22,12 @@ from fault.validators.violation import (
 )
 
 
+def _marks(session: Session) -> list[int]:
+    """The revisions without an event of their own from which a client may go on."""
+    marks = [event.revision for event in session.events if event.type == "BOOKMARK"]
+    return [*marks, session.start] if session.initial and session.start else marks
+
+
 def _changes(session: Session) -> Iterator[Event]:
     return (event for event in session.events if event.type != "BOOKMARK")
 
@@ -57,10 +63,7 @@ def unique(watch: Watch, log: Log) -> None:
 def atomic(watch: Watch, log: Log) -> None:
     """No revision that a client may go on from lies inside a transaction: of a commit one sees all or nothing."""
     for session in watch.sessions:
-        marks = [event.revision for event in session.events if event.type == "BOOKMARK"]
-        if session.initial and session.start:
-            marks.append(session.start)
-        for revision in marks:
+        for revision in _marks(session):
             if log.splits_a_commit(revision):
                 raise Torn(f"{watch.name}: {revision} stands inside a transaction")
 
@@ -105,10 +108,7 @@ def caught_up(watch: Watch, log: Log) -> None:
 def marked(watch: Watch, log: Log) -> None:
     """A bookmark names a revision that is in the log."""
     for session in watch.sessions:
-        marks = [event.revision for event in session.events if event.type == "BOOKMARK"]
-        if session.initial and session.start:
-            marks.append(session.start)
-        for revision in marks:
+        for revision in _marks(session):
             if revision != (0 if session.initial else session.start) and not log.holds(revision):
                 raise EarlyBookmark(f"{watch.name}: nothing was committed at {revision}")
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
 import re
 import signal
 import ssl
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -25,6 +23,7 @@ import yaml
 from atoll.machinery.process.pki import Pair, make_ca, make_client, make_serving
 from harness.clients.api import Api
 from harness.environment import SERVICES
+from harness.servers.launch import Process, launch
 from harness.servers.shard_process import process_of
 
 README = SERVICES / "atoll/virtualworkspace_sdk/README.md"
@@ -116,7 +115,7 @@ class ThirdParty:
         )
         self._export, self.url, self._port = export, "", 0
         self._environment = {"PYTHONPATH": str(SERVICES), **(environment or {})}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
 
     def __enter__(self) -> ThirdParty:
         self.start()
@@ -139,17 +138,10 @@ class ThirdParty:
             "allow-any-filesystem": "true",
         }
         command = [sys.executable, "rosters.py", *(f"--{name}={value}" for name, value in flags.items())]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("ATOLL_")}
-        with out.open("wb") as stdout, (self._directory / "err").open("ab") as stderr:
-            self._process = subprocess.Popen(
-                command,
-                cwd=self._directory,
-                env={**environment, **self._environment},
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
-            )
+        out.write_bytes(b"")
+        self._process = launch(
+            command, out, self._directory / "err", environment=self._environment, directory=self._directory
+        )
         deadline = time.monotonic() + START_TIMEOUT_S
         while not (found := _SERVES.search(out.read_text())):
             assert self._process.poll() is None, self.log()
