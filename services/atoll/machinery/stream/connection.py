@@ -98,6 +98,12 @@ def check_version(version: str) -> None:
         raise TooOld(f"nats-server {version} is below {'.'.join(map(str, VERSION_FLOOR))}")
 
 
+def _raise_if_cancelled(task: asyncio.Task[object], before: int) -> None:
+    """Raise a cancellation that the client lost: `asyncio.wait_for` of Python 3.11 drops one that comes as it ends."""
+    if task.cancelling() > before:
+        raise asyncio.CancelledError
+
+
 def encode_publish(subject: str, payload: bytes, reply: str, headers: Mapping[str, str]) -> bytes:
     """Encode a message for the server (`HPUB`). The client's own encoder checks each header separately, which costs
     more than the rest of an event. Raises ValueError if a value would break out of its line."""
@@ -121,7 +127,19 @@ class Connection:
     async def open(cls, access: Access, name: str) -> Connection:
         """Raises Unavailable, TooOld."""
         connection = cls(await asyncio.to_thread(_new_client), access.api_prefix)
-        await connection._connect(access, name)
+        task = asyncio.current_task()
+        assert task is not None
+        cancellations = task.cancelling()
+        try:
+            await connection._connect(access, name)
+            _raise_if_cancelled(task, cancellations)
+        except BaseException as error:
+            # The client leaves the socket open.
+            await connection.close()
+            _raise_if_cancelled(task, cancellations)
+            if isinstance(error, TooOld) or not isinstance(error, Exception):
+                raise
+            raise Unavailable(f"connecting failed: {error!r}") from error
         return connection
 
     async def _connect(self, access: Access, name: str) -> None:
@@ -131,30 +149,22 @@ class Connection:
         async def on_error(error: Exception) -> None:
             log.debug("nats client error", error=repr(error))
 
-        try:
-            async with asyncio.timeout(_CONNECT_TIMEOUT_S):
-                await self.client.connect(
-                    servers=access.servers,
-                    name=name,
-                    user=access.user or None,
-                    password=access.password or None,
-                    inbox_prefix=access.inbox_prefix,
-                    tls=_tls(access.ca_file),
-                    allow_reconnect=False,
-                    reconnect_time_wait=0,
-                    max_reconnect_attempts=1,
-                    closed_cb=on_close,
-                    error_cb=on_error,
-                    ping_interval=20,
-                )
-        except Exception as error:
-            await self.close()
-            raise Unavailable(f"connecting failed: {error!r}") from error
-        try:
-            check_version(str(self.client._server_info.get("version", "")))
-        except TooOld:
-            await self.close()
-            raise
+        async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+            await self.client.connect(
+                servers=access.servers,
+                name=name,
+                user=access.user or None,
+                password=access.password or None,
+                inbox_prefix=access.inbox_prefix,
+                tls=_tls(access.ca_file),
+                allow_reconnect=False,
+                reconnect_time_wait=0,
+                max_reconnect_attempts=1,
+                closed_cb=on_close,
+                error_cb=on_error,
+                ping_interval=20,
+            )
+        check_version(str(self.client._server_info.get("version", "")))
 
     async def close(self) -> None:
         """Close it, by force if the client takes too long. Never raises."""
