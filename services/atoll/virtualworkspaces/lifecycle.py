@@ -54,6 +54,9 @@ class LifecycleView:
         status = Subresource("status", kind.kind, kind.group, kind.version, ("get", "patch", "update"))
         self._kind = view_kind(kind, subresources=(status,))
         self._catalog = Catalog([self._kind])
+        # kcp lists the status subresource in the view of all clusters, without verbs.
+        listed = view_kind(kind, subresources=(replace(status, verbs=()),))
+        self._of_all_clusters = Catalog([listed], legacy_discovery=True)
 
     def opens(self, view: View, user: User, own: Own) -> bool:
         """Return whether the user holds the view's verb on the WorkspaceType."""
@@ -93,7 +96,7 @@ class LifecycleView:
             raise errors.not_found(self._kind, wellknown.SINGLETON)
         return RequestScope(
             authorize=lambda view, verb: Decision(self.opens(view, caller, (name,))),
-            catalog=self._catalog,
+            catalog=self._of_all_clusters if info.is_wildcard else self._catalog,
             restrictions=Restrictions(check=lambda new, old: self._check(new, old, name)),
             info=info,
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
@@ -19,6 +21,9 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 CONFIGMAP_RULES = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create"]}]
 INITIALIZE, TERMINATE = "initialize", "terminate"
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+#: As client-go.
+AGGREGATED_OR_PLAIN = f"{AGGREGATED},{AGGREGATED.replace('v2', 'v2beta1')},application/json"
 VIEWS = {INITIALIZE: "initializingworkspaces", TERMINATE: "terminatingworkspaces"}
 
 
@@ -208,11 +213,39 @@ def test_a_view_serves_nothing_but_its_own(site: Site) -> None:
     view.send("PUT", f"/{cluster}{CLUSTERS}/cluster", {}, expect=405)
     groups = view.get("/*/apis").json["groups"]
     assert [group["name"] for group in groups] == ["core.kcp.io"]
-    resources = view.get("/*/apis/core.kcp.io/v1alpha1").json["resources"]
-    assert [(each["name"], each["verbs"]) for each in resources] == [
-        ("logicalclusters", ["get", "list", "watch"]),
-        ("logicalclusters/status", ["get", "patch", "update"]),
-    ]
+
+
+@pytest.mark.parametrize("verb", [INITIALIZE, TERMINATE])
+def test_discovery_of_all_clusters_is_the_legacy_form_of_kcp(site: Site, verb: str) -> None:
+    site.allow("worker", verb, "made")
+    view = site.view(site.type("made", initializer=True, terminator=True), verb=verb)
+    for path in ("/*/api", "/*/apis", "/*/apis/core.kcp.io/v1alpha1"):
+        found = view.get(path, accept=AGGREGATED_OR_PLAIN)
+        assert found.headers["content-type"] == "application/json"
+        assert found.json == view.get(path).json
+    for path in ("/*/api", "/*/apis"):
+        view.get(path, accept=AGGREGATED, expect=406)
+    groups = view.get("/*/apis").json
+    assert groups["kind"] == "APIGroupList"
+    assert [group["name"] for group in groups["groups"]] == ["core.kcp.io"]
+    version = {"groupVersion": "core.kcp.io/v1alpha1", "version": "v1alpha1"}
+    group = {"name": "core.kcp.io", "versions": [version], "preferredVersion": version}
+    assert view.get("/*/apis/core.kcp.io").json == {"kind": "APIGroup", "apiVersion": "v1", **group}
+    logical_clusters, status = view.get("/*/apis/core.kcp.io/v1alpha1").json["resources"]
+    assert logical_clusters["verbs"] == ["get", "list", "watch"]
+    hashed = hashlib.sha256(b"/core.kcp.io/v1alpha1/LogicalCluster").digest()[:8]
+    assert logical_clusters["storageVersionHash"] == base64.b64encode(hashed).decode()
+    names = {"name": "logicalclusters/status", "singularName": "", "namespaced": False, "kind": "LogicalCluster"}
+    assert status == {**names, "verbs": None}
+
+
+def test_discovery_of_a_waiting_workspace_is_that_of_the_workspace(site: Site) -> None:
+    site.allow("worker", INITIALIZE, "made")
+    initializer = site.type("made", initializer=True)
+    cluster, view = site.workspace("made"), site.view(initializer)
+    for path in ("/api", "/apis"):
+        found = view.get(f"/{cluster}{path}", accept=AGGREGATED)
+        assert found.json == site.home.at(cluster).get(path, accept=AGGREGATED).json
 
 
 def test_withdrawing_the_verb_closes_the_view(site: Site) -> None:

@@ -19,7 +19,8 @@ class Catalog:
     """The kinds of one set of APIs.
 
     Resources (group, plural) are `terminating` while their CustomResourceDefinition or APIBinding is being deleted, and
-    take no creations; those that are `unavailable` are bound, and their bound CRD is missing.
+    take no creations; those that are `unavailable` are bound, and their bound CRD is missing. With `legacy_discovery`
+    discovery is that of kcp's virtual workspaces: never aggregated, with storage hashes of no cluster.
     """
 
     def __init__(
@@ -27,7 +28,10 @@ class Catalog:
         kinds: Iterable[Kind],
         terminating: Collection[tuple[str, str]] = (),
         unavailable: Collection[tuple[str, str]] = (),
+        *,
+        legacy_discovery: bool = False,
     ) -> None:
+        self.legacy_discovery = legacy_discovery
         self.terminating, self.unavailable = frozenset(terminating), frozenset(unavailable)
         self.kinds: dict[tuple[str, str, str], Kind] = {}
         owners: dict[tuple[str, str], str] = {}
@@ -79,7 +83,7 @@ class Catalog:
 
     def _mark(self, kinds: Iterable[Kind]) -> bytes:
         marks = [(kind_mark(kind), (kind.group, kind.plural) in self.terminating) for kind in kinds]
-        return hashlib.sha256(repr(marks).encode()).digest()
+        return hashlib.sha256(repr((self.legacy_discovery, marks)).encode()).digest()
 
 
 #: The content of a kind that discovery and OpenAPI show.

@@ -103,7 +103,9 @@ def _group(name: str, versions: list[str]) -> Object:
 def resource_list(catalog: Catalog, group_name: str, version: str) -> Document:
     """`/api/v1` and `/apis/<group>/<version>`, of a served version."""
     kinds = _kinds(catalog, group_name, version)
-    resources = [entry for kind in kinds for entry in _resources(kind, _verbs(catalog, kind))]
+    # kcp hashes the cluster of a definition too, which is empty for the kinds of a virtual workspace.
+    cluster = "/" if catalog.legacy_discovery else ""
+    resources = [entry for kind in kinds for entry in _resources(kind, _verbs(catalog, kind), cluster)]
     group_version = f"{group_name}/{version}" if group_name else version
     return _document(
         {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}
@@ -117,7 +119,7 @@ def _verbs(catalog: Catalog, kind: Kind) -> list[str]:
     return list(kind.verbs)
 
 
-def _resources(kind: Kind, verbs: list[str]) -> list[Object]:
+def _resources(kind: Kind, verbs: list[str], cluster: str) -> list[Object]:
     entry: Object = {
         "name": kind.plural,
         "singularName": kind.singular,
@@ -130,7 +132,7 @@ def _resources(kind: Kind, verbs: list[str]) -> list[Object]:
     if kind.categories:
         entry["categories"] = list(kind.categories)
     group = kind.stored_as[0] if kind.stored_as is not None else kind.group
-    stored = f"{group}/{kind.storage_version or kind.version}/{kind.kind}"
+    stored = f"{cluster}{group}/{kind.storage_version or kind.version}/{kind.kind}"
     if "get" in kind.verbs:
         entry["storageVersionHash"] = _storage_hash(stored)
     return [entry, *(_subresource(kind, sub.name) for sub in kind.subresources)]
@@ -148,7 +150,8 @@ def _subresource(kind: Kind, name: str) -> Object:
         "singularName": "",
         "namespaced": kind.namespaced,
         "kind": sub.kind,
-        "verbs": list(sub.verbs),
+        # As in kcp, null for a subresource that the schema has and a virtual workspace does not serve.
+        "verbs": list(sub.verbs) or None,
     }
     if (sub.group, sub.version) != (kind.group, kind.version):
         entry["group"], entry["version"] = sub.group, sub.version

@@ -121,7 +121,7 @@ class Documents:
     def _api(self, request: Request, snapshot: Snapshot, segments: list[str]) -> Reply:
         catalog = self._catalog(request, snapshot)
         if len(segments) == 1:
-            version = discovery.aggregated_version(request.http.header("accept"))
+            version = _aggregated_version(request, catalog)
             if version:
                 return self._aggregated(request, catalog, version, core=True)
             return _legacy(request, discovery.api_versions(catalog, request.http.header("host")))
@@ -132,7 +132,7 @@ class Documents:
     def _apis(self, request: Request, snapshot: Snapshot, segments: list[str]) -> Reply:
         catalog = self._catalog(request, snapshot)
         if len(segments) == 1:
-            version = discovery.aggregated_version(request.http.header("accept"))
+            version = _aggregated_version(request, catalog)
             if version:
                 return self._aggregated(request, catalog, version, core=False)
             return _legacy(request, self._once(catalog.mark, "apis", lambda: discovery.group_list(catalog)))
@@ -197,6 +197,10 @@ class Documents:
         if len(segments) > 1:
             return health.one(endpoint, checks, "/".join(segments[1:]))
         return health.all_of(endpoint, checks, request.http.target.partition(b"?")[2].decode("utf-8", "replace"))
+
+
+def _aggregated_version(request: Request, catalog: Catalog) -> str | None:
+    return None if catalog.legacy_discovery else discovery.aggregated_version(request.http.header("accept"))
 
 
 def _legacy(request: Request, made: Document | None) -> Reply:
