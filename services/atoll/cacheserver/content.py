@@ -2,9 +2,8 @@
 
     /services/cache/shards/<shard or *>/clusters/<cluster or *>/apis/<group>/<version>/<resource>[/<name>]
 
-`virtualworkspaces.framework` brings requests here. Only system:masters may read, by client certificate. Invariant:
-other callers learn nothing, not even which URLs are well formed; no verb writes, because the next replica would
-overwrite such a write.
+`virtualworkspaces.framework` brings requests here. Only system:masters have access, by client certificate. Invariant:
+other callers learn nothing, not even which URLs are well formed; nothing is created, and `rows` undoes other writes.
 """
 
 from __future__ import annotations

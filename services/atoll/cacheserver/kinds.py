@@ -1,4 +1,4 @@
-"""The kinds of a cache server: all replicated kinds, read only, in their storage version.
+"""The kinds of a cache server: all replicated kinds in their storage version, without create.
 
 `rows` writes under their types, `content` serves them. Invariant: every row lies under the one identity CACHE, so that
 the store takes no row for an object of its own: a replicated LogicalCluster creates no gate here.
@@ -22,13 +22,15 @@ from atoll.virtualworkspaces.framework import view_kind
 
 #: The identity under which all rows of a cache server lie.
 CACHE = "cache"
+#: `rows` restores what a write changes or removes; an object without a source is not accepted.
+VERBS = ("delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _ESTABLISHED: Object = {"conditions": [{"type": "Established", "status": "True"}]}
 
 
 def cache_kinds() -> tuple[Kind, ...]:
     """Return every served kind in discovery order, without replicated names that have no definition."""
     names = sorted(REPLICATED | REPLICATED_IF_ANNOTATED)
-    return tuple(view_kind(replace(kind, identity=CACHE)) for name in names for kind in _kinds(*name))
+    return tuple(view_kind(replace(kind, identity=CACHE), VERBS) for name in names for kind in _kinds(*name))
 
 
 def _kinds(group: str, resource: str) -> Iterator[Kind]:

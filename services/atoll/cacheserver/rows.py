@@ -1,8 +1,9 @@
 """A controller that keeps one row for each replica, with the object's uid and a revision of the cache server's own.
 
-`control.manager` passes the keys of new replicas; each key is reconciled alone: the owning shard's replica against the
-stored row. Invariant: a row records the replica it was made of, so a reconcile without a change writes nothing and may
-be repeated after a crash. An object that was deleted and created again gets a new row.
+`control.manager` passes the keys of new replicas and of changed rows; each key is reconciled alone: the owning shard's
+replica against the stored row. Invariant: a row equals what its replica gives, so a client's change of it is undone,
+and a reconcile without a change writes nothing and may be repeated after a crash. An object that was deleted and
+created again gets a new row.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 from atoll.cacheserver.kinds import cache_kinds, exporter_of, row_type
 from atoll.machinery.control.manager import ReplicaController
 from atoll.machinery.meta.names import CORE, ROOT, ObjectKey, ResourceType, is_system_cluster
-from atoll.machinery.meta.objects import Object, decode, encode, status_of
+from atoll.machinery.meta.objects import Object, decode, encode, splice, status_of
 from atoll.machinery.meta.partial import Partial
 from atoll.machinery.meta.types import API_EXPORTS
 from atoll.machinery.meta.wellknown import ORIGIN_SHARD, ORIGINAL_REVISION, ORIGINAL_UID
@@ -36,17 +37,8 @@ AGAIN_S = 0.01
 _TYPES = tuple(dict.fromkeys(kind.type for kind in cache_kinds()))
 
 
-class _StoredCopy(msgspec.Struct, frozen=True):
-    """The source that a row records: shard, revision and uid of the object."""
-
-    shard: str = msgspec.field(default="", name=ORIGIN_SHARD)
-    revision: str = msgspec.field(default="", name=ORIGINAL_REVISION)
-    uid: str = msgspec.field(default="", name=ORIGINAL_UID)
-
-
 class _Metadata(msgspec.Struct, frozen=True):
     uid: str = ""
-    annotations: _StoredCopy = _StoredCopy()
 
 
 _decoder = msgspec.json.Decoder(Partial[_Metadata])
@@ -68,11 +60,12 @@ class Rows(ReplicaController):
     # --- keys ---
 
     def watches(self, type: ResourceType) -> bool:
-        """Return False: only the controller itself writes rows."""
-        return False
+        """Return whether the type is that of rows."""
+        return type in _TYPES
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
-        return ()
+        """Yield the row: a client may have changed or deleted it."""
+        yield entry.key
 
     def watches_replicas(self, type: ResourceType) -> bool:
         """Return whether the type is served."""
@@ -110,17 +103,15 @@ class Rows(ReplicaController):
         with self._store.snapshot() as snapshot:
             row, replica = snapshot.get(key), self._replica(snapshot.replicas, key)
             shard = snapshot.replicas.shard_of(key.cluster)
-        made = _decoder.decode(row.value).metadata if row is not None else _Metadata()
-        if replica is not None and _is_made_of(made, shard, replica):
-            return None
         obj = decode(replica.value) if replica is not None else None
         try:
-            if row is not None and (obj is None or _is_recreated(made, obj)):
+            if row is not None and (obj is None or _is_recreated(row, obj)):
                 await self._store.submit([Delete(key, row.revision)])
                 row = None
             if replica is not None and obj is not None:
                 value, hole = encode(_row(obj, shard, replica.revision))
-                await self._store.submit([Put(key, value, hole, row.revision if row is not None else 0)])
+                if row is None or row.value != splice(value, hole, row.revision):
+                    await self._store.submit([Put(key, value, hole, row.revision if row is not None else 0)])
         except (RevisionConflict, ObjectExists, ObjectMissing):
             return AGAIN_S
         return None
@@ -148,14 +139,9 @@ class Rows(ReplicaController):
         return ResourceType(type.group, type.resource, identity) if identity else None
 
 
-def _is_made_of(made: _Metadata, shard: str, replica: Record) -> bool:
-    source = made.annotations
-    return (source.shard, source.revision) == (shard, str(replica.revision)) and made.uid == source.uid
-
-
-def _is_recreated(made: _Metadata, obj: Object) -> bool:
+def _is_recreated(row: Record, obj: Object) -> bool:
     """Return whether the object was deleted and created again, or the row has another uid than the object."""
-    return made.uid != str(obj["metadata"].get("uid", ""))
+    return _decoder.decode(row.value).metadata.uid != str(obj["metadata"].get("uid", ""))
 
 
 def _row(obj: Object, shard: str, revision: int) -> Object:

@@ -89,11 +89,13 @@ class CacheProcess:
     def log(self) -> str:
         return "\n".join((self.directory / "err").read_text(errors="replace").splitlines()[-40:])
 
-    async def ask(self, path: str, who: str = MASTER) -> Answer:
-        """A GET on a connection of its own."""
+    async def ask(
+        self, path: str, who: str = MASTER, method: str = "GET", headers: str = "", body: bytes = b""
+    ) -> Answer:
+        """One request on a connection of its own."""
         client = await RawClient.connect(self.port, self.people.client(who))
         try:
-            answer = await client.ask(path)
+            answer = await client.ask(path, method, body, headers)
             return Answer(answer.status, answer.body)
         finally:
             client.close()

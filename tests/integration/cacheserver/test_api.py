@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -190,16 +192,74 @@ async def test_what_is_no_url_of_the_cache_says_so(tmp_path: Path, path: str, co
         assert (answer.code, text in answer.json["message"]) == (code, True), answer.body
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-async def test_nothing_is_written_through_it(tmp_path: Path, method: str) -> None:
+_MERGE = "Content-Type: application/merge-patch+json\r\n"
+_CHANGE: dict[str, Any] = {
+    "metadata": {"labels": {"tampered": "yes"}, "finalizers": ["a.example.com/b"]},
+    "spec": {"resources": []},
+}
+
+
+@pytest.mark.parametrize("shard", ["amber", "*"])
+@pytest.mark.parametrize("change", ["update", "patch", "delete", "delete with finalizer", "deletecollection"])
+async def test_what_a_master_changes_comes_back_as_the_source_has_it(tmp_path: Path, change: str, shard: str) -> None:
+    async with caching(tmp_path) as cache:
+        await cache.owned("c1", "amber")
+        finalizers = ["a.example.com/source"] if change == "delete with finalizer" else []
+        await cache.arrived("amber", "c1", export("widgets", finalizers=finalizers))
+        collection = f"/shards/{shard}/clusters/c1/{EXPORTS}"
+        before = (await cache.get(f"{collection}/widgets")).json
+        if change == "update":
+            body = {**before, "metadata": {**before["metadata"], **_CHANGE["metadata"]}}
+            done = await cache.ask(BASE + f"{collection}/widgets", MASTER, "PUT", body=json.dumps(body).encode())
+        elif change == "patch":
+            body = json.dumps(_CHANGE).encode()
+            done = await cache.ask(BASE + f"{collection}/widgets", MASTER, "PATCH", _MERGE, body)
+        elif change == "deletecollection":
+            done = await cache.ask(BASE + collection, MASTER, "DELETE")
+        else:
+            done = await cache.ask(BASE + f"{collection}/widgets", MASTER, "DELETE")
+        assert done.code == 200, done.body
+        changed = await cache.get(f"{collection}/widgets")
+        assert changed.json != before
+        await cache.settle()
+        after = (await cache.get(f"{collection}/widgets")).json
+        assert int(after["metadata"].pop("resourceVersion")) > int(before["metadata"].pop("resourceVersion"))
+        assert after == before
+
+
+async def test_a_change_of_an_object_without_a_source_any_more_is_removed(tmp_path: Path) -> None:
     async with caching(tmp_path) as cache:
         await cache.owned("c1", "amber")
         await cache.arrived("amber", "c1", export("widgets"))
-        name = "" if method == "POST" else "/widgets"
-        path = f"{BASE}/shards/amber/clusters/c1/{EXPORTS}{name}"
-        body, headers = b'{"metadata":{"name":"x"}}', "Content-Type: application/json\r\n"
-        assert (await cache.ask(path, MASTER, method, headers, body)).code == 405
-        assert (await cache.ask(path.removesuffix("/widgets"), MASTER, "DELETE")).code == 405
+        path = f"{BASE}/shards/amber/clusters/c1/{EXPORTS}/widgets"
+        held = json.dumps({"metadata": {"finalizers": ["a.example.com/b"]}}).encode()
+        assert (await cache.ask(path, MASTER, "PATCH", _MERGE, held)).code == 200
+        await cache.gone("amber", "c1", "widgets")
+        assert (await cache.get(EVERYWHERE)).names == []
+
+
+@pytest.mark.parametrize("where", ["/shards/amber/clusters/c1", "/shards/*/clusters/c1", "/shards/*/clusters/*"])
+async def test_nothing_is_created_through_it(tmp_path: Path, where: str) -> None:
+    async with caching(tmp_path) as cache:
+        await cache.owned("c1", "amber")
+        await cache.arrived("amber", "c1", export("widgets"))
+        path, body = f"{BASE}{where}/{EXPORTS}", json.dumps(export("other")).encode()
+        assert (await cache.ask(path, MASTER, "POST", "Content-Type: application/json\r\n", body)).code == 405
+        apply = "Content-Type: application/apply-patch+yaml\r\n"
+        answer = await cache.ask(f"{path}/other?fieldManager=a", MASTER, "PATCH", apply, body)
+        assert answer.code in {404, 405}, answer.body
+        assert (await cache.ask(f"{path}/other", MASTER, "PUT", body=body)).code in {404, 405}
+        assert (await cache.get(EVERYWHERE)).names == ["widgets"]
+
+
+async def test_a_write_at_one_shard_does_not_reach_the_objects_of_another(tmp_path: Path) -> None:
+    async with caching(tmp_path) as cache:
+        await cache.owned("c1", "amber")
+        await cache.arrived("amber", "c1", export("widgets"))
+        path = f"{BASE}/shards/blue/clusters/c1/{EXPORTS}"
+        assert (await cache.ask(f"{path}/widgets", MASTER, "DELETE")).code == 404
+        assert (await cache.ask(f"{path}/widgets", MASTER, "PATCH", _MERGE, b"{}")).code == 404
+        assert (await cache.ask(path, MASTER, "DELETE")).code == 200
         assert (await cache.get(EVERYWHERE)).names == ["widgets"]
 
 
@@ -217,7 +277,7 @@ async def test_it_tells_what_it_serves(tmp_path: Path) -> None:
         }
         resources = (await cache.get("/shards/amber/clusters/c1/apis/tenancy.kcp.io/v1alpha1")).json["resources"]
         assert {each["name"]: each["verbs"] for each in resources} == {
-            name: ["get", "list", "watch"]
+            name: ["delete", "deletecollection", "get", "list", "patch", "update", "watch"]
             for name in ("workspaceauthenticationconfigurations", "workspaces", "workspacetypes")
         }
         table = "Accept: application/json;as=Table;v=v1;g=meta.k8s.io\r\n"
@@ -273,7 +333,7 @@ async def test_a_crawl_by_who_is_no_master_finds_health_and_nothing_else(tmp_pat
         await cache.owned("c1", "amber")
         await cache.arrived("amber", "c1", export("widgets"))
         for path in _ROUTES:
-            for method in ("GET", "POST", "DELETE"):
+            for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
                 answer = await cache.ask(path, who, method)
                 assert answer.code in {401, 403}, (path, method, answer)
                 assert b"uid-of-widgets" not in answer.body

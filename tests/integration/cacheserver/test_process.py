@@ -15,7 +15,7 @@ from atoll.machinery.meta.types import API_EXPORTS, CLUSTER_ROLES
 from atoll.machinery.stream.permissions import shard_permissions, shard_user
 from atoll.machinery.stream.server.config import NatsUser
 from harness.servers.cache_server_process import CacheProcess
-from harness.servers.in_process.cache_server import ANONYMOUS, BASE, NOBODY
+from harness.servers.in_process.cache_server import ANONYMOUS, BASE, MASTER, NOBODY
 from harness.servers.in_process.followers import TYPES, Archipelago, Member
 from harness.servers.nats_regions import PASSWORD, hierarchy
 
@@ -86,6 +86,33 @@ async def test_it_serves_what_all_shards_publish_and_follows(tmp_path: Path) -> 
                 assert (await cache.ask(BASE + EXPORTS, who)).code in {401, 403}
             assert await cache.metric("atoll_replication_lag_seconds", shard="amber") == 0.0
             assert await cache.metric("atoll_replication_generations", shard="amber") == 1.0
+
+
+async def test_what_a_master_changes_there_comes_back(tmp_path: Path) -> None:
+    async with two_shards(tmp_path) as (sea, root, amber):
+        cluster = await provider(root, amber)
+        kind = {"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport"}
+        await amber.put(export_key(cluster, "widgets"), metadata={"uid": "u-1", "labels": {"a": "a"}}, **kind)
+        path = f"{BASE}/shards/amber/clusters/{cluster}/apis/apis.kcp.io/v1alpha2/apiexports/widgets"
+        with CacheProcess(tmp_path / "cache", access(sea)) as cache:
+            await cache.ready()
+            source = _without_revision((await cache.ask(path)).json)
+            merge, change = "Content-Type: application/merge-patch+json\r\n", b'{"metadata":{"labels":{"a":"b"}}}'
+            for method, headers, body in (("PATCH", merge, change), ("DELETE", "", b"")):
+                assert (await cache.ask(path, MASTER, method, headers, body)).code == 200
+                await cache.until(path, lambda answer: answer.code == 200 and _without_revision(answer.json) == source)
+                revision = (await cache.get(EXPORTS)).json["metadata"]["resourceVersion"]
+                # Nothing is written any more: the next change is that of the source.
+                events = await cache.watching(f"{EXPORTS}?watch=1&resourceVersion={revision}")
+                await amber.put(export_key(cluster, "gadgets"), metadata={"labels": {"after": method}})
+                assert (await events.next())[1]["metadata"]["name"] == "gadgets"
+                events.close()
+            for who in (ANONYMOUS, NOBODY):
+                assert (await cache.ask(path, who, "DELETE")).code in {401, 403}
+
+
+def _without_revision(obj: dict[str, Any]) -> dict[str, Any]:
+    return {**obj, "metadata": {name: value for name, value in obj["metadata"].items() if name != "resourceVersion"}}
 
 
 async def test_rows_of_a_stranger_and_of_system_clusters_are_not_served(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from atoll.cacheserver.config import CacheServerConfig
-from atoll.cacheserver.kinds import CACHE, cache_kinds, exporter_of, row_type
+from atoll.cacheserver.kinds import CACHE, VERBS, cache_kinds, exporter_of, row_type
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.types import API_EXPORTS, CLUSTER_ROLES
 from harness.servers.processes import atoll
@@ -43,9 +43,10 @@ def test_the_command_says_what_is_missing_in_one_line() -> None:
     assert (done.code, done.stderr) == (1, "atoll: tls-cert-file must not be empty\n")
 
 
-def test_every_kind_is_read_only_and_lies_under_the_one_identity() -> None:
+def test_no_kind_is_created_and_every_one_lies_under_the_one_identity() -> None:
     kinds = cache_kinds()
-    assert {kind.verbs for kind in kinds} == {("get", "list", "watch")}
+    assert {kind.verbs for kind in kinds} == {VERBS}
+    assert "create" not in VERBS
     assert {kind.identity for kind in kinds} == {CACHE}
     assert not any(kind.subresources for kind in kinds)
     assert len({kind.type for kind in kinds}) == len(kinds)
