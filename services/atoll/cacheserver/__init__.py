@@ -4,6 +4,6 @@ Here belong the process (`process`, `config`, `readiness`), the rows it makes of
 under `/services/cache/` (`content`, `shard_filter`, `server`). Lists, watches, pages and tables are those of every
 workspace.
 
-Not here: following the streams (`replication`) and ownership of clusters (`machinery.kcp.sharding.ownership`). Shards do
-not need a cache server; what clients write there is undone.
+Not here: following the streams (`replication`) and ownership of clusters (`machinery.kcp.sharding.ownership`).
+Shards do not need a cache server; what clients write there is undone.
 """

@@ -212,8 +212,8 @@ async def test_what_a_master_changes_comes_back_as_the_source_has_it(tmp_path: P
             body = {**before, "metadata": {**before["metadata"], **_CHANGE["metadata"]}}
             done = await cache.ask(BASE + f"{collection}/widgets", MASTER, "PUT", body=json.dumps(body).encode())
         elif change == "patch":
-            body = json.dumps(_CHANGE).encode()
-            done = await cache.ask(BASE + f"{collection}/widgets", MASTER, "PATCH", _MERGE, body)
+            merge = json.dumps(_CHANGE).encode()
+            done = await cache.ask(BASE + f"{collection}/widgets", MASTER, "PATCH", _MERGE, merge)
         elif change == "deletecollection":
             done = await cache.ask(BASE + collection, MASTER, "DELETE")
         else:
