@@ -12,13 +12,12 @@ from collections.abc import Hashable, Iterable, Iterator
 
 import msgspec
 
-from atoll.cacheserver.kinds import cache_kinds, exporter_of, row_type
+from atoll.cacheserver.kinds import cache_kinds, row_type
 from atoll.machinery.control.manager import ReplicaController
 from atoll.machinery.meta.names import CORE, ROOT, ObjectKey, ResourceType, is_system_cluster
 from atoll.machinery.meta.objects import Object, decode, encode, splice, status_of
 from atoll.machinery.meta.partial import Partial
 from atoll.machinery.meta.types import API_EXPORTS
-from atoll.machinery.meta.wellknown import ORIGIN_SHARD, ORIGINAL_REVISION, ORIGINAL_UID
 from atoll.machinery.storage.contract import (
     Delete,
     LogEntry,
@@ -32,6 +31,8 @@ from atoll.machinery.storage.contract import (
     Store,
 )
 from atoll.machinery.storage.pages import each_key_in_snapshots
+from atoll.virtualworkspaces.cache_kinds import exporter_of
+from atoll.virtualworkspaces.cache_rows import with_source
 
 AGAIN_S = 0.01
 _TYPES = tuple(dict.fromkeys(kind.type for kind in cache_kinds()))
@@ -147,6 +148,4 @@ def _is_recreated(row: Record, obj: Object) -> bool:
 def _row(obj: Object, shard: str, revision: int) -> Object:
     """Return the served form of an object: unchanged, but for its revision and source annotations."""
     metadata = {name: value for name, value in obj["metadata"].items() if name != "resourceVersion"}
-    source = {ORIGIN_SHARD: shard, ORIGINAL_REVISION: str(revision), ORIGINAL_UID: metadata.get("uid", "")}
-    annotations = {**(metadata.get("annotations") or {}), **source}
-    return {**obj, "metadata": {**metadata, "annotations": annotations}}
+    return with_source({**obj, "metadata": metadata}, shard, str(revision))

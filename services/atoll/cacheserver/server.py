@@ -9,8 +9,8 @@ from __future__ import annotations
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from atoll.cacheserver.content import SERVICE, Content
 from atoll.cacheserver.kinds import cache_kinds
+from atoll.cacheserver.shard_filter import shard_filter
 from atoll.machinery.apiserver.admission.chain import Admission
 from atoll.machinery.apiserver.authentication.authenticator import Authenticator, BearerTokens
 from atoll.machinery.apiserver.authentication.certificates import Certificates
@@ -21,6 +21,7 @@ from atoll.machinery.apiserver.authorization.chain import ALWAYS_ALLOWED_PATHS
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.conversion import Conversions
+from atoll.machinery.apiserver.filtered_rows import MappedRows
 from atoll.machinery.apiserver.serving.documents import Documents, StaticDocuments
 from atoll.machinery.apiserver.serving.health import Check, Health
 from atoll.machinery.apiserver.serving.observe import RequestMetrics, RequestObserver
@@ -32,6 +33,8 @@ from atoll.machinery.apiserver.writing.commit import WriteService
 from atoll.machinery.egress import Egress, policy
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.storage.contract import Store
+from atoll.virtualworkspaces.cache import SERVICE, CacheView
+from atoll.virtualworkspaces.cache_rows import WILDCARD
 from atoll.virtualworkspaces.framework import VirtualWorkspace
 
 #: Paths for operators, besides health checks.
@@ -67,7 +70,11 @@ def handler(store: Store, certificates: Certificates, serving: Serving) -> Reque
     health.add("rows", serving.whole)
     documents = Documents(catalogs, StaticDocuments(serving.version, {}, {}), health.endpoints, serving.registry)
     authenticator = Authenticator(BearerTokens((), ()), certificates, Impersonator(Authorizer()))
-    content = Content(cache_kinds(), store, serving.whole)
+
+    def rows_of(shard: str) -> MappedRows | None:
+        return shard_filter(store, shard) if shard != WILDCARD else None
+
+    content = CacheView(cache_kinds(), rows_of, serving.whole)
     return RequestPipeline(
         store,
         NoWorkspaces(),

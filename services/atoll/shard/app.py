@@ -75,9 +75,10 @@ from atoll.shard.membership import root_shard
 from atoll.shard.membership.registration import ClientRegistry, LoopbackRegistry, Registrar, Registry
 from atoll.shard.membership.remote_service_accounts import remote_accounts
 from atoll.shard.membership.root_shard import RootShard, peers_of
-from atoll.shard.virtual_workspaces import virtual_workspaces
+from atoll.shard.virtual_workspaces import cache_view, virtual_workspaces
 from atoll.tenancy.lookups import Lookups, SystemIdentities
 from atoll.tenancy.placement import ShardPlacement
+from atoll.virtualworkspaces.cache import CacheView
 
 log = structlog.get_logger()
 
@@ -200,7 +201,9 @@ class ShardApp:
         requests = logging.resolved_requests(self.config.log_requests, self.config.log_format)
         observer = RequestObserver(RequestMetrics(self.registry), self.audit, requests)
         trust = self._shard_trust()
-        services = virtual_workspaces(self.core, self.authorizer, self.facts, self._remote_shards(trust))
+        services = virtual_workspaces(
+            self.core, self.authorizer, self.facts, self._remote_shards(trust), self._cache_view()
+        )
         virtual = self._virtual_resources(services, trust)
         resources = Resources(self.core, self._specials(), self._named(), self.watches, virtual)
         verbs = VirtualDiscovery(self.store, virtual)
@@ -245,6 +248,11 @@ class ShardApp:
         """Return the client of remote virtual workspaces. Addresses come from Shard objects, not from tenants."""
         forwarder = Forwarder(self._shard_egress, trust) if trust is not None else None
         return RemoteShards(self.identities.shard_objects, forwarder, self.watches.open)
+
+    def _cache_view(self) -> CacheView | None:
+        """Return the cache of a shard that is alone; a site has cache servers."""
+        config = self.config
+        return None if config.in_site else cache_view(self.store, config.shard_name, self._system.identities)
 
     def _virtual_resources(
         self, services: Mapping[str, VirtualWorkspaceHandler], trust: ssl.SSLContext | None

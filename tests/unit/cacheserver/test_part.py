@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from atoll.cacheserver.shard_filter import MAX_ROUNDS, ShardFilter
+from atoll.cacheserver.shard_filter import shard_filter
+from atoll.machinery.apiserver.filtered_rows.mapped_rows import MAX_ROUNDS
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import encode
 from atoll.machinery.meta.wellknown import ORIGIN_SHARD
@@ -28,7 +29,7 @@ async def test_a_read_ends_though_all_that_came_is_of_other_shards_and_the_next_
         begin = snapshot.revision
     await store.submit([row(f"other-{number:03}", "west") for number in range(3 * MAX_ROUNDS)])
     await store.submit([row("mine", "east")])
-    cursor = ShardFilter(store, "east").cursor(Scope(TYPE), begin)
+    cursor = shard_filter(store, "east").cursor(Scope(TYPE), begin)
     found: list[Change] = []
     reads = 0
     async with asyncio.timeout(20):

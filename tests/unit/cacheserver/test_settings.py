@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from atoll.cacheserver.config import CacheServerConfig
-from atoll.cacheserver.kinds import CACHE, VERBS, cache_kinds, exporter_of, row_type
+from atoll.cacheserver.kinds import CACHE, VERBS, cache_kinds, row_type
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.types import API_EXPORTS, CLUSTER_ROLES
+from atoll.virtualworkspaces.cache_kinds import exporter_of
 from harness.servers.processes import atoll
 
 WHOLE: dict[str, Any] = {

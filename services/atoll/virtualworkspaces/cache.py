@@ -2,45 +2,49 @@
 
     /services/cache/shards/<shard or *>/clusters/<cluster or *>/apis/<group>/<version>/<resource>[/<name>]
 
-`virtualworkspaces.framework` brings requests here. Only system:masters have access, by client certificate. Invariant:
-other callers learn nothing, not even which URLs are well formed; nothing is created, and `rows` undoes other writes.
+`framework` brings requests here: those of a cache server, which has rows of its own, and those of a shard without a
+site, which shows its own objects. Only system:masters have access. Invariant: other callers learn nothing, not even
+which URLs are well formed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from atoll.cacheserver.shard_filter import ShardFilter
 from atoll.machinery.apiserver.authorization.attributes import Decision
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Restrictions, View
 from atoll.machinery.apiserver.catalog.catalog import Catalog
-from atoll.machinery.apiserver.filtered_rows import Rows
+from atoll.machinery.apiserver.filtered_rows import RowSource
 from atoll.machinery.apiserver.request import Request, RequestScope, ScopeAuthorizer
 from atoll.machinery.apiserver.serving.health import Check
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.status import BadRequest, Details, ServiceUnavailable
 from atoll.machinery.meta.user import User
 from atoll.machinery.storage.contract import Snapshot
+from atoll.virtualworkspaces.cache_rows import WILDCARD
 from atoll.virtualworkspaces.framework import Own, is_listed
 
 SERVICE = "cache"
-WILDCARD = "*"
 _SHARDS = "shards"
 _SHARD_NAME = re.compile(r"[a-z0-9-:]{0,61}\Z")
 #: kcp responds with 501 to this path below a shard, as the discovery documents do below a cluster.
 _METRICS = "/metrics"
 
 
-class Content:
+#: Return the rows of a shard, or those of all for WILDCARD; None: all of the store.
+RowsOf = Callable[[str], RowSource | None]
+
+
+class CacheView:
     """`framework.Content`."""
 
     #: `shards`, and the shard.
     own_segments = 2
 
-    def __init__(self, kinds: Sequence[Kind], rows: Rows, whole: Check) -> None:
-        self._catalog, self._rows, self._whole = Catalog(kinds), rows, whole
+    def __init__(self, kinds: Sequence[Kind], rows_of: RowsOf, whole: Check) -> None:
+        self._catalog, self._rows_of, self._whole = Catalog(kinds), rows_of, whole
 
     def opens(self, view: View, user: User, own: Own) -> bool:
         """Return whether the user is in system:masters.
@@ -66,8 +70,8 @@ class Content:
             raise errors.not_served()
         if request.info.is_resource and self._whole() is not None:
             raise ServiceUnavailable("the cache is not complete yet", Details(retry_after_s=1))
-        rows = ShardFilter(self._rows, own[1]) if own[1] != WILDCARD else None
-        return RequestScope(authorize=_authorizer(request), catalog=self._catalog, restrictions=Restrictions(rows=rows))
+        restrictions = Restrictions(rows=self._rows_of(own[1]))
+        return RequestScope(authorize=_authorizer(request), catalog=self._catalog, restrictions=restrictions)
 
 
 def _authorizer(request: Request) -> ScopeAuthorizer:
