@@ -1,0 +1,63 @@
+"""Counts Python calls: a measure of work that is the same on each machine and beside any load.
+
+A call is a Python function entered, or a generator or coroutine resumed. Frames of the event loop, of threads and of
+the load itself are left out: how often those wake depends on time.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import CodeType, FrameType
+from typing import Any
+
+_LEFT_OUT = ("/asyncio/", "/concurrent/", "/nats/", "/loadtest/", "/harness/", "/threading.py", "/queue.py", "<frozen")
+
+
+class CallCounter:
+    """Counts in every thread that starts after `install`, and in the one that calls it, while `counting` runs."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self._on = False
+        self._counted: dict[CodeType, bool] = {}
+        self._lock = threading.Lock()
+
+    def install(self) -> None:
+        threading.setprofile(self._profile)
+        sys.setprofile(self._profile)
+
+    def remove(self) -> None:
+        threading.setprofile(None)
+        sys.setprofile(None)
+
+    @contextmanager
+    def counting(self) -> Iterator[Callable[[], int]]:
+        """Count; gives what says how many calls there were since."""
+        before, self._on = self.calls, True
+        try:
+            yield lambda: self.calls - before
+        finally:
+            self._on = False
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave out what this thread calls; other threads are counted."""
+        sys.setprofile(None)
+        try:
+            yield
+        finally:
+            sys.setprofile(self._profile)
+
+    def _profile(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event != "call" or not self._on:
+            return
+        code = frame.f_code
+        counted = self._counted.get(code)
+        if counted is None:
+            counted = self._counted[code] = not any(part in code.co_filename for part in _LEFT_OUT)
+        if counted:
+            with self._lock:
+                self.calls += 1

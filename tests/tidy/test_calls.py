@@ -1,0 +1,19 @@
+"""The table of Python calls an operation is that of this tree."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from loadtest.calls import parse, recorded
+
+_TOLERANCE = 0.02
+
+
+def test_operations_take_as_many_calls_as_the_table_says() -> None:
+    command = [sys.executable, "-m", "loadtest.calls"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True, env=environment)
+    assert parse(ran.stdout) == pytest.approx(recorded(), rel=_TOLERANCE), "python -m loadtest.calls --write"
