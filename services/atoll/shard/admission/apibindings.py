@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from atoll.machinery.apiserver.admission.chain import Review
+from atoll.machinery.apiserver.admission.chain import Plugin, Review
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.kcp.apis.versions import latest
 from atoll.machinery.kinds.checks import items, mapping, text
@@ -24,14 +24,16 @@ from atoll.tenancy.lookups import Lookups
 _OWN = ("apis.kcp.io", "apibindings")
 
 
-class ApiBindings:
+class ApiBindings(Plugin):
     """Defaults and validates APIBindings."""
+
+    resources = (_OWN,)
 
     def __init__(self, facts: Lookups, may: May) -> None:
         self._facts, self._may = facts, may
 
     def mutate(self, review: Review) -> None:
-        if review.group_resource != _OWN or review.obj is None or review.call.whole:
+        if review.obj is None or review.call.whole:
             return
         metadata = review.obj["metadata"]
         if review.operation == "create":
@@ -53,7 +55,7 @@ class ApiBindings:
         return str(before.get(hashes.EXPORT_LABEL, ""))
 
     def validate(self, review: Review) -> None:
-        if review.group_resource != _OWN or review.obj is None:
+        if review.obj is None:
             return
         kind, name = review.call.kind, review.obj["metadata"]["name"]
         found = list(_errors(latest(review.obj), review.old))

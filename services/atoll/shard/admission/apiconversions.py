@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from atoll.machinery.apiserver.admission.chain import Review
+from atoll.machinery.apiserver.admission.chain import Plugin, Review
 from atoll.machinery.apiserver.call.errors import forbidden
 from atoll.machinery.kinds.apiconversion import Rules
 from atoll.machinery.kinds.checks import mapping, text
@@ -22,12 +22,14 @@ from atoll.machinery.meta.types import API_RESOURCE_SCHEMAS
 _OWN = ("apis.kcp.io", "apiconversions")
 
 
-class ApiConversions:
+class ApiConversions(Plugin):
     """Validates APIConversions."""
+
+    resources = (_OWN,)
 
     def mutate(self, review: Review) -> None:
         """Schedule the compilation of the rules if their schema exists."""
-        if review.group_resource != _OWN or review.obj is None:
+        if review.obj is None:
             return
         schema = _schema(review)
         if schema is not None:
@@ -35,7 +37,7 @@ class ApiConversions:
             review.deferred_validators.append(_compilation(review, versions))
 
     def validate(self, review: Review) -> None:
-        if review.group_resource != _OWN or review.obj is None:
+        if review.obj is None:
             return
         name = review.obj["metadata"]["name"]
         if _schema(review) is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from atoll.machinery.apiserver.admission.chain import Review, Validator
+from atoll.machinery.apiserver.admission.chain import Plugin, Review
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.kcp.apis.permission_claims import needs_identity
 from atoll.machinery.kcp.apis.versions import latest
@@ -21,11 +21,13 @@ _OWN = ("apis.kcp.io", "apiexports")
 _UNCLAIMABLE = "identityHash is required for API types that are not built-in"
 
 
-class ApiExports(Validator):
+class ApiExports(Plugin):
     """Validates APIExports."""
 
+    resources = (_OWN,)
+
     def validate(self, review: Review) -> None:
-        if review.group_resource != _OWN or review.obj is None:
+        if review.obj is None:
             return
         obj = latest(review.obj)
         found = list(_identity_errors(review, obj))

@@ -5,7 +5,7 @@ Implements kcp's plug-in apis.kcp.io/APIResourceSchema.
 
 from __future__ import annotations
 
-from atoll.machinery.apiserver.admission.chain import Review, Validator
+from atoll.machinery.apiserver.admission.chain import Plugin, Review
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.kinds.rules.definition import Checks
 from atoll.machinery.schema.definitions.apiresourceschema import validate_resource_schema
@@ -13,11 +13,13 @@ from atoll.machinery.schema.definitions.apiresourceschema import validate_resour
 _OWN = ("apis.kcp.io", "apiresourceschemas")
 
 
-class ApiResourceSchemas(Validator):
+class ApiResourceSchemas(Plugin):
     """Validates APIResourceSchemas. The checks of their kind compile the CEL rules; `Checks()` does not repeat that."""
 
+    resources = (_OWN,)
+
     def validate(self, review: Review) -> None:
-        if review.group_resource != _OWN or review.obj is None:
+        if review.obj is None:
             return
         name = review.obj["metadata"]["name"]
         if review.old is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from atoll.machinery.apiserver.admission.chain import Review, Validator
+from atoll.machinery.apiserver.admission.chain import Plugin, Review
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
@@ -24,14 +24,16 @@ from atoll.shard.admission.workspaces import May, may_bind
 from atoll.tenancy.lookups import Lookups
 
 
-class CachedResourceReferences(Validator):
+class CachedResourceReferences(Plugin):
     """Validates ClusterCachedResources. `catalogs` lists the kinds that a workspace serves."""
+
+    resources = ((CACHED_RESOURCES.group, CACHED_RESOURCES.resource),)
 
     def __init__(self, catalogs: Catalogs, may: May) -> None:
         self._catalogs, self._may = catalogs, may
 
     def validate(self, review: Review) -> None:
-        if review.group_resource != (CACHED_RESOURCES.group, CACHED_RESOURCES.resource) or review.obj is None:
+        if review.obj is None:
             return
         resource = cachedresources.resource_of(review.obj)
         if review.subresource or (review.old is not None and cachedresources.resource_of(review.old) == resource):
@@ -63,21 +65,23 @@ class CachedResourceReferences(Validator):
         return next((kind for kind in kinds if (kind.group, kind.plural) == (resource.group, resource.plural)), None)
 
 
-class CachedEndpointSlices:
+class CachedEndpointSlices(Plugin):
     """Validates ClusterCachedResourceEndpointSlices, and labels them with their export for index look-ups."""
+
+    resources = ((CACHED_RESOURCE_ENDPOINT_SLICES.group, CACHED_RESOURCE_ENDPOINT_SLICES.resource),)
 
     def __init__(self, facts: Lookups, may: May) -> None:
         self._facts, self._may = facts, may
 
     def mutate(self, review: Review) -> None:
-        if not _is_slice(review) or review.obj is None or review.subresource:
+        if review.obj is None or review.subresource:
             return
         metadata = review.obj["metadata"]
         label = endpointslices.reference_of(review.obj, review.call.cluster).label
         metadata["labels"] = {**labels_of(review.obj), endpointslices.EXPORT_LABEL: label}
 
     def validate(self, review: Review) -> None:
-        if not _is_slice(review) or review.operation != "create" or review.call.user.is_master:
+        if review.operation != "create" or review.call.user.is_master:
             return
         assert review.obj is not None
         reference = endpointslices.reference_of(review.obj, review.call.cluster)
@@ -90,11 +94,6 @@ class CachedEndpointSlices:
                 f"{reference.path}:{reference.name}"
             )
             raise errors.forbidden(review.call.kind, review.obj["metadata"].get("name", ""), text)
-
-
-def _is_slice(review: Review) -> bool:
-    own = CACHED_RESOURCE_ENDPOINT_SLICES
-    return review.group_resource == (own.group, own.resource)
 
 
 def _each(review: Review) -> Iterator[Object]:

@@ -6,7 +6,7 @@ its author must have `bind` on the export. The schema makes the reference immuta
 
 from __future__ import annotations
 
-from atoll.machinery.apiserver.admission.chain import Review
+from atoll.machinery.apiserver.admission.chain import Plugin, Review
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.kcp.apis import endpointslices
 from atoll.machinery.kcp.apis.endpointslices import Reference
@@ -17,15 +17,17 @@ from atoll.tenancy.lookups import Lookups
 _OWN = ("apis.kcp.io", "apiexportendpointslices")
 
 
-class EndpointSlices:
+class EndpointSlices(Plugin):
     """Labels and validates APIExportEndpointSlices."""
+
+    resources = (_OWN,)
 
     def __init__(self, facts: Lookups, may: May) -> None:
         self._facts, self._may = facts, may
 
     def mutate(self, review: Review) -> None:
         """Label every slice except the export's default one (same cluster and name), which is found by its name."""
-        if review.group_resource != _OWN or review.obj is None or review.subresource:
+        if review.obj is None or review.subresource:
             return
         metadata, reference = review.obj["metadata"], endpointslices.reference_of(review.obj, review.call.cluster)
         labels = {key: value for key, value in labels_of(review.obj).items() if not _is_label(key)}
@@ -40,7 +42,7 @@ class EndpointSlices:
         return name == reference.name and self._facts.cluster_of(review.view, reference.path) == review.call.cluster
 
     def validate(self, review: Review) -> None:
-        if review.group_resource != _OWN or review.operation != "create" or review.call.user.is_master:
+        if review.operation != "create" or review.call.user.is_master:
             return
         assert review.obj is not None
         reference = endpointslices.reference_of(review.obj, review.call.cluster)

@@ -6,7 +6,7 @@ another namespace, or left by a deleted export) would bypass RBAC on Secrets. kc
 
 from __future__ import annotations
 
-from atoll.machinery.apiserver.admission.chain import Review, Validator
+from atoll.machinery.apiserver.admission.chain import Plugin, Review
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.kcp.apis.apiexports import SecretReference, generated_reference, secret_reference
@@ -17,14 +17,16 @@ from atoll.shard.admission.workspaces import May
 _OWN = frozenset({("apis.kcp.io", "apiexports"), ("cache.kcp.io", "clustercachedresources")})
 
 
-class ExportIdentities(Validator):
+class ExportIdentities(Plugin):
     """Validates spec.identity of APIExports and ClusterCachedResources. `may_here` authorizes in their own cluster."""
+
+    resources = _OWN
 
     def __init__(self, may_here: May) -> None:
         self._may_here = may_here
 
     def validate(self, review: Review) -> None:
-        if review.group_resource not in _OWN or review.obj is None or review.subresource:
+        if review.obj is None or review.subresource:
             return
         reference = _reference(review)
         if review.call.user.is_master or reference is None or self._may_read(review, reference):

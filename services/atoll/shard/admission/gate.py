@@ -6,7 +6,7 @@ gate has changed after its admission. The authorizer checks user access (phase, 
 
 from __future__ import annotations
 
-from atoll.machinery.apiserver.admission.chain import Review, Validator
+from atoll.machinery.apiserver.admission.chain import Plugin, Review
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.storage.contract import GateState
 
@@ -21,7 +21,7 @@ _NO_WRITES = {
 }
 
 
-class Gate(Validator):
+class Gate(Plugin):
     """Rejects writes that the gate state does not allow; system:masters bypass it."""
 
     def validate(self, review: Review) -> None:

@@ -7,7 +7,7 @@ terminator's own virtual workspace, or an installation administrator, removes th
 
 from __future__ import annotations
 
-from atoll.machinery.apiserver.admission.chain import Review
+from atoll.machinery.apiserver.admission.chain import Plugin, Review
 from atoll.machinery.apiserver.authorization.effective_users import effective_users
 from atoll.machinery.apiserver.authorization.groups import KCP_ADMIN, LOGICAL_CLUSTER_ADMIN
 from atoll.machinery.apiserver.call import errors
@@ -29,11 +29,13 @@ _PHASES = ("", "Scheduling", "Initializing", "Ready")
 _INACTIVE = (wellknown.INACTIVE, wellknown.INTERNAL_INACTIVE)
 
 
-class LogicalClusters:
+class LogicalClusters(Plugin):
     """Labels and validates the LogicalCluster of every cluster."""
 
+    resources = ((GROUP, PLURAL),)
+
     def mutate(self, review: Review) -> None:
-        if review.group_resource != (GROUP, PLURAL) or review.obj is None:
+        if review.obj is None:
             return
         _label_root(review.obj, review.call.cluster)
         if review.operation != "create":
@@ -43,8 +45,6 @@ class LogicalClusters:
             finalizers.append(wellknown.DELETION_FINALIZER)
 
     def validate(self, review: Review) -> None:
-        if review.group_resource != (GROUP, PLURAL):
-            return
         held = groups_of(review.call.user, review.call.cluster)
         if review.operation == "create":
             if MAKERS.isdisjoint(held):

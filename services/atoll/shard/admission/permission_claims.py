@@ -7,11 +7,11 @@ the others set. Implements kcp's plug-in apis.kcp.io/PermissionClaims.
 
 from __future__ import annotations
 
-from atoll.machinery.apiserver.admission.chain import Review
+from atoll.machinery.apiserver.admission.chain import Plugin, Review
 from atoll.tenancy.claim_labels import ClaimLabels
 
 
-class PermissionClaims:
+class PermissionClaims(Plugin):
     """Labels objects that accepted permission claims cover."""
 
     def __init__(self) -> None:
@@ -28,6 +28,3 @@ class PermissionClaims:
         labels = metadata.get("labels")
         if wanted := labelling.wanted(type, labels):
             metadata["labels"] = {**labels, **wanted} if labels else wanted
-
-    def validate(self, review: Review) -> None:
-        """Accept everything."""

@@ -7,7 +7,7 @@ a schema may set its level to one of the known values.
 
 from __future__ import annotations
 
-from atoll.machinery.apiserver.admission.chain import Review
+from atoll.machinery.apiserver.admission.chain import Plugin, Review
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.kcp.sharding import replicate_annotation, replication_level
 from atoll.machinery.meta.objects import Object, annotations_of
@@ -20,8 +20,10 @@ _NOTED = {(type.group, type.resource): type for type in NOTED}
 _LEVELLED = frozenset({*_NOTED, (API_EXPORTS.group, API_EXPORTS.resource)})
 
 
-class Replication:
+class Replication(Plugin):
     """Sets replication annotations and validates the requested level."""
+
+    resources = _LEVELLED
 
     def __init__(self, facts: Lookups) -> None:
         self._reach = ReplicationScope(facts)
@@ -40,7 +42,7 @@ class Replication:
             obj["metadata"] = wanted["metadata"]
 
     def validate(self, review: Review) -> None:
-        if review.group_resource not in _LEVELLED or review.obj is None:
+        if review.obj is None:
             return
         level = _requested_level(review.obj)
         if (

@@ -5,7 +5,7 @@ Implements kcp's plug-ins reservedcrdgroups, reservedcrdannotations, reservednam
 
 from __future__ import annotations
 
-from atoll.machinery.apiserver.admission.chain import Review, Validator
+from atoll.machinery.apiserver.admission.chain import Plugin, Review
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import ObjectKey
@@ -25,11 +25,13 @@ _PATHED = frozenset(
 )
 
 
-class ReservedDefinitions(Validator):
+class ReservedDefinitions(Plugin):
     """Rejects CRDs with the group apis.kcp.io or annotations of that domain."""
 
+    resources = (_CRDS,)
+
     def validate(self, review: Review) -> None:
-        if review.group_resource != _CRDS or review.obj is None or review.call.user.is_master:
+        if review.obj is None or review.call.user.is_master:
             return
         name, group = review.obj["metadata"]["name"], review.obj["spec"].get("group", "")
         if group == RESERVED_GROUP or group.endswith("." + RESERVED_GROUP):
@@ -42,7 +44,7 @@ class ReservedDefinitions(Validator):
                 raise errors.forbidden(review.call.kind, name, f'metadata.annotations[{key}]: "{key}" is reserved')
 
 
-class PathAnnotation:
+class PathAnnotation(Plugin):
     """Sets the canonical path of the cluster on four kinds and on every object that has the annotation."""
 
     def mutate(self, review: Review) -> None:
@@ -56,9 +58,6 @@ class PathAnnotation:
         if path and annotations.get(wellknown.PATH) != path:
             review.obj["metadata"]["annotations"] = {**annotations, wellknown.PATH: path}
 
-    def validate(self, review: Review) -> None:
-        """Accept everything."""
-
 
 def canonical_path(review: Review) -> str:
     """Return the path annotation of the cluster's LogicalCluster; empty if absent."""
@@ -68,11 +67,13 @@ def canonical_path(review: Review) -> str:
     return str(annotations_of(decode(record.value)).get(wellknown.PATH, ""))
 
 
-class ReservedNames(Validator):
+class ReservedNames(Plugin):
     """Rejects WorkspaceTypes named `any` or `system`, and `root` outside the root cluster."""
 
+    resources = (("tenancy.kcp.io", "workspacetypes"),)
+
     def validate(self, review: Review) -> None:
-        if review.group_resource != ("tenancy.kcp.io", "workspacetypes") or review.operation != "create":
+        if review.operation != "create":
             return
         assert review.obj is not None
         name = review.obj["metadata"]["name"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from atoll.machinery.apiserver.admission.chain import Review
+from atoll.machinery.apiserver.admission.chain import Plugin, Review
 from atoll.machinery.apiserver.authorization.effective_users import effective_users
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError, invalid
@@ -37,11 +37,11 @@ def rows_by_kind(rows: Iterable[SystemKey]) -> dict[GroupResource, tuple[SystemK
     return {kind: tuple(each) for kind, each in found.items()}
 
 
-class SystemMetadata:
+class SystemMetadata(Plugin):
     """Restores and refuses values of system keys by users who may not write them."""
 
     def __init__(self) -> None:
-        self._rows = rows_by_kind(SYSTEM_KEYS)
+        self.resources = self._rows = rows_by_kind(SYSTEM_KEYS)
 
     def mutate(self, review: Review) -> None:
         if review.obj is None or review.call.whole:
@@ -61,9 +61,7 @@ class SystemMetadata:
 
     def _binding(self, review: Review, rules: Collection[Rule]) -> Iterator[SystemKey]:
         """Yield the rows with these rules that bind the caller."""
-        rows = self._rows.get(review.group_resource)
-        if rows is None:
-            return
+        rows = self._rows[review.group_resource]
         groups = groups_of(review.call.user, review.call.cluster)
         if MASTERS not in groups:
             yield from (row for row in rows if row.rule in rules and row.writers.isdisjoint(groups))

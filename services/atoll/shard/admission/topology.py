@@ -6,7 +6,7 @@ bounds the keys of theirs as a whole; prefix and name have a bound each.
 
 from __future__ import annotations
 
-from atoll.machinery.apiserver.admission.chain import Review, Validator
+from atoll.machinery.apiserver.admission.chain import Plugin, Review
 from atoll.machinery.meta.objects import spec_of
 from atoll.machinery.meta.selectors import validate_label_selector
 from atoll.machinery.meta.status import invalid
@@ -16,12 +16,14 @@ _GROUP = "topology.kcp.io"
 _FIELDS = {(_GROUP, "partitions"): "selector", (_GROUP, "partitionsets"): "shardSelector"}
 
 
-class ShardSelectors(Validator):
+class ShardSelectors(Plugin):
     """Validates Partitions and PartitionSets."""
 
+    resources = _FIELDS
+
     def validate(self, review: Review) -> None:
-        field = _FIELDS.get(review.group_resource)
-        if field is None or review.obj is None or review.subresource:
+        field = _FIELDS[review.group_resource]
+        if review.obj is None or review.subresource:
             return
         selector = spec_of(review.obj).get(field) or {}
         if review.old is not None and (spec_of(review.old).get(field) or {}) == selector:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from atoll.machinery.apiserver.admission.chain import Review
+from atoll.machinery.apiserver.admission.chain import Plugin, Review
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.groups import without_lifecycle
 from atoll.machinery.apiserver.call import errors
@@ -50,14 +50,16 @@ def owner_annotation(user: User, cluster: str) -> str:
     return msgspec.json.encode(info).decode()
 
 
-class Workspaces:
+class Workspaces(Plugin):
     """Defaults and validates Workspaces."""
+
+    resources = ((GROUP, "workspaces"),)
 
     def __init__(self, facts: Lookups, may: May, placement: ShardPlacement) -> None:
         self._facts, self._may, self._placement = facts, may, placement
 
     def mutate(self, review: Review) -> None:
-        if review.group_resource != (GROUP, "workspaces") or review.obj is None or review.call.whole:
+        if review.obj is None or review.call.whole:
             return
         if review.operation != "create":
             return
@@ -101,7 +103,7 @@ class Workspaces:
         return workspacetypes.resolve(requested, parent, self._lookup(review.view))
 
     def validate(self, review: Review) -> None:
-        if review.group_resource != (GROUP, "workspaces") or review.obj is None or review.call.whole:
+        if review.obj is None or review.call.whole:
             return
         if review.operation == "create":
             self._validate_create(review, review.obj)
@@ -177,17 +179,16 @@ def _refuse_system_fields(review: Review, before: Object) -> None:
             raise errors.forbidden(review.call.kind, name, text)
 
 
-class WorkspaceTypes:
+class WorkspaceTypes(Plugin):
     """Validates WorkspaceTypes: references have a path, and the author has `bind` on each new default binding."""
+
+    resources = ((GROUP, "workspacetypes"),)
 
     def __init__(self, facts: Lookups, may: May) -> None:
         self._facts, self._may = facts, may
 
-    def mutate(self, review: Review) -> None:
-        """Change nothing."""
-
     def validate(self, review: Review) -> None:
-        if review.group_resource != (GROUP, "workspacetypes") or review.obj is None or review.subresource:
+        if review.obj is None or review.subresource:
             return
         spec, name = spec_of(review.obj), review.obj["metadata"]["name"]
         child = spec.get("defaultChildWorkspaceType")

@@ -7,7 +7,7 @@ created after the resource is emptied.
 
 from __future__ import annotations
 
-from atoll.machinery.apiserver.admission.chain import Review, Validator
+from atoll.machinery.apiserver.admission.chain import Plugin, Review
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.meta.names import CORE, LOCAL, ObjectKey
@@ -16,7 +16,7 @@ from atoll.machinery.meta.wellknown import SINGLETON
 from atoll.machinery.storage.contract import RevisionUnchanged
 
 
-class BoundLifecycle(Validator):
+class BoundLifecycle(Plugin):
     """Rejects creations of bound kinds that the cluster does not serve, or whose binding is being deleted."""
 
     def __init__(self, catalogs: Catalogs) -> None:

@@ -10,7 +10,7 @@ import base64
 import binascii
 from collections.abc import Callable
 
-from atoll.machinery.apiserver.admission.chain import Review
+from atoll.machinery.apiserver.admission.chain import Plugin, Review
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import View
@@ -24,14 +24,16 @@ _CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"
 May = Callable[[View, Attributes], bool]
 
 
-class Certificates:
+class Certificates(Plugin):
     """Admits CertificateSigningRequests."""
+
+    resources = ((GROUP, PLURAL),)
 
     def __init__(self, may: May) -> None:
         self._may = may
 
     def mutate(self, review: Review) -> None:
-        if review.group_resource != (GROUP, PLURAL) or review.obj is None:
+        if review.obj is None:
             return
         if review.operation == "update" and review.subresource in {"approval", "status"}:
             _stamp_conditions(review.obj, review.old or {}, review.call.now)
@@ -48,7 +50,7 @@ class Certificates:
             spec["extra"] = {name: list(values) for name, values in user.extra.items()}
 
     def validate(self, review: Review) -> None:
-        if review.group_resource != (GROUP, PLURAL) or review.obj is None:
+        if review.obj is None:
             return
         if review.operation == "create":
             self._restrict_subject(review, review.obj)

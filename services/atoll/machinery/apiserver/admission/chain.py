@@ -6,8 +6,8 @@ bypasses it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,6 +15,8 @@ from atoll.machinery.apiserver.call.call import Call, View
 from atoll.machinery.kinds.kind import DeferredValidator
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.storage.contract import Guard
+
+GroupResource = tuple[str, str]
 
 
 class Review(msgspec.Struct, kw_only=True):
@@ -34,7 +36,7 @@ class Review(msgspec.Struct, kw_only=True):
     guards: list[Guard] = []
     deferred_validators: list[DeferredValidator] = []
     #: Every plug-in reads it.
-    group_resource: tuple[str, str] = ("", "")
+    group_resource: GroupResource = ("", "")
 
     def __post_init__(self) -> None:
         self.group_resource = self.call.kind.group, self.call.kind.plural
@@ -45,33 +47,52 @@ class Review(msgspec.Struct, kw_only=True):
         return str(self.obj["metadata"].get("name", "")) if self.obj else ""
 
 
-class Plugin(Protocol):
-    """One admission plug-in. Methods raise ApiError to reject."""
+class Plugin:
+    """One admission plug-in, of the kinds in `resources` (None: every kind). Methods raise ApiError to reject.
 
-    def mutate(self, review: Review) -> None: ...
+    A plug-in that changes nothing, or accepts everything, does not have that method.
+    """
 
-    def validate(self, review: Review) -> None: ...
+    #: By group and plural.
+    resources: Collection[GroupResource] | None = None
+
+    def mutate(self, review: Review) -> None:
+        """Change the object in place."""
+
+    def validate(self, review: Review) -> None:
+        """Reject or accept."""
+
+
+class _Steps(NamedTuple):
+    """What a write of one kind goes through."""
+
+    mutate: tuple[Callable[[Review], None], ...]
+    validate: tuple[Callable[[Review], None], ...]
+
+    @staticmethod
+    def of(plugins: Sequence[Plugin], resource: GroupResource | None) -> _Steps:
+        """Return the steps for a kind; None: for each kind that no plug-in names."""
+        found = [plugin for plugin in plugins if plugin.resources is None or resource in plugin.resources]
+        return _Steps(
+            tuple(plugin.mutate for plugin in found if type(plugin).mutate is not Plugin.mutate),
+            tuple(plugin.validate for plugin in found if type(plugin).validate is not Plugin.validate),
+        )
 
 
 class Admission:
     """The chain. Order matters: earlier plug-ins do not see the changes of later ones."""
 
     def __init__(self, plugins: Sequence[Plugin]) -> None:
-        self._plugins = tuple(plugins)
+        named = {resource for plugin in plugins for resource in plugin.resources or ()}
+        self._steps = {resource: _Steps.of(plugins, resource) for resource in named}
+        self._others = _Steps.of(plugins, None)
 
     def mutate(self, review: Review) -> None:
         review.guards.extend(review.call.restrictions.write_rule(review.view, review.obj, review.old))
-        for plugin in self._plugins:
-            plugin.mutate(review)
+        for mutate in self._steps.get(review.group_resource, self._others).mutate:
+            mutate(review)
 
     def validate(self, review: Review) -> None:
         review.call.restrictions.check(review.obj, review.old)
-        for plugin in self._plugins:
-            plugin.validate(review)
-
-
-class Validator:
-    """Base of plug-ins that only validate."""
-
-    def mutate(self, review: Review) -> None:
-        """Do nothing."""
+        for validate in self._steps.get(review.group_resource, self._others).validate:
+            validate(review)

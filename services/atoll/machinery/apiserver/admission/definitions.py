@@ -6,14 +6,14 @@ the emptying of a definition and its removal.
 
 from __future__ import annotations
 
-from atoll.machinery.apiserver.admission.chain import Review, Validator
+from atoll.machinery.apiserver.admission.chain import Plugin, Review
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.meta.names import LOCAL, ObjectKey
 from atoll.machinery.meta.types import CRDS
 from atoll.machinery.storage.contract import Flag, RevisionUnchanged
 
 
-class DefinitionLifecycle(Validator):
+class DefinitionLifecycle(Plugin):
     """Rejects creations of a cluster's own custom kinds while their definition terminates."""
 
     def validate(self, review: Review) -> None:

@@ -5,7 +5,7 @@ The check during planning has the error message; the guard in the write's transa
 
 from __future__ import annotations
 
-from atoll.machinery.apiserver.admission.chain import Review, Validator
+from atoll.machinery.apiserver.admission.chain import Plugin, Review
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.status import Details, NotFound
@@ -15,7 +15,7 @@ from atoll.machinery.storage.contract import Flag, GateState
 PROTECTED = ("default", "kube-system", "kube-public")
 
 
-class NamespaceLifecycle(Validator):
+class NamespaceLifecycle(Plugin):
     """Rejects creations in missing or terminating namespaces and deletion of protected ones."""
 
     def validate(self, review: Review) -> None:

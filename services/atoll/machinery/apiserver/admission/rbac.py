@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from atoll.machinery.apiserver.admission.chain import Review, Validator
+from atoll.machinery.apiserver.admission.chain import Plugin, Review
 
 GROUP = "rbac.authorization.k8s.io"
 ROLES = ("roles", "clusterroles")
@@ -19,16 +19,18 @@ class EscalationCheck(Protocol):
     def check_binding(self, review: Review) -> None: ...
 
 
-class RoleEscalation(Validator):
+class RoleEscalation(Plugin):
     """Runs the escalation and bind checks on every RBAC write."""
+
+    resources = tuple((GROUP, plural) for plural in (*ROLES, *BINDINGS))
 
     def __init__(self, check: EscalationCheck) -> None:
         self._check = check
 
     def validate(self, review: Review) -> None:
-        if review.call.kind.group != GROUP or review.operation == "delete":
+        if review.operation == "delete":
             return
         if review.call.kind.plural in ROLES:
             self._check.check_role(review)
-        elif review.call.kind.plural in BINDINGS:
+        else:
             self._check.check_binding(review)
