@@ -77,10 +77,7 @@ class CountedShard:
     async def idle(self) -> None:
         """Return when the controllers have nothing left to do."""
         async with asyncio.timeout(_LIMIT_S):
-            while True:
-                with self.counter.paused():
-                    if self._manager.idle():
-                        return
+            while not self.counter.uncounted(self._manager.idle):  # noqa: ASYNC110 - it announces nothing
                 await asyncio.sleep(0)
 
 

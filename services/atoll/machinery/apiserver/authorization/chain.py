@@ -8,7 +8,7 @@ objects that those published, for questions of admission and views about them, n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import Enum
+from enum import IntEnum
 
 from atoll.machinery.apiserver.authorization import groups as names
 from atoll.machinery.apiserver.authorization import rbac
@@ -44,8 +44,8 @@ _REQUIRED_GROUPS_ALTERNATIVES = ((names.KCP_ADMIN,), (names.WORKSPACE_BOOTSTRAPP
 StepResult = tuple[Outcome, str]
 
 
-class Depth(Enum):
-    """What is decided."""
+class Depth(IntEnum):
+    """What is decided. An integer: it is part of the key of each cached decision."""
 
     #: A request, which the cluster's own shard serves.
     REQUEST = 0

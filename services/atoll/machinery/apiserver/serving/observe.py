@@ -1,16 +1,22 @@
 """Observation of requests: one log line each, Kubernetes' metrics, audit events.
 
 The pipeline calls `RequestObserver`. Labels are bounded: verb, group, version and resource of served kinds, scope,
-code; never the name of an object or a workspace. Metric children are cached by label tuple, because finding one costs
-more than counting.
+code; never the name of an object or a workspace.
 """
 
 from __future__ import annotations
 
+import logging as levels
 import time
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import accumulate
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Gauge, Metric
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from atoll.machinery.apiserver.request import Request
 from atoll.machinery.apiserver.serving.audit import COMPLETE, STARTED, AuditedRequest, AuditLog, event_of
@@ -25,32 +31,55 @@ _READS = frozenset({"get", "list", "watch", "head"})
 MAX_SERIES = 5000
 
 
-class RequestMetrics:
-    """The apiserver_* metrics of a process."""
+class _Durations:
+    """A histogram of seconds; `counts` has one count for each bucket and one for what is above all."""
+
+    __slots__ = ("counts", "sum_s")
+
+    def __init__(self) -> None:
+        self.counts, self.sum_s = [0] * (len(_BUCKETS) + 1), 0.0
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Upper bounds and cumulative counts, as exposed."""
+        bounds = [*map(floatToGoString, _BUCKETS), "+Inf"]
+        return [(bound, float(total)) for bound, total in zip(bounds, accumulate(self.counts), strict=True)]
+
+
+class RequestMetrics(Collector):
+    """The apiserver_* metrics of a process. Plain numbers that a scrape collects: each request counts in them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._requests = Counter("apiserver_request_total", "Requests answered.", _LABELS, registry=registry)
-        self._durations = Histogram(
-            "apiserver_request_duration_seconds",
-            "Time from the request to its answer.",
-            _LABELS[:5],
-            buckets=_BUCKETS,
-            registry=registry,
-        )
         self.streams = Gauge("apiserver_longrunning_requests", "Open streams.", registry=registry)
-        self._children: dict[tuple[str, ...], tuple[Counter, Histogram]] = {}
+        self._requests: dict[tuple[str, ...], int] = {}
+        self._durations: dict[tuple[str, ...], _Durations] = {}
+        registry.register(self)
 
     def count(self, labels: tuple[str, str, str, str, str], code: int, duration_s: float) -> None:
         """Count one answered request. Past the limit of series, new ones count under empty labels."""
         key = (*labels, str(code))
-        children = self._children.get(key)
-        if children is None:
-            if len(self._children) >= MAX_SERIES:
+        counted = self._requests.get(key)
+        if counted is None:
+            if len(self._requests) >= MAX_SERIES:
                 labels, key = (labels[0], "", "", "", ""), (labels[0], "", "", "", "", str(code))
-            children = self._requests.labels(*key), self._durations.labels(*labels)
-            self._children[key] = children
-        children[0].inc()
-        children[1].observe(duration_s)
+            counted = self._requests.get(key, 0)
+        self._requests[key] = counted + 1
+        durations = self._durations.get(labels)
+        if durations is None:
+            durations = self._durations[labels] = _Durations()
+        durations.counts[bisect_left(_BUCKETS, duration_s)] += 1
+        durations.sum_s += duration_s
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics for a scrape."""
+        requests = CounterMetricFamily("apiserver_request", "Requests answered.", labels=_LABELS)
+        for key, count in tuple(self._requests.items()):
+            requests.add_metric(key, count)
+        yield requests
+        text = "Time from the request to its answer."
+        durations = HistogramMetricFamily("apiserver_request_duration_seconds", text, labels=_LABELS[:5])
+        for labels, found in tuple(self._durations.items()):
+            durations.add_metric(labels, found.buckets(), found.sum_s)
+        yield durations
 
 
 class RequestObserver:
@@ -63,6 +92,9 @@ class RequestObserver:
     def __init__(self, metrics: RequestMetrics, audit: AuditLog | None = None, logged: str = logging.WRITES) -> None:
         self._metrics, self._audit = metrics, audit
         self._writes, self._reads = logged != logging.NONE, logged == logging.ALL
+        # Bound once: a logger that is not costs more than to count the request.
+        self._log = log.bind()
+        self._debug = self._log.debug if self._log.is_enabled_for(levels.DEBUG) else None
 
     async def room(self) -> None:
         """Return once the audit log has room for a mutating request."""
@@ -91,7 +123,9 @@ class RequestObserver:
         wanted = self._reads if info.verb in _READS else self._writes
         # The client decides how long a stream lasts, so a stream never counts as slow.
         slow = duration_s > SLOW_S and (self._writes or not request.streams)
-        write = log.info if wanted or slow or request.code >= 500 else log.debug
+        write = self._log.info if wanted or slow or request.code >= 500 else self._debug
+        if write is None:
+            return
         write(
             "request",
             verb=info.verb,

@@ -116,6 +116,10 @@ def pack_counter(count: int, size_bytes: int, last: int) -> bytes:
     return _COUNTER.pack(count, size_bytes, last)
 
 
+#: The last revision of a `clusters` row, as a tuple of one: the hot path, which makes no row of it.
+unpack_last = struct.Struct(">16xQ").unpack
+
+
 def unpack_counter(data: bytes | memoryview) -> Counter:
     return Counter(*_COUNTER.unpack(data))
 
@@ -158,7 +162,7 @@ def unpack_route(data: bytes) -> tuple[str, int]:
 
 def covered(value: bytes, version: Version) -> bytes:
     """Return the bytes that a CRC covers: sealed bytes as they are, else the value with its hole zeroed."""
-    if version.sealed:
+    if version.flags & _SEALED:
         return value
     hole = version.hole
     return b"".join((value[:hole], b"0" * HOLE_SIZE, value[hole + HOLE_SIZE :]))

@@ -31,14 +31,15 @@ class TypeTable:
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._numbers: dict[ResourceType, int] = {}
+        #: Cached numbers, for readers: `number` looks up the others.
+        self.numbers: dict[ResourceType, int] = {}
         self._types: dict[int, ResourceType] = {}
         #: Numbers given in the write transaction that runs now.
         self._pending: set[int] = set()
 
     def number(self, txn: Txn, type: ResourceType) -> int:
         """Return the number of a type, NO_TYPE if nothing of it was ever stored."""
-        found = self._numbers.get(type)
+        found = self.numbers.get(type)
         if found is not None:
             return found
         row = txn.get(_words(type), db=self._db)
@@ -65,7 +66,7 @@ class TypeTable:
 
         The caller reports the end of the transaction with `finish`.
         """
-        known = self._numbers.get(type) or fresh.get(type)
+        known = self.numbers.get(type) or fresh.get(type)
         if known:
             return known
         row = txn.get(_words(type), db=self._db)
@@ -89,9 +90,9 @@ class TypeTable:
     def _remember(self, type: ResourceType, number: int) -> None:
         if number in self._pending:
             return
-        if len(self._numbers) >= _CACHE_ROWS:
-            self._numbers, self._types = {}, {}
-        self._numbers[type] = number
+        if len(self.numbers) >= _CACHE_ROWS:
+            self.numbers, self._types = {}, {}
+        self.numbers[type] = number
         self._types[number] = type
 
     def all(self, txn: Txn) -> dict[int, ResourceType]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.storage.contract import Flag, Gate, Position, Record, ReplicaView, Scope, Usage
 from atoll.machinery.storage.encoding import keys
-from atoll.machinery.storage.encoding.rows import unpack_counter, unpack_gate, unpack_version
+from atoll.machinery.storage.encoding.rows import unpack_counter, unpack_gate, unpack_last, unpack_version
 from atoll.machinery.storage.environment.type_table import NO_TYPE
 from atoll.machinery.storage.reading.records import Records
 from atoll.machinery.storage.reading.replica_view import replica_view
@@ -59,7 +59,8 @@ class LmdbSnapshot:
         return self._replicas
 
     def _key(self, key: ObjectKey) -> bytes | None:
-        number = self._environment.type_table.number(self._txn, key.type)
+        table = self._environment.type_table
+        number = table.numbers.get(key.type) or table.number(self._txn, key.type)
         return keys.object_key(number, key.cluster, key.namespace, key.name) if number else None
 
     def get(self, key: ObjectKey) -> Record | None:
@@ -87,11 +88,13 @@ class LmdbSnapshot:
         return found[0] if found is not None else 0
 
     def last(self, type: ResourceType, cluster: str) -> int:
-        number = self._environment.type_table.number(self._txn, type)
+        table = self._environment.type_table
+        number = table.numbers.get(type) or table.number(self._txn, type)
         if number == NO_TYPE:
             return 0
         row = self._txn.get(keys.cluster_row_key(cluster, number), db=self._environment.clusters)
-        return unpack_counter(row).last if row is not None else 0
+        last: int = unpack_last(row)[0] if row is not None else 0
+        return last
 
     def gate(self, cluster: str) -> Gate:
         # Several steps of one request read the gate of its one cluster.
