@@ -12,7 +12,7 @@ from loadtest.bench import config_map
 from loadtest.counted_shard import CountedShard
 from loadtest.counting import CallCounter
 
-_EVENTS, _SESSIONS = 250, 3
+_EVENTS, _SESSIONS = 200, 5
 _REQUESTS = 10
 _MAPS = "/clusters/root/api/v1/namespaces/published/configmaps"
 _NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "published"}}
