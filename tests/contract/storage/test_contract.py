@@ -471,6 +471,17 @@ async def test_a_store_has_an_identity(store: Store) -> None:
     assert store.identity.epoch > 0
 
 
+async def test_the_identities_of_a_resource_are_those_ever_stored_of_it_alone(store: Store) -> None:
+    with store.snapshot() as snapshot:
+        assert snapshot.identities("example.com", "widgets") == []
+    for resource, identity in (("widgets", "b"), ("widgets", "a"), ("widgets", ""), ("widget", "c"), ("widgetss", "d")):
+        one = key("one", type=ResourceType("example.com", resource, identity))
+        [revision] = await store.submit([put(one)])
+        await store.submit([delete(one, revision)])
+    with store.snapshot() as snapshot:
+        assert snapshot.identities("example.com", "widgets") == ["", "a", "b"]
+
+
 async def test_a_watch_may_begin_before_anything_of_its_type_was_stored(store: Store) -> None:
     """A type that has no number yet must not be mistaken for the gate row of the cluster."""
     logical = ObjectKey(LOGICAL_CLUSTERS, "c1", "", "cluster")

@@ -1,8 +1,7 @@
 """The interface of a shard's store: mutations in, revisions out; snapshots, pages, cursors, a log.
 
 Request handlers and controllers use it; `lmdb_store` implements it in the writer's process, `workers.worker_store` in
-an API worker (own read transactions, mutations over a Unix socket). Both pass the same contract tests. Nothing here
-does I/O.
+an API worker (own read transactions, mutations over a Unix socket). Both pass the same contract tests; no I/O here.
 """
 
 from __future__ import annotations
@@ -420,6 +419,9 @@ class Snapshot(Rows, Protocol):
 
     def usage(self, cluster: str) -> list[Usage]:
         """Return counts and sizes of a cluster's types, without types of count 0."""
+
+    def identities(self, group: str, resource: str) -> list[str]:
+        """Return every identity under which objects of a resource were ever stored, sorted."""
 
     def owned(self, cluster: str, uid: str) -> list[ObjectKey]:
         """Return the objects with an ownerReference to this uid."""

@@ -226,11 +226,24 @@ class Catalogs:
             self._definitions.put((key, identity), found)
         return found[1].kinds
 
-    def defined_anywhere(self, view: View, wanted: tuple[str, str, str]) -> Kind | None:
-        """Return the kind of any cluster's own definition; objects of all of them are stored under one type.
+    def served_anywhere(self, view: View, wanted: tuple[str, str, str]) -> Kind | None:
+        """Return the kind of a resource in any cluster that defines or binds it.
 
         Metadata is the same under all definitions, so that, as in kcp, wildcard requests for it use any of them.
         """
+        return self._defined_anywhere(view, wanted) or self._bound_anywhere(view, wanted)
+
+    def _bound_anywhere(self, view: View, wanted: tuple[str, str, str]) -> Kind | None:
+        group, version, plural = wanted
+        for _, item in self._offers.bound(view, (group, plural)):
+            definition = self._bound(view, item)
+            for kind in definition.kinds if definition is not None else ():
+                if kind.version == version:
+                    return kind
+        return None
+
+    def _defined_anywhere(self, view: View, wanted: tuple[str, str, str]) -> Kind | None:
+        """Return the kind of any cluster's own definition; objects of all of them are stored under one type."""
         stamp = view.last(CRDS, "")
         found = self._anywhere.get(wanted)
         if found is not None and found[0] == stamp:

@@ -95,15 +95,17 @@ class ExportIndex:
         self._crds = RevisionCache(_read_bound_crd, MAX_CACHED)
         self._exports = RevisionCache(_read_offer, MAX_CACHED)
 
-    def bound(self, view: View, resource: tuple[str, str], identity: str) -> Iterator[tuple[ObjectKey, BoundResource]]:
-        """Yield bindings of a group and plural under an identity, even if their export is gone."""
+    def bound(
+        self, view: View, resource: tuple[str, str], identity: str | None = None
+    ) -> Iterator[tuple[ObjectKey, BoundResource]]:
+        """Yield bindings of a group and plural, under an identity if given, even if their export is gone."""
         for crd in self._bound_crds(view, resource):
             for export in crd.exports:
                 label = hashes.EXPORT_LABEL, hashes.export_hash(crd.cluster, export)
                 for key in view.labelled(*label, API_BINDINGS, MAX_LOOKED):
                     record = view.get(key)
                     for item in _bound(decode(record.value)) if record is not None else ():
-                        if (item.group, item.resource, item.identity) == (*resource, identity):
+                        if (item.group, item.resource) == resource and identity in {None, item.identity}:
                             yield key, item
 
     def exported(self, view: View, resource: tuple[str, str], identity: str) -> Iterator[tuple[ObjectKey, str]]:

@@ -12,10 +12,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from atoll.machinery.apiserver.call import errors
-from atoll.machinery.apiserver.call.call import Call, Reply
+from atoll.machinery.apiserver.call.call import Call, Reply, Restrictions
 from atoll.machinery.apiserver.call.negotiation import choose
 from atoll.machinery.apiserver.conversion import bare
+from atoll.machinery.apiserver.filtered_rows import EVERY_IDENTITY, MergedRows
 from atoll.machinery.apiserver.request import Request, fail
 from atoll.machinery.apiserver.serving.collections import delete_collection
 from atoll.machinery.apiserver.serving.reads import Reads
@@ -127,12 +130,18 @@ class Resources:
         if kind is None and info.identity:
             kind = catalogs.by_identity(snapshot, wanted, info.identity)
         elif kind is None and choose(request.http.header("accept")).transform.startswith("PartialObjectMetadata"):
-            kind = catalogs.defined_anywhere(snapshot, wanted)
-            # Metadata is the same in all versions, and one cluster's webhook must not see the objects of others.
-            kind = bare(kind) if kind is not None else None
+            return self._kind_of_metadata(request, catalogs.served_anywhere(snapshot, wanted))
         if kind is None:
             raise errors.not_served()
         return kind
+
+    def _kind_of_metadata(self, request: Request, kind: Kind | None) -> Kind:
+        """Return a kind whose rows are those of every identity. Raises NotFound for None."""
+        if kind is None:
+            raise errors.not_served()
+        request.scope = replace(request.scope, restrictions=Restrictions(rows=MergedRows(self._core.store)))
+        # Metadata is the same in all versions, and one cluster's webhook must not see the objects of others.
+        return replace(bare(kind), identity=EVERY_IDENTITY, virtual=None)
 
     def _call(self, request: Request, kind: Kind, snapshot: Snapshot) -> Call:
         http, info = request.http, request.info

@@ -95,6 +95,17 @@ class TypeTable:
         self.numbers[type] = number
         self._types[number] = type
 
+    def identities(self, txn: Txn, group: str, resource: str) -> list[str]:
+        """Return the identities of a resource, sorted."""
+        prefix, found = _words(ResourceType(group, resource, "")), []
+        with txn.cursor(self._db) as cursor:
+            if cursor.set_range(prefix):
+                for key in cursor.iternext(values=False):
+                    if not bytes(key).startswith(prefix):
+                        break
+                    found.append(bytes(key)[len(prefix) :].decode())
+        return found
+
     def all(self, txn: Txn) -> dict[int, ResourceType]:
         """Return every type ever stored."""
         numbers = {}

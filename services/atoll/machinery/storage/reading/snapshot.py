@@ -116,6 +116,9 @@ class LmdbSnapshot:
                 found.append(Usage(type, row.count, row.size_bytes, row.last))
         return found
 
+    def identities(self, group: str, resource: str) -> list[str]:
+        return self._environment.type_table.identities(self._txn, group, resource)
+
     def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
         number = self._environment.type_table.number(self._txn, scope.type)
         if number == NO_TYPE:
