@@ -1,4 +1,4 @@
-"""One shard for the folders that start none of their own (the API, exports, bindings, views), and workspaces on it."""
+"""One shared shard for the folders without their own (the API, exports, bindings, views), and workspaces on it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def consumer(admin: Api) -> Iterator[Api]:
 
 @pytest.fixture(scope="package")
 def third(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OfThirdParty]:
-    """A shard that passes requests of views on, and a third party's view with its provider."""
+    """A shard that forwards requests of views, and a third party's view with its provider."""
     directory = tmp_path_factory.mktemp("views")
     certificates = Certificates(directory / "certificates")
     (directory / "tokens.csv").write_text(USERS)

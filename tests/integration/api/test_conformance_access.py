@@ -1,4 +1,4 @@
-"""Accounts, tokens, reviews, certificate requests and events as the upstream conformance specs go through them."""
+"""Accounts, tokens, reviews, certificate requests and events, after the upstream conformance specs."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_conditions_of_a_certificate_request_are_stamped_where_they_say_no_time(
     assert first == stamped
     assert second["lastUpdateTime"] == "2026-01-02T03:04:05Z"
     assert second["lastTransitionTime"] >= stamped["lastTransitionTime"]
-    # Said again without its times, a condition was updated now and keeps the moment of its transition.
+    # An update of the condition without times sets lastUpdateTime and keeps lastTransitionTime.
     again = {"status": {"conditions": [stamped, {"type": "Failed", "status": "True", "reason": "Again"}]}}
     _, third = api.patch(f"{REQUESTS}/e2e/status", again, MERGE).json["status"]["conditions"]
     assert third["lastTransitionTime"] == second["lastTransitionTime"]

@@ -1,4 +1,4 @@
-"""The life of core kinds as the upstream conformance specs go through it; `CONFORMANCE.md` names which is which."""
+"""Core kinds, after the upstream conformance specs; `CONFORMANCE.md` maps each test to its spec."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_what_has_no_metadata_has_no_table(api: Api) -> None:
 
 
 def test_four_hundred_objects_come_in_chunks_of_any_size(api: Api) -> None:
-    """Chunks of one moment: each has the list's revision, and what remains is always known."""
+    """All chunks have the list's revision, and each states the remaining item count."""
     count = 400
     for number in range(count):
         api.post(CONFIGMAPS, configmap(f"template-{number:04}", labels={"chunked": ""}))
@@ -134,7 +134,7 @@ def test_watchers_of_labels_see_additions_updates_and_deletions(api: Api) -> Non
 
 
 def seen(event: Event) -> tuple[str, str, str | None]:
-    """The type and name of an event, and what the object says of its mutation."""
+    """The type and name of an event, and the object's `mutation` value."""
     return event.type, event.name, (event.object.get("data") or {}).get("mutation")
 
 
@@ -341,7 +341,7 @@ def test_the_status_of_a_quota_is_read_updated_and_patched(api: Api) -> None:
         updated, patched = events.take(2)
     assert (updated.type, updated.object["status"]["hard"]["memory"]) == ("MODIFIED", "500Mi")
     assert (patched.type, patched.object["status"]["hard"]["memory"]) == ("MODIFIED", "750Mi")
-    # A patch of the status carries no spec over.
+    # A patch of the status does not change the spec.
     assert patched.object["spec"] == api.get(f"{QUOTAS}/q").json["spec"] == body["spec"]
     operations = [{"op": "add", "path": "/status/used", "value": {"cpu": "1"}}]
     assert api.patch(f"{QUOTAS}/q/status", operations, JSON_PATCH).json["status"]["used"] == {"cpu": "1"}

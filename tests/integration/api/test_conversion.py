@@ -120,7 +120,7 @@ def point(name: str, of: str = "v1", **spec: Any) -> Object:
 
 
 def restore(api: Api, storage: str) -> None:
-    """Make another version the stored one, and wait until that holds."""
+    """Make another version the stored one, and wait until that takes effect."""
     path = f"{CRDS}/points.{GROUP}"
     versions = api.get(path).json["spec"]["versions"]
     changed = [{**each, "storage": each["name"] == storage} for each in versions]
@@ -135,7 +135,7 @@ def test_an_object_is_read_and_written_in_every_version(api: Api, webhook: Webho
     define(api, points(webhook))
     made = api.post(V1, point("a", at="3,4")).json
     assert made["apiVersion"] == f"{GROUP}/v1"
-    # The default of the stored version was set on the way in, and both stay as they are.
+    # The default of the stored version was set at the write; both values are unchanged.
     assert made["spec"] == {"at": "3,4", "size": 10}
     there = api.get(f"{V2}/a").json
     assert there["spec"] == {"x": 3, "y": 4, "size": 10}
@@ -193,7 +193,7 @@ def test_a_list_is_one_question(api: Api, webhook: WebhookServer) -> None:
     assert len(pages["items"]) == 20
     rest = api.get(f"{V1}?limit=20&continue={pages['metadata']['continue']}").json
     assert [item["spec"]["at"] for item in rest["items"]] == [f"{index},0" for index in range(20, 30)]
-    # All of it was known from the first list.
+    # The first list contained all of them.
     assert len(webhook.calls) == 1
 
 
@@ -277,7 +277,7 @@ def test_objects_of_an_earlier_stored_version_are_converted_and_moved_by_a_write
     same = api.get(f"{V1}/a").json
     assert same == old
     assert len(webhook.calls) == before, "it lies in v1 still"
-    # A write that changes nothing moves it to the new stored version, as storage migrations do.
+    # A write without changes rewrites the object in the new stored version, as storage migrations do.
     moved = api.put(f"{V2}/a", api.get(f"{V2}/a").json).json
     assert moved["metadata"]["resourceVersion"] != old["metadata"]["resourceVersion"]
     assert moved["metadata"]["generation"] == 1
@@ -407,7 +407,7 @@ def test_selectable_fields_of_the_version_decide_what_enters_and_leaves(api: Api
         api.patch(f"{V2}/a", {"spec": {"y": 1}})
         told = events.take(4)
     assert [event.type for event in told] == ["ADDED", "MODIFIED", "DELETED", "ADDED"]
-    # Kubernetes sends what was selected, at the revision at which it left.
+    # Kubernetes sends the last selected state, at the revision at which the object stopped matching.
     assert told[2].object["spec"]["at"] == "1,1"
     assert told[1].revision < told[2].revision < told[3].revision
 
@@ -482,7 +482,7 @@ def test_a_wrong_answer_is_an_error_of_the_request(api: Api, webhook: WebhookSer
         (error,) = events.rest()
     assert (error.type, error.object["code"]) == ("ERROR", 500)
     assert error.object["message"].startswith(FAILED)
-    # Nothing is stored that could not be shown, and the stored version goes on.
+    # An object that cannot be converted is not stored; the stored version is still served.
     api.post(V1, point("b", at="1,1"), expect=500)
     assert [item["metadata"]["name"] for item in api.get(V2).json["items"]] == ["a"]
     webhook.answer = lambda review: converted(review, convert)
@@ -619,7 +619,7 @@ def test_the_shard_itself_is_never_called(api: Api, shard: ShardProcess, webhook
 
 
 def test_a_bound_api_is_converted_by_the_webhook_of_its_schema(admin: Api, api: Api, webhook: WebhookServer) -> None:
-    """The provider names the webhook, consumers neither see nor choose it."""
+    """The provider names the webhook; consumers neither see nor choose it."""
     made = schema_of(points(webhook))
     made["spec"]["conversion"] = points(webhook)["spec"]["conversion"]
     consumer = admin.at(workspace_under(admin, type_="universal"))

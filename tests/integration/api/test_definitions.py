@@ -76,7 +76,7 @@ def test_defaults_come_with_requests_and_from_storage(api: Api) -> None:
     schema["properties"]["b"] = {**text, "default": "B"}
     replaced = [{"op": "replace", "path": "/spec/versions/0/schema/openAPIV3Schema", "value": schema}]
     api.patch(f"{CRDS}/{NAME}", replaced, JSON_PATCH)
-    # From storage: the object was written before there was this default.
+    # The default is applied on reads from storage: the object is older than the default.
     assert eventually(lambda: api.get(f"{CIRCLES}/a").json.get("b")) == "B"
     assert [item["b"] for item in api.get(CIRCLES).json["items"]] == ["B"]
     assert api.post(CIRCLES, circle("c")).json["b"] == "B"
@@ -151,7 +151,7 @@ def test_each_version_selects_by_its_own_fields(api: Api) -> None:
     assert names(api, "v2", "spec.host%3Done,spec.port%3D80") == ["a"]
     assert names(api, "v2", "spec.host!%3Done") == ["c"]
     assert names(api, "v1", "spec.on%3Dtrue") == ["a"]
-    # A field that is not there is the empty string.
+    # A field that is absent counts as the empty string.
     assert names(api, "v1", "spec.on%3D") == ["b", "c"]
     assert names(api, "v2", "spec.size%3D3,metadata.name%3Da") == ["a"]
     for version, label in (("v1", "spec.port"), ("v2", "spec.on"), ("v1", "spec.nothing")):
@@ -178,7 +178,7 @@ def test_a_watch_sees_objects_enter_and_leave_its_fields(api: Api) -> None:
     assert [event.type for event in one] == ["ADDED", "MODIFIED", "DELETED", "ADDED", "DELETED"]
     assert [event.type for event in two] == ["ADDED", "DELETED", "ADDED", "DELETED"]
     assert {event.object["apiVersion"] for event in two} == {f"{GROUP}/v2"}
-    # What left is sent as it was when it was selected, at the revision at which it left.
+    # The event has the last selected state, at the revision at which the object stopped matching.
     assert (one[2].object["spec"]["host"], two[1].object["spec"]["port"]) == ("one", "80")
     assert one[1].revision < one[2].revision < one[3].revision
 
@@ -271,7 +271,7 @@ def test_names_without_conflict_are_accepted_beside_one_that_has_one(api: Api) -
         "listKind": "RingList",
         "categories": ["all"],
     }
-    # A definition that is served keeps what it has when it asks for a name in use.
+    # A served definition keeps its accepted names when it requests a name in use.
     define(api, crd("squares"))
     api.patch(f"{CRDS}/squares.{GROUP}", {"spec": {"names": {"shortNames": ["circle"]}}})
     eventually(lambda: conditions(api, f"squares.{GROUP}")["NamesAccepted"]["status"] == "False")

@@ -1,4 +1,4 @@
-"""Deletion, propagation, namespaces, definitions: what goes, when, and in which words."""
+"""Deletion: propagation, namespaces, definitions, the order of removal and the Status messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Discovery, version, health, OpenAPI, metrics: what every client asks first."""
+"""Discovery, version, health, OpenAPI and metrics: the first requests of every client."""
 
 from __future__ import annotations
 

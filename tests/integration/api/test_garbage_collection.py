@@ -1,6 +1,6 @@
 """Garbage collection over the wire: kinds sealed at rest, references that stop blocking, policies of finalizers, uids.
 
-ConfigMaps and Secrets side by side, as only the latter are sealed.
+Tests run on ConfigMaps and on Secrets, as only Secrets are sealed.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def test_an_owner_made_again_under_its_name_keeps_nothing_of_the_old_one(api: Ap
     api.patch(f"{path}/owner", {"metadata": {"finalizers": None}})
     new = api.post(path, thing(path, "owner")).json
     api.post(CONFIGMAPS, thing(CONFIGMAPS, "of-new", ref(new)))
-    # A dependent that comes late finds the new owner under the name of the old one.
+    # A late dependent with the uid of the old owner finds the new owner under that name.
     api.post(CONFIGMAPS, thing(CONFIGMAPS, "late", ref(old)))
     gone(api, f"{CONFIGMAPS}/of-old")
     gone(api, f"{CONFIGMAPS}/late")
@@ -178,7 +178,7 @@ def test_an_event_tells_of_an_owner_in_another_namespace_whatever_it_is_called(a
     api.post("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
     owner = api.post("/api/v1/namespaces/other/configmaps", configmap("owner")).json
     wrong = ref(owner, kind=kind, name="another")
-    # Something of that name is no owner: its uid is another.
+    # The object of that name is no owner: its uid differs.
     plural = CONFIGMAPS if kind == "ConfigMap" else SECRETS
     api.post(plural, thing(plural, "another"))
     api.post(CONFIGMAPS, thing(CONFIGMAPS, "stray", wrong))

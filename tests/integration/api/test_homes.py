@@ -20,12 +20,12 @@ CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 
 @pytest.fixture
 def person(master: Api) -> Api:
-    """Somebody who has not been here before, in root."""
+    """A new user, in root."""
     return at(master.shard, f"person-{secrets.token_hex(4)}")
 
 
 def at(shard: Server, name: str, cluster: str = "root") -> Api:
-    """Somebody of that name, as a master lends it."""
+    """A user of that name, impersonated by a master."""
     api = Api(shard, cluster, "shard-admin")
     api.name = name  # type: ignore[attr-defined]
     lent = {"Impersonate-User": name, "Impersonate-Group": "system:authenticated"}

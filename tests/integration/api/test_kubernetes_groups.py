@@ -1,4 +1,4 @@
-"""Kinds of Kubernetes' own groups that a definition or a binding serves: typed clients take them for native ones."""
+"""Kinds of Kubernetes' own groups that a definition or a binding serves: typed clients use them as built-in kinds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The initializing and the terminating view: who sees which workspaces, and what they may do in them."""
+"""The initializing and the terminating view: which workspaces a controller sees, and its rights in them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VIEWS = {INITIALIZE: "initializingworkspaces", TERMINATE: "terminatingworkspaces
 
 
 class Site:
-    """A workspace with a type of its own, and a controller that may work on workspaces of the type."""
+    """A workspace with its own WorkspaceType, and a controller with access to workspaces of the type."""
 
     def __init__(self, home: Api) -> None:
         self.home = home
@@ -36,7 +36,7 @@ class Site:
         self.cluster, self.made = cluster, 0
 
     def type(self, name: str, base: str = "universal", **spec: Any) -> str:
-        """A WorkspaceType that extends another; its name as initializer."""
+        """A WorkspaceType that extends another; return its name as initializer."""
         spec = {"extend": {"with": [{"name": base, "path": "root"}]}, **spec}
         body = {"apiVersion": GROUP, "kind": "WorkspaceType", "metadata": {"name": name}, "spec": spec}
         self.home.post(TYPES, body)
@@ -58,7 +58,7 @@ class Site:
         self.home.post(f"{RBAC}/clusterrolebindings", body)
 
     def workspace(self, type: str, name: str = "w", phase: str = "Initializing") -> str:
-        """A Workspace of a type, once it is in a phase; its logical cluster."""
+        """Create a Workspace of a type and wait for a phase; return its logical cluster."""
         spec = {"type": {"name": type, "path": self.home.cluster}}
         body = {"apiVersion": GROUP, "kind": "Workspace", "metadata": {"name": name}, "spec": spec}
         self.home.post(WORKSPACES, body)
@@ -195,7 +195,7 @@ def test_nobody_opens_a_view_without_the_verb(site: Site) -> None:
         site.view("root:universal").get(path, expect=403)
         site.view("nothing").get(path, expect=403)
         site.view(initializer, verb=TERMINATE).get(path, expect=403)
-    # The group that the view gives cannot be brought along.
+    # A caller cannot send the group that the view assigns.
     group = {"Impersonate-User": "worker", "Impersonate-Group": f"system:kcp:initializer:{initializer}"}
     answer = site.home.at(cluster).send("GET", CONFIGMAPS, headers=group)
     assert answer.code == 403
@@ -274,7 +274,7 @@ def test_a_terminator_holds_content_until_it_takes_itself_away(site: Site) -> No
         assert names(view) == {cluster}
         view.get(f"/{cluster}{CONFIGMAPS}/kept")
         view.get(f"/{cluster}/api/v1/namespaces/default/secrets", expect=403)
-        # The owner keeps access while deletion runs.
+        # The owner keeps access during deletion.
         site.home.at(cluster).get(f"{CONFIGMAPS}/kept")
         found = view.get(f"/{cluster}{CLUSTERS}/cluster").json
         assert "kcp.io/has-terminators" in found["metadata"]["finalizers"]
@@ -341,7 +341,7 @@ def test_what_the_system_says_of_a_logical_cluster_is_not_its_owners_to_change(s
 
 
 def test_nobody_says_afterwards_who_made_a_workspace(site: Site) -> None:
-    """An unscheduled Workspace could otherwise name system:masters as its maker, whom initializers act as."""
+    """Initializers impersonate the owner, and an unscheduled Workspace could name system:masters as one."""
     spec = {"location": {"selector": {"matchLabels": {"no": "shard"}}}}
     body = {"apiVersion": GROUP, "kind": "Workspace", "metadata": {"name": "late"}, "spec": spec}
     made = site.home.post(WORKSPACES, body).json["metadata"]["annotations"]

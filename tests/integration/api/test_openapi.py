@@ -1,4 +1,4 @@
-"""OpenAPI on the wire: index, documents of a version, the v2 document; hashes, forms and what may be cached."""
+"""OpenAPI on the wire: index, documents of a version, the v2 document; hashes, formats and cache headers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _url(api: Api, key: str) -> str:
 
 @pytest.fixture
 def circles(api: Api) -> Api:
-    """A workspace that has circles."""
+    """A workspace with a definition of circles."""
     define(api, crd("circles"))
     return api
 
@@ -68,7 +68,7 @@ def test_a_document_without_a_hash_may_not_be_kept(circles: Api) -> None:
 def test_a_stale_hash_leads_to_the_fresh_document_in_the_same_workspace(circles: Api) -> None:
     etag = circles.get(SHAPES).header("etag").strip('"')
     answer = circles.get(f"{SHAPES}?hash=STALE", expect=301)
-    # Relative, so that it holds below /clusters/ and behind whatever prefix a proxy has.
+    # Relative, so that it is correct below /clusters/ and behind any prefix of a proxy.
     assert answer.header("location") == f"v1?hash={etag}"
     assert "immutable" not in answer.header("cache-control")
 
@@ -139,7 +139,7 @@ def test_large_documents_are_compressed_where_that_is_asked_for(circles: Api) ->
     assert packed.header("content-encoding") == "gzip"
     assert {"Accept", "Accept-Encoding"} == set(packed.headers.get_all("vary", []))
     assert gzip.decompress(packed.body) == plain.body
-    # People's clients get documents as they are: to indent a large one would keep everybody waiting.
+    # Documents are not indented for browsers: indenting a large one would block the event loop.
     assert circles.get("/openapi/v2", headers={"User-Agent": "curl/8"}).body == plain.body
 
 

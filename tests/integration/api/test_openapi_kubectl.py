@@ -1,4 +1,4 @@
-"""What kubectl and client-go make of the documents: explain in both versions, and checks of what is sent."""
+"""kubectl and client-go with the OpenAPI documents: explain in both versions, and client-side validation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _kubeconfig(api: Api, directory: Path) -> Path:
 
 @pytest.fixture(params=kubectls(), ids=lambda path: path.parent.name)
 def kubectl(request: pytest.FixtureRequest, api: Api, tmp_path: Path) -> Kubectl:
-    """A kubectl for a workspace that has circles."""
+    """A kubectl for a workspace with a definition of circles."""
     definition = crd("circles")
     schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     schema["description"] = "A circle has a centre."

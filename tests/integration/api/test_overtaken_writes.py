@@ -1,5 +1,6 @@
-"""Writes that another writer overtakes: between a write's plan and its submit a workspace closes, a namespace goes, a
-right is withdrawn, or the object changes. In process, with one change before `Store.submit`."""
+"""Conflicting writes: between a write's plan and its submit a workspace closes, a namespace is deleted, a right is
+withdrawn, or the object changes. In process, with one change before `Store.submit`.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ DELETES: dict[str, Write] = {
     "deletecollection": ("DELETE", MAPS, None, JSON),
 }
 ALL = {**CREATES, **UPDATES, **DELETES}
-#: What each deletion leaves without a deletionTimestamp.
+#: Objects without a deletionTimestamp after each deletion.
 LEFT = {"delete": {"held"}, "delete of a held object": {"one"}, "deletecollection": set[str]()}
 
 
@@ -61,7 +62,7 @@ class Workspace:
     def __init__(self, shard: InsideShard, cluster: str, alice: InProcessClient) -> None:
         self.shard, self.cluster, self.alice = shard, cluster, alice
         self.changes: list[Change] = []
-        #: Held while a change is done, by the task that does it: a deletecollection submits several writes at a time.
+        #: Held during a change by the task that makes it: a deletecollection submits several writes at a time.
         self._lock = asyncio.Lock()
         self._changing: asyncio.Task[object] | None = None
 
@@ -92,18 +93,18 @@ class Workspace:
         return {each["metadata"]["name"] for each in self.ours()}
 
     def left(self) -> set[str]:
-        """The names of those that are not being deleted."""
+        """The names of the objects without a deletionTimestamp."""
         return {each["metadata"]["name"] for each in self.ours() if "deletionTimestamp" not in each["metadata"]}
 
     async def send(self, write: Write, *changes: Change) -> tuple[int, str]:
-        """The code and message of alice's write, with each change done before one submit of it."""
+        """The code and message of alice's write; one change is made before each submit of it."""
         self.changes = list(changes)
         code, body = await self.alice.send(*write)
         assert not self.changes, "the write was not submitted"
         return code, str(body.get("message", ""))
 
     async def overtake(self, mutations: Sequence[Mutation]) -> None:
-        """Do the next change before a write of alice's, and have the others wait for it."""
+        """Make the next change before a write of alice's; other writes wait for it."""
         task = asyncio.current_task()
         if self._changing is task or not any(self._is_alices(each) for each in mutations):
             return
@@ -120,7 +121,7 @@ class Workspace:
 
 
 class Shop:
-    """A shard in which alice gets a workspace for each verb that she tries."""
+    """A shard in which alice gets a workspace for each verb."""
 
     def __init__(self, shard: InsideShard) -> None:
         self._shard, self._pipeline = shard, shard.app.pipeline()
@@ -164,7 +165,7 @@ async def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         yield made
 
 
-# --- what others do meanwhile ---
+# --- concurrent changes ---
 
 
 async def deactivate(here: Workspace) -> None:
@@ -178,7 +179,7 @@ async def activate(here: Workspace) -> None:
 
 
 async def deactivate_for_a_moment(here: Workspace) -> None:
-    """Afterwards all is as it was, except that writes planned before are planned again."""
+    """The final state is unchanged, but writes planned before are planned again."""
     await deactivate(here)
     await activate(here)
 
@@ -210,7 +211,7 @@ async def withdraw_and_change_objects(here: Workspace) -> None:
     await change_objects(here)
 
 
-# --- and what becomes of the write ---
+# --- result of the write ---
 
 
 async def test_no_write_lands_in_a_workspace_that_became_inactive(shop: Shop) -> None:

@@ -1,4 +1,4 @@
-"""Who owns what, over the wire: scale, status, several versions, resets, and applies that do not fit."""
+"""Field ownership over the wire: scale, status, several versions, resets, and conflicting applies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def circle(replicas: int | None = None, **spec: Any) -> Object:
 
 
 def owners(obj: Object, *path: str) -> list[str]:
-    """Who owns a field, as manager or manager/subresource."""
+    """The owners of a field, as manager or manager/subresource."""
     found = []
     for entry in obj["metadata"].get("managedFields", []):
         node: Any = entry["fieldsV1"]

@@ -1,4 +1,4 @@
-"""What a URL may look like, and what is answered where nothing is."""
+"""Forms of URLs, and the response to unknown paths."""
 
 from __future__ import annotations
 

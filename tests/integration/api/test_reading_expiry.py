@@ -1,7 +1,7 @@
-"""What is too old: a shard whose lists live for a second or two and whose log is short.
+"""Expired revisions: a shard whose lists live for a second or two and whose log is short.
 
-Continue tokens expire into tokens that go on, exact revisions and watches below the log are 410, and a watch resumes
-over a restart without loss.
+An expired continue token comes with a replacement token, exact revisions and watches below the log are 410, and a watch
+resumes over a restart without loss.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def fill(api: Api, count: int = COUNT) -> None:
 
 
 def until_expired(api: Api, path: str) -> dict[str, Any]:
-    """Ask until the answer is 410; the Status."""
+    """Repeat the request until the answer is 410; return the Status."""
 
     def gone() -> Any:
         answer = api.get(path, expect=0)
@@ -116,7 +116,7 @@ def test_a_watch_below_the_log_is_told_so_once_and_one_at_its_end_goes_on(here: 
     (event,) = eventually(compacted, "the log is compacted")
     assert (event.object["code"], event.object["reason"]) == (410, "Expired")
     assert event.object["message"].startswith(f"too old resource version: {made} (")
-    # Nothing happened in the scope since: there is nothing that could be missing, however short the log is.
+    # The scope had no change since that revision, so no event is lost, however short the log is.
     with here.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={last}") as events:
         here.patch(f"{CONFIGMAPS}/a", {"data": {"n": "on"}})
         assert events.next().object["data"] == {"n": "on"}

@@ -1,6 +1,7 @@
 """Get, list and paged list at every combination of resourceVersion, resourceVersionMatch and continue.
 
-The state all cases read: `a` and `b` existed at revision `old`, then `b` went and `c` came; `now` is the latest.
+All cases read one state: `a` and `b` existed at revision `old`, then `b` was deleted and `c` created; `now` is the
+latest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Watch and watch-list at every combination of resourceVersion, resourceVersionMatch and sendInitialEvents.
 
-What each case starts from: `a` and `b` existed at revision `old`, then `b` went and `c` came (`now`). Each watch is
-told to end after a second, so what it says is all it has to say.
+All cases start from one state: `a` and `b` existed at revision `old`, then `b` was deleted and `c` created (`now`).
+Each watch has a timeout of one second, so the events received are all events.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def state(admin: Api) -> Iterator[State]:
 
 
 def received(events: list[Event]) -> list[str]:
-    """What events say; the end of the initial ones is `END`."""
+    """The events in short form; `END` marks the end of the initial ones."""
     return [
         "END" if END in (e.object["metadata"].get("annotations") or {}) else f"{e.type} {e.name}".strip()
         for e in events

@@ -1,4 +1,4 @@
-"""Whatever is stored can be put back: what a GET returns in any format, a PUT of the same bytes leaves as it is."""
+"""Round trips: a PUT of the bytes that a GET returned, in any format, changes nothing."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_characters_that_are_not_unicode_are_replaced_and_then_stay(here: Api) -
 
 
 def test_a_list_in_yaml_is_the_list(here: Api) -> None:
-    """Longer than a slice, so that it is streamed."""
+    """The list is longer than a slice, so it is streamed."""
     for at in range(4):
         here.post(CONFIGMAPS, configmap(f"big-{at}", {"k": "line\n" * 80_000}, labels={"big": "y"}))
     for query in ("labelSelector=big", "labelSelector=big&limit=1", "labelSelector=none"):

@@ -165,7 +165,7 @@ def test_the_gateway_api_is_served_with_its_rules(
 
 def test_the_most_expensive_rules_hold_up_nobody(api: Api) -> None:
     items = {"type": "array", "items": {"type": "string", "maxLength": 20}, "maxItems": 400}
-    # Of what the static estimate lets in, this takes the most time for its price.
+    # Of the expressions within the static cost limit, this one takes the most time for its cost.
     loop = {"rule": "self.l.all(x, self.l.all(y, (x + y).matches('^[a-z]*$')))"}
     define(api, ruled(*[loop] * 10, l=items))
     done = threading.Event()
@@ -189,7 +189,7 @@ def test_the_most_expensive_rules_hold_up_nobody(api: Api) -> None:
     writer.join()
     other.close()
     assert answers == [201]
-    # One loop serves both: had the write held it, a handful of reads had got through.
+    # One loop serves both: a write that blocked it would leave time for only a few reads.
     assert reads > 40
 
 

@@ -1,4 +1,4 @@
-"""Status errors to the letter: clients branch on reason and code, people read the message."""
+"""Exact Status errors: clients use reason and code, people read the message."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_without_permission_it_is_a_403_that_says_what_was_asked(api: Api) -> No
 
 
 def _admit(api: Api, user: str) -> None:
-    """Let a user through the workspace's door, with no rights inside."""
+    """Give a user access to the workspace, with no rights inside."""
     group = "rbac.authorization.k8s.io"
     binding = {
         "apiVersion": f"{group}/v1",

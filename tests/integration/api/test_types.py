@@ -1,4 +1,4 @@
-"""WorkspaceTypes: what a type extends, who may use it, what may stand above and below; scheduling that fails."""
+"""WorkspaceTypes: inheritance, access, allowed parents and children, and failed scheduling."""
 
 from __future__ import annotations
 

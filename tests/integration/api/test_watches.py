@@ -1,4 +1,4 @@
-"""Watches: revisions, selectors, bookmarks, watch-lists, forms. What informers rely on, exactly."""
+"""Watches: revisions, selectors, bookmarks, watch-lists, formats."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_from_a_revision_come_the_changes_above_it(api: Api) -> None:
 
 
 def test_more_changes_than_a_stream_may_hold_come_one_after_the_other(api: Api) -> None:
-    """All of them are there when the watch begins, and together they are above the bound of what is unsent."""
+    """All changes exist when the watch begins; together they exceed the bound of unsent bytes."""
     since = create(api, "a")
     made = [change(api, "a", k="y" * 1_000_000, n=str(number)) for number in range(24)]
     with api.watch(f"{WATCH}&resourceVersion={since}") as events:

@@ -183,7 +183,7 @@ def test_the_type_cannot_be_changed(admin: Api) -> None:
     assert admin.patch(f"{WORKSPACES}/{name}", body, expect=0).code in {403, 422}
 
 
-# --- doors ---
+# --- access ---
 
 
 def test_unknown_and_forbidden_workspaces_give_the_same_answer(api: Api, alice: Api) -> None:
@@ -388,7 +388,7 @@ def names(found: dict[str, Any]) -> list[str]:
 
 
 def remaining(admin: Api, name: str) -> str:
-    """What a Workspace says of content that is not gone yet."""
+    """The message of a Workspace about content that is not deleted yet."""
     found = admin.get(f"{WORKSPACES}/{name}").json["status"].get("conditions", [])
     return next((str(c["message"]) for c in found if c["type"] == "WorkspaceContentDeleted"), "")
 

@@ -1,4 +1,4 @@
-"""Create, update and patch: what is stamped, kept, refused, warned about and left alone."""
+"""Create, update and patch: set fields, unchanged fields, errors and warnings."""
 
 from __future__ import annotations
 
@@ -318,7 +318,7 @@ def test_a_patch_with_an_old_revision_conflicts(api: Api) -> None:
 
 
 def test_patches_that_meet_are_all_applied(api: Api) -> None:
-    """Each is applied to the latest object; only one that names a revision may conflict."""
+    """Each is applied to the latest object; only a patch that names a revision may conflict."""
     api.post(CONFIGMAPS, configmap("a"))
     kinds = [MERGE, STRATEGIC, JSON_PATCH, APPLY]
 

@@ -1,4 +1,4 @@
-"""What admission asks of APIBindings."""
+"""Admission of APIBindings."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_label_and_finalizer_are_the_systems(provider: Api, consumer: Api) -> No
 
 
 def test_a_label_stays_when_the_exports_workspace_cannot_be_found(consumer: Api, master: Api) -> None:
-    """Whoever could relabel such a binding would show up among another export's consumers."""
+    """A caller that could relabel such a binding would appear among another export's consumers."""
     here = Api(master.shard, cluster_of(consumer), "shard-admin")
     here.post(BINDINGS, binding("root:nowhere", "gone"))
     body = {"metadata": {"labels": {"internal.apis.kcp.io/export": "stolen", "a": "b"}}}

@@ -98,7 +98,7 @@ def test_locks_are_kept_in_step(provider: Api, consumer: Api, master: Api) -> No
     gone = {**kept, "ghosts.example.com": {"c": True, "e": "2001-01-01T00:00:00Z"}}
     here.patch(CLUSTER, {"metadata": {"annotations": {LOCKS: json.dumps(gone)}}})
     wait(consumer, CLUSTER, lambda obj: json.loads(obj["metadata"]["annotations"][LOCKS]) == kept)
-    # Nobody of ours holds it: what is left of it goes when it goes.
+    # No component of the shard holds it: it is deleted once its finalizers are removed.
     consumer.patch(f"{BINDINGS}/shapes", {"metadata": {"finalizers": None}})
     consumer.delete(f"{BINDINGS}/shapes")
     wait(consumer, CLUSTER, lambda obj: "circles" not in obj["metadata"]["annotations"][LOCKS])

@@ -1,4 +1,4 @@
-"""Unbinding: what was made goes first, what finalizers hold is waited for, what another binding serves stays."""
+"""Unbinding: objects are deleted first, finalizers delay it, and a resource of another binding stays."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ PATH = objects_path(CIRCLES)
 
 
 def held(name: str, finalizer: str = "example.com/held") -> Object:
-    """A circle that a finalizer holds."""
+    """A circle with a finalizer."""
     made = an_object(CIRCLES, name)
     made["metadata"]["finalizers"] = [finalizer]
     return made
 
 
 def verbs(api: Api) -> list[str]:
-    """What discovery says can be done with circles."""
+    """The verbs of circles in discovery."""
     found = api.get("/apis/shapes.example.com/v1").json["resources"]
     return next(each["verbs"] for each in found if each["name"] == "circles")
 

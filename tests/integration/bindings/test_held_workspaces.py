@@ -1,4 +1,4 @@
-"""Workspaces whose LogicalCluster has a stranger's finalizer: emptied at once, kept until it is released, at rest."""
+"""Workspaces whose LogicalCluster has a foreign finalizer: emptied at once, kept until it is removed, not rewritten."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ def test_a_held_workspace_is_emptied_and_goes_when_it_is_released(api: Api) -> N
     eventually(mirrored, "the Workspace says so")
     shown = root.get(path).json
     assert (shown["status"]["phase"], shown["metadata"]["finalizers"]) == ("Deleting", [OWNERS])
-    # Whoever holds it takes his finalizer off by the workspace's path, and all of it goes.
+    # The owner of the finalizer removes it by the workspace's path, and the workspace is deleted.
     inside.patch(CLUSTER, {"metadata": {"finalizers": None}})
     eventually(lambda: root.get(path, expect=0).code == 404, "the Workspace gone")

@@ -1,4 +1,4 @@
-"""Names that two APIs of a workspace want: one has them, the other says so and gets them when they are free."""
+"""Name conflicts of two APIs in a workspace: one has the names, the other reports a conflict until they are free."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ GROUP = "shapes.example.com"
 
 
 def locks(api: Api) -> Object:
-    """The lock annotation, read."""
+    """The decoded lock annotation."""
     annotations = api.get(CLUSTER).json["metadata"]["annotations"]
     found: Object = json.loads(annotations["internal.apis.kcp.io/resource-bindings"])
     return found
 
 
 def named(plural: str, **names: object) -> Object:
-    """A schema with some names of its own."""
+    """A schema with the given names."""
     made = schema(plural)
     made["spec"]["names"].update(names)
     return made

@@ -43,8 +43,7 @@ CACHED, CACHED_SLICES = (
 MAPS = "/api/v1/namespaces/default/configmaps"
 CIRCLES, LATER, SQUARES = schema("circles"), schema("circles", prefix="later"), schema("squares")
 CLAIMED = claim("configmaps"), claim("secrets", defaultSelector={"matchLabels": {"open": "yes"}})
-#: How long, and how often asked, nothing is written until it counts as rest: longer than any controller waits for
-#: another look. And how long it may take until then.
+#: The quiet period without writes, and the poll interval: longer than any requeue delay of a controller; the limit.
 QUIET_S, QUIET_LOOKS, REST_S = 6.0, 20, 120.0
 
 
@@ -55,7 +54,7 @@ def own(tmp_path: Path) -> Iterator[ShardProcess]:
 
 
 def revision(shard: ShardProcess) -> int:
-    """That of the whole shard, which a list of anything tells."""
+    """The latest revision of the shard, which any list has."""
     api = Api(shard, "root", "shard-admin")
     try:
         return int(api.get("/apis/core.kcp.io/v1alpha1/shards").json["metadata"]["resourceVersion"])
@@ -64,7 +63,7 @@ def revision(shard: ShardProcess) -> int:
 
 
 def rest(shard: ShardProcess) -> int:
-    """The revision at which nobody writes any more."""
+    """Wait until writes stop; return the revision."""
     begun_s = since_s = time.monotonic()
     last, looks = revision(shard), 0
     while looks < QUIET_LOOKS or time.monotonic() - since_s < QUIET_S:
@@ -77,7 +76,7 @@ def rest(shard: ShardProcess) -> int:
 
 
 def share(provider: Api) -> None:
-    """Exports that offer, claim, change and come back; slices, and a set of Partitions."""
+    """Create exports with offers and claims, changed and restored; slices, and PartitionSets."""
     make_export(provider, "one", CIRCLES, claims=CLAIMED)
     make_export(provider, "two", SQUARES)
     make_export(provider, "rival", schema("circles", prefix="rival"))
@@ -131,7 +130,7 @@ def use(provider: Api, consumer: Api) -> None:
 
 
 def maintained(provider: Api) -> Api:
-    """A workspace whose type keeps up its bindings."""
+    """A workspace whose type maintains its default bindings."""
     spec = {
         "extend": {"with": [{"name": "universal", "path": "root"}]},
         "defaultAPIBindingLifecycle": "Maintain",
@@ -146,7 +145,7 @@ def maintained(provider: Api) -> Api:
 
 
 def change(provider: Api) -> None:
-    """A new schema, other claims, and an export that goes and comes with the identity that it had."""
+    """Change a schema and the claims; delete an export and create it again with its identity."""
     provider.post("/apis/apis.kcp.io/v1alpha1/apiresourceschemas", LATER)
     resources = [resource_of(LATER)]
     provider.patch(f"{EXPORTS}/one", {"spec": {"resources": resources, "permissionClaims": [CLAIMED[0]]}})
@@ -199,7 +198,7 @@ def test_workspaces_that_provide_and_consume_go_at_once_with_held_objects_and_ac
     for api in (provider, consumer):
         admin.delete(f"{WORKSPACES}/{api.cluster.rsplit(':', 1)[1]}")
     gone(admin, f"{WORKSPACES}/{provider.cluster.rsplit(':', 1)[1]}")
-    # The provider is gone; what is held stays served for who holds it, also after a crash.
+    # The provider is gone; existing bindings are still served, also after a crash.
     own.kill()
     own.start()
     admin = Api(own, "root")

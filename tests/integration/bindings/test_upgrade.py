@@ -1,4 +1,4 @@
-"""What becomes of a binding when its export, or what that is made of, changes, goes or comes."""
+"""Bindings when their export or its schemas are changed, deleted or created."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bound_schemas(obj: Object) -> dict[str, str]:
 
 
 def offer(provider: Api, *schemas: Object) -> None:
-    """Let the export `shapes` offer these."""
+    """Let the export `shapes` offer these schemas."""
     provider.patch(f"{EXPORTS}/shapes", {"spec": {"resources": [resource_of(each) for each in schemas]}})
 
 
@@ -82,7 +82,7 @@ def test_a_schema_that_goes_or_is_made_anew_changes_nothing_for_who_is_bound(pro
     provider.delete(f"{SCHEMAS}/{circles['metadata']['name']}")
     consumer.post(objects_path(circles), an_object(circles, "one"))
     provider.post(SCHEMAS, grown("today"))
-    # The export is looked at again, and with it the binding.
+    # The export is reconciled again, and the binding with it.
     provider.post(SCHEMAS, schema("squares"))
     offer(provider, circles, schema("squares"))
     after = wait(consumer, f"{BINDINGS}/shapes", lambda obj: len(bound_schemas(obj)) == 2)
@@ -104,7 +104,7 @@ def test_without_its_export_a_binding_goes_on_and_says_so(provider: Api, consume
 
 
 def test_a_binding_waits_for_its_export_its_schema_and_its_workspace(admin: Api, master: Api, consumer: Api) -> None:
-    """Only masters can bind what is not there; everybody else is told that they may not."""
+    """Only masters can bind an export that does not exist; all others get 403."""
     name = workspace_under(admin, type_="universal").removeprefix("root:")
     path = f"root:{name}:later"
     master.at(consumer.cluster).post(BINDINGS, binding(path, "shapes"))

@@ -1,4 +1,4 @@
-"""The API of a cache server: its URLs, what it shows of an object, lists and watches, and whom it refuses."""
+"""The API of a cache server: its URLs, objects, lists, watches and authorization."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ async def test_it_tells_what_it_serves(tmp_path: Path) -> None:
         assert (await cache.get(EVERYWHERE, headers=table)).json["rows"][0]["cells"][0] == "widgets"
 
 
-#: Every shape of URL there is, and some that are none.
+#: Every form of URL, valid and invalid.
 _ROUTES = (
     "/",
     "/api",
@@ -328,7 +328,7 @@ _OPEN = ("/healthz", "/livez", "/readyz")
 
 @pytest.mark.parametrize("who", [ANONYMOUS, NOBODY, TENANT])
 async def test_a_crawl_by_who_is_no_master_finds_health_and_nothing_else(tmp_path: Path, who: str) -> None:
-    """Advisory GHSA-3j3q-wp9x-585p: kcp served its cache before it asked who was there."""
+    """Advisory GHSA-3j3q-wp9x-585p: kcp served its cache before authentication."""
     async with caching(tmp_path) as cache:
         await cache.owned("c1", "amber")
         await cache.arrived("amber", "c1", export("widgets"))
@@ -348,7 +348,7 @@ async def test_a_crawl_by_who_is_no_master_finds_health_and_nothing_else(tmp_pat
 
 
 async def test_the_crawl_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the guard taken out, which is that only masters read, the crawl fails."""
+    """Without the guard (only masters read) the crawl fails."""
     monkeypatch.setattr(User, "is_master", property(lambda user: True))
     with pytest.raises(AssertionError):
         await test_a_crawl_by_who_is_no_master_finds_health_and_nothing_else(tmp_path, NOBODY)
@@ -367,6 +367,6 @@ async def test_metrics_are_for_masters_and_readiness_waits_for_the_rows(tmp_path
         cache.lacks = "the first reading is not complete"
         assert (await cache.ask("/readyz", ANONYMOUS)).code == 500
         assert (await cache.ask("/livez", ANONYMOUS)).code == 200
-        # Half of the rows would tell an informer that the others are gone.
+        # With half of the rows, an informer would take the others for deleted.
         assert (await cache.get(EVERYWHERE)).code == 503
         assert (await cache.get("/shards/*/clusters/*/apis")).code == 200

@@ -1,4 +1,4 @@
-"""`atoll cache-server` over real streams: what shards publish, restarts, and a region that sources from a hub."""
+"""`atoll cache-server` over real streams: rows of shards, restarts, and a region that sources from a hub."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def export_key(cluster: str, name: str) -> ObjectKey:
 
 
 async def found_root(root: Member, *shards: str) -> None:
-    """What a root shard has from its bootstrap, as far as others rely on it."""
+    """The bootstrap objects of a root shard that other shards use."""
     identities = {"tenancy.kcp.io": TYPES.workspaces.identity, "shards.core.kcp.io": TYPES.shards.identity}
     for name in root_exports():
         await root.put(export_key(ROOT, name), status={"identityHash": identities.get(name, "9" * 64)})
@@ -138,7 +138,7 @@ async def test_it_starts_from_disk_and_takes_up_what_it_missed(tmp_path: Path) -
             before = await cache.get(EXPORTS)
             cache.stop()
             await sea.nats.stop()
-            # Neither NATS nor shards are there: what was whole is served, at the revision it had.
+            # Without NATS and shards, a complete state is still served, at its revision.
             cache.start()
             assert (await cache.get(EXPORTS)).json == before.json
             assert (await cache.ask("/readyz")).code == 200
@@ -160,7 +160,7 @@ async def test_what_a_shard_no_longer_has_goes_with_the_next_full_reading(tmp_pa
         with CacheProcess(tmp_path / "cache", access(sea)) as cache:
             await cache.ready()
             assert "widgets" in (await cache.get(EXPORTS)).names
-            # The shard's deletion never reaches the stream, which is written anew without it.
+            # The shard's deletion never reaches the stream, which is filled again without it.
             await amber.publish_no_more()
             await sea.nats.stop()
             await amber.delete(export_key(cluster, "widgets"))
@@ -192,7 +192,7 @@ async def test_a_region_serves_from_streams_that_source_the_hubs(tmp_path: Path)
                 await amber.put(export_key(cluster, "gadgets"))
                 await cache.until(BASE + EXPORTS, lambda answer: "gadgets" in answer.names)
                 await site.hub.stop()
-                # The region reads on, and a server that starts there now reads what the region has.
+                # The region continues to read, and a server that starts now reads the region's rows.
                 cache.stop()
                 cache.start()
                 assert "gadgets" in (await cache.get(EXPORTS)).names

@@ -1,4 +1,4 @@
-"""Labels of permission claims on the wire: who carries which, whatever is written, accepted, edited and withdrawn."""
+"""Labels of permission claims on the wire: after writes, accepted claims, changes and withdrawals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 
 @pytest.fixture
 def maps(provider: Api) -> tuple[str, tuple[str, str]]:
-    """An export that claims ConfigMaps: its path, and the label pair of the claim."""
+    """An export that claims ConfigMaps: return its path, and the label pair of the claim."""
     make_export(provider, "shapes", schema("circles"), claims=[claim("configmaps")])
     return provider.cluster, claim_pair(cluster_of(provider), "shapes", "", "configmaps")
 
@@ -83,7 +83,7 @@ def test_users_cannot_write_the_labels(consumer: Api, maps: Maps) -> None:
     stranger = CLAIMED + "somebodyelse"
     made = consumer.post(MAPS, configmap("one", labels={pair[0]: "wrong", stranger: "x", "mine": "1"})).json
     assert made["metadata"]["labels"] == {"mine": "1", **dict([pair])}
-    # A PUT without them, a merge patch that removes one and adds another, a JSON patch, an apply: all to no avail.
+    # A PUT without the labels, a merge patch that removes one and adds another, a JSON patch and an apply fail.
     made["metadata"]["labels"] = {"mine": "2"}
     assert claimed(consumer.put(f"{MAPS}/one", made).json) == dict([pair])
     labels: dict[str, Any] = {pair[0]: None, stranger: "x"}
@@ -242,7 +242,7 @@ def test_kinds_of_another_export_are_claimed_by_its_identity(consumer: Api, prov
     carries(consumer, f"{path}/before", pair)
     made = consumer.post(path, an_object(circles, "after", spec={"size": 1})).json
     assert claimed(made) == dict([pair])
-    # A write of status goes through the same door.
+    # The same check covers writes of the status.
     made["status"] = {"replicas": 3}
     made["metadata"]["labels"] = {}
     answer = consumer.put(f"{path}/after/status", made).json

@@ -21,20 +21,20 @@ CLAIM = {"group": "", "resource": "configmaps", "verbs": ["*"]}
 
 
 def carrying(shard: InsideShard, pair: tuple[str, str]) -> int:
-    """How many ConfigMaps carry a label, beside those that the system made."""
+    """The number of ConfigMaps with a label, without those of the system."""
     with shard.app.store.snapshot() as snapshot:
         return sum(1 for key in snapshot.labelled(*pair, CONFIG_MAPS) if key.name.startswith("m-"))
 
 
 async def half_done(shard: InsideShard, pair: tuple[str, str], *, growing: bool) -> None:
-    """Return as soon as some objects have changed, and not all of them."""
+    """Return once some objects have changed, but not all."""
     async with asyncio.timeout(TIMEOUT_S):
         while not (carrying(shard, pair) > 0 if growing else carrying(shard, pair) < COUNT):  # noqa: ASYNC110 - no event
             await asyncio.sleep(0)
 
 
 async def prepared(shard: InsideShard) -> tuple[str, str]:
-    """A provider's and a consumer's cluster, with objects that are going to be claimed."""
+    """A provider's and a consumer's cluster, with objects to be claimed."""
     provider, consumer = await shard.workspace("provider"), await shard.workspace("consumer")
     spec = {"permissionClaims": [CLAIM]}
     body = {"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "metadata": {"name": "one"}, "spec": spec}
@@ -55,7 +55,7 @@ async def grant(shard: InsideShard, provider: str, consumer: str, state: str) ->
             try:
                 await shard.loopback.update(target, {**old, "spec": spec})
             except Conflict:
-                # A controller wrote its status meanwhile.
+                # A controller wrote the status in between.
                 continue
             return
     body = {"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding", "metadata": {"name": "one"}, "spec": spec}

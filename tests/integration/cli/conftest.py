@@ -1,5 +1,4 @@
-"""One shard for the tests of this folder, with a user `bob` whom nothing is allowed; a kubectl of each kind with a
-kubeconfig of its own."""
+"""One shard for the tests of this folder, with a user `bob` without rights; each kubectl has its own kubeconfig."""
 
 from __future__ import annotations
 

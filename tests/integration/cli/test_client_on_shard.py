@@ -1,4 +1,4 @@
-"""The client library against a real shard, and the README's controller run as it is printed."""
+"""The client library against a real shard, and the README's controller run as printed."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_a_watch_tells_what_happens_from_a_revision_on(client: Client) -> 
 
 
 async def test_an_informer_over_every_cluster_survives_a_restart(tmp_path: Path) -> None:
-    # Only the shard's own administrator may look everywhere, and only that token outlives a start.
+    # Only the shard's own administrator may read all workspaces, and only that token stays valid after a restart.
     async with (
         ShardProcess(tmp_path) as shard,
         Client.from_kubeconfig(str(shard.kubeconfig), "shard-base", WILDCARD) as everywhere,

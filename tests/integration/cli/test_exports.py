@@ -1,4 +1,4 @@
-"""A provider and its consumers at kubectl: export, bind, claims, who consumes what."""
+"""A provider and its consumers with kubectl: export, bind, claims, list of consumers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLAIMS = [claim("secrets", "", "get", "list"), claim("configmaps")]
 
 
 class Bay:
-    """A provider's workspace with an export of boats, and room for consumers beside it."""
+    """A provider's workspace with an export of boats, and a parent of its consumers."""
 
     def __init__(self, kubectl: Kubectl, server: str) -> None:
         self.server = server
@@ -36,7 +36,7 @@ class Bay:
         kubectl.ok("wait", "--for=condition=IdentityValid", "apiexport/boats")
 
     def enter(self, name: str) -> None:
-        """Go to a new consumer's workspace."""
+        """Enter a new consumer's workspace."""
         self.kubectl.ok("ws", self.top)
         self.kubectl.ok("create", "workspace", name, "--enter", "--type", "root:universal")
 
@@ -44,9 +44,8 @@ class Bay:
         return self.kubectl.run("kcp", "bind", "apiexport", f"{self.top}:provider:boats", *flags)
 
     def acting_as(self, user: str) -> Bay:
-        """The same place for another user, who stands in the same workspace and has a token of that name.
-
-        A user that somebody impersonates counts in that one workspace, and could bind nothing of another.
+        """The same workspace for another user with a token of that name.
+        An impersonated user has rights in that one workspace only, and could bind no export of another.
         """
         other = copy.copy(self)
         own = self.kubectl.home / f"{user}.kubeconfig"
@@ -64,7 +63,7 @@ class Bay:
         self.kubectl.ok("wait", "--for=jsonpath={.status.endpoints[0].url}", *slice)
 
     def export(self) -> str:
-        """What the provider is told of its export."""
+        """Export the API; return the output."""
         return self.kubectl.ok("atoll", "export", "boats", "-w", f"{self.top}:provider")
 
 
@@ -152,7 +151,7 @@ def test_a_consumer_needs_the_verb_bind_and_nothing_else_of_the_provider(bay: Ba
     kubectl.ok("create", "-f", "-", stdin=json.dumps({**role, "rules": rules}))
     allow(kubectl, "bob", "buyer")
     kubectl.ok("ws", f"{bay.top}:shop")
-    # What the export claims bob may not read there, but the binding tells.
+    # bob may not read the claims of the export, but the binding lists them.
     bound = bob.bind("--accept-all-permission-claims", "--timeout", "60s")
     assert (bound.code, bound.stderr) == (0, "")
     states = [line.split()[4] for line in bob.kubectl.ok("kcp", "claims", "get", "apibinding", "boats").splitlines()]
@@ -162,7 +161,7 @@ def test_a_consumer_needs_the_verb_bind_and_nothing_else_of_the_provider(bay: Ba
 
 
 def allow(kubectl: Kubectl, user: str, role: str) -> None:
-    """A role in the current workspace, with the access to it that comes of a binding."""
+    """A role in the current workspace, with the access that a binding of it gives."""
     kubectl.ok("create", "clusterrolebinding", f"{user}-{role}", f"--clusterrole={role}", f"--user={user}")
 
 

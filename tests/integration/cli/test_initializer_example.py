@@ -1,4 +1,4 @@
-"""The README's initializer run as it is printed, for a type that extends another."""
+"""The README's initializer run as printed, for a type that extends another."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def of(kind: str, name: str, **spec: object) -> Object:
 
 
 async def until(client: Client, resource: Resource, name: str, holds: Callable[[Object], bool]) -> Object:
-    """The object once something holds of its status."""
+    """Return the object once its status satisfies a condition."""
     async with asyncio.timeout(20), client.watch(resource, fieldSelector=f"metadata.name={name}") as events:
         async for event in events:
             if event.type in {"ADDED", "MODIFIED"} and holds(event.object.get("status") or {}):

@@ -1,4 +1,4 @@
-"""What kcp's kubectl plug-ins send, request by request, and what they go by in the answers."""
+"""The requests of kcp's kubectl plug-ins, one by one, and the fields of the answers that they use."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def test_use_looks_around_in_the_target_asks_its_parent_and_reads_the_claims(plu
 
 
 def test_use_tells_what_is_not_there_from_what_is_closed(plugin: Api) -> None:
-    """Not found: looking around is forbidden, and the parent knows no such workspace. Denied otherwise."""
+    """404: the user may not look inside, and the parent has no such workspace. 403 otherwise."""
     missing = unique("missing")
     assert [answer.code for answer in discovered(plugin.at(f"root:{missing}"))] == [403, 403]
     assert plugin.get(f"{WORKSPACES}/{missing}", expect=404).json["details"]["name"] == missing
     path = workspace_under(plugin)
     nobody = Api(plugin.shard, path, token="nobody-token")
     assert [answer.code for answer in discovered(nobody)] == [403, 403]
-    # In root everybody with a name reads workspaces; deeper down the parent tells nothing either.
+    # In root every authenticated user reads workspaces; below it the parent reveals nothing.
     assert nobody.at("root").get(f"{WORKSPACES}/{path.rpartition(':')[2]}").code == 200
     below = workspace_under(plugin, path)
     assert nobody.get(f"{WORKSPACES}/{below.rpartition(':')[2]}", expect=403).json["reason"] == "Forbidden"
@@ -128,7 +128,7 @@ def test_bind_prefers_a_version_reads_the_export_and_posts_a_binding_of_its_name
     assert (answer["metadata"]["name"], answer["spec"]["reference"]) == ("cache.kcp.io", body["spec"]["reference"])
     assert there.get(f"{path}/cache.kcp.io").json["metadata"]["uid"] == answer["metadata"]["uid"]
     assert there.post(path, body, expect=409).json["reason"] == "AlreadyExists"
-    # An export may come later; a path must lead somewhere.
+    # An export may be created later; a path must resolve.
     later = {**body, "metadata": {"name": "x"}, "spec": {"reference": {"export": {"path": "root", "name": "x"}}}}
     there.post(path, later)
     lost = {**body, "metadata": {"name": "y"}, "spec": {"reference": {"export": {"path": "root:no", "name": "x"}}}}
@@ -145,7 +145,7 @@ def offered(plugin: Api) -> Api:
 
 def test_bind_with_claims_reads_the_export_and_asks_until_bound(plugin: Api) -> None:
     provider, there = offered(plugin), plugin.at(workspace_under(plugin, type_="universal"))
-    # The plug-in reads what is claimed in the older version, and writes in the preferred one.
+    # The plug-in reads the claims in the older version, and writes in the preferred one.
     found = provider.get("/apis/apis.kcp.io/v1alpha1/apiexports/boats").json
     assert [each["resource"] for each in found["spec"]["permissionClaims"]] == ["secrets", "configmaps"]
     answers = [accepted(claim("secrets", "", "get", "list"), "Accepted")]
@@ -161,7 +161,7 @@ def test_claims_are_answered_by_an_update_of_the_whole_binding(plugin: Api) -> N
     there.post(BINDINGS, binding(provider.cluster, "boats"))
 
     def answered(state: str) -> bool:
-        """Read, changed and sent back whole; a status written meanwhile is a conflict, and another turn."""
+        """Read, change and send back the whole object; after a conflict with a status write, repeat."""
         found = there.get(f"{BINDINGS}/boats").json
         made = found["status"]["exportPermissionClaims"]
         assert {each["resource"] for each in made} == {"secrets", "configmaps"}

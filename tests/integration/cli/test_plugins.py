@@ -1,4 +1,4 @@
-"""The plug-ins under the real kubectl, against a real shard."""
+"""The plug-ins with the real kubectl, against a real shard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README's controller of a provider run as it is printed, for ten consumers, one that leaves and one that comes."""
+"""The README's controller of a provider run as printed: ten consumers, one that leaves and one that joins."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def workspace(parent: Client, name: str) -> Client:
 
 
 async def employed(post: Client, directory: Path, shard: ShardProcess) -> Path:
-    """The kubeconfig of a service account that may see its export's consumers, and nothing else."""
+    """The kubeconfig of a service account with access to its export's consumers only."""
     accounts, tokens = Resource("", "v1", "serviceaccounts"), {"kind": "TokenRequest", "spec": {}}
     await post.create(accounts, {"kind": "ServiceAccount", "metadata": {"name": "postmaster"}}, "default")
     rules = [
@@ -111,12 +111,12 @@ async def consumer(root: Client, name: str, text: str) -> Client:
 
 
 async def answered(child: Client, words: int) -> None:
-    """The letter has the status and the copy that its controller makes, as its owner sees them."""
+    """Wait until the owner sees the letter's status and the copy that the controller makes."""
 
     async def reported() -> bool:
         return bool((await child.get(LETTERS, "first", "default")).get("status", {}).get("words") == words)
 
-    # The program looks again, later and later, while the shard is away.
+    # The program retries with growing delays while the shard is down.
     await until(reported, f"{words} words reported", 90.0)
     found = await child.get(LETTERS, "first", "default")
     assert found["status"]["observedGeneration"] == found["metadata"]["generation"]
@@ -133,7 +133,7 @@ class Output:
         self._capsys = capsys
 
     async def printed(self, line: str) -> None:
-        """Wait for a line; it may have come before."""
+        """Wait for a line, which may be printed already."""
 
         async def look() -> bool:
             self.lines += self._capsys.readouterr().out.splitlines()
@@ -144,13 +144,13 @@ class Output:
 
 @asynccontextmanager
 async def serving(shard: ShardProcess, root: Client, directory: Path) -> AsyncIterator[asyncio.Task[None]]:
-    """A provider's workspace with its export, and the README's program at work, as a service account of it."""
+    """A provider's workspace with its export; the README's program runs as a service account of it."""
     (directory / "postmaster.py").write_text(re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)[2])
     program = runpy.run_path(str(directory / "postmaster.py"))
     post = await workspace(root, "post")
     await post.create(SCHEMAS, schema())
     await post.create(EXPORTS, export("mail", schema(), claims=[CLAIM]))
-    # Started before there is any consumer, so before there is any URL.
+    # Started without any consumer, so without any endpoint URL.
     kubeconfig = await employed(post, directory, shard)
     running = asyncio.create_task(program["main"](str(kubeconfig), "root:post", "mail"))
     try:
@@ -190,7 +190,7 @@ async def test_the_provider_of_the_readme_goes_on_where_it_was_when_the_shard_co
 ) -> None:
     with ShardProcess(tmp_path) as shard:
         async with (
-            # Of the administrators' tokens this one survives a restart.
+            # Of the administrators' tokens only this one stays valid after a restart.
             Client.from_kubeconfig(str(shard.kubeconfig), "shard-base", "root") as root,
             serving(shard, root, tmp_path) as running,
         ):
@@ -204,6 +204,6 @@ async def test_the_provider_of_the_readme_goes_on_where_it_was_when_the_shard_co
             told = Output(capsys)
             for name in ("before", "after"):
                 await told.printed(f"bound by {key_of(await root.cluster(f'root:{name}').get(BINDINGS, 'mail'))[0]}")
-            # The watch was taken up at the revision it had reached: nobody bound it again, and nobody left.
+            # The watch resumed at its last revision: no consumer was reported again or lost.
             assert len([line for line in told.lines if re.match("(bound|left) by", line)]) == 2
             assert not running.done(), running

@@ -1,4 +1,4 @@
-"""`atoll start` as a process, and the commands that look after it."""
+"""`atoll start` as a process, and the maintenance commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Default bindings of WorkspaceTypes: there when a workspace is Ready, kept afterwards where the type says so."""
+"""Default bindings of WorkspaceTypes: present when a workspace is Ready, maintained afterwards if the type says so."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def make_type(api: Api, name: str, *exports: str, annotations: Object | None = N
 
 
 def start(api: Api, name: str, type_: str) -> None:
-    """Ask for a workspace below the one of `api`, of a type that is defined there."""
+    """Create a workspace below that of `api`, of a type that is defined in it."""
     spec = {"type": {"name": type_, "path": api.cluster}}
     body = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}, "spec": spec}
     api.post(WORKSPACES, body)
@@ -65,7 +65,7 @@ def bound_to(api: Api, name: str) -> list[Object]:
 
 
 def one_bound_to(api: Api, name: str) -> Object:
-    """The one binding to an export of this name, once it is there and bound."""
+    """Return the one binding to an export of this name, once it is bound."""
     found: list[Object] = eventually(lambda: bound_to(api, name), f"a binding to {name}", PATIENCE_S)
     assert len(found) == 1
     return wait_bound(api, found[0]["metadata"]["name"])
@@ -215,7 +215,7 @@ def test_a_maintained_binding_comes_with_its_export(provider: Api) -> None:
     provider.patch(f"{TYPES}/kept", {"spec": {"defaultAPIBindings": None}})
     there = child(provider, "one", "kept")
     provider.delete(f"{EXPORTS}/late")
-    # Nobody but the system's own may name an export that is not there.
+    # Only the system may name an export that does not exist.
     master = Api(provider.shard, provider.cluster, "shard-admin")
     master.patch(f"{TYPES}/kept", {"spec": {"defaultAPIBindings": [{"export": "late"}]}})
     told = wait_condition(there, CLUSTER, RECONCILED, "False", "APIBindingErrors")
@@ -236,7 +236,7 @@ def test_bindings_that_are_made_once_are_left_to_the_workspace(provider: Api) ->
     found = wait(there, f"{BINDINGS}/{name}", lambda obj: bool(obj["status"].get("exportPermissionClaims")))
     assert "permissionClaims" not in found["spec"]
     unbind(there, name)
-    # What comes later in the log of this shard is done: the type had its say by then.
+    # A later change in the shard's log is done, so the type was reconciled before.
     assert is_true(child(provider, "two", "once").get(CLUSTER).json, INITIALIZED)
     assert bound_to(there, "shapes") == []
 
@@ -278,7 +278,7 @@ def test_whoever_adds_a_default_binding_has_to_be_allowed_to_bind(provider: Api)
         }
         answer = bob.post(TYPES, body, expect=403)
         assert f"no permission to bind to export {cluster_of(provider)}:{name}" in answer.message
-    # What stands there already is not asked for again; what is added is.
+    # Permissions of existing entries are not checked again; those of new entries are.
     old = [{"export": "shapes"}]
     bob.patch(f"{TYPES}/old", {"spec": {"defaultAPIBindings": old, "additionalWorkspaceLabels": {"a": "b"}}})
     more = [*old, {"export": "shapes", "path": provider.cluster}]

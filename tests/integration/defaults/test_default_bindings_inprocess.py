@@ -1,4 +1,4 @@
-"""Default bindings seen from inside a shard: what one submit holds, and what does not come back."""
+"""Default bindings inside a shard: the content of one submit, and no repeated writes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_what_a_workspace_is_born_with_is_labelled_in_the_same_submit(tmp_
             for entry in shard.app.store.tail(before)
             if entry.key.cluster == cluster and entry.key.type in {SERVICE_ACCOUNTS, API_BINDINGS}
         ]
-        # Nothing of it was written twice.
+        # Nothing was written twice.
         assert {operation for operation, _ in written} == {Operation.ADDED}
         accounts = [obj for _, obj in written if obj["kind"] == "ServiceAccount"]
         pair = claim_pair(provider, "one", "", "serviceaccounts")

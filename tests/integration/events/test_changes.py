@@ -1,4 +1,4 @@
-"""Changes over a real stream: what a subscriber holds is the log, or a list and then the truth."""
+"""Changes over a real stream: a subscriber receives the log, or a list and then the log."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ async def test_forged_and_replayed_events_are_dropped(tmp_path: Path) -> None:
 
 
 async def test_a_file_without_keys_has_nothing_verified(tmp_path: Path) -> None:
-    """As earlier versions wrote it."""
+    """Earlier versions wrote such a file."""
     log = ShardLog()
     copy = Copy(log)
     async with (

@@ -19,7 +19,7 @@ CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 
 
 def program(mark: str, page: Path = README) -> str:
-    """The first Python block behind a mark."""
+    """The first Python block after a marker."""
     block = page.read_text().partition(mark)[2].partition("```python\n")[2].partition("```")[0]
     assert block, f"the README has a program behind {mark!r}"
     return block
@@ -27,7 +27,7 @@ def program(mark: str, page: Path = README) -> str:
 
 @asynccontextmanager
 async def running(source: str, directory: Path) -> AsyncIterator[asyncio.StreamReader]:
-    """What a program prints while it runs; killed at the end."""
+    """The output of a program while it runs; the program is killed at the end."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-u", "-c", source, cwd=directory, stdout=asyncio.subprocess.PIPE
     )
@@ -41,7 +41,7 @@ async def running(source: str, directory: Path) -> AsyncIterator[asyncio.StreamR
 
 
 async def line_with(output: asyncio.StreamReader, text: str) -> list[str]:
-    """The lines up to the first that holds a text."""
+    """Return the lines up to the first that contains a text."""
     lines: list[str] = []
     while not lines or text not in lines[-1]:
         line = await output.readline()

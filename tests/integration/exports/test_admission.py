@@ -1,4 +1,4 @@
-"""What admission asks of APIExports, APIResourceSchemas, APIConversions, Partitions and PartitionSets."""
+"""Admission of APIExports, APIResourceSchemas, APIConversions, Partitions and PartitionSets."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_schema_is_named_after_its_resource(provider: Api, name: str, group: s
 
 
 def test_no_tenant_writes_the_identity_hash(master: Api, provider: Api) -> None:
-    """Whoever could write it would see the objects of whoever has that identity. Masters may, and are corrected."""
+    """With another's hash a tenant would see its objects. Masters may write the hash; the controller corrects it."""
     made = make_export(provider, "shapes", schema("circles"))
     path, own = f"{EXPORTS}/shapes", made["status"]["identityHash"]
     provider.patch(f"{path}/status", {"status": {"identityHash": "ab" * 32}}, expect=403)
@@ -103,7 +103,7 @@ def test_a_schema_never_changes(provider: Api) -> None:
 
 
 def _two(**conversion: Any) -> Object:
-    """A schema in two versions: v1 (stored) calls a field `width`, v2 `size.width`."""
+    """A schema in two versions: v1 (stored) has the field `width`, v2 `size.width`."""
     sides = {
         "v1": {"width": {"type": "integer"}, "unit": {"type": "string"}},
         "v2": {"size": {"type": "object", "properties": {"width": {"type": "integer"}}}, "unit": {"type": "string"}},

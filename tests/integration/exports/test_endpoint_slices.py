@@ -50,7 +50,7 @@ def valid(api: Api, name: str) -> Object:
 
 
 def has(api: Api, name: str, *wanted: str) -> Object:
-    """The slice once these are its endpoints."""
+    """Return the slice once it has these endpoints."""
     return wait(api, f"{SLICES}/{name}", lambda obj: urls(obj) == list(wanted))
 
 
@@ -98,10 +98,10 @@ def test_each_slice_of_an_export_has_the_shard_wherever_it_is_and_however_it_say
     bind(consumer, provider.cluster, "shapes")
     for api, name in everywhere:
         has(api, name, endpoint(provider, "shapes"))
-    # One that comes later finds what is bound already.
+    # A later slice finds the existing bindings.
     provider.post(SLICES, a_slice("late"))
     has(provider, "late", endpoint(provider, "shapes"))
-    # And the label by which a slice is found is not its author's to take off.
+    # Its author cannot remove the label that selects a slice.
     consumer.patch(f"{SLICES}/by-path", {"metadata": {"labels": {"internal.apis.kcp.io/export-endpoints": None}}})
     unbind(consumer, "shapes")
     for api, name in [*everywhere, (provider, "late")]:
@@ -150,7 +150,7 @@ def test_a_partition_says_which_shards_are_meant(provider: Api, consumer: Api, m
     provider.post(PARTITIONS, a_partition("zone", **{label: "west"}))
     assert valid(provider, "zoned")["status"]["shardSelector"] == f"{label}=west"
     assert urls(provider.get(f"{SLICES}/zoned").json) == []
-    # The shard moves into the partition, the partition away from it and back, and the shard out of it.
+    # The shard enters the partition, the partition selects others and this shard again, and the shard leaves it.
     master.patch(SHARD, {"metadata": {"labels": {label: "west"}}})
     has(provider, "zoned", endpoint(provider, "shapes"))
     provider.patch(f"{PARTITIONS}/zone", {"spec": {"selector": {"matchLabels": {label: "east"}}}})
@@ -179,7 +179,7 @@ def test_a_slice_of_an_export_that_is_gone_has_no_endpoints_until_it_is_back(pro
     found = wait_condition(consumer, f"{SLICES}/there", "APIExportValid", "False", "APIExportNotFound")
     assert "endpoints" not in found["status"]
     wait(consumer, f"{SLICES}/there", lambda obj: "endpoints" not in obj["status"])
-    # The default slice is the export's own and goes with it.
+    # The default slice is owned by the export and deleted with it.
     wait_gone(provider, f"{SLICES}/shapes")
     provider.post(EXPORTS, export("shapes", made))
     has(consumer, "there", endpoint(provider, "shapes"))

@@ -1,4 +1,4 @@
-"""The identity of an export: its Secret, its hash, and what becomes of it when one of the two is touched."""
+"""The identity of an export: its Secret, its hash, and the effect of changes to either."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def key_of(api: Api, name: str) -> bytes:
 
 
 def named(name: str, namespace: str = "default") -> Object:
-    """spec.identity."""
+    """A spec.identity that names a Secret."""
     return {"secretRef": {"name": name, "namespace": namespace}}
 
 
@@ -140,14 +140,14 @@ def test_the_namespace_of_the_secrets_may_go_and_come_back(provider: Api) -> Non
     wait_condition(provider, f"{EXPORTS}/shapes", "IdentityValid", "False", FAILED)
     gone = f"{NAMESPACES}/kcp-system"
     eventually(lambda: provider.get(gone, expect=0).code == 404, "the namespace is gone", PATIENCE_S)
-    # An export that comes now brings the namespace back.
+    # A new export creates the namespace again.
     make_export(provider, "others", schema("squares"))
     provider.post(SECRETS, {**secret("shapes", ""), "data": key})
     wait_condition(provider, f"{EXPORTS}/shapes", "IdentityValid")
 
 
 def test_a_secret_that_cannot_be_made_is_told_and_made_later(provider: Api) -> None:
-    """The namespace is on its way out, and something in it takes its time."""
+    """The namespace is being deleted, and a finalizer in it delays that."""
     make_export(provider, "first", schema("circles"))
     held = {"metadata": {"name": "held", "finalizers": ["example.com/wait"]}, "apiVersion": "v1", "kind": "ConfigMap"}
     provider.post(f"{NAMESPACES}/kcp-system/configmaps", held)
@@ -162,7 +162,7 @@ def test_a_secret_that_cannot_be_made_is_told_and_made_later(provider: Api) -> N
 
 
 def test_who_may_not_read_a_secret_cannot_make_it_an_identity(provider: Api) -> None:
-    """Neither by naming it, nor by taking the name under which the system would find it."""
+    """Neither by reference, nor by creating a Secret of the name that the system looks up."""
     make_export(provider, "shapes", schema("circles"))
     provider.post("/api/v1/namespaces/default/secrets", secret("theirs", "their key", "default"))
     exporter = Api(provider.shard, provider.cluster, token="alice-token")
@@ -271,7 +271,7 @@ def test_extra_annotations_of_an_export_are_on_all_its_bindings(provider: Api, c
 
 
 def test_no_key_is_written_anywhere_but_into_its_secret(provider: Api, audit_path: Path) -> None:
-    """Not when all is well, and not when something is told about it."""
+    """Neither in normal operation, nor in a message about the Secret."""
     make_export(provider, "shapes", schema("circles"))
     keys = [key_of(provider, "shapes").decode(), "a key that somebody brought"]
     provider.post("/api/v1/namespaces/default/secrets", secret("brought", keys[1], "default"))
@@ -298,7 +298,7 @@ def test_deprecated_urls_are_in_an_exports_status_if_the_gate_is_open(tmp_path: 
         shard.flags = (gate + "false",)
         shard.start()
         root = Api(shard, "root")
-        # Controllers list what there is only where the log does not reach back; a write brings the export to them.
+        # Controllers list objects only if the log does not reach back; a write queues the export.
         root.patch(f"{EXPORTS}/tenancy.kcp.io", {"metadata": {"labels": {"touched": "yes"}}})
         left = wait(root, f"{EXPORTS}/tenancy.kcp.io", lambda obj: "virtualWorkspaces" not in obj["status"])
         assert is_true(left, "IdentityValid")

@@ -1,6 +1,7 @@
-"""A hash opens nothing: who knows an identity can neither ask by it, nor write it where the system would believe it.
+"""A hash gives no access: a caller with an identity hash can neither read by it, nor write it into fields that the
+system trusts.
 
-Each trial of the guard fails when the guard is taken out.
+Each test of a guard fails when the guard is removed.
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ pipeline.RequestPipeline.check_identity = lambda self, request: None
 identities.ExportIdentities.validate = lambda self, review: None
 endpoints.EndpointSlices.validate = lambda self, review: None
 """
-#: A group that no other test has: one of them defines circles somewhere, and everywhere sees that.
+#: A group of this test alone: one test defines circles, and a wildcard request finds them in all workspaces.
 CIRCLES = schema("circles", "rivals.example.com")
 GROUP = "/apis/rivals.example.com/v1"
 ITEMS = f"{GROUP}/namespaces/default/circles"
 
 
 def forms(identity: str, cluster: str) -> Iterator[tuple[str, str]]:
-    """Requests that name an identity, in every form of URL that there is: method and path."""
+    """Method and path of requests that name an identity, in every form of URL."""
     for named in (f"circles:{identity}", f"circles%3A{identity}", f"circles%3a{identity}", f"%63ircles:{identity}"):
         for place in (cluster, "*"):
             prefix = f"/clusters/{place}{GROUP}"
@@ -106,11 +107,11 @@ class Stage:
         return Api(self.root.shard, "", token=token)
 
     def let_in(self, api: Api) -> list[str]:
-        """The requests of a caller that come to something, in any workspace."""
+        """The requests of a caller that succeed, in any workspace."""
         found = []
         for cluster, paths in ((cluster_of(self.provider), True), (self.consumer.cluster, False)):
             for method, path in forms(self.identity, cluster):
-                # Views take names of clusters alone.
+                # Views accept only names of clusters.
                 answer = ask(api, method, path) if paths or "/services/" not in path else None
                 if answer is not None and answer.code != 403:
                     found.append(f"{method} {path}: {answer.code}")
@@ -137,7 +138,7 @@ def test_what_may_be_done_without_a_hash_is_refused_with_one_and_told_alike(stag
     for identity in (stage.identity, "0" * 64):
         answer = alice.get(f"{plain}:{identity}/secret-one", expect=403)
         said.append(answer.message)
-        # Nor is a workspace's existence to be had by it.
+        # The answer does not reveal whether a workspace exists, either.
         said.extend(
             alice.get(f"/clusters/{place}{ITEMS}:{identity}/secret-one", expect=403).message
             for place in ("root:nowhere", stage.root.cluster)
@@ -165,7 +166,7 @@ def test_masters_do_and_as_somebody_else_they_do_not(stage: Stage, master: Api) 
 
 
 def test_taken_out_each_guard_is_missed(tmp_path: Path) -> None:
-    """None of them stands in for another, so that one shard without any tells of each."""
+    """No guard covers for another: one shard without any of them fails for each."""
     (tmp_path / "tokens.csv").write_text("alice-token,alice,u-alice\nbob-token,bob,u-bob\n")
     flags = ("--token-auth-file", str(tmp_path / "tokens.csv"))
     with ShardProcess(tmp_path / "there", *flags, environment=patched(tmp_path, UNGUARDED)) as shard:
@@ -214,7 +215,7 @@ def test_the_statuses_in_which_hashes_stand_are_nobodys_to_read_or_write(
     applied = {"apiVersion": before["apiVersion"], "kind": before["kind"], "metadata": {"name": "shapes"}}
     document = json.dumps({**applied, "status": status}).encode()
     assert api.send("PATCH", f"{plain}/status?fieldManager=me&force=true", document, kind=APPLY).code == 403
-    # By the other door it is left out.
+    # Outside the status subresource a status is ignored.
     assert api.put(plain, whole).json["status"] == before["status"]
     assert api.patch(plain, {"status": status}).json["status"] == before["status"]
     assert api.patch(f"{plain}?fieldManager=me&force=true", document, APPLY).json["status"] == before["status"]

@@ -1,4 +1,4 @@
-"""What a provider lets consumers do at most, by RBAC of his own workspace, whatever theirs gives them."""
+"""The maximal permission policy: RBAC of the provider's workspace limits consumers, whatever their own RBAC permits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def give(api: Api, kind: str, name: str, *rules: dict[str, Any]) -> str:
 
 
 def administers(api: Api, token: str) -> Api:
-    """Somebody who may do everything in a workspace, as far as that can say."""
+    """A user with all rights in a workspace, as far as its RBAC can grant them."""
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
     user = token.removesuffix("-token")
     subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
@@ -44,7 +44,7 @@ def alice(provider: Api, consumer: Api) -> Api:
 
 
 def review(api: Api, verb: str, user: str = "") -> bool:
-    """What an access review says of a verb on circles, for oneself or for a user."""
+    """The answer of an access review about a verb on circles, for the caller or for a user."""
     kind = "SubjectAccessReview" if user else "SelfSubjectAccessReview"
     attributes = {"group": "shapes.example.com", "resource": "circles", "verb": verb, "namespace": "default"}
     spec = {"resourceAttributes": attributes, **({"user": user} if user else {})}

@@ -1,4 +1,4 @@
-"""PartitionSets over real Shard objects: Partitions come, stay and go with the labels of shards."""
+"""PartitionSets over real Shard objects: Partitions are created, kept and deleted with the labels of shards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHARDS = "/apis/core.kcp.io/v1alpha1/shards"
 
 
 class Fleet:
-    """Shards that stand in root and nowhere else, with labels that no other test looks at."""
+    """Shard objects without processes, with labels that no other test uses."""
 
     def __init__(self, master: Api, mark: str) -> None:
         self._master, self._mark, self._names = master, mark, set[str]()
@@ -104,7 +104,7 @@ def test_partitions_follow_the_labels_of_shards(provider: Api, fleet: Fleet) -> 
     fleet.remove("c")
     wait(provider, f"{SETS}/zones", lambda obj: obj["status"]["count"] == 2)
     assert selected(provider, fleet.region, fleet.tier) == [("ap", "tin"), ("eu", "gold")]
-    # One of two shards goes: its Partition is still somebody's, and still the same object.
+    # One of two shards is deleted: its Partition still has a shard, and is the same object.
     fleet.remove("b")
     fleet.put("d", "eu")
     wait(provider, f"{SETS}/zones", lambda obj: obj["status"]["count"] == 1)
@@ -121,7 +121,7 @@ def test_a_set_that_changes_changes_its_partitions_and_takes_them_along_when_it_
     wait(provider, f"{SETS}/zones", lambda obj: (obj.get("status") or {}).get("count") == 1)
     [only] = partitions(provider)
     assert only["spec"]["selector"] == {"matchLabels": {fleet.region: "eu"}, **chosen}
-    # One that somebody changed or took away is made anew.
+    # A Partition that a user changed or deleted is created again.
     provider.patch(f"{PARTITIONS}/{only['metadata']['name']}", {"spec": {"selector": {"matchLabels": {"x": "y"}}}})
 
     def recreated() -> bool:
@@ -171,7 +171,7 @@ def test_topology_is_told_in_columns(provider: Api, fleet: Fleet) -> None:
 def test_a_workspace_that_goes_leaves_nothing_of_its_exports_and_partitions(
     admin: Api, master: Api, fleet: Fleet
 ) -> None:
-    """What controllers make is made by them again when it goes, but not in a workspace on its way out."""
+    """Controllers recreate deleted objects, but not in a workspace that is being deleted."""
     path = workspace_under(admin, type_="universal")
     there, everywhere = admin.at(path), master.at("*")
     cluster, identity = cluster_of(there), identity_of(admin, "topology.kcp.io")

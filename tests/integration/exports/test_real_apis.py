@@ -32,7 +32,7 @@ BINDINGS = Resource("apis.kcp.io", "v1alpha2", "apibindings", namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 PROJECTS = ("cert-manager", "gateway-api")
 CONTROLLER, TIME = "example.com/harbour", "2026-01-02T03:04:05Z"
-#: Waits end when what they wait for is there; this is only for what never comes.
+#: Waits end once the condition holds; this limit is for failures only.
 PATIENCE_S = 240.0
 AT_ONCE = 16
 
@@ -60,7 +60,7 @@ class Input:
         self.schemas = {project: schemas(manifests / project) for project in PROJECTS}
         self.kinds = {project: resources(self.schemas[project]) for project in PROJECTS}
         self.resources = {kind: each for kinds in self.kinds.values() for kind, each in kinds.items()}
-        # One of each name; the documentation shows some objects step by step.
+        # One of each name; the documentation repeats some objects in several steps.
         self.examples = {
             (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]): each
             for each in [*gateway_examples(manifests), ISSUER, CERTIFICATE]
@@ -73,7 +73,7 @@ def schemas(folder: Path) -> list[Object]:
 
 
 def resources(schemas: list[Object]) -> dict[str, Resource]:
-    """Each kind in the version that the examples are written in, which not all are stored in."""
+    """Each kind in the version of the examples, which is not always the stored one."""
     found = {}
     for schema in schemas:
         spec = schema["spec"]
@@ -91,7 +91,7 @@ def has_status(kind: str) -> bool:
 
 
 def status_of(obj: Object) -> Object:
-    """What a controller says of an object that it accepted: parents of a route or a policy, conditions of others."""
+    """The status that a controller gives an accepted object: parents of a route or a policy, conditions of others."""
     generation = obj["metadata"].get("generation", 1)
     accepted = {
         "type": "Accepted",
@@ -120,7 +120,7 @@ def conditions(obj: Object) -> Iterator[Object]:
 
 
 def is_reconciled(obj: Object) -> bool:
-    """Accepted at its generation. A route that names no parent has nobody to accept it, and a list of none."""
+    """Accepted at its generation. A route that names no parent has no controller, and an empty list of parents."""
     told = [each for each in conditions(obj) if each["type"] == "Accepted"]
     current = all(each.get("observedGeneration") == obj["metadata"]["generation"] for each in told)
     if not told:
@@ -130,7 +130,7 @@ def is_reconciled(obj: Object) -> bool:
 
 @asynccontextmanager
 async def reconciling(view: Client, kinds: dict[str, Resource]) -> AsyncIterator[dict[str, Informer]]:
-    """A provider's controller on a virtual workspace: an informer a kind, one queue, status written where it is not."""
+    """A provider's controller on a virtual workspace: an informer a kind, one queue; it writes missing statuses."""
     queue: WorkQueue[tuple[str, Key]] = WorkQueue()
     informers: dict[str, Informer] = {}
 
@@ -161,7 +161,7 @@ async def reconciling(view: Client, kinds: dict[str, Resource]) -> AsyncIterator
 
 
 async def each_of(items: list[Any], step: Callable[[Any], Awaitable[Any]]) -> list[Any]:
-    """A step for each item, several at a time."""
+    """Run a step for each item, several at a time."""
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def one(item: Any) -> Any:
@@ -193,7 +193,7 @@ async def offer(provider: Client, real: Input) -> None:
 
 
 async def consumer(root: Client, path: str, real: Input) -> Client:
-    """A workspace that binds both APIs of the provider beside it, with the namespaces that the examples are in."""
+    """A workspace that binds both APIs of the provider beside it, with the namespaces of the examples."""
     exists = await workspace(root, path)
     for project in PROJECTS:
         await exists.create(BINDINGS, binding(f"{path.rpartition(':')[0]}:provider", project))
@@ -222,7 +222,7 @@ async def fill(exists: Client, real: Input) -> None:
 
 
 async def reconciled(exists: Client, real: Input) -> int:
-    """The number of a consumer's own objects, once each of them is accepted."""
+    """Return the number of a consumer's own objects, once each of them is accepted."""
 
     async def all_of_them() -> int:
         lists = {kind: await exists.list(resource) for kind, resource in real.resources.items()}

@@ -1,4 +1,4 @@
-"""What the system notes on objects so that other shards read them: kcp's words, and levels of exports."""
+"""Annotations that make other shards read an object: kcp's values, and levels of exports."""
 
 from __future__ import annotations
 

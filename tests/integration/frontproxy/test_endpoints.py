@@ -1,4 +1,4 @@
-"""Endpoints of the proxy itself, requests to mounts and other backends, and a start without any shard."""
+"""Endpoints of the proxy itself, requests to mounts and other backends, and a start without shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens when a shard is not there, goes, or says nothing: at once, to its own workspaces, and never twice."""
+"""Shards that are unreachable, stop or hang: requests fail at once, for their workspaces only, and are not repeated."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A port that nobody listens on, and nobody else is given."""
+    """A port without a listener, reserved until the end of the test."""
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind(("127.0.0.1", 0))
@@ -59,7 +59,7 @@ async def test_a_shard_that_comes_back_is_asked_again(tmp_path: Path) -> None:
 
 
 async def test_who_cannot_be_reached_is_waited_for_once(tmp_path: Path) -> None:
-    """A host that takes connections and says nothing: one waits, the others hear at once."""
+    """A host accepts connections and sends nothing: one request waits, the others fail at once."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"https://127.0.0.1:{silent.getsockname()[1]}"
         timing = BackendLimits(connect_timeout_s=0.5, first_pause_s=600, longest_pause_s=600)
@@ -92,7 +92,7 @@ async def test_a_shard_that_says_nothing_is_given_up_and_nothing_is_promised(tmp
 
 
 class Dying:
-    """A backend that answers the first request of each connection, and ends it on whatever comes next."""
+    """A backend that answers the first request of each connection, and closes it on the next."""
 
     def __init__(self) -> None:
         self.heads: list[bytes] = []
@@ -112,7 +112,7 @@ async def test_a_kept_connection_that_was_dead_before_is_no_concern_of_the_clien
     async with scripted(script) as backend, front(tmp_path, {"east": backend.url}) as proxy:
         client = await proxy.connect()
         assert (await client.ask(f"{ORG}/1", headers=BEARER)).status == 200
-        # Until the shard's goodbye is there; the proxy may have seen it, or finds it when it looks.
+        # Wait for the shard's FIN; the proxy may have read it, or reads it on the next request.
         line = backend.lines[0]
         await until(line.writer.is_closing)
         await line.writer.wait_closed()

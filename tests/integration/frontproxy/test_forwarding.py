@@ -1,4 +1,4 @@
-"""Requests through the front proxy as a client and a shard see them: heads, bodies, ends, order."""
+"""Requests through the front proxy as clients and shards see them: heads, bodies, ends of connections, order."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ async def test_old_clients_get_no_chunks_and_a_closed_connection(proxy: Front) -
 
 
 async def test_requests_of_two_users_never_cross(proxy: Front, shard: Shard) -> None:
-    """One waits in the middle of its request, and others of another user pass it by on the same kept connections."""
+    """One request waits halfway, and requests of another user overtake it on the same idle connections."""
     slow, quick = await proxy.connect(), await proxy.connect()
     for turn in range(5):
         head = f"POST {ORG}/slow{turn} HTTP/1.1\r\nHost: a\r\n{bearer('alice')}Content-Length: 4\r\n\r\nab"
@@ -155,12 +155,12 @@ async def test_requests_of_two_users_never_cross(proxy: Front, shard: Shard) -> 
     assert len(shard.seen) == 25
 
 
-# What a shard of ours never says, and others may.
+# A shard never sends these; other backends may.
 
 
 @asynccontextmanager
 async def answered(tmp_path: Path, answer: bytes, *, method: str = "GET", more: str = "") -> AsyncIterator[RawClient]:
-    """A client that asked, of a backend that answers so and closes."""
+    """A client with the response of a backend that sends these bytes and closes."""
 
     async def script(line: Line) -> None:
         await line.head()

@@ -34,7 +34,7 @@ from harness.servers.in_process.front_proxy import (
 
 ORG = "/clusters/root:org/api"
 OPEN = "127.0.0.0/8"
-#: Header lines, as somebody sends them who hopes that somebody behind us reads them his way.
+#: Header lines of an attacker, in spellings that a lenient backend might read as identity headers.
 ATTEMPTS = (
     "X-Remote-User: root",
     "x-remote-user: root",
@@ -73,7 +73,7 @@ ATTEMPTS = (
     "X-Forwarded-Client-Cert: x",
     "X_Forwarded_For: 1.2.3.4",
 )
-#: Lines that are no header at all, or continue one.
+#: Lines that are no valid header, or continue one.
 BROKEN = (
     "X-Other: a\r\n X-Remote-User: root",
     "X-Other: a\r\n\tX-Remote-User: root",
@@ -123,7 +123,7 @@ async def proxy(tmp_path: Path, shard: Scripted, monkeypatch: pytest.MonkeyPatch
 
 
 def seen(head: bytes) -> Iterator[str]:
-    """Names of headers in a head that say, or could be read as saying, who asks; but for what the proxy itself says."""
+    """Names of headers in a head that could be read as stating an identity, without those of the proxy itself."""
     text = head.decode("latin-1").partition("\r\n")[2]
     for found in _LINE.finditer(text):
         plain = found["name"].lower()
@@ -141,7 +141,7 @@ async def passed(client: RawClient, target: str, attempt: str, credential: str, 
 
 
 async def tried(proxy: Front, attempts: tuple[str, ...] = ATTEMPTS) -> None:
-    """Every attempt, by somebody who is known and by somebody who is not, wherever a request can go."""
+    """Every attempt, with and without a valid credential, on every kind of target."""
     known, unknown = await proxy.connect(), await proxy.connect()
     certified = await proxy.connect(pki.make_client(CLIENT_CA, "carol"))
     for attempt in attempts:
@@ -213,7 +213,7 @@ async def test_two_users_on_their_way_at_once_are_never_taken_for_each_other(pro
 
 
 async def test_the_trial_tells(tmp_path: Path, shard: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The guard is `speaking.passed_on`, which looks at every header that goes out."""
+    """The guard is `speaking.passed_on`, which filters every header that is forwarded."""
     monkeypatch.setattr(forwarded_identity, "belongs", lambda name, dropped: False)
     async with fronted(tmp_path, shard) as unguarded:
         for attempt in ("X-Remote-Group: a", "Atoll-Assertion: a.b.c", "x_sso_user: a"):
@@ -229,7 +229,7 @@ async def test_the_trial_of_groups_tells(tmp_path: Path, shard: Scripted, monkey
 
 
 async def test_bytes_of_answers_are_json_of_nothing_that_was_said(proxy: Front) -> None:
-    """A request that the proxy refuses itself speaks of whom it knows, never of whom a header names."""
+    """An error of the proxy itself names the authenticated user, never one from a header."""
     client = await proxy.connect()
     for attempt in ATTEMPTS:
         answer = await client.ask("/clusters/*/api", headers=f"{attempt}\r\n")

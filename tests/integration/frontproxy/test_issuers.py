@@ -43,7 +43,7 @@ def trusted(issuer: Issuer, audience: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def issuers() -> Iterator[tuple[Issuer, Issuer]]:
-    """The operator's, and that of root:org's type."""
+    """The operator's issuer, and that of root:org's type."""
     with contextlib.ExitStack() as stack:
         yield stack.enter_context(Issuer()), stack.enter_context(Issuer())
 
@@ -77,7 +77,7 @@ async def ask(proxy: Front, target: str, token: str) -> Raw:
 
 
 def went_on(answer: Raw, token: str) -> bool:
-    """The shard got the token itself, and nothing that the proxy says."""
+    """The shard got the token itself, and no assertion of the proxy."""
     text = answer.body.decode()
     return answer.status == 200 and f"authorization: Bearer {token}\r\n" in text and "atoll-assertion" not in text
 
@@ -120,7 +120,7 @@ async def test_a_token_of_a_workspaces_issuer_goes_on_and_is_refused_once_it_is_
     forged = f"{good[:-8]}AAAAAAAA"
     over = own.token(sub="dora", aud=["tenant", OWN], exp=1)
     for wrong in (forged, over):
-        # Until its keys are here the proxy lets the shard say so; nobody waits for them.
+        # Until its keys are fetched, the proxy forwards tokens to the shard and does not wait.
         client = await proxy.connect()
         while (answer := await client.ask(ORG, headers=f"Authorization: Bearer {wrong}\r\n")).status == 200:
             assert went_on(answer, wrong)

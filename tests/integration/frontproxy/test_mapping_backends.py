@@ -1,4 +1,4 @@
-"""Backends of mappings that are no shards: they get the user of a verified token, and of no other."""
+"""Backends of mappings that are no shards: they get the user of a verified token only."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Scene:
         return found
 
     async def is_passed_on(self, token: str, target: str = MAPPED) -> bool:
-        """Whether the backend got the token itself, and no word of a user."""
+        """Whether the backend got the token itself, and no identity header."""
         found = await self.backend_headers(token, target, "X-Remote-User: admin\r\n")
         return found["authorization"] == [f"Bearer {token}"] and not [name for name in found if "remote" in name]
 
@@ -61,14 +61,14 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def issuer() -> Iterator[Issuer]:
-    """That of the type of root:org."""
+    """The issuer of the type of root:org."""
     with Issuer() as running:
         yield running
 
 
 @pytest.fixture
 def answers() -> dict[str, bytes]:
-    """What shard east answers next, and the head of the last question."""
+    """The next answer of shard east, and the head of its last request."""
     return {"status": b"200 OK", "head": b""}
 
 
@@ -122,7 +122,7 @@ async def test_a_token_that_its_issuer_does_not_confirm_names_nobody(scene: Scen
     over = scene.issuer.token(sub="dora", aud=["tenant", OWN], exp=1)
     for wrong in (f"{good[:-8]}AAAAAAAA", over):
         assert (await scene.ask(wrong)).status == 401
-    # In another workspace the issuer is nobody's.
+    # In another workspace the issuer is not trusted.
     assert await scene.is_passed_on(good, "/services/vw/root:other/x")
     assert await scene.is_passed_on("nobody-knows-it")
     assert not [name for name in await scene.backend_headers("") if "remote" in name or name == "authorization"]

@@ -1,5 +1,6 @@
-"""The proxy and a shard behind it read the same bytes alike: what one refuses the other never sees, and no request
-hides in another's body."""
+"""The proxy and the shard behind it parse bytes alike: neither forwards what the other rejects, and no request is
+smuggled in another's body.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from atoll.machinery.wire.limits import Limits
 from harness.clients.raw_http import RawClient
 from harness.servers.in_process.front_proxy import BEARER, Shard, client_tls, echoing, front
 
-#: Its path is the one that a request of the other side is smuggled in by.
+#: The path of the smuggled request.
 INNER = b"GET /clusters/1org/smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
 POST = b"POST /clusters/1org/x HTTP/1.1\r\nHost: a\r\n" + BEARER.encode()
 GET = POST.replace(b"POST", b"GET")
@@ -73,7 +74,7 @@ CASES = {
     "body-of-get": GET + b"Content-Length: 49\r\n\r\n" + INNER,
 }
 
-#: Who is refused while he still sends is listened to for so long.
+#: The longest read after an early refusal, while the client still sends.
 QUICK = Limits(linger_s=0.05)
 #: Where the two differ by their office: the proxy refuses what a shard's pipeline would refuse behind its parser, and
 #: a path that it does not know goes nowhere.
@@ -81,7 +82,7 @@ _REFUSED_LATER = {"encoded-slash", "dots", "encoded-dots", "encoded-nul"}
 
 
 async def received(client: RawClient, shard: Shard, data: bytes) -> tuple[list[bytes], list[tuple[str, str, str]]]:
-    """The statuses that bytes got, and what the shard took for requests: method, target and body."""
+    """The statuses of the answers, and the requests that the shard parsed: method, target and body."""
     shard.seen.clear()
     end = b"GET /clusters/1org/end HTTP/1.1\r\nHost: a\r\n" + BEARER.encode() + b"Connection: close\r\n\r\n"
     await client.send(data + end)

@@ -29,7 +29,7 @@ SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade:
 
 
 class Held:
-    """A backend's connections whose requests were heard, each waiting for the test."""
+    """A backend's connections with a received request, each answered by the test."""
 
     def __init__(self) -> None:
         self.lines: list[Line] = []
@@ -140,7 +140,7 @@ async def test_draining_ends_watches_behind_a_whole_chunk_and_lets_lists_end(tmp
 
 @asynccontextmanager
 async def switched(tmp_path: Path, early: bytes = b"", greeting: bytes = b"") -> AsyncIterator[tuple[RawClient, Line]]:
-    """A client and a backend that speak something else with each other."""
+    """A client and a backend after a switch of protocols."""
     async with held(tmp_path) as (proxy, hold):
         client = await proxy.connect()
         await client.send(UPGRADE + b"Content-Length: 0\r\n\r\n" + early)
@@ -196,7 +196,7 @@ _OFFERED, _HELD = 256 << 20, 48 << 20
 
 
 async def _until_stuck(sent: list[int]) -> None:
-    """Wait until no more is taken for a second."""
+    """Wait until the socket accepts nothing for a second."""
     async with asyncio.timeout(60):
         before = -1
         while before != sent[0]:

@@ -1,4 +1,4 @@
-"""One shard for the programs of this folder, and for each test a workspace of its own."""
+"""One shard for the Go programs of this folder, and a workspace for each test."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def workspace(shard: ShardProcess, tmp_path: Path) -> Path:
 
 
 def entered(shard: ShardProcess, directory: Path) -> Path:
-    """A kubeconfig of its own, in `directory`, for a new workspace of a shard."""
+    """A kubeconfig in `directory` for a new workspace of a shard."""
     kubeconfig = directory / "kubeconfig"
     kubeconfig.write_text(shard.kubeconfig.read_text())
     kubeconfig.chmod(0o600)

@@ -1,8 +1,8 @@
-"""What programs built on client-go and controller-runtime do, with their own defaults: tests/go, cmd/clients and
+"""Programs built on client-go and controller-runtime, with their own defaults: tests/go, cmd/clients and
 cmd/controller.
 
-The programs name their checks. What is here is run by default; on a machine with an empty Go cache the first test of a
-run also downloads and compiles, which takes two minutes on two cores.
+The programs name their checks. These tests run by default; on a machine with an empty Go cache the first test of a run
+also downloads and compiles, which takes two minutes on two cores.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def test_an_informer_goes_on_after_a_restart_where_it_was(tmp_path: Path) -> Non
     with ShardProcess(tmp_path) as shard:
         kubectl = Kubectl(tmp_path, shard.kubeconfig)
         kubectl.ok("create", "workspace", "go", "--enter")
-        # Of the administrators' tokens this one survives a restart.
+        # Of the administrators' tokens only this one stays valid after a restart.
         kubectl.ok("config", "set-context", "--current", "--user=shard-admin")
         kubectl.ok("create", "configmap", "before")
         with following(shard.kubeconfig) as informer:
@@ -76,5 +76,5 @@ def test_an_informer_goes_on_after_a_restart_where_it_was(tmp_path: Path) -> Non
             informer.until("added after")
             kubectl.ok("delete", "configmap", "before")
             informer.until("deleted before")
-            # Nothing came twice: the watch was taken up at the revision it had reached.
+            # No event came twice: the watch resumed at its last revision.
             assert informer.seen.count("added before") == 1

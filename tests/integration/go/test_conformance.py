@@ -1,8 +1,8 @@
 """Kubernetes' own conformance specs that need no nodes, run as they are: the module tests/go/conformance.
 
-In the long tier: the specs and their framework compile much of Kubernetes, and wait for minutes by themselves. Once
-with protobuf, as the suite's clients speak by default, and once with JSON. tests/CONFORMANCE.md says which tests of
-ours make the same assertions in seconds.
+They belong to the long tier: the specs and their framework compile much of Kubernetes, and contain waits of minutes.
+They run once with protobuf, the default of the suite's clients, and once with JSON. tests/CONFORMANCE.md lists the
+tests of this tree that make the same assertions in seconds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FOCUS = "|".join(
         "Events",
     )
 )
-#: What needs more than a workspace has: aggregated API servers; a Deployment that serves a conversion webhook.
+#: Specs that need more than a workspace: aggregated API servers; a Deployment that serves a conversion webhook.
 SKIP = "|".join(
     (r"\[Slow\]", "locate the groupVersion and a resource", "MUST list and watch custom resources matching the field")
 )

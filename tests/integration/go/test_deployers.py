@@ -1,8 +1,8 @@
-"""What deploys into clusters, as libraries: Helm 3, Helm 4, Flux's engine (tests/go, cmd/helm3, cmd/helm4, cmd/flux),
-and Argo CD's (the module tests/go/gitops).
+"""Deployment tools as libraries: Helm 3, Helm 4, Flux's engine (tests/go, cmd/helm3, cmd/helm4, cmd/flux), and Argo
+CD's (the module tests/go/gitops).
 
-The chart is ours and small: native kinds, a hook, one CRD and one object of it. Argo CD's engine compiles all of
-Kubernetes, in a minute and a half.
+The chart is small: native kinds, a hook, one CRD and one object of it. Argo CD's engine compiles all of Kubernetes, in
+a minute and a half.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def gateways(manifests: Path) -> list[Path]:
 def test_a_chart_is_installed_upgraded_rolled_back_and_uninstalled(workspace: Path, version: str) -> None:
     found = verified(version, workspace)
     assert found.keys() == HELM
-    # Helm 3 patches what it read, Helm 4 applies on the server's side.
+    # Helm 3 patches the object that it read, Helm 4 uses server-side apply.
     assert found["install"] == [f"{version} {'Apply' if version == 'helm4' else 'Update'}"]
 
 

@@ -29,7 +29,7 @@ PROVIDER = {
 def test_a_manager_of_controller_runtime_serves_ten_consumers_of_an_export(workspace: Path) -> None:
     found = verified("provider", workspace)
     assert found.keys() == PROVIDER
-    # One left and one came later.
+    # One consumer left and one joined later.
     assert (found["reconcile"], found["unbind"]) == (10, 10)
 
 

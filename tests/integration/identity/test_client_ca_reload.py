@@ -97,7 +97,7 @@ def test_who_an_authority_vouches_for_comes_and_goes_with_the_file(
     old, new = visitors
 
     def counts(visitor: Visitor) -> bool:
-        """Ask often enough to reach each worker."""
+        """Send enough requests to reach each worker."""
         return all(visitor.ask(headers) == (201, "alice") for _ in range(8))
 
     def refused(visitor: Visitor) -> bool:

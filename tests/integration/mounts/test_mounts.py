@@ -1,4 +1,4 @@
-"""Workspaces that stand for something else: a second shard, and a plain HTTPS server."""
+"""Workspaces that mount another server: a second shard, and a plain HTTPS server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ USERS = (
 
 
 class Echo:
-    """A plain HTTPS server that answers with what it was asked, and streams on `/stream`."""
+    """A plain HTTPS server that returns the request, and streams on `/stream`."""
 
     def __init__(self, authority: Pair, directory: Path) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -58,7 +58,7 @@ class Echo:
             protocol_version = "HTTP/1.1"
 
             def log_message(self, format: str, *arguments: object) -> None:
-                """Nobody reads it."""
+                """Suppress the log."""
 
             def do_GET(self) -> None:
                 if "/stream" in self.path:
@@ -103,7 +103,7 @@ class Echo:
                 self.wfile.write(b"7\r\nsecond\n\r\n0\r\n\r\n")
 
             def _upload(self) -> None:
-                """Answer with the size and the digest of the body; `/stuck` reads nothing of it for a while."""
+                """Answer with the size and the digest of the body; `/stuck` delays reading it."""
                 if "/stuck" in self.path:
                     echo.going_on.wait(20)
                 digest, size = hashlib.sha256(), 0
@@ -144,7 +144,7 @@ class Echo:
 
 
 class Scene:
-    """Where the mounts are made, and what they stand for."""
+    """The workspace of the mounts, and their targets."""
 
     def __init__(self, root: Api, echo: Echo) -> None:
         self.echo, self.root = echo, root
@@ -195,7 +195,7 @@ def echo(authority: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="module")
 def second(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
-    """Another installation, with users of its own."""
+    """Another installation, with its own users."""
     directory = tmp_path_factory.mktemp("second")
     (directory / "tokens.csv").write_text("carol-token,carol,u-carol,system:kcp:admin\n")
     with ShardProcess(directory, "--token-auth-file", str(directory / "tokens.csv")) as shard:
@@ -335,7 +335,7 @@ def test_a_body_of_any_size_is_passed_on_as_it_arrives(scene: Scene, chunked: bo
     connection.request("PUT", path, pieces, headers={**at_mount.headers(), **more}, encode_chunked=chunked)
     response = connection.getresponse()
     assert (response.status, response.read().decode()) == (200, f"{len(PIECE) * PIECES} {DIGEST}")
-    # The connection is as good as new.
+    # The connection can be used again.
     connection.request("GET", at_mount.prefix + "/api", headers=at_mount.headers())
     assert connection.getresponse().status == 200
     connection.close()
@@ -389,7 +389,7 @@ def test_a_mount_may_switch_to_the_protocols_of_exec_and_to_no_other(scene: Scen
             assert stream.read(4) == word.upper()
         stream.close()
         connection.close()
-    # What a client says inside of such a connection would be believed to be ours.
+    # The server would trust a client's identity headers within such a connection.
     answer = at_mount.send("GET", "/api", headers={"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c"})
     assert answer.code == 200
     assert not {"upgrade", "http2-settings"} & dict(answer.json["headers"]).keys()
@@ -406,10 +406,10 @@ def test_another_shard_is_worked_in_through_a_mount(scene: Scene, second: ShardP
         Api(second, "root").patch(f"{CONFIGMAPS}/over-there", {"data": {"k": "w"}})
         assert events.next().object["data"] == {"k": "w"}
     at_mount.delete(f"{CONFIGMAPS}/over-there")
-    # Who is somebody here is nobody there.
+    # A user of one installation has no rights in the other.
     at_mount.token = scene.root.token
     at_mount.get(CONFIGMAPS, expect=401)
-    # What lies below a mount is not ours to find.
+    # Paths below a mount are not resolved by this shard.
     scene.home.at(f"{scene.home.cluster}:d:below").get(CONFIGMAPS, expect=403)
 
 
@@ -453,7 +453,7 @@ def test_with_a_certificate_we_say_for_whom_we_ask(
         found = at_mount.get("/api").json
         said = [pair for pair in found["headers"] if pair[0].startswith("x-remote")]
         assert found["certificate"] == ["atoll-proxy"]
-        # Power here is no power there.
+        # A master of one installation has no rights in the other.
         assert said == [
             ["x-remote-group", "system:authenticated"],
             ["x-remote-group", "team-a"],
@@ -486,7 +486,7 @@ def test_what_is_not_ascii_goes_on_percent_encoded(scene: Scene) -> None:
 
 
 def served_alike(scene: Scene, at_mount: Api, direct: Api, *tokens: str) -> None:
-    """Every request gets the same answer at both, except for what differs with each request."""
+    """Both serve every request alike, except for values that differ with each request."""
     review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
     who = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     for token in tokens:

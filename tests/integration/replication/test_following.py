@@ -1,4 +1,4 @@
-"""Following other shards: what they publish is readable here, if and as long as it counts."""
+"""Replication of other shards: their published rows are readable, if and as long as they are valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shard whose clock steps: its revisions go on rising, and who follows it misses nothing and believes no future."""
+"""A shard whose clock steps: its revisions still rise, and followers miss nothing and accept no future revision."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXPORT = ObjectKey(API_EXPORTS, ROOT, "", "e")
 
 
 async def started(member: Member, now_s: float) -> HandClock:
-    """Start a shard anew at a time of the day; it publishes."""
+    """Start a shard again at a time of the day; it publishes."""
     await member.publish_no_more()
     await member.store.close()
     time = HandClock(now_s)
@@ -27,7 +27,7 @@ async def started(member: Member, now_s: float) -> HandClock:
 
 
 async def followed(root: Member, reader: Member) -> int:
-    """Write the export and wait until the follower has it so; gives its revision."""
+    """Write the export and wait until the follower has it; return its revision."""
     revision = await root.put(EXPORT)
     await reader.until(lambda view: view.replicas.revision_of(EXPORT) == revision)
     return revision
@@ -44,11 +44,11 @@ async def test_what_a_shard_writes_is_followed_whatever_its_clock_does(tmp_path:
         time.wall_s += 2 * HOUR_S
         third = await followed(root, reader)
         assert first < second < third < first + MAX_STEP_S * 1_000_000
-        # A start at a clock that stands behind the log counts on from the log.
+        # A start with a clock behind the log continues from the log.
         await started(root, START_S - DAY_S)
         fourth = await followed(root, reader)
         assert third < fourth < third + 1000
-        # A start at a clock that is ahead is believed, and one behind that goes on from there.
+        # A start with a clock ahead accepts it, and a later start behind it continues from there.
         await started(root, START_S + DAY_S)
         fifth = await followed(root, reader)
         assert fifth > third + int(DAY_S / 2) * 1_000_000

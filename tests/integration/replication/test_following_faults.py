@@ -32,7 +32,7 @@ def export(name: str) -> ObjectKey:
 
 
 class Watched:
-    """What a reader holds of root's exports, looked at behind each change: the fewest there ever were."""
+    """A reader's count of root's exports, checked after each change: the minimum so far."""
 
     def __init__(self, reader: Member) -> None:
         self._reader, self.fewest, self.looks = reader, 1 << 30, 0
@@ -93,14 +93,14 @@ async def completed(reader: Member, generation: int) -> None:
 
 
 async def silent(reader: Member) -> None:
-    """Return when the reader has read all there is of root's stream."""
+    """Return when the reader has read all of root's stream."""
     follower = reader.follower
     assert follower is not None
     await eventually(lambda: "root" in follower.consumers and follower.consumers["root"].behind_s == 0, 30.0)
 
 
 async def caught_up(sea: Archipelago, reader: Member) -> None:
-    """Return when the reader holds what root has now."""
+    """Return when the reader holds the same as root."""
     root = sea.member("root")
     await reader.until(lambda view: names(view) == standing(root))
 
@@ -144,7 +144,7 @@ async def test_a_deleted_store_takes_nothing_away(sea: Archipelago, reader: Memb
 
 
 async def test_an_empty_stream_is_not_taken_for_an_empty_shard(sea: Archipelago, reader: Member) -> None:
-    """The server is back with nothing, and root is not there yet to fill it."""
+    """The server restarts empty, and root is not running to fill it."""
     root, watched = sea.member("root"), Watched(reader)
     await root.publish_no_more()
     connection = await Connection.open(ALMIGHTY.access(sea.nats.server.address), "test")
@@ -183,7 +183,7 @@ async def test_a_purged_stream_is_filled_again_and_nothing_is_missed_meanwhile(
 
 
 async def test_an_older_copy_of_the_store_takes_nothing_back(sea: Archipelago, reader: Member) -> None:
-    """The server is started with a store of yesterday's: what was published since is missing from it."""
+    """The server starts with an older store, which lacks the latest messages."""
     root = sea.member("root")
     await sea.nats.stop()
     copy = sea.nats.keep_store()
@@ -249,7 +249,7 @@ async def test_a_mark_older_than_the_tombstones_is_followed_by_reading_everythin
 
 
 async def test_messages_again_late_and_out_of_order_end_in_what_stands(sea: Archipelago, reader: Member) -> None:
-    """Copies of what root once said come again behind what it says now."""
+    """Copies of root's old messages arrive again after its newest."""
     root = sea.member("root")
     connection = await Connection.open(ALMIGHTY.access(sea.nats.server.address), "test")
     await root.put(export("e00"), spec={"turn": 1})

@@ -23,7 +23,7 @@ def export(name: str) -> ObjectKey:
 
 
 def leave_free(member: Member, reserve_bytes: int) -> None:
-    """Have the store keep so much of its disk free, and look at once."""
+    """Set the free space that the store reserves, and check at once."""
     space = member.store.space
     space._options = store_options(Path(member.options.directory), reserve_bytes=reserve_bytes)
     space._measured_at = float("-inf")

@@ -1,4 +1,4 @@
-"""Who follows a shard believes what the shard signed, at its place in the stream, and nothing else.
+"""A follower of a shard accepts only messages that the shard signed, at their place in the stream.
 
 Front proxies, cache servers and shards follow by the same code; a proxy and a shard are tried.
 """
@@ -40,7 +40,7 @@ async def sea(tmp_path: Path) -> AsyncIterator[Archipelago]:
 
 
 async def replicated(root: Member, reader: Member, name: str) -> None:
-    """Root writes a Workspace, and the reader has it: what was sent before was dealt with."""
+    """Write a Workspace at root and wait for the reader: all earlier messages are handled then."""
     await root.schedule(ROOT, name, "root")
     await reader.until(lambda view: view.replicas.get(workspace_key(ROOT, name)))
 
@@ -92,7 +92,7 @@ async def test_forged_and_replayed_events_change_no_row_and_make_nobody_reread(s
 
 
 async def test_an_event_signed_by_the_key_of_another_shard_is_not_believed(sea: Archipelago) -> None:
-    """East has a key of its own, and an administrator of root's stream lends it the pen."""
+    """East has its own key; an administrator of root's stream lets it publish."""
     reader, root = await sea.reader(), sea.member("root")
     await replicated(root, reader, "first")
     other = new_key()
@@ -114,7 +114,7 @@ async def test_an_event_signed_by_the_key_of_another_shard_is_not_believed(sea: 
 
 
 async def test_a_key_in_the_shard_object_is_believed_and_what_was_refused_is_read_again(sea: Archipelago) -> None:
-    """East changes its key; who follows learns it from root, before or after the first event that it signs."""
+    """East changes its key; followers learn it from root, before or after the first event with the new signature."""
     reader, root, east = await sea.reader(), sea.member("root"), sea.shard("east")
     await east.put(cluster_key("aaaaaaaaaaaaaaaa"))
     await reader.until(lambda view: view.replicas.row_of("east", cluster_key("aaaaaaaaaaaaaaaa")))
@@ -129,7 +129,7 @@ async def test_a_key_in_the_shard_object_is_believed_and_what_was_refused_is_rea
     refused = "atoll_replication_refused_rows_total"
     await reader.until(lambda _: reader.metric(refused, shard="east", reason="unknown key") > 0)
     assert not reader.sent("east", cluster_key("bbbbbbbbbbbbbbbb"))
-    # What was known stays, though the stream holds nothing that is believed.
+    # Earlier rows stay, though no message of the stream is accepted.
     assert reader.sent("east", cluster_key("aaaaaaaaaaaaaaaa"))
     await announce(root, "east", EventKeys((KEY, new)))
     await east.put(cluster_key("cccccccccccccccc"))

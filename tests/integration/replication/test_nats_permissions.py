@@ -1,4 +1,4 @@
-"""What a shard's, a front proxy's and a stranger's credential reach on NATS, and what comes of reaching further."""
+"""Subjects that the credentials of a shard, a front proxy and a stranger reach on NATS, and attempts beyond them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VERBS = ("CREATE", "UPDATE", "DELETE", "PURGE", "MSG.GET", "MSG.DELETE", "SNAPSH
 
 
 class Client:
-    """A connection that remembers what it was refused."""
+    """A connection that records its permission errors."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -45,12 +45,12 @@ class Client:
         return str(self.connection.client.options["user"])
 
     async def refused(self, subjects: list[str]) -> list[str]:
-        """Those that the server did not take from us."""
+        """The subjects that the server rejected."""
         found = []
         for subject in subjects:
             before = len(self.refusals)
             await self.connection.publish(subject, b"{}", self.connection.inbox())
-            # What is sent is dealt with in order: the answer to this comes behind a refusal of that.
+            # The server handles messages in order: the reply to this one follows the rejections before it.
             await self.connection.api(f"STREAM.INFO.{STATE}")
             if any("permissions violation" in text for text in self.refusals[before:]):
                 found.append(subject)
@@ -158,7 +158,7 @@ async def test_a_consumer_of_ones_own_reads_state_and_nothing_else(client: Clien
 
 
 async def test_a_row_injected_under_another_name_by_who_may_do_anything_is_never_counted(tmp_path: Path) -> None:
-    """Messages in east's stream that speak of what root has are no rows of root's, whoever put them there."""
+    """Messages in east's stream about objects of root are no rows of root's, whoever published them."""
     everything = NatsUser("almighty", "secret", Permissions((">",), (">",)), account="shard-east")
     async with Archipelago(tmp_path, "root", "east") as sea:
         await sea.with_users(everything)

@@ -1,4 +1,4 @@
-"""No credential of a site makes a message land in a stream that is not its own, whatever it asks JetStream for."""
+"""No credential of a site can store a message in a stream that is not its own, by any JetStream request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from harness.servers.nats import NatsServer
 SHARDS = (ROOT, "east")
 READER = "proxy-front"
 STREAMS = [(kind, shard) for shard in SHARDS for kind in KINDS]
-#: What a stream holds, and the consumers that others have of it.
+#: The content of a stream, and the consumers that others have of it.
 Standing = dict[str, tuple[int, int, int, list[str]]]
 
 
@@ -41,7 +41,7 @@ def users() -> list[NatsUser]:
 
 
 class Site:
-    """A server with two shards, whose streams hold something, and a reader of each."""
+    """A server with two shards, whose streams have messages, and a reader of each."""
 
     def __init__(self, server: NatsServer, users: Iterable[NatsUser]) -> None:
         self._server = server
@@ -75,7 +75,7 @@ class Site:
             await connection.close()
 
     async def standing(self, mine: str = "") -> Standing:
-        """What the streams of all shards but the attacker's hold."""
+        """The content of the streams of all shards but the attacker's."""
         found: Standing = {}
         for kind, shard in STREAMS:
             if shard_user(shard) == mine:
@@ -88,7 +88,7 @@ class Site:
         return found
 
     async def send(self, user: str, found: Iterable[Attempt]) -> None:
-        """Send as a client that minds no permission; return when the server has dealt with all."""
+        """Publish as a client that ignores its permissions; return when the server has handled all messages."""
         host, port = self._server.server.address.removeprefix("nats://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         connect = {"user": user, "pass": "secret", "verbose": False, "headers": True, "no_responders": True}
@@ -131,7 +131,7 @@ async def test_no_request_writes_into_or_removes_from_the_streams_of_others(site
     await site.send(user, attempts(user, SHARDS))
     after = await site.standing(user)
     if mine:
-        # A reader may delete its own consumer, and finds it missing.
+        # A reader may delete its own consumer, and gets not found.
         before, after = ({name: row[:3] for name, row in each.items()} for each in (before, after))  # type: ignore[assignment]
     assert after == before
 
@@ -153,7 +153,7 @@ async def test_a_user_in_the_account_of_a_shard_would_write_into_its_streams(tmp
 
 
 async def test_an_epoch_of_the_far_future_does_not_reach_another_shard(site: Site) -> None:
-    """A shard writes what it likes under its own name, and has JetStream deliver it to the reply subject of a pull."""
+    """A shard publishes anything under its own name, and has JetStream deliver it to the reply subject of a pull."""
     connection = await Connection.open(site.access(shard_user("east")), "attacker")
     before = await site.standing(shard_user("east"))
     fence = {"Atoll-Operation": "FENCE", "Atoll-Epoch": "9999999999", "Atoll-Revision": "9999999999000000"}
