@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,20 @@ FIRST = (
 )
 
 
+#: The end of a run watches its own threads for so long; so much of it may be computed.
+WATCHED_S, COMPUTED_S = 0.2, 0.1
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_thread_computes_for_ever() -> Iterator[None]:
+    """Fail a run that ends with a thread that computes. Such a thread takes a core from all tests that follow."""
+    yield
+    before_s = time.process_time()
+    time.sleep(WATCHED_S)
+    computed_s = time.process_time() - before_s
+    assert computed_s < COMPUTED_S, f"threads of ended tests compute: {computed_s:.2f} s of {WATCHED_S} s"
+
+
 @pytest.fixture(scope="session")
 def manifests() -> Path:
     """The folder of real projects' manifests; skips where they cannot be had. Its tests carry the mark `manifests`."""
@@ -51,11 +66,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "manifests" in getattr(item, "fixturenames", ()):
             item.add_marker("manifests")
-    items.sort(key=_place)
+    places = {path: _place(path) for path in {item.path for item in items}}
+    items.sort(key=lambda item: places[item.path])
 
 
-def _place(item: pytest.Item) -> int:
-    path = item.path.relative_to(Path(__file__).parent).as_posix()
+def _place(file: Path) -> int:
+    path = file.relative_to(Path(__file__).parent).as_posix()
     return next((number for number, prefix in enumerate(FIRST) if path.startswith(prefix)), len(FIRST))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from harness.clients.api import (
@@ -34,20 +35,20 @@ REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 class LargeRequest(NamedTuple):
-    """One request of the corpus; `code` is that of its answer."""
+    """One request of the corpus; `code` is that of its answer, `body` makes what is sent."""
 
     name: str
     method: str
     path: str
     code: int
-    body: bytes | None = None
+    body: Callable[[], bytes] | None = None
     kind: str = JSON
     accept: str = ""
 
     def send(self, api: Api) -> None:
         """Send the request; fails unless the answer has the code."""
-        kind = self.kind if self.body is not None else ""
-        api.send(self.method, self.path, self.body, kind=kind, accept=self.accept, expect=self.code)
+        body, kind = (None, "") if self.body is None else (self.body(), self.kind)
+        api.send(self.method, self.path, body, kind=kind, accept=self.accept, expect=self.code)
 
 
 def _blob(name: str, value: bytes) -> bytes:
@@ -82,11 +83,27 @@ _BIG = 3 * MIB - 1024
 _STRICT = "fieldValidation=Strict&dryRun=All"
 
 _DRY = f"{BLOBS}?dryRun=All"
-_REPEATED = b"{" + b'"k":1,' * (_BIG // 6) + b'"k":1}'
-_HALVES = b'"' + b"\\ud800" * (_BIG // 6) + b'"'
-_ADD = b'[{"op":"add","path":"/data","value":' + _list(b"{}", _BIG) + b"}]"
-_DATA = b'{"data":' + _mapping(MIB - 4096) + b"}"
 _PATCHED = f"{BLOBS}/arr?dryRun=All"
+
+
+def _repeated() -> bytes:
+    """An object with one key over and over."""
+    return b"{" + b'"k":1,' * (_BIG // 6) + b'"k":1}'
+
+
+def _halves() -> bytes:
+    """A text of escaped halves of surrogate pairs."""
+    return b'"' + b"\\ud800" * (_BIG // 6) + b'"'
+
+
+def _update() -> bytes:
+    """A ConfigMap of many keys."""
+    return b'{"data":' + _mapping(MIB - 4096) + b"}"
+
+
+def _addition() -> bytes:
+    """A JSON patch that adds one large value."""
+    return b'[{"op":"add","path":"/data","value":' + _list(b"{}", _BIG) + b"}]"
 
 
 def _operations(**operation: object) -> bytes:
@@ -143,13 +160,13 @@ _TERMS = ",".join(f"spec.colour!={at}" for at in range(900))
 _FORCED = f"{BLOBS}/rows?fieldManager=second&force=true&dryRun=All"
 
 #: Created before the requests are sent.
-PREPARED = (
-    (BLOBS, _blob("arr", _list(b"1", MIB))),
-    (BLOBS, _blob("keys", _mapping(MIB))),
-    (CONFIGMAPS, json.dumps(configmap("text", {f"key-{at}": f"value {at}" for at in range(30_000)})).encode()),
-    (BLOBS, _blob("maps", _list(b"{}", _BIG))),
-    (f"{BLOBS}?fieldManager=first", _rows(40_000)),
-    (CONFIGMAPS, json.dumps(configmap("lines", {"lines": "a line\n" * 100_000})).encode()),
+PREPARED: tuple[tuple[str, Callable[[], bytes]], ...] = (
+    (BLOBS, lambda: _blob("arr", _list(b"1", MIB))),
+    (BLOBS, lambda: _blob("keys", _mapping(MIB))),
+    (CONFIGMAPS, lambda: json.dumps(configmap("text", {f"key-{at}": f"value {at}" for at in range(30_000)})).encode()),
+    (BLOBS, lambda: _blob("maps", _list(b"{}", _BIG))),
+    (f"{BLOBS}?fieldManager=first", lambda: _rows(40_000)),
+    (CONFIGMAPS, lambda: json.dumps(configmap("lines", {"lines": "a line\n" * 100_000})).encode()),
 )
 
 REQUESTS = (
@@ -161,44 +178,48 @@ REQUESTS = (
     LargeRequest("YAML of a list of objects", "GET", BLOBS, 200, accept=YAML),
     LargeRequest("YAML of ConfigMaps", "GET", CONFIGMAPS, 200, accept=YAML),
     # YAML in
-    LargeRequest("aliases of aliases, review", "POST", REVIEWS, 400, _aliases(12), YAML),
-    LargeRequest("aliases of aliases, create", "POST", BLOBS, 400, _aliases(12), YAML),
-    LargeRequest("aliases of aliases, apply", "PATCH", f"{BLOBS}/y?fieldManager=m", 400, _aliases(12), APPLY),
-    LargeRequest("aliases within the bound", "POST", BLOBS, 400, _aliases(5), YAML),
-    LargeRequest("YAML numbers", "POST", _DRY, 201, _yaml(b"1", MIB - 4096), YAML),
-    LargeRequest("YAML mappings", "POST", _DRY, 201, _yaml(b"{}", MIB - 4096), YAML),
-    LargeRequest("YAML texts", "POST", _DRY, 201, _yaml(b"x", MIB - 4096), YAML),
-    LargeRequest("YAML of a review", "POST", REVIEWS, 413, b"# x\na: " + _list(b"1", MIB - 4096), YAML),
-    LargeRequest("JSON of a review", "POST", REVIEWS, 413, b'{"a": ' + _list(b"{}", _BIG) + b"}"),
+    LargeRequest("aliases of aliases, review", "POST", REVIEWS, 400, lambda: _aliases(12), YAML),
+    LargeRequest("aliases of aliases, create", "POST", BLOBS, 400, lambda: _aliases(12), YAML),
+    LargeRequest("aliases of aliases, apply", "PATCH", f"{BLOBS}/y?fieldManager=m", 400, lambda: _aliases(12), APPLY),
+    LargeRequest("aliases within the bound", "POST", BLOBS, 400, lambda: _aliases(5), YAML),
+    LargeRequest("YAML numbers", "POST", _DRY, 201, lambda: _yaml(b"1", MIB - 4096), YAML),
+    LargeRequest("YAML mappings", "POST", _DRY, 201, lambda: _yaml(b"{}", MIB - 4096), YAML),
+    LargeRequest("YAML texts", "POST", _DRY, 201, lambda: _yaml(b"x", MIB - 4096), YAML),
+    LargeRequest("YAML of a review", "POST", REVIEWS, 413, lambda: b"# x\na: " + _list(b"1", MIB - 4096), YAML),
+    LargeRequest("JSON of a review", "POST", REVIEWS, 413, lambda: b'{"a": ' + _list(b"{}", _BIG) + b"}"),
     # JSON in
-    LargeRequest("JSON numbers", "POST", _DRY, 201, _blob("j", _list(b"1", _BIG))),
-    LargeRequest("JSON mappings", "POST", _DRY, 201, _blob("j", _list(b"{}", _BIG))),
-    LargeRequest("JSON lists", "POST", _DRY, 201, _blob("j", _list(b"[]", _BIG))),
-    LargeRequest("JSON objects", "POST", _DRY, 201, _blob("j", _list(b'{"a":1}', _BIG))),
-    LargeRequest("JSON keys", "POST", _DRY, 201, _blob("j", _mapping(_BIG))),
-    LargeRequest("one key repeated", "POST", f"{BLOBS}?{_STRICT}", 400, _blob("j", _REPEATED)),
-    LargeRequest("escaped halves of surrogates", "POST", _DRY, 201, _blob("j", _HALVES)),
-    LargeRequest("malformed JSON", "POST", BLOBS, 400, _blob("j", _list(b"{}", _BIG))[:-1]),
-    LargeRequest("an update", "PUT", f"{CONFIGMAPS}/text?dryRun=All", 200, _DATA),
-    LargeRequest("a merge patch", "PATCH", _PATCHED, 200, _blob("arr", _list(b"{}", _BIG)), MERGE),
-    LargeRequest("a JSON patch", "PATCH", _PATCHED, 200, _ADD, JSON_PATCH),
-    LargeRequest("insertions", "PATCH", _PATCHED, 413, _operations(op="add", path="/data/0", value=1), JSON_PATCH),
-    LargeRequest("removals", "PATCH", _PATCHED, 413, _operations(op="remove", path="/data/0"), JSON_PATCH),
+    LargeRequest("JSON numbers", "POST", _DRY, 201, lambda: _blob("j", _list(b"1", _BIG))),
+    LargeRequest("JSON mappings", "POST", _DRY, 201, lambda: _blob("j", _list(b"{}", _BIG))),
+    LargeRequest("JSON lists", "POST", _DRY, 201, lambda: _blob("j", _list(b"[]", _BIG))),
+    LargeRequest("JSON objects", "POST", _DRY, 201, lambda: _blob("j", _list(b'{"a":1}', _BIG))),
+    LargeRequest("JSON keys", "POST", _DRY, 201, lambda: _blob("j", _mapping(_BIG))),
+    LargeRequest("one key repeated", "POST", f"{BLOBS}?{_STRICT}", 400, lambda: _blob("j", _repeated())),
+    LargeRequest("escaped halves of surrogates", "POST", _DRY, 201, lambda: _blob("j", _halves())),
+    LargeRequest("malformed JSON", "POST", BLOBS, 400, lambda: _blob("j", _list(b"{}", _BIG))[:-1]),
+    LargeRequest("an update", "PUT", f"{CONFIGMAPS}/text?dryRun=All", 200, _update),
+    LargeRequest("a merge patch", "PATCH", _PATCHED, 200, lambda: _blob("arr", _list(b"{}", _BIG)), MERGE),
+    LargeRequest("a JSON patch", "PATCH", _PATCHED, 200, _addition, JSON_PATCH),
     LargeRequest(
-        "moves", "PATCH", _PATCHED, 413, _operations(**{"op": "move", "from": "/data/0", "path": "/data/-"}), JSON_PATCH
+        "insertions", "PATCH", _PATCHED, 413,
+        lambda: _operations(op="add", path="/data/0", value=1), JSON_PATCH,
     ),
-    LargeRequest("a list-map", "POST", _DRY, 201, _rows(100_000).replace(b'"rows"}', b'"more"}')),
-    LargeRequest("an apply to a list-map", "PATCH", _FORCED, 200, _rows(40_000), APPLY),
-    LargeRequest("protobuf", "POST", f"{CONFIGMAPS}?dryRun=All", 201, _protobuf(MIB - 4096), PROTOBUF),
-    LargeRequest("a small patch", "PATCH", f"{BLOBS}/maps?dryRun=All", 200, _SMALL, MERGE),
-    LargeRequest("a small JSON patch", "PATCH", f"{BLOBS}/maps?dryRun=All", 200, _ONE, JSON_PATCH),
-    LargeRequest("a small patch of a list-map", "PATCH", f"{BLOBS}/rows?dryRun=All", 200, _SMALL, MERGE),
-    LargeRequest("whole floats", "POST", _DRY, 201, _blob("j", _list(b"1.0", _BIG))),
+    LargeRequest("removals", "PATCH", _PATCHED, 413, lambda: _operations(op="remove", path="/data/0"), JSON_PATCH),
+    LargeRequest(
+        "moves", "PATCH", _PATCHED, 413,
+        lambda: _operations(**{"op": "move", "from": "/data/0", "path": "/data/-"}), JSON_PATCH,
+    ),
+    LargeRequest("a list-map", "POST", _DRY, 201, lambda: _rows(100_000).replace(b'"rows"}', b'"more"}')),
+    LargeRequest("an apply to a list-map", "PATCH", _FORCED, 200, lambda: _rows(40_000), APPLY),
+    LargeRequest("protobuf", "POST", f"{CONFIGMAPS}?dryRun=All", 201, lambda: _protobuf(MIB - 4096), PROTOBUF),
+    LargeRequest("a small patch", "PATCH", f"{BLOBS}/maps?dryRun=All", 200, lambda: _SMALL, MERGE),
+    LargeRequest("a small JSON patch", "PATCH", f"{BLOBS}/maps?dryRun=All", 200, lambda: _ONE, JSON_PATCH),
+    LargeRequest("a small patch of a list-map", "PATCH", f"{BLOBS}/rows?dryRun=All", 200, lambda: _SMALL, MERGE),
+    LargeRequest("whole floats", "POST", _DRY, 201, lambda: _blob("j", _list(b"1.0", _BIG))),
     LargeRequest("a delete", "DELETE", f"{BLOBS}/maps?dryRun=All", 200),
     LargeRequest("a deletecollection", "DELETE", f"{BLOBS}?dryRun=All", 200),
     # definitions
-    LargeRequest("a large default", "POST", _DEFINITIONS, 201, _defaulted(50_000)),
-    LargeRequest("many enum values", "POST", _DEFINITIONS, 201, _enum(200_000)),
+    LargeRequest("a large default", "POST", _DEFINITIONS, 201, lambda: _defaulted(50_000)),
+    LargeRequest("many enum values", "POST", _DEFINITIONS, 201, lambda: _enum(200_000)),
     # reads
     LargeRequest("field selector", "GET", f"{BLOBS}?fieldSelector={_TERMS}", 200),
     LargeRequest("a Table", "GET", BLOBS, 200, accept=TABLE),
@@ -208,7 +229,7 @@ REQUESTS = (
     LargeRequest("an indented list", "GET", f"{BLOBS}?pretty=true", 200),
     LargeRequest("another version", "GET", f"{BLOBS.replace('v1', 'v2')}/maps", 200),
     LargeRequest("a list in another version", "GET", BLOBS.replace("v1", "v2"), 200),
-    LargeRequest("options of a delete", "DELETE", f"{BLOBS}/arr", 413, b'{"a":' + _list(b"{}", _BIG) + b"}"),
+    LargeRequest("options of a delete", "DELETE", f"{BLOBS}/arr", 413, lambda: b'{"a":' + _list(b"{}", _BIG) + b"}"),
 )  # fmt: skip
 
 
@@ -229,4 +250,4 @@ def prepare(api: Api) -> None:
     definition["spec"]["versions"].append({**version, "name": "v2", "storage": False})
     define(api, definition)
     for path, body in PREPARED:
-        api.post(path, body)
+        api.post(path, body())

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -146,8 +147,8 @@ class ShardProcess:
         return "\n".join(self.stderr_path.read_text(errors="replace").splitlines()[-lines:])
 
     def _entry(self, kind: str, name: str) -> dict[str, Any]:
-        document = yaml.safe_load(self.kubeconfig.read_text())
-        return next(item[kind] for item in document[f"{kind}s"] if item["name"] == name)
+        document = _parsed(self.kubeconfig.read_text())
+        return next(dict(item[kind]) for item in document[f"{kind}s"] if item["name"] == name)
 
     def _announced(self) -> bool:
         """The line on standard output; kubeconfig and port file may be those of an earlier start."""
@@ -182,6 +183,12 @@ class ShardProcess:
             process.kill()
             process.wait()
             raise ShardFailed(f"still there {timeout_s} s after {number.name}:\n{self.log_tail()}") from None
+
+
+@lru_cache(maxsize=32)
+def _parsed(kubeconfig: str) -> Any:
+    """A kubeconfig's document. Every connection reads it, and parsing takes longer than most requests."""
+    return yaml.load(kubeconfig, yaml.CSafeLoader)
 
 
 def process_of(api: Api) -> ShardProcess:

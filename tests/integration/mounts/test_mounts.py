@@ -120,6 +120,8 @@ class Echo:
                 left = int(self.headers.get("content-length", 0))
                 while left:
                     part = self.rfile.read(min(left, 1 << 16))
+                    if not part:
+                        raise ConnectionError("the body ends early")
                     left -= len(part)
                     yield part
                 if self.headers.get("transfer-encoding") == "chunked":

@@ -231,7 +231,7 @@ Admission.validate = of_requests
 def test_without_its_guard_a_boundary_is_crossed(
     shard: MutantShard, scene: Scene, guard: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("integration.security.test_boundaries.PATIENCE_S", 2.0)
+    monkeypatch.setitem(globals(), "PATIENCE_S", 2.0)
     trial, code = GUARDS[guard]
     with shard.without(code), pytest.raises((AssertionError, pytest.fail.Exception)):
         trial(scene)
