@@ -1,4 +1,4 @@
-"""What tests share: servers they start, clients of these, oracles and models that know the right answer, data.
+"""Code shared by tests: servers, clients of servers, oracles and models that give the expected result, data.
 
-Nothing here asserts on its own account what a test is about, and nothing here replaces a module of the product.
+No module asserts the subject of a test, and none replaces a module of the product.
 """

@@ -1,4 +1,4 @@
-"""Seeds of random trials: another one each day and for each trial, and the one of a failure where it is run again.
+"""Seeds of random trials: a new one for each day and trial, and that of a failure for its replay.
 
 Each is printed, so that a failure shows it; `TEST_SEED` forces it.
 """
@@ -12,12 +12,12 @@ SEED_VARIABLE = "TEST_SEED"
 
 
 def seed_of_run(trial: int) -> int:
-    """`TEST_SEED` where it is set, else the day in UTC followed by the number of the trial, as 20260131041."""
+    """`TEST_SEED` if it is set, else the day in UTC followed by the number of the trial, as 20260131041."""
     seed = int(os.environ.get(SEED_VARIABLE) or f"{datetime.now(UTC):%Y%m%d}{trial:03}")
     print(f"{SEED_VARIABLE}={seed}")
     return seed
 
 
 def replay_command(seed: int, test: str) -> str:
-    """How to run a test again with the seed of a failure."""
+    """The command that repeats a test with the seed of a failure."""
     return f"{SEED_VARIABLE}={seed} bash tests/run -m 'long or not long' {test}"

@@ -1,4 +1,4 @@
-"""What talks to servers: the HTTP API, kubectl, Go programs, subscribers, and steps that many tests share.
+"""Clients of servers: the HTTP API, kubectl, Go programs, subscribers, and steps that many tests share.
 
-Nothing here starts a server, and nothing here knows what the right answer is: that belongs to `oracles` and `models`.
+No client starts a server. Expected results belong to `oracles` and `models`.
 """

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from harness.waits import source_of
 
 TIMEOUT_S = 60.0
-#: A connection that was idle for longer is opened anew: the server closes such, after two minutes.
+#: A connection that was idle for longer is opened again: the server closes it after two minutes.
 KEEP_S = 60.0
 JSON, YAML = "application/json", "application/yaml"
 MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
@@ -63,7 +63,7 @@ class Answer(NamedTuple):
 
 
 class Server(Protocol):
-    """A shard (`harness.servers.shard_process`), or a process of a site as a user sees it (`harness.servers.site`)."""
+    """A shard (`harness.servers.shard_process`), or a process of a site as one user (`harness.servers.site`)."""
 
     @property
     def url(self) -> str: ...
@@ -98,7 +98,7 @@ class Api:
         )
 
     def _is_over(self) -> bool:
-        """Whether the server left the kept connection, as one that restarts does: its farewell is there to be read."""
+        """Whether the server closed the idle connection, as a restart does: its FIN can be read."""
         sock = self._connection.sock if self._connection is not None else None
         return sock is not None and bool(select.select([sock], [], [], 0)[0])
 
@@ -139,7 +139,7 @@ class Api:
         return answer
 
     def _kept(self) -> http.client.HTTPSConnection:
-        """The connection of the request before, or a new one."""
+        """The connection of the last request, or a new one."""
         if time.monotonic() - self._used_s > KEEP_S or self._is_over():
             self.close()
         self._connection = self._connection or self.open()
@@ -147,7 +147,7 @@ class Api:
         return self._connection
 
     def status(self, path: str) -> int:
-        """The code of a GET whose answer may not end, as a watch's; what follows a success is not read."""
+        """The code of a GET with an endless reply, such as a watch; the body of a success is not read."""
         connection = self._kept()
         connection.request("GET", self.prefix + path, headers=self.headers())
         response = connection.getresponse()
@@ -205,7 +205,7 @@ class Event(NamedTuple):
 
 
 class Events:
-    """Events as they come."""
+    """The events of a watch, in order."""
 
     def __init__(self, response: http.client.HTTPResponse) -> None:
         self._response = response

@@ -1,4 +1,4 @@
-"""APIs exported and bound over the wire: the steps that tests of exports, bindings, claims and views begin with.
+"""APIs exported and bound over the wire: the first steps of tests of exports, bindings, claims and views.
 
     make_export(provider, "shapes", schema("circles"))      # identity valid; returns the APIExport
     bind(consumer, provider.cluster, "shapes")               # Bound, and served; returns the APIBinding
@@ -18,7 +18,7 @@ EXPORTS, BINDINGS = f"{APIS}/apiexports", f"{APIS}/apibindings"
 SCHEMAS, CONVERSIONS = f"{APIS_V1}/apiresourceschemas", f"{APIS_V1}/apiconversions"
 SLICES = f"{APIS_V1}/apiexportendpointslices"
 SECRETS = "/api/v1/namespaces/kcp-system/secrets"
-#: A wait that never decides how fast the server has to be.
+#: The limit of a wait, far above any duration that tests expect.
 PATIENCE_S = 30.0
 _KEPT = (
     "name",
@@ -77,7 +77,7 @@ def export(name: str, *schemas: Object, claims: Sequence[Object] = (), **spec: A
 
 
 def make_export(api: Api, name: str, *schemas: Object, claims: Sequence[Object] = (), **spec: Any) -> Object:
-    """Create the schemas and an APIExport of them; waits for its identity and gives it as it stands then."""
+    """Create the schemas and an APIExport of them, wait for its identity and return it."""
     for each in schemas:
         api.post(SCHEMAS, each)
     api.post(EXPORTS, export(name, *schemas, claims=claims, **spec))
@@ -91,13 +91,13 @@ def claim(resource: str, group: str = "", *verbs: str, identity: str = "", **mor
 
 
 def accepted(made: Object, state: str = "Accepted", **selector: Any) -> Object:
-    """A claim as a binding answers it; everything is selected unless a selector is given."""
+    """A claim as a binding accepts it; everything is selected unless a selector is given."""
     rest = {name: value for name, value in made.items() if name != "defaultSelector"}
     return {**rest, "selector": selector or {"matchAll": True}, "state": state}
 
 
 def binding(path: str, name: str, claims: Sequence[Object] = (), called: str = "") -> Object:
-    """An APIBinding to send; called like the export unless named."""
+    """An APIBinding to send; its name is that of the export unless given."""
     spec: Object = {"reference": {"export": {"path": path, "name": name}}}
     if claims:
         spec["permissionClaims"] = list(claims)
@@ -106,7 +106,7 @@ def binding(path: str, name: str, claims: Sequence[Object] = (), called: str = "
 
 
 def bind(api: Api, path: str, name: str, claims: Sequence[Object] = (), called: str = "") -> Object:
-    """Bind an export; waits until it is Bound and gives the APIBinding as it stands then."""
+    """Bind an export, wait until it is Bound and return the APIBinding."""
     api.post(BINDINGS, binding(path, name, claims, called))
     return wait_bound(api, called or name)
 
@@ -128,7 +128,7 @@ def phase(obj: Object) -> str:
 
 
 def condition(obj: Object, type: str) -> Object:
-    """A condition of an object, empty where it has none of the type."""
+    """A condition of an object; empty if the object has none of the type."""
     found = (obj.get("status") or {}).get("conditions") or []
     return next((each for each in found if each["type"] == type), {})
 
@@ -138,7 +138,7 @@ def is_true(obj: Object, type: str) -> bool:
 
 
 def wait(api: Api, path: str, right: Any) -> Object:
-    """The object at a path once `right(object)` holds."""
+    """Return the object at a path once `right(object)` holds."""
     last: list[Any] = [None]
 
     def look() -> bool:
@@ -154,7 +154,7 @@ def wait(api: Api, path: str, right: Any) -> Object:
 
 
 def wait_condition(api: Api, path: str, type: str, status: str = "True", reason: str = "") -> Object:
-    """The object at a path once its condition says so."""
+    """Return the object at a path once its condition has this status and reason."""
 
     def right(obj: Object) -> bool:
         found = condition(obj, type)
@@ -175,7 +175,7 @@ def identity_of(api: Api, name: str) -> str:
 
 
 def objects_path(made: Object, version: str = "v1", namespace: str = "default") -> str:
-    """Where objects of a schema are, in `namespace` unless it is cluster-scoped or empty."""
+    """The path of objects of a schema, in `namespace` unless it is cluster-scoped or empty."""
     spec = made["spec"]
     root = f"/apis/{spec['group']}/{version}" if spec["group"] else f"/api/{version}"
     scope = f"/namespaces/{namespace}" if spec["scope"] == "Namespaced" and namespace else ""

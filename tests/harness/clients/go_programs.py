@@ -1,8 +1,8 @@
 """Programs in Go: the module tests/go, built on first use, once for all workers of a run.
 
     program("oracle")                  path of the built command
-    verified("clients", kubeconfig)    run it against a workspace and give what it says it verified
-    following(kubeconfig)              an informer that tells what it sees
+    verified("clients", kubeconfig)    run it against a workspace; return its verified checks
+    following(kubeconfig)              an informer that prints its events
 
 A machine without Go skips what needs it. Packages come through Go's module proxy, pinned by go.sum; compiled ones stay
 in Go's own build cache, so that only the first run on a machine takes minutes.
@@ -47,14 +47,14 @@ def go() -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Go's own; a machine that lets it choose nothing still needs somewhere to cache."""
+    """Go's own variables, and a cache directory if it would have none."""
     chosen = {"GOFLAGS": "-mod=readonly -buildvcs=false", "GOWORK": "off", "CGO_ENABLED": "0"}
     return {"HOME": str(Path.home()), **os.environ, **chosen}
 
 
 @cache
 def cache_folder() -> Path:
-    """Where the tests of this checkout cache programs and links, beside Go's own cache; workers of a run share it."""
+    """The cache of built programs and links for this checkout, beside Go's own cache; workers of a run share it."""
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = caches / "atoll-tests" / hashlib.sha256(str(MODULE).encode()).hexdigest()[:8]
     folder.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def program(name: str, module: str = "") -> Path:
     command, folder = go(), MODULE / module
     built = cache_folder() / name
     with (cache_folder() / f"{name}.lock").open("w") as lock:
-        # Workers that need it at the same time wait for the first, and then find everything cached.
+        # The first worker builds; the others wait and find everything cached.
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = subprocess.run(
             [command, "build", "-trimpath", "-ldflags=-s -w", "-o", str(built), f"./cmd/{name}"],
@@ -85,9 +85,9 @@ def program(name: str, module: str = "") -> Path:
 def verified(
     name: str, kubeconfig: Path, *arguments: object, module: str = "", environment: dict[str, str] | None = None
 ) -> dict[str, Any]:
-    """Run a command against a workspace to its end: what it says it verified, by name of the check.
+    """Run a command against a workspace to its end; return the checks that it verified, by name.
 
-    The command ends at the first check that does not hold, and so does the test.
+    The command and the test end at the first failed check.
     """
     command = [program(name, module), "-kubeconfig", kubeconfig, *arguments]
     done = subprocess.run(
@@ -96,7 +96,7 @@ def verified(
         text=True,
         timeout=RUN_TIMEOUT_S,
         check=False,
-        # A home of its own: kubectl's libraries keep what they discovered there.
+        # Its own home: kubectl's libraries cache discovery in it.
         env=_environment() | {"HOME": str(kubeconfig.parent)} | (environment or {}),
     )
     assert done.returncode == 0, f"{name}: {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
@@ -105,7 +105,7 @@ def verified(
 
 
 class Following:
-    """An informer in a process of its own. `seen` are the lines it printed so far, such as `added name`."""
+    """An informer in its own process. `seen` are the lines that it printed, such as `added name`."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.seen: list[str] = []

@@ -4,8 +4,8 @@
     kubectl.ok("get", "configmaps")        output; fails the test if the exit code is not 0
     kubectl.run("get", "secret", "x").code
 
-The plug-ins are those installed beside the running Python. `kubectls()` gives every kubectl there is: the newest of
-PyPI, and one on PATH that is not the same.
+The plug-ins are those installed beside the running Python. `kubectls()` returns every kubectl: the newest of PyPI, and
+the one on PATH if it differs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TIMEOUT_S = 60.0
 
 
 class Result(NamedTuple):
-    """What a run gave."""
+    """The result of a run."""
 
     code: int
     stdout: str
@@ -54,7 +54,7 @@ class Kubectl:
         return own | bytecode_cache()
 
     def command(self, *arguments: str) -> list[str]:
-        """The command line, for a test that runs it in the background."""
+        """The command line, to run in the background."""
         return [self.binary, *arguments]
 
     def run(self, *arguments: str, stdin: str = "", timeout_s: float = TIMEOUT_S) -> Result:
@@ -72,7 +72,7 @@ class Kubectl:
         return Result(done.returncode, done.stdout, done.stderr)
 
     def ok(self, *arguments: str, stdin: str = "", timeout_s: float = TIMEOUT_S) -> str:
-        """Run it and give its standard output; anything but exit code 0 fails the test."""
+        """Run it and return its standard output; an exit code other than 0 fails the test."""
         result = self.run(*arguments, stdin=stdin, timeout_s=timeout_s)
         assert result.code == 0, f"kubectl {' '.join(arguments)}: {result.code}\n{result.stdout}{result.stderr}"
         return result.stdout

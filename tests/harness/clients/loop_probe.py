@@ -1,4 +1,4 @@
-"""How long a server keeps others waiting: /livez, asked about 50 times a second on a connection of its own.
+"""Measures how long a server blocks others: GET /livez about 50 times a second on its own connection.
 
 with LoopProbe(api, pid) as probe:
     ...
@@ -13,14 +13,15 @@ from typing import Self
 
 from harness.clients.api import Api
 
-#: Between two questions.
+#: The pause between two requests.
 PAUSE_S = 0.02
 
 
 class LoopProbe:
-    """Asks until it is left. `worst_s`: the longest wait for an answer, as far as the server itself computed in it.
+    """Sends requests until the context ends. `worst_s`: the longest response time, limited to the server's CPU time in
+    it.
 
-    On a machine with other work an answer also waits for a processor; such time is not the server's.
+    On a busy machine a response also waits for a processor; that time does not count.
     """
 
     def __init__(self, api: Api, pid: int) -> None:

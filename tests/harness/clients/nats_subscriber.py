@@ -1,4 +1,4 @@
-"""A subscriber as third parties write it: plain nats-py and what `stream.json` says, nothing of the product.
+"""A subscriber as third parties write it: plain nats-py and the settings of `stream.json`, without code of the product.
 
 async with Operator(shard) as operator:
     await operator.consume("atoll.changes.root.*.*.*.root")
@@ -102,7 +102,7 @@ class Operator:
         return str(self.access["consumers"][self._number])
 
     async def consume(self, filter: str) -> None:
-        """Begin at the start of the changes stream, once it is there: it comes up beside a shard, not before it."""
+        """Begin at the start of the changes stream, once it exists: it may start after the shard."""
         context = self.jetstream
         async with asyncio.timeout(TIMEOUT_S):
             while not await self._has_stream():  # noqa: ASYNC110  # what another process makes has no event
@@ -117,7 +117,7 @@ class Operator:
         return True
 
     async def until(self, name: str, operation: str = "ADDED") -> list[Change]:
-        """Every change up to that of an object of this name, acknowledged."""
+        """Return every change up to that of an object of this name, acknowledged."""
         found: list[Change] = []
         async with asyncio.timeout(TIMEOUT_S):
             while not found or (found[-1].name, found[-1].operation) != (name, operation):

@@ -1,4 +1,4 @@
-"""A client made of bytes, for tests of what well-behaved clients never send, and a wait for a condition."""
+"""A client of raw bytes, for requests that well-behaved clients never send, and a wait for a condition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DEADLINE_S = 30.0
 
 
 class Raw(NamedTuple):
-    """One response as it stood on the wire; header names are lower-case."""
+    """One response as received; header names are lower-case."""
 
     status: int
     headers: dict[str, str]
@@ -19,7 +19,7 @@ class Raw(NamedTuple):
 
 
 class RawClient:
-    """One connection; says what it is told and reads what comes."""
+    """One connection: sends given bytes and reads the answer."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader

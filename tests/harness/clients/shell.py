@@ -1,7 +1,7 @@
-"""A person at a shell in the repository, with one particular kubectl and a kubeconfig of their own.
+"""A shell in the repository, with one kubectl and its own kubeconfig.
 
 shell = Shell(directory, kubectl)
-shell.ok("kubectl get cm c -o yaml")      what it printed; fails the test if the exit code is not 0
+shell.ok("kubectl get cm c -o yaml")      return its output; fails the test if the exit code is not 0
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TIMEOUT_S = 60.0
 
 
 class Shell:
-    """Runs command lines with bash. `kubectl` lends binary, kubeconfig and home."""
+    """Runs command lines with bash. `kubectl` gives binary, kubeconfig and home."""
 
     def __init__(self, directory: Path, kubectl: Kubectl) -> None:
         programs = directory / "programs"
@@ -52,7 +52,7 @@ class Shell:
         return result.stderr
 
     def start(self, line: str) -> subprocess.Popen[str]:
-        """Run a line in the background; whoever starts it ends it."""
+        """Run a line in the background; the caller ends it."""
         return subprocess.Popen(
             ["/bin/bash", "-c", f"exec {line}"],
             env=self.environment,

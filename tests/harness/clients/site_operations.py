@@ -1,4 +1,4 @@
-"""What people do in a site while parts of it are broken: write, bind, make workspaces; and what they are told."""
+"""Operations of users in a site with broken parts: writes, bindings, new workspaces; and the errors that they get."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.servers.site import Site, SiteProcess
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 CIRCLES = schema("circles")
-#: Far above what is promised, and below what a client would give up after.
+#: Far above the promised durations, and below the timeout of a client.
 AT_ONCE_S = 20.0
 
 
@@ -56,7 +56,7 @@ def served(site: Site, *paths: str) -> None:
 
 
 def refused(site: Site, path: str) -> None:
-    """The proxy says at once that a workspace cannot be served now, in the words of Kubernetes."""
+    """Check that the proxy rejects requests to a workspace at once with a Kubernetes Status."""
     api, began = site.proxy.api(path), time.monotonic()
     with contextlib.closing(api):
         answer = api.send("GET", MAPS)
@@ -72,7 +72,7 @@ def bound(api: Api, provider: str, called: str) -> None:
 
 
 def works_alone(site: Site, shard: str, cluster: str, called: str) -> None:
-    """A shard lets its people write, and make workspaces that become Ready and are written to."""
+    """Check that a shard accepts writes and new workspaces, which become Ready and accept writes."""
     api = site.shards[shard].api(cluster)
     with contextlib.closing(api):
         api.post(MAPS, configmap(called))
@@ -84,7 +84,7 @@ def works_alone(site: Site, shard: str, cluster: str, called: str) -> None:
 
 
 def restarted(*processes: SiteProcess) -> None:
-    """Stop and start these, side by side."""
+    """Stop and start these processes, in parallel."""
     for process in processes:
         process.stop()
         process.spawn()
@@ -94,7 +94,7 @@ def restarted(*processes: SiteProcess) -> None:
 
 @contextlib.contextmanager
 def down(process: SiteProcess) -> Iterator[None]:
-    """Killed inside, as a crash would, and started again."""
+    """Kill the process inside the context, as a crash would, and start it again."""
     process.kill()
     try:
         yield
@@ -104,7 +104,7 @@ def down(process: SiteProcess) -> Iterator[None]:
 
 @contextlib.contextmanager
 def frozen(process: SiteProcess) -> Iterator[None]:
-    """It answers nobody inside, and its connections stay."""
+    """Freeze the process inside the context: it answers nothing, and its connections stay open."""
     process.freeze()
     try:
         yield

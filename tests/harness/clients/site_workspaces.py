@@ -1,4 +1,4 @@
-"""Workspaces of a site: asked for on a shard by selector, and looked at until they are Ready."""
+"""Workspaces of a site: created on a shard by selector, and awaited until they are Ready."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def workspace(
 def workspace(
     api: Api, *, name: str = "", type: str = "universal", selector: dict[str, str] | None = None, send: bool = True
 ) -> str | dict[str, Any]:
-    """Ask for a workspace below the one that `api` looks at; its name. With `send` false what would be asked for."""
+    """Create a workspace below that of `api`; return its name. With `send` false return the body only."""
     name = name or f"w-{uuid.uuid4().hex[:8]}"
     spec: dict[str, Any] = {"type": {"name": type, "path": "root"}}
     if selector is not None:
@@ -66,12 +66,12 @@ def shard_of(obj: dict[str, Any]) -> str:
 
 
 def condition(obj: dict[str, Any], type: str) -> dict[str, Any]:
-    """A condition; {} where there is none."""
+    """A condition; {} if there is none."""
     conditions = (obj.get("status") or {}).get("conditions") or []
     return next((each for each in conditions if each["type"] == type), {})
 
 
 def clusters(api: Api) -> dict[str, dict[str, Any]]:
-    """LogicalClusters that lie on a shard, by name; `api` looks at `*` as somebody of system:masters."""
+    """LogicalClusters of a shard, by name; `api` reads `*` as a user of system:masters."""
     items = api.get(CLUSTERS).json["items"]
     return {item["metadata"]["annotations"]["kcp.io/cluster"]: item for item in items}

@@ -1,4 +1,4 @@
-"""A subscriber of a shard's changes, that keeps what it is given and judges it against the log."""
+"""A subscriber of a shard's changes, which keeps its events and compares them with the log."""
 
 from __future__ import annotations
 

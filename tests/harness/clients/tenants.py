@@ -1,4 +1,4 @@
-"""Workspaces with people of different power in them, for tests of what they must not get.
+"""Workspaces with users of different rights, for tests of access control.
 
 scene = Scene(Api(shard, "root"))          # the shard has USERS in its token file
 scene.here                                 # kcp-admin in a workspace that helper administers
@@ -27,7 +27,7 @@ REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 
 
 def token_file(directory: Path) -> tuple[str, str]:
-    """The flag that lets USERS in."""
+    """The flag that adds USERS."""
     (directory / "tokens.csv").write_text(USERS)
     return "--token-auth-file", str(directory / "tokens.csv")
 
@@ -50,7 +50,7 @@ def allow(api: Api, name: str, who: str, **rule: list[str]) -> None:
 
 
 def whoami(api: Api, headers: dict[str, str] | None = None, expect: int = 201) -> Any:
-    """Who the server takes a request for; a Status where it refuses."""
+    """The user that the server identifies for a request; a Status if it is rejected."""
     return api.send("POST", REVIEWS, REVIEW, headers=headers, expect=expect).json
 
 
@@ -77,12 +77,12 @@ class Scene:
         return f"{self.cluster}:{name}"
 
     def lets_initialize(self, who: str) -> None:
-        """A user who may open the initializing view of any type of the workspace."""
+        """Let a user open the initializing view of any type of the workspace."""
         bind(self.here, "system:kcp:workspace:access", user(who))
         allow(self.here, "work", who, apiGroups=["tenancy.kcp.io"], resources=["workspacetypes"], verbs=["initialize"])
 
     def child(self, api: Api, name: str, type: str, phase: str = "Initializing", **spec: Any) -> str:
-        """A Workspace that somebody makes, once it is in a phase; its logical cluster."""
+        """Create a Workspace as a user and wait for a phase; return its logical cluster."""
         spec = {"type": {"name": type, "path": self.here.cluster}, **spec}
         body = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}}
         api.post(f"{TENANCY}/workspaces", {**body, "spec": spec})

@@ -25,6 +25,6 @@ class PluginTerminal:
         self.api, self.file, self._capsys = api, file, capsys
 
     async def run(self, dispatch: Callable[[list[str]], int], *arguments: str) -> Ran:
-        """What a plug-in says, and the code it ends with."""
+        """The output of a plug-in, and its exit code."""
         code = await asyncio.to_thread(dispatch, [*arguments, "--kubeconfig", str(self.file)])
         return Ran(code, *self._capsys.readouterr())

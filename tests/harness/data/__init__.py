@@ -1,4 +1,4 @@
-"""What tests are given: sample objects, schemas, manifests of real projects, rows, stores in temporary directories.
+"""Data of tests: sample objects, schemas, manifests of real projects, rows, stores in temporary directories.
 
-Nothing here talks to a server, and nothing here judges an answer.
+No module sends requests or checks answers.
 """

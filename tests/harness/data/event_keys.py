@@ -1,4 +1,4 @@
-"""The key that signs the events of shards in tests that have none of their own."""
+"""The key that signs the events of shards in tests without their own key."""
 
 from __future__ import annotations
 

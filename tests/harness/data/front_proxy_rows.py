@@ -1,4 +1,4 @@
-"""What a front proxy has in its store: Workspaces, LogicalClusters and Shards as the shards published them.
+"""Rows of a front proxy's store: Workspaces, LogicalClusters and Shards as the shards published them.
 
 rows = ProxyRows(open_store(store_options(tmp_path)))
 await rows.shards("root", "east")
@@ -21,20 +21,20 @@ SHARDS = ResourceType("core.kcp.io", "shards", "s1")
 
 
 def base_url(shard: str) -> str:
-    """Where a shard of these tests is said to be."""
+    """The URL of a shard in these tests."""
     return f"https://{shard}.example:6444"
 
 
 class ProxyRows:
-    """Writes such rows; `root` lies on shard `root` from the start."""
+    """Writes such rows; `root` is on shard `root` from the start."""
 
     def __init__(self, store: LmdbStore) -> None:
         self.store, self._revisions = store, count(100)
-        #: Where each cluster lies.
+        #: The shard of each cluster.
         self.lies: dict[str, str] = {ROOT: ROOT}
 
     async def write(self, type: ResourceType, cluster: str, name: str, obj: Object | None) -> None:
-        """One object of a cluster, by the shard that the cluster lies on; None: it is gone."""
+        """Write one object of a cluster as its shard; None deletes it."""
         revision = next(self._revisions)
         metadata = {"name": name, "resourceVersion": f"{revision:016}", **((obj or {}).get("metadata") or {})}
         value = encode_json({**obj, "metadata": metadata}) if obj is not None else b""

@@ -39,7 +39,7 @@ def bootstrapped() -> list[Manifest]:
 
 
 def find(manifests: Iterable[Manifest], cluster: str, resource: str, name: str, namespace: str = "") -> Object:
-    """The one object of this key; fails where it is missing or written twice."""
+    """Return the one object of this key; fail if it is missing or written twice."""
     key = (cluster, resource, namespace, name)
     found = [m.object for m in manifests if (m.cluster, m.type.resource, m.key.namespace, m.key.name) == key]
     assert len(found) == 1, key

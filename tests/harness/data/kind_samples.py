@@ -1,7 +1,7 @@
-"""Every kind that is served, and a minimal object of each: what the matrix of kinds and verbs runs over.
+"""Every served kind, and a minimal object of each, for the matrix of kinds and verbs.
 
 Kinds are found, not listed: built-in ones in the registry, kcp's in `schemas/crds`, and two definitions of tenants. A
-new kind is in by itself; a row in CONTENT is needed only if it asks for more than a name.
+new kind is included automatically; it needs a row in CONTENT only if it requires more than a name.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ Content = Object | Callable[[str], Object]
 ADMISSION, RBAC, KCP = "admissionregistration.k8s.io", "rbac.authorization.k8s.io", "apis.kcp.io"
 #: Served in root alone.
 IN_ROOT = frozenset({"shards"})
-#: There is one in each workspace, and nobody makes another.
+#: Each workspace has one, and tenants cannot create another.
 SINGLETONS = {"logicalclusters": "cluster"}
 
 
 def definitions() -> list[Object]:
-    """What a tenant defines: a namespaced kind with status and scale, and a cluster-scoped one in two versions."""
+    """A tenant's definitions: a namespaced kind with status and scale, and a cluster-scoped one in two versions."""
     version = crd("rings")["spec"]["versions"][0]
     both = [{**version, "name": "v1"}, {**version, "name": "v1beta1", "storage": False}]
     return [crd("circles"), crd("rings", scope="Cluster", versions=both)]
 
 
 def kinds() -> list[Kind]:
-    """Every kind that keeps objects, in all its versions."""
+    """Every kind with stored objects, in all its versions."""
     found = [kind for kind in NATIVE if "get" in kind.verbs]
     for path in sorted(schema_path("crds").glob("*.yaml")):
         found += _kinds(yaml.load(path.read_text(), yaml.CSafeLoader))
@@ -59,7 +59,7 @@ def sample(kind: Kind, name: str, **metadata: Any) -> Object:
 
 
 def name_of(kind: Kind, number: int) -> str:
-    """A name that the kind takes and no other number has."""
+    """A valid name for the kind, different for each number."""
     if kind.plural == "customresourcedefinitions":
         return f"squares{number}.shapes.example.com"
     if kind.plural in {"apiresourceschemas", "apiconversions"}:
@@ -68,7 +68,7 @@ def name_of(kind: Kind, number: int) -> str:
 
 
 def needed(kind: Kind, name: str) -> list[tuple[str, Object]]:
-    """What must be there before an object of that name, each with where it goes."""
+    """The objects required before one of that name, each with its path."""
     if kind.plural != "apiconversions":
         return []
     schema = {"apiVersion": kind.api_version, "kind": "APIResourceSchema", "metadata": {"name": name}}
@@ -118,7 +118,7 @@ _ISSUER = {
 }
 _EXPORT = {"path": "root", "name": "tenancy.kcp.io"}
 
-#: What an object of a kind needs beside a name.
+#: The fields that an object of a kind requires beside a name.
 CONTENT: dict[tuple[str, str], Content] = {
     ("", "configmaps"): {"data": {"k": "v"}},
     ("", "secrets"): {"data": {"k": "dg=="}},

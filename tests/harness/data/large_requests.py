@@ -1,4 +1,4 @@
-"""Requests that are large, or small and costly: none of them may keep a shard from answering others.
+"""Requests that are large, or small and costly: none of them may block a shard's event loop.
 
 `tests/integration/security/test_event_loop` sends each of them while it asks for /livez, and so does the load test
 `eventloop`. To add one, append it to `REQUESTS`; paths are those of one workspace that defines `BLOBS` and has the

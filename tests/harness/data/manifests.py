@@ -26,7 +26,7 @@ from harness.clients.go_programs import cache_folder, find_go
 from harness.environment import ROOT
 
 SHARED_DATA = ROOT.parent / "shared" / "data"
-#: Per project: the Go module, and which of its folders is which of ours. The versions are the releases nearest to
+#: Per project: the Go module, and the source of each local folder in it. The versions are the releases nearest to
 #: `../shared/data`; both lie in the module cache, verified by Go's checksum database.
 MODULES = {
     "cert-manager": ("github.com/cert-manager/cert-manager@v1.21.2", {"": "deploy/crds"}),
@@ -37,7 +37,7 @@ NO_SOURCE = "no manifests of real projects: there is neither ../shared/data nor 
 
 
 def manifests_folder() -> Path:
-    """The folder of the manifests. Skips the test where they cannot be had."""
+    """The folder of the manifests. Skips the test if there is no source."""
     folder, reason = _source()
     if folder is None:
         pytest.skip(reason)
@@ -103,7 +103,7 @@ def module_folder(command: str, module: str) -> Path:
 
 
 def documents(path: Path) -> Iterator[Object]:
-    """The documents of a YAML file that hold something."""
+    """The non-empty documents of a YAML file."""
     for text in path.read_text().split("\n---\n"):
         value = decode_yaml(text.removeprefix("---\n").encode()).value
         if isinstance(value, dict):
@@ -130,7 +130,7 @@ def real_crds(folder: Path) -> dict[str, Object]:
 
 
 def established(crd: Object) -> Object:
-    """The definition as it stands after the controller accepted its names."""
+    """The definition after the controller accepted its names."""
     crd["status"] = {
         "acceptedNames": crd["spec"]["names"],
         "conditions": [{"type": "NamesAccepted", "status": "True"}, {"type": "Established", "status": "True"}],

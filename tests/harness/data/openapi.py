@@ -1,4 +1,4 @@
-"""Catalogues and definitions for tests of OpenAPI publishing, and documents as a publisher of their own makes them.
+"""Catalogues and definitions for tests of OpenAPI publishing, and documents written by a separate publisher.
 
 catalog = catalog_of(definition("widgets", {...}))
 await written(catalog, tmp_path)      every document, in both forms

@@ -1,4 +1,4 @@
-"""A kind with every way to merge, for the tests of patches and field ownership."""
+"""A kind with every merge strategy, for the tests of patches and field ownership."""
 
 from __future__ import annotations
 

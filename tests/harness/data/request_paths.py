@@ -1,4 +1,4 @@
-"""Every path there is, for tests of what those who may do nothing get on it: views, discovery, and what is beside them.
+"""Every path of a server, for tests of users without rights: resources, views, discovery and non-resource paths.
 
 for path in everything(kcp_admin_in_root):
     stranger.send("GET", path)
@@ -62,13 +62,13 @@ OTHERS = (
     "/.well-known/openid-configuration", "/logs", "/debug/pprof", "/flagz", "/statusz", "/configz", "/nothing",
     "/healthz/ping", "/readyz/ping", "/clusters", "/clusters/", "/api/v1/watch/secrets",
 )  # fmt: skip
-#: What Kubernetes' own roles show of the shard itself: the version to all, built-in schemas and keys to who has a name.
+#: Paths that Kubernetes' own roles permit: the version to all, built-in schemas and keys to authenticated users.
 PUBLIC = ("/version",)
 TO_THE_NAMED = ("/version", "/openapi/v", "/openid/v1/jwks", "/.well-known/openid-configuration")
 
 
 def everything(root: Api) -> Iterator[str]:
-    """Every path of the route list, as an administrator finds it."""
+    """Every path of the route list, as an administrator gets it."""
     fixed = (*OTHERS, *SERVICES, *CACHE, *VIEWS, *_SCHEMAS, *EXPORTS)
     yield from (path for path in fixed if not path.startswith("/clusters"))
     yield from root.get("/").json["paths"]
@@ -88,5 +88,5 @@ def everything(root: Api) -> Iterator[str]:
 
 
 def watchable(path: str) -> bool:
-    """Whether it may be watched, by its looks."""
+    """Whether the path looks like a resource that can be watched."""
     return path.endswith("s")

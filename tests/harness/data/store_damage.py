@@ -10,7 +10,7 @@ Damage = Callable[[lmdb.Transaction, dict[str, object]], None]
 
 
 def drop_first(name: str) -> Damage:
-    """The first row of a database is gone."""
+    """Delete the first row of a database."""
 
     def damage(txn: lmdb.Transaction, dbs: dict[str, object]) -> None:
         with txn.cursor(dbs[name]) as cursor:  # type: ignore[arg-type]
@@ -21,7 +21,7 @@ def drop_first(name: str) -> Damage:
 
 
 def add(name: str, row: bytes, value: bytes) -> Damage:
-    """A row that nobody wrote."""
+    """Add a row that no commit wrote."""
 
     def damage(txn: lmdb.Transaction, dbs: dict[str, object]) -> None:
         txn.put(row, value, db=dbs[name])  # type: ignore[arg-type]
@@ -30,7 +30,7 @@ def add(name: str, row: bytes, value: bytes) -> Damage:
 
 
 def flip_last(name: str, offset: int) -> Damage:
-    """One bit of the last row's value is another."""
+    """Flip one bit of the last row's value."""
 
     def damage(txn: lmdb.Transaction, dbs: dict[str, object]) -> None:
         with txn.cursor(dbs[name]) as cursor:  # type: ignore[arg-type]

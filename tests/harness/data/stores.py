@@ -1,6 +1,4 @@
-"""Stores for tests: options in a temporary directory, mutations of small objects, a clock that is set by
-hand.
-"""
+"""Stores for tests: options in a temporary directory, mutations of small objects, a clock set by the test."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ class HandClock:
         return self.steady_s
 
     def pass_time(self, seconds: float) -> None:
-        """Both clocks move, as they do when time passes."""
+        """Advance both clocks, as time does."""
         self.wall_s += seconds
         self.steady_s += seconds
 
@@ -41,7 +39,7 @@ class HandClock:
 
 
 def store_options(directory: Path, **changes: Any) -> StoreOptions:
-    """Options for a directory that may lie on any file system; commits inline unless told otherwise."""
+    """Options for a directory on any file system; commits inline unless set otherwise."""
     settings = {"allow_any_filesystem": True, "commit_in_thread": False, "reserve_bytes": 1, **changes}
     return StoreOptions(directory=str(directory), **settings)
 
@@ -66,13 +64,13 @@ def replica(
     metadata: Object | None = None,
     **more: Any,
 ) -> Replica:
-    """What another shard says of a small object."""
+    """The row of a small object from another shard."""
     named = {"name": key.name, "namespace": key.namespace, "resourceVersion": f"{revision:016}", **(metadata or {})}
     return Replica(origin, key, encode_json({"kind": "Thing", "metadata": named, **more}), revision, generation)
 
 
 def gone(key: ObjectKey, revision: int, *, origin: str = "east", generation: int = 1) -> Replica:
-    """What another shard says of an object that it deleted."""
+    """The row of a deletion from another shard."""
     return Replica(origin, key, b"", revision, generation)
 
 
@@ -81,7 +79,7 @@ def delete(key: ObjectKey, expected: int) -> Delete:
 
 
 async def create(store: Store, *names: str, **where: Any) -> list[int]:
-    """Create small objects, one submit each; gives their revisions."""
+    """Create small objects, one submit each; return their revisions."""
     return [(await store.submit([put(key(name, **where), data=name)]))[0] for name in names]
 
 

@@ -1,4 +1,4 @@
-"""Strings that YAML, or one of its readers, takes for something else."""
+"""Strings that YAML, or one of its parsers, reads as another type."""
 
 MISREAD = (
     "y", "n", "Y", "N", "yes", "no", "on", "off", "true", "FALSE", "~", "null", "0", "-1", "+1", "08", "0777", "0o17",

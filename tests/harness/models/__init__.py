@@ -1,4 +1,4 @@
-"""What stands in for a part of the product in memory: a log, a snapshot, a projection, ownership on paper.
+"""In-memory models of parts of the product: a log, a snapshot, a projection, ownership of clusters.
 
-Models follow the contract of the part that they stand in for; tests compare the product with them or run on them.
+A model follows the contract of its part; tests compare the product with it or run on it.
 """

@@ -1,5 +1,6 @@
-"""A site on paper: shards that make, move and delete clusters and write down what each of them publishes, and a
-follower that keeps rows and routes as the store would. For the property tests of who owns what."""
+"""A model of a site: shards that create, move and delete clusters and record their published messages, and a follower
+that keeps rows and routes as the store would. For the property tests of cluster ownership.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ LIAR = "liar"
 
 
 class Place(NamedTuple):
-    """Where an object lies; `name` is empty for LogicalClusters."""
+    """The location of an object; `name` is empty for LogicalClusters."""
 
     kind: str
     cluster: str
@@ -26,7 +27,7 @@ class Place(NamedTuple):
 
 
 class Said(NamedTuple):
-    """One message of a shard; no value: it is gone."""
+    """One message of a shard; without a value it is a deletion."""
 
     place: Place
     revision: int
@@ -34,7 +35,7 @@ class Said(NamedTuple):
 
 
 class Cluster:
-    """A cluster as it truly is."""
+    """The true state of a cluster."""
 
     def __init__(self, name: str, shard: str, parent: str = "", workspace: str = "", user: str = "") -> None:
         self.name, self.shard, self.born_on = name, shard, shard
@@ -43,7 +44,7 @@ class Cluster:
 
 
 class Site:
-    """What is true, what was once, and what each shard said, in order."""
+    """The true state, earlier states, and each shard's messages in order."""
 
     def __init__(self, shards: Sequence[str]) -> None:
         self.said: dict[str, list[Said]] = {shard: [] for shard in shards}
@@ -73,7 +74,7 @@ class Site:
         self.say(shard, Place(CLUSTER, made.name), self.logical(made))
 
     def move(self, cluster: Cluster, to: str) -> None:
-        """Target, marker, Workspace; then what the source had of it goes, but for the marker."""
+        """Write target, marker and Workspace; then delete the source's objects except the marker."""
         source = cluster.shard
         if source == to or cluster.name == ROOT:
             return
@@ -102,7 +103,7 @@ class Site:
             self.say(self.clusters[cluster.parent].shard, where, None)
 
     def lie(self, about: str, how: int) -> None:
-        """The liar claims a cluster that it never had, in one of the ways there are."""
+        """Let the liar claim a cluster that it never had, in one of several ways."""
         if LIAR in self.owners.get(about, ()):
             return
         self._names += 1
@@ -143,7 +144,7 @@ class Site:
         self.owners[cluster.name] = {cluster.shard}
 
     def last_said(self) -> dict[str, list[Said]]:
-        """What the streams hold: of each object the last message, in order."""
+        """The content of the streams: the last message of each object, in order."""
         found = {}
         for shard, messages in self.said.items():
             last = {message.place: message for message in messages}
@@ -160,7 +161,7 @@ class Follower:
         self.seats: dict[str, Owner] = {}
 
     def hear(self, origin: str, message: Said, steps: int) -> Iterator[tuple[str, Owner | None]]:
-        """Take a message as the store does; gives what is decided, when it is."""
+        """Apply a message as the store does; return the decision, if there is one."""
         known = self.rows.get((origin, message.place))
         if known is not None and message.revision <= known.revision:
             return

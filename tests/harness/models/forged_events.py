@@ -1,4 +1,4 @@
-"""Messages that speak as a shard and are not the shard's, of every kind."""
+"""Forged messages of every kind, in the name of a shard."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def forged(name: str, event: Event, key: SecretKey | None = None, sequence: int 
 
 
 def forgeries(kind: str, who: LogIdentity, entry: SourceEntry, next_sequence: int) -> Iterator[Forged]:
-    """Forged messages for a stream whose next sequence is given: of no key, and of a stranger's."""
+    """Forged messages for a stream whose next sequence is given: unsigned, and signed by a stranger's key."""
     object_event = from_entry(kind, who, entry)
     events = {
         "object": object_event,
@@ -56,7 +56,7 @@ def forgeries(kind: str, who: LogIdentity, entry: SourceEntry, next_sequence: in
 
 
 async def stored(connection: Connection, stream: str, sequence: int) -> Forged:
-    """A genuine message as it is in a stream, to be sent again."""
+    """A genuine message as stored in a stream, for a replay."""
     found = (await connection.api(f"STREAM.MSG.GET.{stream}", {"seq": sequence}))["message"]
     headers = parse_headers(base64.b64decode(found["hdrs"]))
     kept = {name: value for name, value in headers.items() if not name.startswith("Nats-")}

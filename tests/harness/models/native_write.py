@@ -21,7 +21,7 @@ def sample(kind: Kind, **content: object) -> Object:
 
 
 def create(kind: Kind, obj: Object) -> tuple[Object, list[str]]:
-    """What a create would store, and the texts of all errors."""
+    """The object that a create would store, and the texts of all errors."""
     obj = copy.deepcopy(obj)
     kind.prepare_create(obj)
     assert kind.schema is not None
@@ -32,7 +32,7 @@ def create(kind: Kind, obj: Object) -> tuple[Object, list[str]]:
 
 
 def update(kind: Kind, obj: Object, old: Object) -> tuple[Object, list[str]]:
-    """What an update of `old` would store, and the texts of all errors."""
+    """The object that an update of `old` would store, and the texts of all errors."""
     obj, old = copy.deepcopy(obj), copy.deepcopy(old)
     kind.prepare_update(obj, old)
     assert kind.schema is not None
@@ -51,14 +51,14 @@ def _rule_errors(kind: Kind, obj: Object, old: Object | None, errors: list[Field
 
 
 def accepted(kind: Kind, obj: Object) -> Object:
-    """What a create stores; fails if anything is refused."""
+    """The object that a create stores; fails on any error."""
     stored, errors = create(kind, obj)
     assert errors == []
     return stored
 
 
 def refused(kind: Kind, obj: Object) -> list[str]:
-    """Why a create is refused; fails if it is not."""
+    """The errors of a create; fails if there is none."""
     _, errors = create(kind, obj)
     assert errors
     return errors

@@ -35,7 +35,7 @@ _SINGLETON = {"name": "cluster"}
 
 
 class FakeStore:
-    """Objects by key. It is itself the snapshot of its present state; `reads` counts what was asked of it."""
+    """Objects by key. It is the snapshot of its present state; `reads` counts calls."""
 
     def __init__(self) -> None:
         self.revision = 1
@@ -57,7 +57,7 @@ class FakeStore:
         self._touch(key)
 
     def frozen(self) -> FakeStore:
-        """A snapshot that later changes do not reach."""
+        """A snapshot that later changes do not affect."""
         return copy.deepcopy(self)
 
     def _key(self, cluster: str, kind: str, metadata: Object) -> ObjectKey:
@@ -114,7 +114,7 @@ class FakeStore:
 
 
 class Published:
-    """What other shards published to a FakeStore: clusters of theirs by shard, and rows as `put` writes them."""
+    """Objects that other shards published to a FakeStore: their clusters by shard, and rows as `put` writes them."""
 
     def __init__(self) -> None:
         self._routes: dict[str, str] = {}
@@ -195,7 +195,7 @@ def role(name: str, *rules: Object, namespace: str = "") -> Object:
 
 
 def rule(verbs: str, resources: str, groups: str = ",", names: str = "") -> Object:
-    """A PolicyRule of comma separated texts; groups "," is the core group."""
+    """A PolicyRule of comma separated texts; groups "," includes the core group."""
     made: Object = {
         "verbs": verbs.split(","),
         "apiGroups": [""] if groups == "," else groups.split(","),

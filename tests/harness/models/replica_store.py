@@ -1,4 +1,4 @@
-"""What a store should hold of other shards, as plain dicts: what replicas, routes and sweeps are judged by."""
+"""A store's replicas as plain dicts: the expected rows, routes and sweeps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ReplicaModel:
         self.count = 0
 
     def apply(self, mutation: Mutation) -> int:
-        """Take up one mutation; gives what `submit` gives for it."""
+        """Apply one mutation; return the result that `submit` returns."""
         match mutation:
             case Replica():
                 return self._replica(mutation)
@@ -46,7 +46,7 @@ class ReplicaModel:
         raise AssertionError(mutation)
 
     def below(self, origin: str, generation: int) -> list[tuple[str, ObjectKey]]:
-        """What a sweep drops."""
+        """The rows that a sweep deletes."""
         return [where for where, row in self.rows.items() if where[0] == origin and row.generation < generation]
 
     def _replica(self, sent: Replica) -> int:
@@ -75,7 +75,7 @@ class ReplicaModel:
         return self.count if changed else 0
 
     def counting(self, scope: Scope, origin: str = "") -> list[tuple[ObjectKey, int, bytes]]:
-        """What counts of a scope, or what an origin sent of it, in key order."""
+        """Valid rows of a scope, or rows that an origin sent of it, in key order."""
         found = [
             (where, row.revision, row.value)
             for (sender, where), row in self.rows.items()

@@ -1,4 +1,4 @@
-"""A shard's log in memory, with objects, marks and compaction, for tests of what stands behind the log.
+"""A shard's log in memory, with objects, marks and compaction, for tests of its readers.
 
 It obeys the protocol of `stream.log` as the shard's store does, so a test can write, compact, rewind and open
 again without a file. Revisions are those of the hybrid clock.

@@ -1,7 +1,7 @@
 """Requests by which a credential of a site may try to write into streams that are not its own.
 
-Every verb of the JetStream API on every stream of a site, in both places where the API may be found, with every subject
-of the site as the reply; consumers that deliver there, and streams that source, mirror and republish.
+Every verb of the JetStream API on every stream of a site, at both prefixes of the API, with every subject of the site
+as the reply; consumers that deliver there, and streams that source, mirror and republish.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Attempt(NamedTuple):
 
     @property
     def line(self) -> bytes:
-        """The message as the protocol has it."""
+        """The message in the NATS protocol."""
         return f"PUB {self.subject} {self.reply} {len(self.body)}\r\n".encode() + self.body + b"\r\n"
 
 
 def targets(shards: Sequence[str]) -> list[str]:
-    """Where a message does harm: in a stream, or at the API of whoever the answer goes through."""
+    """Subjects at which a message does harm: those of a stream, or of the API of another user."""
     found = []
     for shard in shards:
         for kind in KINDS:
@@ -71,7 +71,7 @@ def _at_stream(api: str, stream: str, subjects: str, own: str, aims: Sequence[st
     body = b'{"batch":1,"no_wait":true,"seq":1}'
     names = (own, "operator", follower_consumer("proxy-front"), "atoll-audit-state")
     for aim in aims:
-        # What removes something goes last: what is gone cannot be delivered.
+        # Deletions go last: deleted messages cannot be delivered.
         for name in dict.fromkeys(names):
             yield Attempt(f"{api}.CONSUMER.CREATE.{stream}.{name}.{subjects}", aim, _consumer(stream, name, subjects))
             yield Attempt(f"{api}.CONSUMER.MSG.NEXT.{stream}.{name}", aim, body)
@@ -95,7 +95,7 @@ def _consumer(stream: str, name: str, subjects: str, **settings: object) -> byte
 
 
 def _deliveries(api: str, stream: str, subjects: str, own: str, aim: str) -> Iterator[Attempt]:
-    """A consumer of one's own that delivers to a subject which is not."""
+    """The user's own consumers that deliver to foreign subjects."""
     settings = {"deliver_subject": aim, "idle_heartbeat": 100_000_000, "flow_control": True}
     for name in (own, "operator"):
         yield Attempt(f"{api}.CONSUMER.DELETE.{stream}.{name}", aim, b"")
@@ -105,7 +105,7 @@ def _deliveries(api: str, stream: str, subjects: str, own: str, aim: str) -> Ite
 
 
 def _streams(stream: str, aims: Sequence[str]) -> Iterator[dict[str, object]]:
-    """Configurations by which a stream writes into others, or takes from them."""
+    """Configurations by which a stream writes into others, or reads from them."""
     for aim in aims:
         yield {"name": stream, "subjects": [aim]}
         yield {"name": stream, "subjects": [f"{stream}.x"], "republish": {"src": ">", "dest": aim}}

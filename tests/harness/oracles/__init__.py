@@ -1,4 +1,4 @@
-"""What knows the right answer apart from the product: Kubernetes' own code, published conformance tests, audit logs.
+"""Expected results from sources other than the product: Kubernetes' own code, published conformance tests, audit logs.
 
-Models that replay what a test did belong to `models`; values without judgement belong to `data`.
+Models that replay a test's operations belong to `models`; plain values belong to `data`.
 """

@@ -1,4 +1,4 @@
-"""Schemas with rules in one line, and what the rules say of objects and of definitions."""
+"""Schemas with rules in one line, and validation of objects and definitions against them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ruled(schema: Object, *rules: str | Object) -> Object:
 
 
 def struct(**properties: Object) -> Object:
-    """An object of these fields; an underscore in front of a name stands for none."""
+    """An object schema of these fields; an underscore in front of a name makes the field absent."""
     return {"type": "object", "properties": properties}
 
 
@@ -37,7 +37,7 @@ def thing(spec: Any, name: str = "a") -> Object:
 
 
 def validation_result(schema: Object, obj: Object, old: Object | None = None) -> ValidationResult:
-    """What schema and rules say of an object: the errors of both."""
+    """The errors of schema and rules for an object."""
     compiled = compile_schema(schema)
     errors = compiled.validate(obj, old)
     found = rules_of(compiled)(obj, old, errors, lambda: None)
@@ -45,7 +45,7 @@ def validation_result(schema: Object, obj: Object, old: Object | None = None) ->
 
 
 def refusals(spec: Object, value: Any, old: Any = None) -> list[str]:
-    """The texts of all errors of an object with this spec, `old` being the spec before."""
+    """The texts of all errors of an object with this spec; `old` is the spec before."""
     found = validation_result(whole(spec), thing(value), thing(old) if old is not None else None)
     return [str(error) for error in found.errors]
 

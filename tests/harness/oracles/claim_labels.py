@@ -1,4 +1,4 @@
-"""Labels of permission claims as tests expect them, worked out without the product's own code, and waits for them."""
+"""Expected labels of permission claims, computed without the product's own code, and waits for them."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def claim_pair(cluster: str, export: str, group: str, resource: str, identity: s
 
 
 def reflexive_pair(cluster: str, export: str) -> Pair:
-    """Label key and value by which an export's owner sees a binding to it."""
+    """Label key and value by which an export's owner selects bindings to it."""
     return CLAIMED + _hash(f"{cluster}:{export}"), base62(bytes([*range(10), *range(10), *range(8)]))
 
 
 def claimed(obj: Object) -> dict[str, str]:
-    """The labels of claims that an object carries."""
+    """The labels of claims on an object."""
     labels: dict[str, str] = obj["metadata"].get("labels") or {}
     return {key: value for key, value in labels.items() if key.startswith(CLAIMED)}
 
@@ -51,7 +51,7 @@ def carries(api: Api, path: str, *pairs: Pair) -> None:
 
 
 def applied(api: Api, name: str) -> Object:
-    """The binding once everything it accepts is applied with the selectors it has now, and nothing else."""
+    """Return the binding once exactly its accepted claims are applied, with their present selectors."""
 
     def right(obj: Object) -> bool:
         wanted = {_key(each): each["selector"] for each in _claims(obj) if each["state"] == "Accepted"}

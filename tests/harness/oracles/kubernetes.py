@@ -17,13 +17,13 @@ TIMEOUT_S = 300.0
 
 
 class Oracle:
-    """The built oracle; each `ask` is a process of its own, which keeps nothing from one to the next."""
+    """The built oracle; each `ask` is its own process without state."""
 
     def __init__(self) -> None:
         self._program = program("oracle")
 
     def ask(self, cases: Sequence[dict[str, Any]]) -> list[Any]:
-        """The answers to the cases. Fails when a case could not be answered at all."""
+        """The answers to the cases. Fails if the oracle cannot answer a case."""
         lines = b"".join(msgspec.json.encode(case) + b"\n" for case in cases)
         done = subprocess.run([str(self._program)], input=lines, capture_output=True, timeout=TIMEOUT_S, check=False)
         assert done.returncode == 0, done.stderr[-4000:].decode(errors="replace")

@@ -1,4 +1,4 @@
-"""What the shards of a site heard of its front proxy, by their audit logs: who asked for what, and of whom.
+"""Requests of a front proxy to the shards of its site, from their audit logs: the user and target of each.
 
     with heard(site) as told:
         site.proxy.api("root:org").get("/api")
@@ -23,7 +23,7 @@ _PROXY = "front-proxy"
 
 @contextlib.contextmanager
 def audited_requests(site: Site) -> Iterator[dict[str, list[tuple[str, str]]]]:
-    """User and target of each request that came by the proxy while inside, by shard; filled when it is left."""
+    """User and target of each request of the proxy within the context, by shard; filled at its end."""
     requests: dict[str, list[tuple[str, str]]] = {}
     running = [shard for shard in site.shards.values() if shard.running]
     begun = {shard.name: _marked(shard) for shard in running}
@@ -34,7 +34,7 @@ def audited_requests(site: Site) -> Iterator[dict[str, list[tuple[str, str]]]]:
 
 
 def _marked(shard: ServingProcess) -> int:
-    """How long the log was when it had everything that was asked until now."""
+    """The length of the log once it has all requests so far."""
     mark, begun = uuid.uuid4().hex, shard.out_path.stat().st_size
     shard.api("root", "shard-admin").send("GET", f"/version?mark={mark}")
 

@@ -1,4 +1,4 @@
-"""What the shards of a site hold of each other, read from their files while they run: does everybody know everything?
+"""Replicas of a site's shards, read from their files while they run: does each shard hold the others' rows?
 
 eventually(lambda: not differences(stores_of(site)), "all shards know what all others published")
 """
@@ -21,7 +21,7 @@ from atoll.machinery.storage.reading.snapshot import LmdbSnapshot
 from harness.models.replicated_types import is_replicated, may_be_replicated
 from harness.servers.site import Site
 
-#: Reading everything again after a stream was lost is more than a turn of the loop on a loaded machine.
+#: Reading a whole stream again after its loss takes longer than one loop turn on a loaded machine.
 CONVERGE_S = 120.0
 _Rows = Mapping[ObjectKey, tuple[int, bytes]]
 
@@ -43,7 +43,7 @@ def _scopes(environment: Environment) -> Iterator[Scope]:
 
 
 def published(store: Path) -> _Rows:
-    """What a shard has that others need."""
+    """The rows of a shard that others replicate."""
     with _opened(store) as (environment, snapshot):
         scopes = [scope for scope in _scopes(environment) if may_be_replicated(scope.type)]
         records = (record for scope in scopes for record in each_record(snapshot, scope))
@@ -51,14 +51,14 @@ def published(store: Path) -> _Rows:
 
 
 def held(store: Path, origin: str) -> _Rows:
-    """All that a shard or the proxy holds of another shard, counted or not."""
+    """All rows that a shard or the proxy holds of another shard, valid or not."""
     with _opened(store) as (environment, snapshot):
         rows = (snapshot.replicas.rows_of(origin, scope, limit=1_000_000) for scope in _scopes(environment))
         return {r.key: (r.revision, r.value) for page in rows for r in page}
 
 
 def differences(stores: Mapping[str, Path]) -> list[str]:
-    """Who does not hold of another shard what that has: a line each, empty if all is well. `stores` by shard."""
+    """Missing and superfluous rows by holder and origin: a line each, empty if there is none. `stores` by shard."""
     found: list[str] = []
     for origin, store in stores.items():
         there = published(store)
@@ -75,7 +75,7 @@ def stores_of(site: Site) -> dict[str, Path]:
 
 
 def converged(site: Site) -> None:
-    """Return once all shards hold what all others have; fails with what differs."""
+    """Return once all shards hold each other's rows; fail with the differences."""
     stores = stores_of(site)
     assert published(stores["root"]), "there is something to tell"
     deadline = time.monotonic() + CONVERGE_S

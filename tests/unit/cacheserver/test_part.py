@@ -1,4 +1,4 @@
-"""Watches of one shard's rows go through those of others in turns that end."""
+"""Watches of one shard's rows skip rows of other shards in bounded steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cache server refuses to start with, and which kinds it knows."""
+"""Settings that a cache server rejects, and the kinds that it serves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the shell is offered for an unfinished word of `kubectl ws` and `kubectl create workspace`."""
+"""Suggestions of the shell for an unfinished word of `kubectl ws` and `kubectl create workspace`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TYPES = "/apis/tenancy.kcp.io/v1alpha1/workspacetypes"
 
 
 class Shell:
-    """Asks for suggestions as kubectl does, on a kubeconfig for a canned server that stands in root:a."""
+    """Requests suggestions as kubectl does, on a kubeconfig for a canned server whose current workspace is root:a."""
 
     def __init__(self, api: CannedApi, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.api, self.file, self._capsys = api, file, capsys

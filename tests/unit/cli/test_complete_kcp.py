@@ -1,4 +1,4 @@
-"""What the shell is offered for an unfinished word of `kubectl kcp` and `kubectl atoll`."""
+"""Suggestions of the shell for an unfinished word of `kubectl kcp` and `kubectl atoll`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLAIMS: list[Object] = [{"resource": "secrets"}, {"resource": "sails", "group": 
 
 
 class Shell:
-    """Asks for suggestions as kubectl does, on a kubeconfig for a canned server that stands in root:shop."""
+    """Requests suggestions as kubectl does, on a kubeconfig for a canned server; the workspace is root:shop."""
 
     def __init__(self, api: CannedApi, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.api, self.file, self._capsys = api, file, capsys

@@ -1,4 +1,4 @@
-"""`kubectl atoll export` against a server that says what the test wants."""
+"""`kubectl atoll export` against a canned server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ METRICS = '# HELP a b\natoll_stream_lag_events 3.0\natoll_stream_lag_seconds 0.2
 
 
 class Terminal(PluginTerminal):
-    """Runs the plug-in as its console script does, on a kubeconfig for a canned server that stands in root:provider."""
+    """Runs the plug-in as its console script does, in workspace root:provider of a canned server."""
 
     async def export(self, *arguments: str) -> Ran:
         return await self.run(atoll.dispatch, "export", *arguments)
@@ -151,7 +151,7 @@ async def test_a_shard_that_does_not_answer_is_told_as_such(terminal: Terminal) 
 
 async def test_all_exports_are_counted(terminal: Terminal) -> None:
     terminal.holds(export("boats", CLAIM))
-    # Who claims APIBindings is shown those of other exports as well.
+    # A claim of APIBindings also shows bindings of other exports.
     other = binding("root:c")
     other["metadata"]["labels"] = {"internal.apis.kcp.io/export": export_hash("abc", "cars")}
     terminal.api.on(f"GET {SEEN}", listed(binding("root:a"), binding("root:b", "Binding"), other))

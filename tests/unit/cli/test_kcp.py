@@ -1,4 +1,4 @@
-"""`kubectl kcp bind` and `kubectl kcp claims` against a server that says what the test wants."""
+"""`kubectl kcp bind` and `kubectl kcp claims` against a canned server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALL: Object = {"matchAll": True}
 
 
 class Terminal(PluginTerminal):
-    """Runs the plug-in as its console script does, on a kubeconfig for a canned server that stands in root:shop."""
+    """Runs the plug-in as its console script does, in workspace root:shop of a canned server."""
 
     async def kcp(self, *arguments: str) -> Ran:
         return await self.run(kcp.dispatch, *arguments)

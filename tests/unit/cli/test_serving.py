@@ -16,7 +16,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def atoll(capsys: pytest.CaptureFixture[str]) -> Run:
-    """`atoll` in this process, for what ends by itself."""
+    """Run an `atoll` command that ends by itself in this process."""
 
     def run(*arguments: str) -> Result:
         code = main.run(arguments)
@@ -66,7 +66,7 @@ def test_what_makes_no_shard_of_a_site_is_refused(
 
 
 def test_files_that_are_not_what_they_should_be_are_named(tmp_path: Path) -> None:
-    """In a process of its own: it goes as far as to log."""
+    """The command runs in its own process, as it sets up logging."""
     bad = tmp_path / "bad"
     bad.write_text("{}")
     common = (

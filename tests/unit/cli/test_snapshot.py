@@ -1,4 +1,4 @@
-"""`kubectl kcp crd snapshot`: every definition of real projects becomes a schema, and back from its text."""
+"""`kubectl kcp crd snapshot`: every definition of real projects becomes a schema, and its text parses to the same."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Ran(NamedTuple):
 
 
 async def run(command: str, root: Path, *flags: str) -> Ran:
-    """A command in a process of its own, as it sets up logging for the whole of it."""
+    """Run a command in its own process, as it sets up logging of the whole process."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

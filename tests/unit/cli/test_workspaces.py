@@ -1,4 +1,4 @@
-"""Paths people type, and what changing workspaces does to a kubeconfig."""
+"""Paths on the command line, and changes of a kubeconfig by a change of workspace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kubectl ws` and `kubectl create workspace` against a server that says what the test wants."""
+"""`kubectl ws` and `kubectl create workspace` against a canned server."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Terminal(PluginTerminal):
         return Kubeconfig.load(str(self.file)).target().workspace
 
     def open(self, path: str, **spec: object) -> None:
-        """A workspace that lets us in."""
+        """Serve a workspace with access."""
         self.api.on(f"GET /clusters/{path}/api", {"kind": "APIVersions"})
         self.api.on(f"GET /clusters/{path}/apis", {"kind": "APIGroupList"})
         parent, _, name = path.rpartition(":")
@@ -41,7 +41,7 @@ class Terminal(PluginTerminal):
             self.api.on(f"GET /clusters/{parent}{WORKSPACES}/{name}", workspace(name))
 
     def close(self, path: str) -> None:
-        """A workspace that does not."""
+        """Serve a workspace without access."""
         for document in ("api", "apis"):
             self.api.on(f"GET /clusters/{path}/{document}", Forbidden("access denied"))
 

@@ -1,4 +1,4 @@
-"""Rules of aggregated ClusterRoles: of every role that any selector matches, once each, in the order of names."""
+"""Rules of aggregated ClusterRoles: those of every role that any selector matches, once each, in the order of names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two who want one name at a time: both planned from the same state, one written."""
+"""Two concurrent claims of one name: both are planned from the same state, one is written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GROUP, HERE, THERE = "shapes.example.com", "consumer", "provider"
 
 
 class Scene:
-    """A provider and a consumer, and the controllers whose plans a test writes in the order it likes."""
+    """A provider and a consumer, and controllers whose plans a test writes in any order."""
 
     def __init__(self, here: Cell) -> None:
         self.here = here
@@ -52,7 +52,7 @@ class Scene:
         await self.here.change(API_EXPORTS, THERE, export, spec={"resources": [resource_of(made)]})
 
     async def rename(self, plural: str, short_name: str) -> None:
-        """Let a definition ask for a short name."""
+        """Request a short name in a definition."""
         name = f"{plural}.{GROUP}"
         spec = self.here.found(CRDS, HERE, name)["spec"]
         spec["names"]["shortNames"] = [short_name]
@@ -104,7 +104,7 @@ async def test_an_annotation_does_not_stand_in_for_the_phase(scene: Scene) -> No
 
 
 async def test_of_two_upgrades_to_one_name_one_is_written(scene: Scene) -> None:
-    """Neither takes a new lock, so that only what they saw of each other can tell."""
+    """Neither takes a new lock, so that only the guards on each other's revisions can detect it."""
     for name in ("one", "two"):
         await scene.here.bind(HERE, THERE, name)
     await scene.here.settle()
@@ -134,7 +134,7 @@ async def test_the_same_two_in_the_other_order(scene: Scene) -> None:
 
 
 async def test_an_upgrade_does_not_take_the_names_of_a_definition_that_came_meanwhile(scene: Scene) -> None:
-    """When it was planned there was nobody whose revision could be guarded, but the lock that the definition took."""
+    """At planning no object existed whose revision could be guarded, except the lock that the definition took."""
     await scene.here.bind(HERE, THERE, "one")
     await scene.here.settle()
     await scene.upgrade("one", "circles", shortNames=["squares"])

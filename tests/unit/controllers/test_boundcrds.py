@@ -126,7 +126,7 @@ async def test_one_that_is_bound_between_the_look_and_the_deletion_stays(
 
 
 async def test_a_binding_planned_before_the_mark_is_planned_again(scene: Scene) -> None:
-    """Its batch names the revision of the bound CRD it relies on."""
+    """Its batch guards the revision of the bound CRD."""
     await scene.unbind()
     await scene.here.bind("consumer", "provider", "shapes")
     controller = scene.here.controllers[0]

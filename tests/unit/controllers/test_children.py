@@ -1,4 +1,4 @@
-"""Workspaces that have their clusters made by another shard, whatever becomes of calls and answers."""
+"""Workspaces whose clusters another shard creates, whatever happens to calls and responses."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def workspace(shard: InsideShard, name: str) -> Object:
 
 
 async def until(shard: InsideShard, name: str, **wanted: Any) -> Object:
-    """The Workspace, once fields of its status are as wanted."""
+    """Return the Workspace once its status has these fields."""
 
     def holds() -> bool:
         status = workspace(shard, name).get("status") or {}
@@ -71,7 +71,7 @@ def key(cluster: str) -> ObjectKey:
 
 
 async def arrives(shard: InsideShard, row: Replica, operation: Operation = Operation.MODIFIED) -> None:
-    """A row of the far shard comes by its stream."""
+    """Deliver a row of the far shard by its stream."""
     (count,) = await shard.app.store.submit([row])
     shard.manager.replicas_changed([LogEntry(row.revision, operation, row.key, row.value, False, 0, 0, 0)], count)
     await shard.until_idle()
@@ -105,7 +105,7 @@ async def test_an_answer_that_was_lost_is_looked_up_and_nothing_is_ordered_elsew
 
     far.answers["POST"], far.answers["GET"] = create, lambda received: (200, done[0])
     await request_children(shard, "w", EITHER)
-    # Chance may have chosen this shard, which has nothing to lose.
+    # A random choice may have picked this shard, where no call fails.
     found = await until(shard, "w", phase="Ready")
     while found["metadata"]["annotations"][wellknown.SHARD] != "far":
         await request_children(shard, name := f"w{len(far.requests)}-{found['metadata']['uid'][:8]}", EITHER)
@@ -167,7 +167,7 @@ async def test_a_refusal_behind_a_lost_answer_gives_nothing_up(shard: InsideShar
 
 
 async def initializing(shard: InsideShard, far: FarShard) -> tuple[Object, Object]:
-    """A Workspace whose cluster initializes far away at revision 5, and that cluster."""
+    """A Workspace whose cluster initializes on the far shard at revision 5, and that cluster."""
     answered: list[Object] = []
 
     def create(received: ReceivedRequest) -> tuple[int, Object]:
@@ -208,7 +208,7 @@ async def test_a_word_that_there_is_news_is_followed_by_a_look_where_the_stream_
     await shard.until_idle()
     calls = len(far.requests)
     assert set(far.methods()) == {"GET"}
-    # What the stream brings late is not shown any more, and what it brings then is.
+    # A late row of the stream is ignored; a later one is applied.
     await arrives(shard, published(row, in_phase(cluster, "Initializing", "root:mine"), 7))
     assert workspace(shard, "w")["status"]["phase"] == "Ready"
     await arrives(shard, published(row, in_phase(cluster, "Terminating"), 12))
@@ -217,7 +217,7 @@ async def test_a_word_that_there_is_news_is_followed_by_a_look_where_the_stream_
 
 
 async def notify(shard: InsideShard, revision: str) -> None:
-    """The far shard says that there is something newer."""
+    """Announce a newer revision on the far shard."""
     obj = workspace(shard, "w")
     annotations = {**obj["metadata"]["annotations"], wellknown.CLUSTER_REVISION: revision}
     changed = {**obj, "metadata": {**obj["metadata"], "annotations": annotations}}
@@ -258,7 +258,7 @@ async def test_a_cluster_that_its_own_shard_does_not_have_makes_the_workspace_un
     assert reasons["WorkspaceInitialized"] == "WorkspaceDisappeared"
     assert not found["metadata"].get("deletionTimestamp")
     await shard.until_idle()
-    # It was only lost for a while.
+    # The row was missing only for a while.
     await arrives(shard, published(row, in_phase(cluster, "Ready"), 20), Operation.ADDED)
     assert workspace(shard, "w")["status"]["phase"] == "Ready"
 
@@ -326,7 +326,7 @@ async def test_a_shard_that_failed_is_left_alone_and_then_asked_by_one_first(far
         return await client.cluster("c").request("GET", "/x")
 
     async def failed() -> bool:
-        """Fail once; whether it was asked at all."""
+        """Fail once; return whether the call was made."""
         count = len(far.requests)
         with pytest.raises(ShardUnavailable) as error:
             await calls.call("far", ask)

@@ -1,4 +1,4 @@
-"""Nothing new is made by controllers in a logical cluster that is being deleted or moves to another shard."""
+"""Controllers create nothing in a logical cluster that is being deleted or moves to another shard."""
 
 from __future__ import annotations
 

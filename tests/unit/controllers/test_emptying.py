@@ -1,4 +1,4 @@
-"""A cluster with much of many types is emptied in submits of a bounded size, so that others' writes get between."""
+"""A large cluster is emptied in submits of a bounded size, so that other writes run in between."""
 
 from __future__ import annotations
 

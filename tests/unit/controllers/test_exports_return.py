@@ -1,4 +1,4 @@
-"""Exports and providers that go away and come back, seen late or not at all: bindings end up with what is there."""
+"""Exports and providers that are deleted and created again, noticed late or never: bindings match the final state."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_an_export_that_comes_back_before_its_absence_is_looked_at_is_vali
     await here.bind(HERE, THERE, "one")
     await here.settle()
     await here.delete(API_EXPORTS, THERE, "one")
-    # The binding alone is looked at while the export is away, by some other event.
+    # Another event reconciles only the binding while the export is absent.
     await controller(here).reconcile(BindingKey(HERE, "one"))
     assert said(here, "APIExportValid") == "False"
     await here.export(THERE, "one", crd("circles", GROUP))
@@ -70,7 +70,7 @@ async def test_an_export_that_goes_and_comes_is_valid_again_though_nobody_looked
 
 
 async def workspace(here: Cell, name: str, cluster: str) -> None:
-    """A Workspace below root that leads to a cluster, and the LogicalCluster there."""
+    """A Workspace below root, and its LogicalCluster."""
     metadata = {"name": name, "uid": name, "annotations": {"kcp.io/cluster": ROOT}}
     value, hole = encode({"metadata": metadata, "spec": {"cluster": cluster, "URL": f"https://here/{cluster}"}})
     key = ObjectKey(here.facts.identities.workspaces, ROOT, "", name)
@@ -78,7 +78,7 @@ async def workspace(here: Cell, name: str, cluster: str) -> None:
     await here.cluster(cluster)
     home = here.found(LOGICAL_CLUSTERS, cluster, "cluster")
     annotations = {**home["metadata"]["annotations"], wellknown.PATH: f"root:{name}"}
-    # As one that was made with its path: its entry is that of a creation.
+    # As one created with its path: its log entry is that of a creation.
     await here.delete_row(LOGICAL_CLUSTERS, cluster, "cluster")
     fresh = {**home, "metadata": {"name": "cluster", "annotations": annotations}}
     await here.put(LOGICAL_CLUSTERS, cluster, fresh)
@@ -90,7 +90,7 @@ async def test_a_provider_that_is_made_anew_under_its_path_is_found_by_who_bound
     await here.bind(HERE, "root:team", "one")
     await here.settle()
     assert bound(here.found(API_BINDINGS, HERE, "one")) == ["circles"]
-    # Content goes before its workspace does.
+    # Content is deleted before its workspace.
     await here.delete(API_EXPORTS, "first", "one")
     await here.settle()
     await here.delete_row(LOGICAL_CLUSTERS, "first", "cluster")

@@ -1,4 +1,4 @@
-"""A logical cluster that a stranger holds is emptied; its Workspace on another shard is not released before it goes."""
+"""A logical cluster with a foreign finalizer is emptied; its Workspace on another shard is released last."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOLD = "example.com/hold"
 
 
 class Released(OwnerShards):
-    """Counts releases; nothing is called."""
+    """Counts releases; makes no calls."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -60,7 +60,7 @@ async def test_a_remote_workspace_is_not_released_while_a_stranger_holds_its_clu
         assert left["metadata"]["finalizers"] == [HOLD]
         with here.store.snapshot() as snapshot:
             assert [usage.type for usage in snapshot.usage("leaf")] == [LOGICAL_CLUSTERS]
-        # It rests: neither a reconcile nor a write follows.
+        # Neither a reconcile nor a write follows.
         revision = int(left["metadata"]["resourceVersion"])
         assert await deletion(here, owners).reconcile("leaf") is None
         assert int(here.found(LOGICAL_CLUSTERS, "leaf", wellknown.SINGLETON)["metadata"]["resourceVersion"]) == revision

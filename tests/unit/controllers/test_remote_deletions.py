@@ -1,4 +1,4 @@
-"""A Workspace that goes deletes the LogicalCluster on another shard that is its own, and no other."""
+"""The deletion of a Workspace deletes its own LogicalCluster on another shard, and no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bindings to exports on another shard: bound by what arrives, whichever order it comes in, and kept when it goes."""
+"""Bindings to exports on another shard: bound when rows arrive in any order, and kept when they are deleted."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ async def test_a_binding_that_comes_bound_is_looked_at_as_nothing_elsewhere_can_
     bound = here.found(API_BINDINGS, CONSUMER, "one")
     await here.delete_row(API_BINDINGS, CONSUMER, "one")
     await here.settle()
-    # The export changed, and was looked at, between the plan of a workspace and its landing.
+    # The export changed and was reconciled between the plan of a workspace and its submit.
     spec = provider.cell.found(API_EXPORTS, PROVIDER, "one")["spec"]
     made = await provider.cell.put(API_RESOURCE_SCHEMAS, PROVIDER, schema_of(crd("circles", GROUP), "tomorrow"))
     await provider.cell.change(
@@ -287,7 +287,7 @@ def is_found(here: Cell, seen_from: str) -> bool:
 
 
 def stored(here: Cell) -> int:
-    """Rows of the export and its schema that this shard holds, whoever may see them."""
+    """Rows of the export and its schema that this shard holds, whatever their level."""
     with here.store.snapshot() as snapshot:
         types = (API_EXPORTS, API_RESOURCE_SCHEMAS)
         return sum(len(snapshot.replicas.rows_of("east", Scope(type, PROVIDER))) for type in types)

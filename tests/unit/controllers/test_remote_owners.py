@@ -1,4 +1,4 @@
-"""Logical clusters whose Workspaces lie on another shard: what that shard hears of them."""
+"""Logical clusters whose Workspaces are on another shard: calls to that shard."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def shard(tmp_path: Path, far: FarShard) -> AsyncIterator[InsideShard]:
 
 
 async def cluster(shard: InsideShard, phase: str = "Ready", **status: Any) -> None:
-    """A logical cluster here, whose Workspace is far away."""
+    """A local logical cluster whose Workspace is on another shard."""
     annotations = {wellknown.PATH: "root:far:w", wellknown.SHARD: "root", wellknown.LOCKS: "{}"}
     body: Object = {
         "apiVersion": "core.kcp.io/v1alpha1",

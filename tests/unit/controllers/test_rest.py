@@ -1,4 +1,4 @@
-"""What others hold costs next to nothing: an hour of held things by a hand clock, with few reconciles and no writes."""
+"""Objects held by foreign finalizers cost little: few reconciles and no writes in an hour of a manual clock."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from harness.servers.in_process.minimal_shard import Cell, cell
 
 HOLD, CIRCLES = "example.com/hold", ResourceType("shapes.example.com", "circles", LOCAL)
 HOUR_S = 3600.0
-#: About 12 of an hour are at the cap, which jitter halves at most; the others come before.
+#: About 12 reconciles an hour are at the cap, which jitter halves at most; the others come before.
 MAX_RECONCILES = 35
 
 
 class Hour:
-    """The controllers' queues by a clock that jumps from one delay to the next."""
+    """The controllers' queues on a clock that jumps from one delay to the next."""
 
     def __init__(self, here: Cell) -> None:
         self.here, self.now_s = here, 0.0
@@ -47,7 +47,7 @@ class Hour:
                             self.queues[controller.name].add(key)
 
     async def work(self, controller: Controller) -> None:
-        """Reconcile what is due."""
+        """Reconcile the keys that are due."""
         queue = self.queues[controller.name]
         queue._promote()
         while queue.depth:
@@ -56,7 +56,7 @@ class Hour:
             queue.done(key, await controller.reconcile(key))
 
     async def passes(self, seconds: float) -> None:
-        """Let time pass; work is done whenever it is due."""
+        """Advance the clock and reconcile keys when they are due."""
         end_s = self.now_s + seconds
         while self.now_s <= end_s:
             before = self.here.position
@@ -69,7 +69,7 @@ class Hour:
 
 
 async def held(here: Cell, type: ResourceType, cluster: str, name: str, **metadata: object) -> str:
-    """An object with a stranger's finalizer. Returns its uid."""
+    """An object with a foreign finalizer. Return its uid."""
     kind = here.catalog(cluster).of_type(type)
     assert kind is not None
     namespace = "full" if kind.namespaced else ""
@@ -87,7 +87,7 @@ async def begin_deletion(here: Cell, type: ResourceType, cluster: str, name: str
 
 
 async def filled(here: Cell, cluster: str) -> None:
-    """A cluster with a namespace, a definition and an owner, none of which can go."""
+    """A cluster with a namespace, a definition and an owner, none of which can be deleted."""
     await here.cluster(cluster)
     spec = {"finalizers": ["kubernetes"]}
     await here.put(

@@ -43,7 +43,7 @@ async def shard(tmp_path: Path) -> AsyncIterator[InsideShard]:
 async def made_during(
     shard: InsideShard, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], Awaitable[None]]
 ) -> Object:
-    """The default binding of a workspace, whose batch finds that something was written first."""
+    """The default binding of a workspace whose batch meets a conflicting write."""
     submit, met = Batch.submit, list[bool]()
 
     async def late(batch: Batch) -> Sequence[int]:
@@ -90,7 +90,7 @@ async def test_an_export_that_changed_is_bound_as_it_is_now(
         assert old is not None
         spec = {**old["spec"], "resources": [resource_of(SQUARES), resource_of(CIRCLES)]}
         await shard.loopback.update(shard.target(API_EXPORTS, ROOT, "", "shapes"), {**old, "spec": spec})
-        # Its consumers have been looked at before the workspace lands.
+        # The consumers of the export were reconciled before the workspace is written.
         async with asyncio.timeout(TIMEOUT_S):
             while bound(default_binding(shard, first)) != ["squares", "circles"]:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""Endpoints of slices between shards: who takes away what, and who keeps his hands off."""
+"""Endpoints of slices between shards: which shard removes which endpoint."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def forget(here: Cell, shard: str) -> None:
 
 
 async def apply(here: Cell, shard: str, found: str) -> None:
-    """What a shard, or somebody else, applies to the slice."""
+    """Apply to the slice as a shard or another field manager."""
     kind = here.kind(API_EXPORT_ENDPOINT_SLICES)
     body = endpointslices.apply_configuration("shapes", [found])
     await here.loopback.apply(Target(kind, "provider", "", "shapes", "status"), body, shard)
@@ -86,13 +86,13 @@ async def test_the_slices_own_shard_takes_away_what_shards_left_that_are_no_more
 
 async def test_a_shard_that_root_has_not_told_of_takes_nothing_away(tmp_path: Path) -> None:
     async with with_a_slice(tmp_path) as here:
-        # From before: this shard's own, and another's; of neither is there a Shard object here yet.
+        # Earlier endpoints of this shard and another; the Shard objects of both are still missing here.
         await here.settle()
         for shard in ("here", "amber"):
             await apply(here, shard, url(shard))
         await here.settle()
         assert urls(here) == [url("amber"), url("here")]
-        # Now it is known, and that nobody binds the export here.
+        # Now the Shard object is here, and the export has no binding on this shard.
         for shard in ("here", "amber"):
             await announce(here, shard)
         await here.settle()

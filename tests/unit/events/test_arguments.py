@@ -1,4 +1,4 @@
-"""What a call of `atoll.events.changes` takes, and what an event shows."""
+"""Arguments of `atoll.events.changes`, and the fields of an event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asks at the proxy, and what goes on of that: an assertion in place of a credential, or the credential alone."""
+"""Authentication at the proxy: it forwards an assertion in place of a credential, or the credential alone."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Scene:
     def sent_on(
         self, headers: dict[str, list[str]] | None = None, certificate: Pair | None = None
     ) -> tuple[list[tuple[str, str]], User | None]:
-        """What goes on to a shard, without the assertion; and what this says."""
+        """The request that is forwarded to a shard, without the assertion; and the assertion's claims."""
         request = self.ask(headers, certificate)
         caller = self.identity.identify(request, "1here", self.view)
         pairs = self.identity.headers(request, caller, "1here")
@@ -149,7 +149,7 @@ def test_who_shows_nothing_goes_on_as_nobody(scene: Scene) -> None:
     [["Bearer unknown"], ["Bearer a.b.c"], ["Basic YTpi"], ["Bearer "], ["Bearer alice-token", "Bearer alice-token"]],
 )
 def test_a_credential_that_is_nobodys_here_goes_on_as_it_came(scene: Scene, value: list[str]) -> None:
-    """The shard refuses it, or knows whose it is."""
+    """The shard rejects it, or identifies its user."""
     rest, user = scene.sent_on({"authorization": value})
     assert user is None
     assert rest == [("authorization", text) for text in value]

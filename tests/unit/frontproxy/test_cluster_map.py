@@ -1,4 +1,4 @@
-"""The map for a load balancer: every cluster that counts, by its id, kept true; and the example that reads it."""
+"""The map for a load balancer: every valid cluster by its id, kept current; and the example that reads it."""
 
 from __future__ import annotations
 

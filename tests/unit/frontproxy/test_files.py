@@ -1,4 +1,4 @@
-"""What a proxy shows to shards: one certificate, by flags or by the mapping of /clusters/, and never two."""
+"""The client certificate of a proxy at shards: one certificate, by flags or by the mapping of /clusters/."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def files(tmp_path: Path) -> Path:
 
 
 def config(files: Path, *, server_cert: str = "", flags: str = "", mapped: str = "other-ca") -> FrontProxyConfig:
-    """With a mapping of /clusters/ that shows a certificate, and flags that name one."""
+    """A configuration with a mapping of /clusters/ that names a certificate, and flags that name one."""
     lines = ["- path: /clusters/"]
     if server_cert:
         lines += [f"  backend_server_ca: {files}/{mapped}.crt", f"  proxy_client_cert: {files}/{server_cert}.crt"]

@@ -1,4 +1,4 @@
-"""Paths that the proxy does not know: one question to the shard of the deepest ancestor, and never more than that."""
+"""Unknown paths at the proxy: one lookup at the shard of the deepest ancestor, and no more."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def workspace(cluster: str, shard: str, phase: str = "Ready") -> bytes:
 
 
 class Shards:
-    """The shards, as far as they are asked: what they answer, and what was asked of them."""
+    """Shards with canned lookup results, which record the lookups."""
 
     def __init__(self) -> None:
         self.answers: dict[str, bytes | Exception] = {}
@@ -208,7 +208,7 @@ async def test_a_flood_of_made_up_paths_is_a_few_questions_at_a_time_and_holds_u
     site.shards.hold.clear()
     flood = [asyncio.create_task(site.find(f"root:org:none{number}")) for number in range(MAX_WAITING)]
     await until(lambda: site.shards.in_flight == MAX_LOOKUPS)
-    # Above its number nothing of the same user waits; somebody else, at another shard, does not wait for it at all.
+    # Above its limit no request of the same user waits; another user, at another shard, is not delayed at all.
     async with asyncio.timeout(DEADLINE_S):
         assert await site.find("root:org:none-more") is None
     other = asyncio.create_task(site.find("root:new", BOB))

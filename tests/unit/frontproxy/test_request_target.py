@@ -1,4 +1,4 @@
-"""Targets for backends: the bytes after a workspace stay, the workspace becomes its cluster."""
+"""Targets for backends: the workspace is replaced by its cluster, the bytes after it are unchanged."""
 
 from __future__ import annotations
 

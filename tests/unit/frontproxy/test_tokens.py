@@ -22,7 +22,7 @@ from harness.data.stores import store_options
 
 
 class _SlowIssuer:
-    """An issuer of a workspace whose keys do not come until it is told so."""
+    """An issuer of a workspace whose keys arrive only when the test releases them."""
 
     def __init__(self) -> None:
         self.requests, self.comes = 0, asyncio.Event()

@@ -1,4 +1,4 @@
-"""Where paths lead, by what the shards published: to the end, whatever lies between, and never by memory."""
+"""Paths are resolved by published rows, over any number of shards and without stale results."""
 
 from __future__ import annotations
 

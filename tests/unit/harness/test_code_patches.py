@@ -1,4 +1,4 @@
-"""What a program changes in a running process, and what is left of it."""
+"""Changes of a program in a running process, and their removal."""
 
 from __future__ import annotations
 

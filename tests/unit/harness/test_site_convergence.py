@@ -1,4 +1,4 @@
-"""The comparison of a site's shards: each fault of a follower is a difference, and nothing else is."""
+"""The comparison of a site's shards: each fault of a follower is a difference, and no other state is."""
 
 from __future__ import annotations
 

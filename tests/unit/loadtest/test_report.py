@@ -1,4 +1,4 @@
-"""The benchmark report: what a ratio means, and that every scenario says what it asks."""
+"""The benchmark report: the meaning of ratios, and the description of every scenario."""
 
 from __future__ import annotations
 

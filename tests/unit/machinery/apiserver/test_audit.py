@@ -1,4 +1,4 @@
-"""The audit log: what an event says, that nothing secret is in it, and that writes are not lost."""
+"""The audit log: fields of an event, no secrets in it, no lost writes."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_closing_writes_what_is_left(tmp_path: Path, opened: Callable[..., Audit
 
 
 class TestFullBuffer:
-    """A pipe that nobody reads stands for a disk that does not keep up."""
+    """A pipe without a reader stands for a slow disk."""
 
     @pytest.fixture
     def stuck(self, tmp_path: Path, opened: Callable[..., AuditLog]) -> Iterator[tuple[AuditLog, int]]:
@@ -237,7 +237,7 @@ class TestFullBuffer:
     def drained(self, log: AuditLog, reader: int) -> list[Object]:
         found = b""
         os.set_blocking(reader, False)
-        # What was written last may be read before the log says that it is: nothing more comes then.
+        # The last line may be readable before the log reports it: no further line follows then.
         while not log.flush(0) or select.select([reader], [], [], 0)[0]:
             if select.select([reader], [], [], 0.01)[0]:
                 found += os.read(reader, 65536)

@@ -1,4 +1,4 @@
-"""What a batch shows of a scope page by page, its own writes among what is stored."""
+"""Pages of a scope in a batch: stored rows merged with the batch's own writes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def target(here: Cell, name: str) -> Target:
 
 
 def pages(batch: Batch, limit: int) -> list[list[str]]:
-    """The names of each page until one is not full."""
+    """The names of each page, up to the first that is not full."""
     found: list[list[str]] = []
     after: Position | None = None
     while not found or len(found[-1]) == limit:

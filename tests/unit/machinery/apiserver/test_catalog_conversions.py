@@ -34,7 +34,7 @@ async def store(tmp_path: Path) -> AsyncIterator[LmdbStore]:
 
 
 class Counting:
-    """A snapshot that notes whose last revision is asked for."""
+    """A snapshot that records the types whose last revision is read."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot

@@ -131,7 +131,7 @@ def test_storage_hashes_are_those_of_kubernetes() -> None:
     found = {each["name"]: each.get("storageVersionHash") for each in core}
     assert found["configmaps"] == "qFsyl6wFWjQ="
     assert found["namespaces/status"] is None
-    # Events of both groups are stored as one.
+    # Events of both groups share one storage.
     events = json.loads(discovery.resource_list(catalog, "events.k8s.io", "v1").body)["resources"]
     assert events[0]["storageVersionHash"] == found["events"] == "r2yiGXH7wu8="
 

@@ -1,4 +1,4 @@
-"""Catalogues of what is bound: shared, made of the bound CRDs, and wildcard kinds found by a row's revision."""
+"""Catalogues of bound APIs: shared, built from the bound CRDs; wildcard kinds are found by a row's revision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation inside of planning: a quick verdict comes at once, a slow one is left for later."""
+"""Validation during planning: a quick one finishes at once, a slow one is deferred."""
 
 from __future__ import annotations
 

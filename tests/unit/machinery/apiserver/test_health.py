@@ -1,4 +1,4 @@
-"""Health endpoints: what each says when checks fail, are left out, or do not exist."""
+"""Health endpoints: responses when checks fail, are excluded, or do not exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lens against a model: whatever happens, a list and the watch from it lead to what a later list shows."""
+"""Row filters against a model: after any changes, a list and the watch from it lead to the state of a later list."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def choose(picks: Sequence[bytes]) -> RowFilter:
 
 
 class World:
-    """A store with rows and picks, changed at random, and what its lens should show."""
+    """A store with rows and picks, changed at random, and the expected filtered rows."""
 
     def __init__(self, store: LmdbStore, seed: int) -> None:
         self.store, self.random = store, random.Random(seed)
@@ -65,7 +65,7 @@ class World:
             await self.put(ROWS, cluster, name, colour=colour)
 
     def listed(self, at: int = 0, limit: int = 0) -> tuple[int, dict[tuple[str, str], str]]:
-        """The revision of a list, and what it shows, page by page; rows are told apart by what they hold."""
+        """The revision of a list and its rows, page by page; rows are identified by their content."""
         found: dict[tuple[str, str], str] = {}
         after: Position | None = None
         while True:
@@ -87,7 +87,7 @@ class World:
         return "gone", obj["metadata"]["name"]
 
     def expected(self) -> dict[tuple[str, str], str]:
-        """What should be shown now, by looking at everything."""
+        """The expected rows, computed from all rows."""
         with self.store.snapshot() as snapshot:
             picks = [decode(record.value) for record in snapshot.scan(Scope(PICKS, HOME))]
             rows = snapshot.scan(Scope(ROWS))
@@ -104,7 +104,7 @@ async def store(tmp_path: Path) -> AsyncIterator[LmdbStore]:
 
 
 def drain(cursor: FilteredCursor, visible: dict[tuple[str, str], str], limit: int = 500) -> None:
-    """Apply everything there is to a model of what a watcher knows."""
+    """Apply all events to a model of a watcher's state."""
     while True:
         changes = cursor.read(limit)
         for change in changes:
@@ -215,7 +215,7 @@ async def test_a_watch_that_comes_late_looks_past_all_that_is_not_its_own(tmp_pa
 
 
 async def _noise(store: LmdbStore, cluster: str, count: int) -> None:
-    """Writes that concern nobody."""
+    """Writes outside the scope of all watchers."""
     for start in range(0, count, 500):
         keys = [ObjectKey(ResourceType("", "noise"), cluster, "", f"n{number}") for number in range(start, start + 500)]
         await store.submit([Put(key, *encode({"metadata": {"name": key.name}}), 0) for key in keys])

@@ -24,7 +24,7 @@ CLUSTER = "abcdefgh12345678"
 
 
 class Held:
-    """A watch, as far as its end goes."""
+    """A watch, reduced to its end."""
 
     ended = False
 
@@ -53,7 +53,7 @@ def export(revision: int, value: bytes = b'{"metadata":{"name":"widgets"}}') -> 
 
 
 def watch(watches: OpenWatches) -> tuple[Any, list[bool]]:
-    """A watch that ends once the export elsewhere is not there; and how often that was asked."""
+    """A watch that ends when the remote export is missing; and the number of checks."""
     held: Any = Held()
     asked: list[bool] = []
 

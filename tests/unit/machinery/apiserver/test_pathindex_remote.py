@@ -1,4 +1,4 @@
-"""Paths that lead over the edge of a shard: found by what other shards published, and never by memory."""
+"""Paths that cross shards: resolved by published rows, without stale results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all changes of a selection have in common, which decides who is woken by them."""
+"""The common key of all changes that a selection matches, which decides the watchers to wake."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_labels_that_a_webhook_may_change_decide_nothing() -> None:
 
 @pytest.mark.parametrize("labels", ["", "a=b"])
 def test_a_view_that_selects_nothing_selects_nothing_with_the_clients_selector_too(labels: str) -> None:
-    """A view's selector keeps its requirements when a claim that selects nothing narrows it."""
+    """A view's selector keeps its requirements when a claim without matches narrows it."""
     claimed = LabelSelector([new_requirement("claimed", EXISTS, ())], matches_nothing=True)
     chosen = selection(CONFIGMAPS, ListOptions(label_selector=labels), claimed)
     assert not chosen.matches_object({"metadata": {"labels": {"claimed": "x", "a": "b"}}})

@@ -1,4 +1,4 @@
-"""For whom a shard speaks when it passes a request on."""
+"""The identity that a shard asserts when it forwards a request."""
 
 from __future__ import annotations
 

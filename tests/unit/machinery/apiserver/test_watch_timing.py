@@ -1,4 +1,4 @@
-"""When a watch looks up from waiting: each minute for a bookmark, once more before its end, and at its end."""
+"""Wake-ups of an idle watch: each minute for a bookmark, once more before its end, and at its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A view over the shard's edge: each cluster answers from one side, and stamps move when sides change."""
+"""The federated view: each cluster is read from local rows or replicas, and versions change when that changes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def of(cluster: str, name: str) -> ObjectKey:
 
 
 async def publish(here: Cell, cluster: str, *names: str, origin: str = "east", revision: int = 7) -> None:
-    """What another shard says of a cluster that lies there."""
+    """Publish the rows of a cluster as another shard."""
     metadata = {"labels": {PATH: "p"}}
     sent = [replica(of(cluster, name), revision, origin=origin, metadata=metadata) for name in names]
     await here.store.submit([ClusterRoute(cluster, origin), *sent])

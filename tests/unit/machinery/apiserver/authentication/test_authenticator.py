@@ -242,7 +242,7 @@ class TestIdentityHeaders:
         self, authenticator: Authenticator, store: FakeStore, carol: bytes, wrong_name: bytes, name: str
     ) -> None:
         def user(certificate: bytes | None, headers: dict[str, list[str]]) -> User | None:
-            """None where the request is refused."""
+            """The user; None if the request is rejected."""
             sent = HttpRequest("GET", b"/api", headers, b"", Peer("", 1, certificate))
             try:
                 return authenticator.authenticate(sent, WEB, store)

@@ -281,7 +281,7 @@ def test_tokens_of_other_issuers_are_left_to_others(
         assert check(tokens, text, store) is None
 
 
-# --- forgeries: each is a token that somebody without the key could send ----------------------------------
+# --- forgeries: each is a token that a caller without the key could send ----------------------------------
 
 
 def _b64(value: object) -> str:
@@ -455,7 +455,7 @@ def test_even_with_our_key_claims_that_contradict_themselves_are_refused(
     _, payload, _ = _good(keys)
     for changed in _payloads(payload):
         if changed.get("exp") in (2**70, NOW + 10**9) or "groups" in changed:
-            continue  # ours to say: late ends count, and claims that name groups are not even read
+            continue  # late expiry is valid, and claims with groups are not read
         token = jwt.sign(msgspec.json.encode(changed), keys.signing, keys.signing_id)
         with pytest.raises(Unauthorized):
             check(tokens, token, store)
@@ -534,7 +534,7 @@ def test_discovery_documents_let_others_verify(keys: KeySet) -> None:
     assert (key["kty"], key["use"], key["alg"], key["e"]) == ("RSA", "sig", "RS256", "AQAB")
     modulus = int.from_bytes(jwt.decode_base64(key["n"]), "big")
     assert modulus == rsa_key(keys).public_key().public_numbers().n
-    assert set(key) == {"use", "kty", "kid", "alg", "n", "e"}  # nothing of the private half
+    assert set(key) == {"use", "kty", "kid", "alg", "n", "e"}  # no private components
 
 
 def test_keys_of_the_curve_are_told_with_their_point() -> None:

@@ -70,7 +70,7 @@ async def test_keys_that_are_only_old_go_on_counting_while_others_are_fetched(si
     site.now += issuer_keys.MAX_AGE_S + 1
     site.down, site.takes_s, before = True, 20.0, site.fetched
     for _ in range(3):
-        # The issuer hangs longer than the interval: nobody waits for it, and it is asked once.
+        # The issuer hangs longer than the interval: no request waits for it, and it gets one request.
         assert found.payload(token)
         await asyncio.sleep(0)
     await asyncio.sleep(0.01)

@@ -1,7 +1,7 @@
 """Every reserved name against every kind of credential.
 
-The rows are the code's own lists. A name that is added there, or power that bootstrap gives to a group, fails here
-until somebody writes down what each door does with it.
+The rows are the code's own lists. A new name in them, or a right that bootstrap gives to a group, fails a test until
+the result of each kind of credential is written down.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from harness.models.rbac_snapshot import FakeStore, bootstrap, workspace
 from harness.servers.stand_ins.oidc_issuer import Issuer
 
 WEB, OWN = "2web", "https://kcp.default.svc"
-#: What a door does with a name: takes it from who vouches for it, drops it, or refuses the request.
+#: The effect of a kind of credential on a name: accepted from a trusted source, dropped, or the request is rejected.
 KEPT, DROPPED, REFUSED = "kept", "dropped", "refused"
-#: The operator vouches for his files, his authorities and his issuers; a tenant for nobody but his own people.
+#: The operator is trusted for his files, his authorities and his issuers; a tenant only for users of the tenant.
 VOUCHED = {"token file": KEPT, "certificate": KEPT, "proxy": KEPT, "operator's issuer": KEPT}
 GROUP = {**VOUCHED, "impersonation": REFUSED, "workspace's issuer": DROPPED}
 LIFECYCLE = dict.fromkeys(VOUCHED, DROPPED) | {"impersonation": REFUSED, "workspace's issuer": DROPPED}
@@ -67,12 +67,12 @@ EXTRAS: dict[str, dict[str, str]] = {
     CLUSTER_NAME: {"impersonation": REFUSED, "proxy": KEPT, "workspace's issuer": DROPPED},
     effective_users.WARRANT: {"impersonation": REFUSED, "proxy": KEPT, "workspace's issuer": DROPPED},
 }
-#: Groups that bootstrap binds to roles and that are nobody's power over others.
+#: Groups that bootstrap binds to roles and that give no rights over others.
 HARMLESS = {"system:authenticated", "system:unauthenticated", "system:serviceaccounts", "system:monitoring"}
 
 
 class Authenticators:
-    """One of each. `of` gives the user that comes in by a door with a name, groups and extras."""
+    """One authenticator of each kind. `of` returns the user of a credential with a name, groups and extras."""
 
     def __init__(self, directory: Path, issuer: Issuer) -> None:
         self.store, self.issuer = FakeStore(), issuer
@@ -257,7 +257,7 @@ def keys() -> KeySet:
 
 @pytest.mark.parametrize("name", ["masters", "kcp-admin", "x"])
 def test_a_service_account_is_in_the_groups_of_its_namespace_and_in_no_other(keys: KeySet, name: str) -> None:
-    """Whatever it is called and whatever is written on it, as nothing of its object but name and uid is read."""
+    """The account's name and annotations have no effect, as only name and uid of its object are read."""
     store = FakeStore()
     annotations = {"groups": "system:masters", effective_users.WARRANT: "{}"}
     meta = {"name": name, "namespace": "system", "uid": "u", "annotations": annotations, "labels": annotations}

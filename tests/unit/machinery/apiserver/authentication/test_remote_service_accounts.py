@@ -96,7 +96,7 @@ async def until_requested(shards: Shards) -> None:
 
 
 async def resolved(tokens: ServiceAccountTokens, token: str, store: FakeStore) -> User | None:
-    """As in the pipeline: authenticate again when the answer has arrived."""
+    """Authenticate again when the answer has arrived, as the pipeline does."""
     try:
         return authenticate(tokens, token, store)
     except AuthenticationPending as error:

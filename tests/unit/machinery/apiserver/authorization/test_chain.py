@@ -1,4 +1,4 @@
-"""The chain of authorizers: its steps, and that decisions follow the store at once."""
+"""The chain of authorizers: its steps, and decisions on the present state of the store."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ class TestMaximalPermissionPolicy:
         assert step_of(authorizer.authorize(store, ask(ALICE, "create", **self.WORKSPACES))) == (
             "04-maxpermissionpolicy"
         )
-        assert authorizer.authorize(store, ask(ALICE)).allowed  # other kinds are not touched by it
+        assert authorizer.authorize(store, ask(ALICE)).allowed  # other kinds are not affected
 
     @pytest.mark.parametrize(
         "subject_", ["User:apis.kcp.io:binding:alice", f"Group:apis.kcp.io:binding:{AUTHENTICATED}"]
@@ -353,7 +353,7 @@ class TestDeepReview:
     def test_skips_the_door_but_not_rbac(self, store: FakeStore, authorizer: Authorizer) -> None:
         store.put(WEB, binding("reader", "view", "User:bob"))
         assert authorizer.authorize(store, ask(BOB), deep=True).allowed
-        assert not authorizer.authorize(store, ask(BOB)).allowed  # not remembered for ordinary questions
+        assert not authorizer.authorize(store, ask(BOB)).allowed  # not cached for ordinary requests
         assert not authorizer.authorize(store, ask(BOB, "create"), deep=True).allowed
 
 

@@ -1,4 +1,4 @@
-"""Decisions about clusters on other shards: by their replicas, and never by absent ones."""
+"""Decisions about clusters on other shards: replicas decide, and absent ones deny."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class TestAPolicyOfARemoteCluster:
         store.replicas.delete(THERE, "APIExport", "things")
         self.definition(store, "")
         assert self.is_allowed(store, authorizer)
-        # Nothing of that is remembered: the note is no part of any stamp.
+        # The decision is not cached: the annotation is no part of any cache key.
         self.definition(store, "things")
         assert not self.is_allowed(store, authorizer)
 

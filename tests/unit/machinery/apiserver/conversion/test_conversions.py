@@ -1,4 +1,4 @@
-"""Conversion by a webhook: what is asked, when, and what is kept."""
+"""Conversion by a webhook: the requests, their number, and the cached results."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ async def test_a_write_plans_with_what_was_fetched_for_it(webhook: WebhookServer
         known.kind.from_stored(obj)
     await known.fetch(caught.value)
     assert known.kind.from_stored(obj)["spec"]["said"] == "a>v1"
-    # The kind that everybody shares has learned nothing.
+    # The shared kind is unchanged.
     assert kind.from_stored is not None
     with pytest.raises(Unconverted):
         kind.from_stored(obj)

@@ -1,4 +1,4 @@
-"""ConversionReview: what is sent, and which answers are taken."""
+"""ConversionReview: the request, and valid and invalid responses."""
 
 from __future__ import annotations
 

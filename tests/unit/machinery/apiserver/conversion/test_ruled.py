@@ -1,4 +1,4 @@
-"""Conversion by rules, in time and beside the loop."""
+"""Conversion by rules: cost limits, and pauses for the event loop."""
 
 from __future__ import annotations
 

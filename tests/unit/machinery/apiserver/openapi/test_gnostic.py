@@ -1,4 +1,4 @@
-"""Bytes of gnostic's messages. That whole documents are right is for Go to say: tests/contract/openapi."""
+"""Bytes of gnostic's messages. Go checks whole documents: tests/contract/openapi."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from atoll.machinery.apiserver.openapi import gnostic, gnostic_v2, gnostic_v3
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Numbers and values of a message's fields; of what has a length, its bytes."""
+    """Numbers and values of a message's fields; for fields with a length, their bytes."""
     at = 0
 
     def number() -> int:

@@ -1,4 +1,4 @@
-"""Which documents are made, when, and by whom they are shared."""
+"""OpenAPI documents: which are built, when, and which clusters share them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEY = f"apis/{GROUP}/v1"
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the kinds whose parts are made, in order."""
+    """Names of the kinds whose parts are built, in order."""
     found: list[str] = []
     make = parts.make
 

@@ -72,7 +72,7 @@ def test_what_every_operation_of_a_path_takes_stands_with_the_path(written: obje
     item = items["/api/v1/namespaces/{namespace}/configmaps/{name}"]
     assert len(item["parameters"]) == 3
     assert "parameters" not in item["get"]
-    # The probe of kubectl for field validation looks inside of the patch.
+    # kubectl's probe for field validation reads the parameters of PATCH.
     assert "fieldValidation" in {each.get("name") for each in item["patch"]["parameters"]}
     assert "dryRun" in {each.get("name") for each in item["patch"]["parameters"]}
 

@@ -1,4 +1,4 @@
-"""Items of lists of built-in kinds: what lets apiVersion and kind be cut out of stored bytes without decoding them."""
+"""Items of lists of built-in kinds: stored bytes allow apiVersion and kind to be removed without decoding."""
 
 from __future__ import annotations
 
