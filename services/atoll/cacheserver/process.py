@@ -93,7 +93,7 @@ class _Serving:
         certificates = Certificates(files.clients.clients)
         listener = await self._listen(files, certificates)
         renewing = dynamic_client_ca.reload_on_change(
-            ClientCAFiles(self._config.client_ca_file),
+            ClientCAFiles((self._config.client_ca_file,)),
             files.clients,
             ReloadTarget(files.serving, certificates, listener.use),
         )

@@ -32,7 +32,7 @@ class FrontProxyConfig(RequestHeaderConfig, frozen=True, kw_only=True):
     root_ca_file: str = ""
     proxy_client_cert_file: str = ""
     proxy_client_key_file: str = ""
-    client_ca_file: str = ""
+    client_ca_file: tuple[str, ...] = ()
     token_auth_file: str = ""
     authentication_config: str = ""
     authentication_drop_groups: tuple[str, ...] = DROP_GROUPS
@@ -81,7 +81,7 @@ class FrontProxyConfig(RequestHeaderConfig, frozen=True, kw_only=True):
         },
         "Users": {
             "authentication_config": "AuthenticationConfiguration file (OpenID Connect); reread when it changes",
-            "client_ca_file": "PEM file with the CAs of client certificates; reread when it changes",
+            "client_ca_file": "PEM files with the CAs of client certificates; reread when they change",
             "token_auth_file": "CSV file with token,user,uid,groups",
             "authentication_drop_groups": "groups removed from every caller; a * at the end matches any text",
             "authentication_pass_on_groups": "the only groups kept of callers; empty: all except the dropped ones",

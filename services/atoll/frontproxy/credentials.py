@@ -13,10 +13,9 @@ from typing import TypeAlias
 from atoll.frontproxy.authentication import GroupFilter, ProxyAuthentication
 from atoll.frontproxy.config import WORKSPACE_AUTHENTICATION, FrontProxyConfig
 from atoll.frontproxy.tokens import ServiceAccountTokens, TokenAuthentication
-from atoll.machinery.apiserver.authentication import dynamic_client_ca
 from atoll.machinery.apiserver.authentication.assertion import AssertionSigner, signing_key
 from atoll.machinery.apiserver.authentication.certificates import Certificates
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAs, InvalidCredentials
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAFiles, ClientCAs, InvalidCredentials
 from atoll.machinery.apiserver.authentication.jwt import PublicKey
 from atoll.machinery.apiserver.authentication.oidc import issuers
 from atoll.machinery.apiserver.authentication.remote_service_accounts import AccountCheck, RemoteServiceAccounts
@@ -63,7 +62,7 @@ def build_authentication(
 
 def trusted_authorities(config: FrontProxyConfig) -> ClientCAs:
     """The authorities of users, and of proxies in front of this one. Raises InvalidCredentials, OSError."""
-    return ClientCAs(*map(dynamic_client_ca.read, (config.client_ca_file, config.requestheader_client_ca_file)))
+    return ClientCAFiles(config.client_ca_file, config.requestheader_client_ca_file).read()
 
 
 def _tokens(

@@ -168,6 +168,7 @@ class ShardApp:
             ca_bundle=self.credentials.ca_pem.decode(),
             now=times.now(),
             home_creators=config.home_creators,
+            batteries=config.batteries,
         )
 
     @property

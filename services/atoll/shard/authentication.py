@@ -15,7 +15,7 @@ from atoll.machinery.apiserver.authentication import dynamic_client_ca
 from atoll.machinery.apiserver.authentication.admin_tokens import AdminTokens, load_admin_tokens
 from atoll.machinery.apiserver.authentication.authenticator import Authenticator, BearerTokens, WorkspaceSource
 from atoll.machinery.apiserver.authentication.certificates import Certificates
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAs, InvalidCredentials
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAFiles, ClientCAs, InvalidCredentials
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator
 from atoll.machinery.apiserver.authentication.remote_service_accounts import RemoteServiceAccounts
 from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders
@@ -24,6 +24,7 @@ from atoll.machinery.apiserver.authentication.service_accounts import ServiceAcc
 from atoll.machinery.apiserver.authentication.token_issuer import TokenIssuer
 from atoll.machinery.apiserver.authentication.tokens import StaticTokens, TokenSource, parse_token_file
 from atoll.machinery.apiserver.authorization.authorizer import Authorizer
+from atoll.machinery.kcp.bootstrap.batteries import ADMIN, USER
 from atoll.machinery.meta.user import User
 from atoll.machinery.process import pki
 from atoll.machinery.process.config import comma_separated
@@ -65,11 +66,12 @@ def load(config: ShardConfig, names: list[str], *, tokens: AdminTokens | None = 
         keys = service_account_keys.keys(config)
     except service_account_keys.KeyRefused as error:
         raise InvalidCredentials(str(error)) from error
-    if not config.skip_admin_user and tokens is None:
-        tokens = load_admin_tokens(root, stored_admin_tokens(config.kubeconfig_file))
+    if ADMIN in config.batteries and tokens is None:
+        kept = stored_admin_tokens(config.kubeconfig_file)
+        tokens = load_admin_tokens(root, kept, with_user=USER in config.batteries)
     users = _token_file_users(config.token_auth_file)
-    clients, proxies = map(dynamic_client_ca.read, (config.client_ca_file, config.requestheader_client_ca_file))
-    return Credentials(ca_pem, serving, keys, tokens, clients, proxies, users)
+    authorities = ClientCAFiles(config.client_ca_file, config.requestheader_client_ca_file).read()
+    return Credentials(ca_pem, serving, keys, tokens, authorities.clients, authorities.proxies, users)
 
 
 def _serving(config: ShardConfig, root: Path, names: list[str]) -> tuple[bytes, Pair]:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from atoll.machinery.apiserver.authentication.request_header_config import REQUEST_HEADER_SETTINGS, RequestHeaderConfig
 from atoll.machinery.egress.addresses import policy
+from atoll.machinery.kcp.bootstrap import batteries
 from atoll.machinery.meta.labels import label_key_errors, label_value_errors
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.process import feature_gates as gates
@@ -43,11 +44,11 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
     external_hostname: str = ""
     shard_name: str = "root"
     token_auth_file: str = ""
-    client_ca_file: str = ""
+    client_ca_file: tuple[str, ...] = ()
     authentication_config: str = ""
     audit_log_path: str = ""
     feature_gates: str = ""
-    skip_admin_user: bool = False
+    batteries_included: tuple[str, ...] = batteries.DEFAULT
     enable_home_workspaces: bool = True
     home_workspaces_home_creator_groups: str = "system:authenticated"
     nats_url: str = ""
@@ -106,9 +107,9 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
         },
         "Users": {
             "authentication_config": "AuthenticationConfiguration file (OpenID Connect); reread when it changes",
-            "client_ca_file": "PEM file with the CAs of client certificates; reread when it changes",
+            "client_ca_file": "PEM files with the CAs of client certificates; reread when they change",
             "token_auth_file": "CSV file with token,user,uid,groups",
-            "skip_admin_user": "create no users kcp-admin and shard-admin",
+            "batteries_included": batteries.DESCRIPTION,
             "enable_home_workspaces": "create a home workspace for each user on first use",
             "home_workspaces_home_creator_groups": "comma separated groups whose members may have a home workspace",
         },
@@ -167,6 +168,7 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
         super().__post_init__()
         logging.check(self.log_level, requests=self.log_requests)
         gates.parse(self.feature_gates)
+        _ = self.batteries
         self._check_service_accounts()
         if not 0 < self.transformation_timeout_s <= MAX_TRANSFORMATION_S:
             raise ValueError(f"conversion-cel-transformation-timeout must be between 1ms and {MAX_TRANSFORMATION_S:g}s")
@@ -189,6 +191,11 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
     def kubeconfig_file(self) -> Path:
         """The administrators' kubeconfig."""
         return Path(self.kubeconfig_path or Path(self.root_directory, "admin.kubeconfig"))
+
+    @property
+    def batteries(self) -> frozenset[str]:
+        """The batteries that are included. Raises ValueError."""
+        return batteries.included(self.batteries_included)
 
     @property
     def joins(self) -> bool:

@@ -1,8 +1,9 @@
 """admin.kubeconfig: kcp's clusters, users and contexts, updated at each start.
 
-External tools depend on the names: contexts root, base, system:admin, shard-base; users kcp-admin, shard-admin. Users
-change the file too: `kubectl ws` stores its contexts in it. So a start merges into it: the shard's own entries get the
-current address, CA and tokens; other entries stay, except that clusters at the shard's old address get the new one.
+External tools depend on the names: contexts root, base, system:admin, shard-base; users kcp-admin, shard-admin, and
+user if its battery is included. Users change the file too: `kubectl ws` stores its contexts in it. So a start merges
+into it: the shard's own entries get the current address, CA and tokens; other entries stay, except that clusters at the
+shard's old address get the new one.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ _PARTS = {"clusters": "cluster", "users": "user", "contexts": "context"}
 def admin_kubeconfig(url: str, ca_pem: bytes, tokens: AdminTokens) -> Object:
     """Return the kubeconfig of a shard at `url` (scheme, host and port), as written on the first start."""
     authority = base64.b64encode(ca_pem).decode()
+    users = {"kcp-admin": tokens.kcp_admin, "shard-admin": tokens.shard_admin}
+    if tokens.user:
+        users["user"] = tokens.user
     return {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [
             {"name": name, "cluster": {"server": url + path, _AUTHORITY: authority}} for name, path in _CLUSTERS.items()
         ],
-        "users": [
-            {"name": "kcp-admin", "user": {"token": tokens.kcp_admin}},
-            {"name": "shard-admin", "user": {"token": tokens.shard_admin}},
-        ],
+        "users": [{"name": name, "user": {"token": token}} for name, token in users.items()],
         "contexts": [
             {"name": name, "context": {"cluster": cluster, "user": user}} for name, (cluster, user) in _CONTEXTS.items()
         ],

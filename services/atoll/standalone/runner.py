@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from atoll.machinery.apiserver.serving.health import Notice
+from atoll.machinery.kcp.bootstrap.batteries import ADMIN
 from atoll.machinery.meta.status import InsufficientStorage
 from atoll.machinery.meta.types import SECRETS
 from atoll.machinery.process.feature_gates import warn_without_effect
@@ -186,7 +187,7 @@ class ShardRunner:
     def _greet(self, url: str) -> None:
         took = time.monotonic() - self._began
         lines = [f"atoll serves {url} (ready after {took:.2f} s)"]
-        if not self._config.skip_admin_user:
+        if ADMIN in self._config.batteries:
             lines += [
                 "In another terminal:",
                 f"  export KUBECONFIG={self._config.kubeconfig_file}",

@@ -262,6 +262,28 @@ def test_an_inactive_cluster_shows_only_its_logical_cluster(api: Api, master: Ap
     api.get(f"{CONFIGMAPS}/a")
 
 
+@pytest.mark.parametrize("annotation", ["core.kcp.io/inactive", "internal.kcp.io/inactive"])
+def test_an_inactive_cluster_and_its_workspace_show_the_phase(admin: Api, annotation: str) -> None:
+    name = workspace_under(admin).removeprefix("root:")
+    path, label = f"{WORKSPACES}/{name}", "tenancy.kcp.io/phase"
+    cluster = admin.get(path).json["spec"]["cluster"]
+
+    def shown() -> set[str]:
+        objects = admin.get(path).json, admin.at(cluster).get(CLUSTER).json
+        return {each["status"]["phase"] for each in objects} | {each["metadata"]["labels"][label] for each in objects}
+
+    for value, phase in (("true", "Inactive"), (None, "Ready")):
+        admin.at(cluster).patch(CLUSTER, {"metadata": {"annotations": {annotation: value}}})
+        admin.at(cluster).get(CONFIGMAPS, expect=403 if value else 200)
+        eventually(lambda phase=phase: shown() == {phase}, phase)  # type: ignore[misc]
+        listed = admin.get(f"{WORKSPACES}?labelSelector={label}={phase}").json["items"]
+        assert name in {each["metadata"]["name"] for each in listed}
+    admin.at(cluster).patch(CLUSTER, {"metadata": {"annotations": {annotation: "true"}}})
+    eventually(lambda: shown() == {"Inactive"}, "inactive again")
+    admin.delete(path)
+    eventually(lambda: admin.get(path, expect=0).code == 404, "an inactive workspace deleted")
+
+
 # --- wildcards ---
 
 

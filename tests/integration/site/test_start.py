@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from atoll.machinery.process.pki import make_ca, make_client, write_pair
 from atoll.standalone.site.supervisor import environment
 from harness.clients.api import eventually
 from harness.clients.kubectl import Kubectl
@@ -23,6 +25,8 @@ from harness.servers.processes import atoll, children, is_alive
 
 _SERVICES = Path(__file__).parents[3] / "services"
 START_TIMEOUT_S, STOP_TIMEOUT_S = 120.0, 90.0
+#: Files of a pair by the field of a kubeconfig.
+PARTS = {"certificate": "crt", "key": "key"}
 TYPE = """
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -105,7 +109,11 @@ class StartedSite:
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartedSite]:
-    site = StartedSite(tmp_path_factory.mktemp("started"), "--shards", "3")
+    directory = tmp_path_factory.mktemp("started")
+    write_pair(directory, "users", authority := make_ca("users"))
+    write_pair(directory, "carol", make_client(authority, "carol", ["system:kcp:admin"]))
+    users = ("--client-ca-file", str(directory / "users.crt"), "--batteries-included=+user")
+    site = StartedSite(directory, "--shards", "3", *users)
     try:
         site.start()
         yield site
@@ -146,6 +154,31 @@ def test_the_kubeconfig_has_kcps_contexts(started: StartedSite, kubectl: Kubectl
     assert "system:shard" in kubectl.ok("--context", "shard-base", "get", "--raw", everywhere)
     refused = kubectl.run("--context", "base", "get", "--raw", "/clusters/system:shard/api/v1/configmaps")
     assert refused.code != 0
+
+
+def test_certificates_of_the_operators_authority_are_users_at_the_proxy_and_at_shards(
+    started: StartedSite, kubectl: Kubectl
+) -> None:
+    config = yaml.safe_load(started.kubeconfig.read_text())
+    pair = {f"client-{part}": str(started.root.parent / f"carol.{end}") for part, end in PARTS.items()}
+    config["users"].append({"name": "carol", "user": pair})
+    (kubectl.home / "carol").write_text(yaml.safe_dump(config))
+    servers = {each["name"]: each["cluster"]["server"] for each in config["clusters"]}
+    for name in ("base", "shard-base"):
+        flags = (
+            "--kubeconfig",
+            str(kubectl.home / "carol"),
+            "--user",
+            "carol",
+            "--server",
+            f"{servers[name]}/clusters/root",
+        )
+        assert kubectl.ok(*flags, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}") == "carol"
+
+
+def test_the_user_of_its_battery_is_in_no_group(started: StartedSite, kubectl: Kubectl) -> None:
+    found = kubectl.ok("--context", "root", "--user", "user", "auth", "whoami", "-o", "jsonpath={.status.userInfo}")
+    assert (json.loads(found)["username"], json.loads(found)["groups"]) == ("user", ["system:authenticated"])
 
 
 def test_keys_and_passwords_are_their_owners_alone(started: StartedSite) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 from pathlib import Path
@@ -12,13 +13,14 @@ import pytest
 import yaml
 
 from atoll.cli.atoll.main import run
-from harness.clients.api import Api, configmap, eventually
+from harness.clients.api import Api, configmap, eventually, workspace_under
 from harness.clients.kubectl import Kubectl
 from harness.servers.processes import mode
 from harness.servers.shard_process import ShardProcess
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 DEFAULT = "/api/v1/namespaces/default"
+TYPES = "/apis/tenancy.kcp.io/v1alpha1/workspacetypes"
 
 
 def kubeconfig(shard: ShardProcess) -> dict[str, Any]:
@@ -139,7 +141,7 @@ def test_a_person_stays_in_their_workspace_when_the_port_had_to_change(tmp_path:
 def test_without_admin_users_there_is_no_kubeconfig_and_nobody_is_anybody(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.csv"
     tokens.write_text('given,boss,u-1,"system:masters"\n')
-    shard = ShardProcess(tmp_path, "--skip-admin-user", "--token-auth-file", str(tokens))
+    shard = ShardProcess(tmp_path, "--batteries-included=-admin", "--token-auth-file", str(tokens))
     shard.spawn()
     try:
         eventually(lambda: "atoll serves" in shard.stdout_path.read_text(), "the announcement", timeout_s=30)
@@ -148,6 +150,26 @@ def test_without_admin_users_there_is_no_kubeconfig_and_nobody_is_anybody(tmp_pa
         assert "KUBECONFIG" not in shard.stdout_path.read_text()
     finally:
         assert shard.stop() == 0
+
+
+def test_batteries_add_a_user_and_an_account_for_metrics_and_leave_types_out(tmp_path: Path) -> None:
+    shard = ShardProcess(tmp_path, "--batteries-included", "admin,user,metrics-viewer")
+    with shard:
+        users = by_name(kubeconfig(shard), "user")
+        assert set(users) == {"kcp-admin", "shard-admin", "user"}
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        plain = Api(shard, "root", token=users["user"]["token"])
+        found = plain.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", review).json["status"]["userInfo"]
+        assert (found["username"], found["groups"]) == ("user", ["system:authenticated"])
+        plain.get(CONFIGMAPS, expect=403)
+        admin = Api(shard, "root")
+        types = {each["metadata"]["name"] for each in admin.get(TYPES).json["items"]}
+        assert types == {"root", "universal", "home"}
+        assert admin.get(f"{TYPES}/root").json["spec"]["defaultChildWorkspaceType"]["name"] == "universal"
+        workspace_under(admin)
+        token = eventually(lambda: admin.get(f"{DEFAULT}/secrets/metrics").json.get("data", {}).get("token"), "a token")
+        Api(shard, "", token=base64.b64decode(token).decode()).get("/metrics")
+        plain.at("").get("/metrics", expect=403)
 
 
 def test_serving_every_address_is_reached_by_name_and_by_number(tmp_path: Path) -> None:

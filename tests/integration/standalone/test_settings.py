@@ -39,8 +39,8 @@ def whoami(shard: ShardProcess, token: str) -> dict[str, Any]:
 
 
 def test_the_printed_configuration_is_one_that_can_be_read_back(tmp_path: Path) -> None:
-    first = printed("--secure-port", "7443", "--workers", "3", "--feature-gates", GATES, "--skip-admin-user")
-    assert (first["secure-port"], first["workers"], first["skip-admin-user"]) == (7443, 3, True)
+    first = printed("--secure-port", "7443", "--workers", "3", "--feature-gates", GATES, "--batteries-included=-admin")
+    assert (first["secure-port"], first["workers"], first["batteries-included"]) == (7443, 3, ["-admin"])
     (tmp_path / "atoll.yaml").write_text(yaml.safe_dump(first))
     assert printed("--config", str(tmp_path / "atoll.yaml")) == first
     assert list(tmp_path.iterdir()) == [tmp_path / "atoll.yaml"], "printing starts nothing"
@@ -73,6 +73,9 @@ def test_a_setting_of_several_parts_is_a_repeated_flag_or_a_list_or_has_commas(t
         (("--feature-gates", "CacheAPIs=maybe"), {}, "invalid value of CacheAPIs=maybe"),
         (("--secure-port", "http"), {}, "secure_port"),
         (("--secure-port", "70000"), {}, "secure-port 70000 is not between 0 and 65535"),
+        (("--batteries-included", "admin,wings"), {}, "there is no battery 'wings', only workspace-types, admin, user"),
+        (("--batteries-included", "admin,+user"), {}, "give all names with + or -, or none"),
+        (("--batteries-included", "user"), {}, "user needs admin"),
         (("--workers", "-1"), {}, "workers -1 is not between"),
         (("--bind-address", "here"), {}, "bind-address 'here' is not an IP address"),
         (("--shard-name", "Root.1"), {}, "shard-name 'Root.1' is not a DNS label"),

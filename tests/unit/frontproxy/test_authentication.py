@@ -55,7 +55,7 @@ class Scene:
 
     def made(self, pair: Pair | None = None, **changed: Any) -> ProxyAuthentication:
         settings = {
-            "client_ca_file": self.write("users.crt", self.users.certificate),
+            "client_ca_file": (self.write("users.crt", self.users.certificate),),
             "requestheader_client_ca_file": self.write("before.crt", self.before.certificate),
             "token_auth_file": self.write("tokens.csv", TOKENS),
             "service_account_key_file": (self.write("sa.key", public_pem(self.keys)),),
@@ -280,7 +280,7 @@ def test_a_certificate_of_its_own_that_users_could_have_is_refused(scene: Scene)
     with pytest.raises(InvalidCredentials, match="cannot be used"):
         scene.made(Pair(scene.pair.certificate, b"no key"))
     for changed in (
-        {"client_ca_file": scene.write("bad", "x")},
+        {"client_ca_file": (scene.write("bad", "x"),)},
         {"token_auth_file": scene.write("bad.csv", "a,b\n")},
         {"service_account_key_file": (scene.write("bad.key", "x"),)},
     ):

@@ -146,7 +146,7 @@ def _forward(obj: Object, old: Object) -> list[FieldError]:
 
 def _inactive(obj: Object, old: Object) -> list[FieldError]:
     """Reject the inactive annotation on a logical cluster that is not Ready."""
-    if status_of(old).get("phase") == "Ready":
+    if status_of(old).get("phase") in {"Ready", "Inactive"}:
         return []
     added = annotations_of(obj)
     known = annotations_of(old)

@@ -114,7 +114,7 @@ def _home_workspace(call: Call, cluster: Object) -> Reply:
     status, metadata = status_of(cluster), cluster["metadata"]
     if owner != call.user.name:
         raise errors.forbidden(call.kind, HOME, "the home workspace belongs to somebody else")
-    if status.get("phase") != "Ready":
+    if status.get("phase") not in {"Ready", "Inactive"}:
         raise TooManyRequests("Creating the home workspace", Details(retry_after_s=1))
     found: Object = {
         "apiVersion": call.kind.api_version,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,6 +21,7 @@ from atoll.machinery.apiserver.authorization.groups import (
     KCP_ADMIN,
     LOGICAL_CLUSTER_ADMIN,
 )
+from atoll.machinery.kcp.bootstrap import batteries
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.user import MASTERS
@@ -72,10 +73,17 @@ def authorities(layout: Layout) -> Authorities:
     )
 
 
-def write_all(layout: Layout, shards: Sequence[str], bind_address: str, urls: dict[str, str]) -> list[NatsUser]:
+def write_all(
+    layout: Layout,
+    shards: Sequence[str],
+    bind_address: str,
+    urls: dict[str, str],
+    included: Collection[str] = batteries.DEFAULT,
+) -> list[NatsUser]:
     """Write the credentials of every process of a site; return the users of its NATS server.
 
-    `urls` are the base URLs of shards and proxy by name. Raises PkiError, KubeconfigError, OSError.
+    `urls` are the base URLs of shards and proxy by name, `included` the batteries. Raises PkiError, KubeconfigError,
+    OSError.
     """
     cas = authorities(layout)
     write_private(layout.account_key, pki.public_key_pem(pki.load_or_make_rsa_key(layout.key(ACCOUNT_KEY))))
@@ -87,7 +95,8 @@ def write_all(layout: Layout, shards: Sequence[str], bind_address: str, urls: di
         _component(layout, cas, f"{ROOT_SHARD}-{name}", urls[ROOT], (f"shard-{name}", MASTERS))
     for name, group in _SHARDS_ADMIN.items():
         _component(layout, cas, name, urls[PROXY], (name, group))
-    _admin(layout, cas, urls)
+    if batteries.ADMIN in included:
+        _admin(layout, cas, urls, with_user=batteries.USER in included)
     return nats_users(layout.pki, shards, (PROXY_USER, CACHE_USER))
 
 
@@ -112,7 +121,7 @@ def _component(layout: Layout, cas: Authorities, file: str, url: str, identity: 
     write_private(layout.kubeconfig(file), yaml.safe_dump(document, sort_keys=False).encode())
 
 
-def _admin(layout: Layout, cas: Authorities, urls: dict[str, str]) -> None:
+def _admin(layout: Layout, cas: Authorities, urls: dict[str, str], *, with_user: bool) -> None:
     """Write admin.kubeconfig: workspaces through the proxy; `system:masters` and the system clusters, which no proxy
     forwards, at the root shard."""
     proxy, root = urls[PROXY], urls[ROOT]
@@ -126,6 +135,8 @@ def _admin(layout: Layout, cas: Authorities, urls: dict[str, str]) -> None:
         "kcp-admin": client_pair(layout, cas, "kcp-admin", KCP_ADMIN),
         "shard-admin": client_pair(layout, cas, "shard-admin", MASTERS),
     }
+    if with_user:
+        users["user"] = client_pair(layout, cas, "user")
     contexts = {ROOT: "kcp-admin", "base": "kcp-admin", "system:admin": "shard-admin", "shard-base": "shard-admin"}
     document: Object = {
         "apiVersion": "v1",

@@ -14,6 +14,7 @@ import msgspec
 import yaml
 
 from atoll.frontproxy.config import GATES
+from atoll.machinery.kcp.bootstrap import batteries
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.process import feature_gates
 from atoll.machinery.process.config import Subjects
@@ -28,7 +29,6 @@ SET_BY_SITE = (
     "shard_name",
     "nats_url",
     "nats_credentials_file",
-    "client_ca_file",
     "requestheader_client_ca_file",
     "requestheader_allowed_names",
     "root_ca_file",
@@ -41,7 +41,6 @@ SET_BY_SITE = (
     "logical_cluster_admin_kubeconfig",
     "external_logical_cluster_admin_kubeconfig",
     "service_account_signing_key_file",
-    "skip_admin_user",
     "kubeconfig_path",
     "shard_client_cert_file",
     "shard_client_key_file",
@@ -60,7 +59,14 @@ _PROXY_SETTINGS = (
     "log_format",
 )
 #: Settings with a value of its own in each process.
-_PER_PROCESS = ("root_directory", "secure_port", "shard_external_url", *SET_BY_SITE)
+_PER_PROCESS = (
+    "root_directory",
+    "secure_port",
+    "shard_external_url",
+    "client_ca_file",
+    "batteries_included",
+    *SET_BY_SITE,
+)
 
 
 class StartConfig(ShardConfig, frozen=True, kw_only=True):
@@ -149,7 +155,7 @@ def _shard(layout: Layout, site: Site, config: ShardConfig, name: str) -> dict[s
         "shard_client_key_file": layout.key(f"proxy-{name}"),
         "shard_virtual_workspace_ca_file": layout.certificate(SERVING_CA),
         "nats_credentials_file": layout.credential(f"shard-{name}"),
-        "skip_admin_user": "true",
+        "batteries_included": batteries.flags(config.batteries - {batteries.ADMIN, batteries.USER}),
     }
 
 
@@ -180,7 +186,7 @@ def _common(layout: Layout, site: Site, config: ShardConfig, name: str) -> dict[
         "tls_cert_file": layout.certificate(f"serving-{name}"),
         "tls_private_key_file": layout.key(f"serving-{name}"),
         "root_ca_file": layout.certificate(SERVING_CA),
-        "client_ca_file": layout.certificate(CLIENT_CA),
+        "client_ca_file": (str(layout.certificate(CLIENT_CA)), *config.client_ca_file),
         "nats_url": f"nats://{NATS_HOST}:{site.ports[NATS]}",
     }
 

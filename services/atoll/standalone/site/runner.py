@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from atoll.machinery.kcp.bootstrap.batteries import ADMIN
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.tls import client_context
@@ -79,7 +80,7 @@ def prepare(files: Layout, site: Site, config: ShardConfig) -> list[NatsUser]:
     """Write the files of all processes; return the users of the NATS server. Raises PkiError, OSError."""
     urls = processes.urls_of(site, config)
     processes.write_mapping(files, urls)
-    return credentials.write_all(files, site.shards, config.bind_address, urls)
+    return credentials.write_all(files, site.shards, config.bind_address, urls, config.batteries)
 
 
 def nats_options(files: Layout, site: Site, users: Sequence[NatsUser]) -> ServerOptions:
@@ -143,9 +144,12 @@ class SiteRunner:
         lines = [
             f"atoll serves {urls[PROXY]} (ready after {took:.2f} s)",
             *(f"  shard {name} at {urls[name]}" for name in self._site.shards),
-            "In another terminal:",
-            f"  export KUBECONFIG={self._files.root / kubeconfig.FILE_NAME}",
-            "  kubectl create workspace acme --enter",
         ]
+        if ADMIN in self._config.batteries:
+            lines += [
+                "In another terminal:",
+                f"  export KUBECONFIG={self._files.root / kubeconfig.FILE_NAME}",
+                "  kubectl create workspace acme --enter",
+            ]
         sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()

@@ -127,7 +127,8 @@ def files_in(directory: Path) -> dict[str, Any]:
     }
     for name, data in given.items():
         (directory / name).write_bytes(data)
-    return {name: str(directory / name) for name in given}
+    paths: dict[str, Any] = {name: str(directory / name) for name in given}
+    return {**paths, "client_ca_file": (paths["client_ca_file"],)}
 
 
 async def publish(rows: ProxyRows, urls: dict[str, str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,10 +35,18 @@ class InvalidCredentials(Exception):
 
 
 class ClientCAFiles(NamedTuple):
-    """PEM files with the CAs of users and of proxies that forward identities; "" for none."""
+    """PEM files with the CAs of users, and the one with the CAs of proxies that forward identities; "" for none."""
 
-    clients: str = ""
+    clients: Sequence[str] = ()
     proxies: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(filter(None, (*self.clients, self.proxies)))
+
+    def read(self) -> ClientCAs:
+        """Raises InvalidCredentials, OSError."""
+        return ClientCAs(b"\n".join(map(read, self.clients)), read(self.proxies))
 
 
 class ClientCAs(msgspec.Struct, frozen=True):
@@ -75,11 +83,11 @@ class ReloadTarget(msgspec.Struct, frozen=True):
 async def reload_on_change(files: ClientCAFiles, current: ClientCAs, target: ReloadTarget) -> None:
     """Watch the files and reload them when they change, until cancelled."""
     seen: tuple[FileState, ...] = ()
-    if not any(files):
+    if not files.names:
         await asyncio.Event().wait()
     while True:
         # The first round always reads: a file may have changed between the start and this loop.
-        states = tuple(_state(file) for file in files)
+        states = tuple(_state(file) for file in files.names)
         if states != seen:
             seen = states
             current = _reload(files, current, target)
@@ -88,15 +96,15 @@ async def reload_on_change(files: ClientCAFiles, current: ClientCAs, target: Rel
 
 def _state(file: str) -> FileState:
     try:
-        found = Path(file).stat() if file else None
+        found = Path(file).stat()
     except OSError:
         return None
-    return (found.st_mtime_ns, found.st_size, found.st_ino) if found is not None else None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _reload(files: ClientCAFiles, current: ClientCAs, target: ReloadTarget) -> ClientCAs:
     try:
-        found = ClientCAs(*map(read, files))
+        found = files.read()
         if found == current:
             return current
         context = found.context(target.serving)

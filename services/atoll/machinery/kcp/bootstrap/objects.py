@@ -15,6 +15,7 @@ import msgspec
 
 from atoll.machinery.kcp.apis import root_exports
 from atoll.machinery.kcp.apis.initial_bindings import Bindings, InitialBinding, bind
+from atoll.machinery.kcp.bootstrap import batteries
 from atoll.machinery.kcp.bootstrap.rbac import policy
 from atoll.machinery.kcp.manifest import Manifest, ObjectStamp
 from atoll.machinery.kcp.namespaces import DEFAULT, KCP_SYSTEM, KUBE_SYSTEM, namespaces
@@ -60,6 +61,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     root_installation: str = ""
     #: Groups whose members may have a home workspace.
     home_creators: tuple[str, ...] = (AUTHENTICATED,)
+    batteries: frozenset[str] = frozenset(batteries.DEFAULT)
 
 
 def bootstrap(options: Options) -> Iterator[Manifest]:
@@ -127,6 +129,8 @@ def _root(options: Options) -> Iterator[Manifest]:
     yield from policy(stamp, options.home_creators)
     yield _shard(stamp, options)
     yield from _workspace_types(stamp, options)
+    if batteries.METRICS_VIEWER in options.batteries:
+        yield from batteries.metrics_viewer(stamp)
 
 
 def _system_cluster(stamp: ObjectStamp, options: Options, locks: str = "{}") -> Manifest:
@@ -178,7 +182,7 @@ def _shard(stamp: ObjectStamp, options: Options) -> Manifest:
 
 def _workspace_types(stamp: ObjectStamp, options: Options) -> Iterator[Manifest]:
     stored_as = root_exports.exported_type("workspacetypes.tenancy.kcp.io", options.identities)
-    for name, spec in bootstrap_file("workspacetypes").items():
+    for name, spec in batteries.workspace_types(bootstrap_file("workspacetypes"), options.batteries).items():
         obj = {
             "apiVersion": "tenancy.kcp.io/v1alpha1",
             "kind": "WorkspaceType",

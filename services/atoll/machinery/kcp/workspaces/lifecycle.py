@@ -12,13 +12,13 @@ import msgspec
 
 from atoll.machinery.kcp.workspaces.logicalcluster import INITIALIZING, READY, initialized
 from atoll.machinery.kcp.workspaces.workspace import owner_of, reduced_owner
-from atoll.machinery.meta import hashes
+from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.conditions import set_condition
-from atoll.machinery.meta.objects import Object, conditions_of, finalizers_of, labels_of, status_of
+from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, finalizers_of, labels_of, status_of
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.meta.wellknown import OWNER, PHASE, TERMINATOR_FINALIZER
 
-TERMINATING = "Terminating"
+TERMINATING, INACTIVE = "Terminating", "Inactive"
 
 
 class Lifecycle(msgspec.Struct, frozen=True):
@@ -76,10 +76,10 @@ _LABEL_PREFIXES = (hashes.INITIALIZER_LABEL_PREFIX, hashes.TERMINATOR_LABEL_PREF
 
 
 def advance(cluster: Object, now: str) -> Object:
-    """The LogicalCluster as its status says it should be; equal to the one given if nothing is to do.
+    """The LogicalCluster as its status and annotations say it should be; equal to the given one if nothing is to do.
 
     Without an initializer left it is Ready, and forgets all of its owner but the name; without a terminator left
-    nothing but its content holds it.
+    nothing but its content holds it. Ready and Inactive follow the annotations.
     """
     status, metadata = dict(status_of(cluster)), dict(cluster["metadata"])
     if status.get("phase") == INITIALIZING and not status.get("initializers"):
@@ -87,9 +87,17 @@ def advance(cluster: Object, now: str) -> Object:
         status["conditions"] = set_condition(conditions_of(cluster), initialized(()), now)
         if (owner := owner_of(cluster)) is not None:
             metadata["annotations"] = {**metadata["annotations"], OWNER: reduced_owner(owner)}
+    elif status.get("phase") in (READY, INACTIVE):
+        status["phase"] = INACTIVE if is_inactive(cluster) else READY
     metadata["labels"] = _labels(labels_of(cluster), status)
     metadata["finalizers"] = _finalizers(finalizers_of(cluster), status)
     return {**cluster, "metadata": metadata, "status": status}
+
+
+def is_inactive(cluster: Object) -> bool:
+    """Return whether an annotation takes a LogicalCluster offline."""
+    notes = annotations_of(cluster)
+    return "true" in (notes.get(wellknown.INACTIVE), notes.get(wellknown.INTERNAL_INACTIVE))
 
 
 def _labels(labels: Mapping[str, str], status: Object) -> dict[str, str]:

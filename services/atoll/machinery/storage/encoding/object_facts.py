@@ -86,7 +86,8 @@ def gate_state(value: bytes) -> GateState:
     """Return the gate state of a LogicalCluster.
 
     Scheduling and Unavailable admit only system:masters: kcp's workspace content authorizer gives no opinion there. A
-    migrating cluster is closed in any phase; deletion goes on in an inactive one.
+    migrating cluster is closed in any phase; deletion goes on in an inactive one. The phase Inactive follows the
+    annotations, which alone take a cluster offline.
     """
     cluster = _logical_cluster.decode(value)
     metadata = cluster.metadata
@@ -96,8 +97,8 @@ def gate_state(value: bytes) -> GateState:
         return GateState.MOVING
     if metadata.deletionTimestamp is not None and phase == "Deleting":
         return GateState.DELETING
-    if "true" in (notes.inactive, notes.inactive_internal) or phase == "Inactive":
+    if "true" in (notes.inactive, notes.inactive_internal):
         return GateState.INACTIVE
     if phase == "Initializing":
         return GateState.INITIALIZING
-    return GateState.OPEN if phase in ("Ready", "Terminating") else GateState.CLOSED
+    return GateState.OPEN if phase in ("Ready", "Inactive", "Terminating") else GateState.CLOSED
