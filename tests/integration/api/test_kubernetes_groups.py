@@ -135,8 +135,81 @@ def test_bodies_in_protobuf_are_read_where_the_message_is_known(api: Api) -> Non
     assert api.send("PUT", f"{path}/one", changed, kind=PROTOBUF, expect=200).json["spec"]["replicas"] == 4
     assert api.post(path, scale_body("two", 3)[:-3], kind=PROTOBUF, expect=400).json["reason"] == "BadRequest"
     assert api.post(path, scale_body("two", 3, b"apps/v1"), kind=PROTOBUF, expect=400).json["reason"] == "BadRequest"
-    define(api, deployments())
-    assert PROTOBUF not in api.post(DEPLOYMENTS, scale_body("two", 3), kind=PROTOBUF, expect=415).message
+    define(api, crd("widgets", "apps"))
+    widgets = DEPLOYMENTS.replace("deployments", "widgets")
+    assert PROTOBUF not in api.post(widgets, scale_body("two", 3), kind=PROTOBUF, expect=415).message
+    api.get(widgets, accept=PROTOBUF, expect=406)
+
+
+def opened() -> Object:
+    """A definition of Deployments that declares nothing below spec."""
+    made = deployments()
+    open_type = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    properties = {"spec": open_type, "status": open_type}
+    made["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = {"type": "object", "properties": properties}
+    return made
+
+
+def test_lists_without_declared_keys_merge_as_in_kubernetes_own_type(api: Api) -> None:
+    define(api, opened())
+    api.post(DEPLOYMENTS, deployment())
+    path = f"{DEPLOYMENTS}/web"
+    ports = [{"containerPort": 81}, {"containerPort": 80, "name": "http"}]
+    change = {
+        "$setElementOrder/containers": [{"name": "side"}, {"name": "main"}],
+        "containers": [{"name": "side", "$patch": "delete"}, {"name": "main", "ports": ports, "args": ["b"]}],
+        "tolerations": [{"key": "a"}],
+    }
+    found = pod(api.patch(path, in_pod(**change), STRATEGIC).json)
+    assert [(each["name"], each["image"], each["args"]) for each in found["containers"]] == [("main", "main:1", ["b"])]
+    ported = [(each["containerPort"], each.get("name")) for each in found["containers"][0]["ports"]]
+    assert sorted(ported) == [(80, "http"), (81, None)]
+    found = pod(api.patch(path, in_pod(tolerations=[{"key": "b"}], hosts=["y"]), STRATEGIC).json)
+    assert (found["tolerations"], found["hosts"]) == ([{"key": "b"}], ["y"])
+    api.patch(path, in_pod(containers=[{"image": "x"}]), STRATEGIC, expect=422)
+
+
+def test_a_declared_atomic_list_is_replaced_whatever_kubernetes_type_says(api: Api) -> None:
+    made = opened()
+    containers = {**listed({"name": {"type": "string"}}), "x-kubernetes-list-type": "atomic"}
+    del containers["x-kubernetes-list-map-keys"]
+    del containers["items"]["required"]
+    spec = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    for name in ("spec", "template"):
+        inner = {"containers": containers} if name == "spec" else {"spec": spec}
+        spec = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": inner}
+    schema = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"] = {
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+        "properties": {"template": spec},
+    }
+    define(api, made)
+    api.post(DEPLOYMENTS, deployment())
+    found = api.patch(f"{DEPLOYMENTS}/web", in_pod(containers=[{"name": "new"}]), STRATEGIC).json
+    assert pod(found)["containers"] == [{"name": "new"}]
+
+
+def test_answers_are_in_protobuf_where_it_is_asked_for_and_holds_the_object(api: Api) -> None:
+    define(api, opened())
+    both = f"{PROTOBUF}, application/json"
+    plain = deployment()
+    del pod(plain)["hosts"]
+    path = f"{DEPLOYMENTS}/web"
+    api.post(DEPLOYMENTS, plain)
+    before = api.get(path).json
+    for accept in (PROTOBUF, both):
+        answer = api.get(path, accept=accept)
+        assert answer.header("content-type") == PROTOBUF
+        assert answer.body[:4] == b"k8s\0"
+        again = api.send("PUT", path, answer.body, kind=PROTOBUF, expect=200)
+        assert again.json == before
+    assert api.get(path, accept=f"application/json, {PROTOBUF}").header("content-type") == "application/json"
+    assert api.get(DEPLOYMENTS, accept=both).json["items"] == [before]
+    api.get(DEPLOYMENTS, accept=PROTOBUF, expect=406)
+    api.patch(path, in_pod(hosts=["no field of a pod"]), STRATEGIC)
+    answer = api.get(path, accept=both)
+    assert (answer.header("content-type"), pod(answer.json)["hosts"]) == ("application/json", ["no field of a pod"])
 
 
 def test_a_bound_native_kind_takes_what_typed_clients_send(provider: Api, consumer: Api) -> None:

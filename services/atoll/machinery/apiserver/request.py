@@ -18,9 +18,10 @@ from atoll.machinery.apiserver.authorization.attributes import Decision
 from atoll.machinery.apiserver.call.call import UNRESTRICTED, Call, Reply, Restrictions, View
 from atoll.machinery.apiserver.call.errors import forbidden
 from atoll.machinery.apiserver.call.in_slices import in_slices
-from atoll.machinery.apiserver.call.negotiation import JSON, YAML
+from atoll.machinery.apiserver.call.negotiation import JSON, PROTOBUF, YAML
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.apiserver.catalog.catalog import Catalog
+from atoll.machinery.kinds import protobuf_encoder
 from atoll.machinery.meta.objects import decode, encode_json
 from atoll.machinery.meta.status import ApiError, InternalError
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
@@ -31,14 +32,16 @@ from atoll.machinery.wire.exchange import Exchange, Headers, HttpRequest
 
 log = structlog.get_logger()
 
-#: Bytes of JSON that are encoded as YAML at once, in about 4 ms.
-MAX_INLINE_YAML = 16 * 1024
+#: Bytes of JSON that are encoded as YAML or protobuf at once, in about 4 ms.
+MAX_INLINE = 16 * 1024
 #: Bytes of JSON above which a reply is not indented: that takes up to 50 ms a MiB.
 MAX_INDENTED = 1 << 20
 MAX_WARNINGS = 4096
 _LONG_WARNING = 256
 _READ_BY_PEOPLE = ("curl", "Wget", "Mozilla/5.0")
 _NO = ("false", "0")
+#: Content types of replies whose bodies are JSON until they are sent.
+_ENCODED = (YAML, PROTOBUF)
 
 
 class Observer(Protocol):
@@ -148,24 +151,24 @@ class Request(msgspec.Struct):
 
     def reply(self, answer: Reply) -> None:
         """Send a complete reply."""
+        answer = _encoded(answer)
         headers, body = self._headers_of(answer), self._body_of(answer)
         self.code = answer.status
         self.exchange.reply(answer.status, headers, body)
         self.done()
 
     def reply_read(self, answer: Reply) -> Coroutine[object, object, None] | None:
-        """Send a reply; return the remaining work if it is large and to be compressed or encoded as YAML."""
+        """Send a reply; return the remaining work if it is large and to be compressed or encoded."""
         size = 0 if answer.verbatim else _size(answer.body)
-        if (size > MIN_BYTES and self.wants_gzip) or (size > MAX_INLINE_YAML and answer.content_type == YAML):
+        if (size > MIN_BYTES and self.wants_gzip) or (size > MAX_INLINE and answer.content_type in _ENCODED):
             return self.reply_packed(answer)
         self.reply(answer)
         return None
 
     async def reply_packed(self, answer: Reply) -> None:
         """Send a complete reply, compressed if it is large and the client accepts that. Raises Timeout."""
-        if answer.content_type == YAML and not answer.verbatim:
-            body = await in_slices(lambda: _yaml(answer.body))
-            answer = msgspec.structs.replace(answer, body=body, verbatim=True)
+        if answer.content_type in _ENCODED and not answer.verbatim:
+            answer = await in_slices(lambda: _encoded(answer))
         packed = await gzip_if_accepted(self.exchange, self._headers_of(answer), self._body_of(answer))
         self.code = answer.status
         self.exchange.reply(answer.status, *packed)
@@ -184,8 +187,6 @@ class Request(msgspec.Struct):
     def _body_of(self, answer: Reply) -> bytes | Sequence[bytes]:
         if answer.verbatim:
             return answer.body
-        if answer.content_type == YAML:
-            return _yaml(answer.body)
         if answer.content_type != JSON or not self.is_pretty:
             return answer.body
         if _size(answer.body) > MAX_INDENTED:
@@ -211,8 +212,17 @@ class Request(msgspec.Struct):
         return found
 
 
-def _yaml(body: bytes | Sequence[bytes]) -> bytes:
-    return encode_yaml(decode(body if isinstance(body, bytes) else b"".join(body)))
+def _encoded(answer: Reply) -> Reply:
+    """Return a reply as it is sent; an object that protobuf cannot hold stays JSON."""
+    if answer.content_type not in _ENCODED or answer.verbatim:
+        return answer
+    obj = decode(answer.body if isinstance(answer.body, bytes) else b"".join(answer.body))
+    if answer.content_type == YAML:
+        return msgspec.structs.replace(answer, body=encode_yaml(obj), verbatim=True)
+    try:
+        return msgspec.structs.replace(answer, body=protobuf_encoder.encode(obj), verbatim=True)
+    except protobuf_encoder.NotEncodable:
+        return msgspec.structs.replace(answer, content_type=JSON)
 
 
 def _size(body: bytes | Sequence[bytes]) -> int:

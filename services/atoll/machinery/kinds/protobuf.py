@@ -2,8 +2,8 @@
 
 Typed Go clients send every built-in kind, and DeleteOptions, in this form without a fallback. A body is the magic
 `k8s\0` and a runtime.Unknown, whose typeMeta names the message in its raw bytes. The result is Go's JSON encoding of
-the same object, without nulls, so that the same handlers process it. The table `schemas/native/protobuf.json` drives
-the decoder; unknown fields are skipped. No state is kept between calls.
+the same object, without nulls, so that the same handlers process it. Tables
+(`protobuf_table`) drive the decoder; unknown fields are skipped. No state is kept between calls.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-import msgspec
-
 from atoll.machinery.kinds import protobuf_wire as wire
+from atoll.machinery.kinds.protobuf_table import Row, message_of, rows_of
 from atoll.machinery.kinds.protobuf_values import READERS, Reader
 from atoll.machinery.kinds.protobuf_wire import DecodeProtobufError
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.process.resources import schema_path
 from atoll.machinery.process.time_slicing import checkpoint
 
 __all__ = ["MAGIC", "DecodeProtobufError", "decode", "has_message"]
@@ -29,27 +27,6 @@ _CONTENT_TYPES = ("", "application/vnd.kubernetes.protobuf")
 _DELETE_OPTIONS = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
 #: Whole doubles below this are exact integers.
 _EXACT_INTEGERS = 2**53
-
-
-class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One field in the table. `omitempty`: Go omits a zero value from its JSON."""
-
-    number: int
-    name: str
-    type: str
-    repeated: bool = False
-    inline: bool = False
-    omitempty: bool = False
-
-
-class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    kinds: dict[str, dict[str, str]]
-    messages: dict[str, list[_Row]]
-
-
-@cache
-def _table() -> _Table:
-    return msgspec.json.decode(schema_path("native", "protobuf.json").read_bytes(), type=_Table)
 
 
 def decode(data: bytes) -> Object:
@@ -73,7 +50,7 @@ def decode(data: bytes) -> Object:
 
 def has_message(api_version: str, kind: str) -> bool:
     """Return whether the table has the message of a kind."""
-    return kind in _table().kinds.get(api_version, ())
+    return message_of(api_version, kind) is not None
 
 
 def _spans_by_number(data: bytes, at: int, end: int) -> dict[int, tuple[int, int]]:
@@ -83,7 +60,7 @@ def _spans_by_number(data: bytes, at: int, end: int) -> dict[int, tuple[int, int
 
 def _message_of(api_version: str, kind: str) -> str:
     # Clients send DeleteOptions in `v1`, in `meta.k8s.io/v1` and in the group of the resource they delete.
-    message = _DELETE_OPTIONS if kind == "DeleteOptions" else _table().kinds.get(api_version, {}).get(kind)
+    message = _DELETE_OPTIONS if kind == "DeleteOptions" else message_of(api_version, kind)
     if message is None:
         raise DecodeProtobufError(f'no kind "{kind}" is registered for version "{api_version}"')
     return message
@@ -99,7 +76,7 @@ class _Field:
 
     __slots__ = ("convert", "message", "name", "omitempty", "read", "shape")
 
-    def __init__(self, row: _Row) -> None:
+    def __init__(self, row: Row) -> None:
         self.name, self.omitempty = row.name, row.omitempty
         self.convert: Callable[[int], Any] | None = _NUMBERS.get(row.type)
         self.read: Reader | None = None
@@ -120,12 +97,12 @@ class _Plan:
 
     __slots__ = ("fields", "numbers")
 
-    def __init__(self, rows: list[_Row]) -> None:
+    def __init__(self, rows: list[Row]) -> None:
         self.fields: Mapping[int, _Field] = {row.number << 3 | _wire_type(row): _Field(row) for row in rows}
         self.numbers = frozenset(row.number for row in rows)
 
 
-def _wire_type(row: _Row) -> int:
+def _wire_type(row: Row) -> int:
     if row.type == "double":
         return wire.FIXED64
     return wire.VARINT if row.type in _NUMBERS else wire.BYTES
@@ -133,7 +110,7 @@ def _wire_type(row: _Row) -> int:
 
 @cache
 def _plan(message: str) -> _Plan:
-    return _Plan(_table().messages[message])
+    return _Plan(rows_of(message))
 
 
 def _reader(type_: str) -> Reader:

@@ -66,6 +66,16 @@ def _json(data: bytes, at: int, end: int, depth: int) -> Any:
         raise DecodeProtobufError(f"embedded JSON: {error}") from error
 
 
+def _int_or_string(data: bytes, at: int, end: int, depth: int) -> int | str:
+    parts = wire.numbers(data, at, end)
+    if not parts.get(1):
+        return wire.signed32(parts.get(2, 0))
+    shown = ""
+    for begin, stop in wire.spans(data, at, end, 3):
+        shown = wire.text(data, begin, stop)
+    return shown
+
+
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 
 READERS: dict[str, Reader] = {
@@ -75,6 +85,8 @@ READERS: dict[str, Reader] = {
     _META + "MicroTime": _micro_time,
     _META + "FieldsV1": _json,
     "io.k8s.apimachinery.pkg.api.resource.Quantity": _quantity,
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": _int_or_string,
+    "io.k8s.apimachinery.pkg.runtime.RawExtension": _json,
     "io.k8s.api.authentication.v1.ExtraValue": _strings,
     "io.k8s.api.authorization.v1.ExtraValue": _strings,
     "io.k8s.api.certificates.v1.ExtraValue": _strings,

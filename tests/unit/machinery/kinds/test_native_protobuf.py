@@ -125,7 +125,7 @@ def test_moments_are_written_in_utc_and_the_zero_time_is_absent() -> None:
         b"{}",
         MAGIC,
         body("ConfigMap")[:-3],
-        body("Pod"),
+        body("Rod"),
         body("ConfigMap", api_version="v2"),
         body("ConfigMap", encoding="gzip"),
         body("ConfigMap", content_type="application/json"),

@@ -127,7 +127,7 @@ def look_up(call: Call, view: View, name: str) -> Record | None:
 class Reply(msgspec.Struct, frozen=True):
     """A complete reply. The body includes the trailing newline; a `verbatim` body is sent unchanged.
 
-    With the content type `application/yaml` the body is JSON, which `Request` encodes as YAML.
+    With the content type of YAML or Kubernetes protobuf the body is JSON, which `Request` encodes.
     """
 
     status: int

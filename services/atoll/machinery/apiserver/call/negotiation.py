@@ -1,4 +1,4 @@
-"""Content negotiation: plain JSON, Table, PartialObjectMetadata, YAML.
+"""Content negotiation: plain JSON, Table, PartialObjectMetadata, YAML, Kubernetes protobuf.
 
 The pipeline calls `choose` with the Accept header; verb handlers and discovery encode in the chosen form. Clauses are
 tried by q, then in order; the first with a served type and served parameters wins, as in Kubernetes. Results are
@@ -37,6 +37,7 @@ class Form(msgspec.Struct, frozen=True):
 
 
 PLAIN = Form()
+_PROTOBUF = Form(PROTOBUF)
 
 
 class Clause(msgspec.Struct, frozen=True):
@@ -70,15 +71,23 @@ def _clause(text: str) -> Clause:
 
 
 @lru_cache(maxsize=512)
-def choose(accept: str, *, transforms: bool = True) -> Form:
-    """Return the form for an object or a list. `transforms` False: no Tables, no metadata. Raises NotAcceptable."""
+def choose(accept: str, *, transforms: bool = True, protobuf: bool = False) -> Form:
+    """Return the form for an object or a list. Raises NotAcceptable.
+
+    `transforms` False: no Tables, no metadata. `protobuf`: whether the reply can be in Kubernetes protobuf.
+    """
     if not accept.strip():
         return PLAIN
     for clause in clauses(accept):
-        form = _form(clause)
+        form = _PROTOBUF if protobuf and _is_protobuf(clause) else _form(clause)
         if form is not None and clause.quality > 0 and (transforms or not form.transform):
             return form
-    raise NotAcceptable(f"only the following media types are accepted: {_SERVED}")
+    served = f"{_SERVED}, {PROTOBUF}" if protobuf else _SERVED
+    raise NotAcceptable(f"only the following media types are accepted: {served}")
+
+
+def _is_protobuf(clause: Clause) -> bool:
+    return clause.media_type == PROTOBUF and "as" not in clause.parameters and "g" not in clause.parameters
 
 
 def _form(clause: Clause) -> Form | None:

@@ -5,13 +5,15 @@ The REST handlers ask for them. Invariant: the schemas that the cache keeps aliv
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from threading import Lock
 
+from atoll.machinery.kinds import patch_markers
 from atoll.machinery.kinds.kind import Kind, Schema
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.managedfields.options import ResetFields, SchemaLookup, reset_fields, reset_paths
+from atoll.machinery.patch.strategicmerge.paired_types import PairedSchema, PairedType
 from atoll.machinery.patch.structuredmerge.topology import TypeSchema
 
 #: Decoded, a schema takes some ten times its JSON. Those of built-in kinds stay in memory anyway: 1 KiB each.
@@ -60,6 +62,19 @@ def _open() -> TypeSchema:
 def type_schema_of(kind: Kind) -> TypeSchema:
     """Return the merge type of a kind's version."""
     return _type_schema(kind.schema, builtin=kind.builtin) if kind.schema is not None else _open()
+
+
+def patch_schema_of(kind: Kind) -> TypeSchema | PairedSchema:
+    """Return the type by which strategic merge patches merge: Kubernetes' own beside that of a definition."""
+    declared = type_schema_of(kind)
+    native = None if kind.builtin else _native(kind.api_version, kind.kind)
+    return PairedSchema(PairedType(declared.root, native.root)) if native is not None else declared
+
+
+@lru_cache(maxsize=64)
+def _native(api_version: str, kind: str) -> TypeSchema | None:
+    source = patch_markers.schema_of(api_version, kind)
+    return TypeSchema(source, patch_markers.Messages()) if source is not None else None
 
 
 def reset_of(kind: Kind, subresource: str) -> ResetFields:

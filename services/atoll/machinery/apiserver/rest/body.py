@@ -83,10 +83,10 @@ def decode_document(data: bytes, content_type: str, kind: Kind, find_duplicates:
             decoded = decode_json(data, find_duplicates=find_duplicates)
         elif media == YAML:
             decoded = decode_text(data)
-        elif media == PROTOBUF and _has_message(kind):
+        elif media == PROTOBUF and has_message(kind):
             return protobuf.decode(data), []
         else:
-            raise unsupported(_ACCEPTED if _has_message(kind) else (JSON, YAML))
+            raise unsupported(_ACCEPTED if has_message(kind) else (JSON, YAML))
     except (DecodeError, protobuf.DecodeProtobufError) as error:
         raise BadRequest(
             f"the object provided is unrecognized (must be of type {kind.kind}): {error} ({_start(data)})"
@@ -107,7 +107,7 @@ def decode_text(data: bytes) -> Document:
     return decode_yaml(data)
 
 
-def _has_message(kind: Kind) -> bool:
+def has_message(kind: Kind) -> bool:
     """Return whether a kind has a message in Kubernetes protobuf."""
     return kind.builtin or (kind.is_kubernetes and protobuf.has_message(kind.api_version, kind.kind))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.options import boolean
-from atoll.machinery.apiserver.catalog.merge_types import reset_of, schemas_of, type_schema_of
+from atoll.machinery.apiserver.catalog.merge_types import patch_schema_of, reset_of, schemas_of, type_schema_of
 from atoll.machinery.apiserver.rest.body import check_kind, decode_text, field_problems, media_type, unsupported
 from atoll.machinery.apiserver.rest.create import check_namespace, plan_new
 from atoll.machinery.apiserver.rest.metadata import strip_claims, strip_cluster
@@ -98,7 +98,7 @@ def _patched(context: WriteContext, media: str, base: Object) -> Object:
     # A resourceVersion in the patch is a precondition; base has the stored one.
     if media == MERGE:
         return merge_patch(base, patch)
-    return strategic_merge(base, patch, type_schema_of(kind))
+    return strategic_merge(base, patch, patch_schema_of(kind))
 
 
 def _patch_document(context: WriteContext) -> Object:

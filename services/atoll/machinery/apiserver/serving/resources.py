@@ -8,6 +8,7 @@ before any object is read or written.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Protocol
@@ -16,10 +17,12 @@ from msgspec.structs import replace
 
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Call, Reply, Restrictions
-from atoll.machinery.apiserver.call.negotiation import choose
+from atoll.machinery.apiserver.call.negotiation import PROTOBUF, Form, choose
+from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.apiserver.conversion import bare
 from atoll.machinery.apiserver.filtered_rows import EVERY_IDENTITY, MergedRows
 from atoll.machinery.apiserver.request import Request, fail
+from atoll.machinery.apiserver.rest.body import has_message
 from atoll.machinery.apiserver.serving.collections import delete_collection
 from atoll.machinery.apiserver.serving.reads import Reads
 from atoll.machinery.apiserver.serving.reviews import is_deep
@@ -27,7 +30,7 @@ from atoll.machinery.apiserver.serving.watches import Watches
 from atoll.machinery.apiserver.writing.commit import WriteService
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import times
-from atoll.machinery.meta.status import ApiError, Details, MethodNotAllowed, TooManyRequests
+from atoll.machinery.meta.status import ApiError, Details, MethodNotAllowed, NotAcceptable, TooManyRequests
 from atoll.machinery.storage.contract import Snapshot
 
 #: Mutating requests in flight; beyond it 429 with Retry-After.
@@ -37,6 +40,8 @@ _READS = frozenset({"get", "list", "watch"})
 #: Object names resolved per caller (`~` is the caller's home); no object can have such a name.
 _MADE_UP = frozenset({"~"})
 _ON_ONE = frozenset({"update", "patch"})
+#: Verbs whose replies may be in Kubernetes protobuf; lists and watches are not.
+_PROTOBUF_VERBS = frozenset({"get", "create", "update", "patch", "delete"})
 
 #: Serves a create that does not store exactly one object (reviews, token requests, logical clusters), or the get of a
 #: name resolved per caller. Returns None to continue with the ordinary verb.
@@ -48,6 +53,20 @@ class VirtualResourceHandler(Protocol):
 
     def serve_kind(self, request: Request, kind: Kind, snapshot: Snapshot) -> None:
         """Answer an authorized request for such a kind. Raises ApiError."""
+
+
+def _form(accept: str, info: RequestInfo, kind: Kind) -> Form:
+    """Return the form of the reply. Raises NotAcceptable.
+
+    A built-in kind is in protobuf only for a client that accepts nothing else: its JSON is sent as it is stored.
+    """
+    transforms = "get" in kind.verbs
+    if PROTOBUF not in accept or info.verb not in _PROTOBUF_VERBS or not has_message(kind):
+        return choose(accept, transforms=transforms)
+    if kind.builtin:
+        with contextlib.suppress(NotAcceptable):
+            return choose(accept, transforms=transforms)
+    return choose(accept, transforms=transforms, protobuf=True)
 
 
 class Resources:
@@ -156,7 +175,7 @@ class Resources:
             user=request.user,
             cluster=request.cluster,
             kind=kind,
-            form=choose(http.header("accept"), transforms="get" in kind.verbs),
+            form=_form(http.header("accept"), info, kind),
             body=http.body,
             content_type=http.header("content-type"),
             user_agent=http.header("user-agent"),

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.patch.errors import PatchDoesNotApply, UndecodablePatch
+from atoll.machinery.patch.strategicmerge.paired_types import PatchType
 from atoll.machinery.patch.strategicmerge.values import PATCH, replacement
-from atoll.machinery.patch.structuredmerge.topology import Type
 
-MergeMap: TypeAlias = Callable[[Object, Object, Type | None], Object]
+MergeMap: TypeAlias = Callable[[Object, Object, PatchType | None], Object]
 
 
 def list_of(value: Any, error: str) -> list[Any]:
@@ -30,7 +30,7 @@ def delete_primitives(old: list[Any], values: list[Any]) -> list[Any]:
     return [item for item in old if encode_json(item) not in deleted]
 
 
-def merge_list(old: list[Any], patch: list[Any], type: Type | None, name: str, merge_map: MergeMap) -> list[Any]:
+def merge_list(old: list[Any], patch: list[Any], type: PatchType | None, name: str, merge_map: MergeMap) -> list[Any]:
     """Merge a list as its schema declares; return the list of the patch where it does not merge."""
     if type is None or not type.patch_merges:
         replaced: list[Any] = replacement(patch, type)
@@ -49,7 +49,7 @@ def _merge_primitives(old: list[Any], patch: list[Any]) -> list[Any]:
     return _weave(list(merged.values()), patch, old, "")
 
 
-def _merge_items(old: list[Any], patch: list[Any], type: Type, merge_map: MergeMap) -> list[Any]:
+def _merge_items(old: list[Any], patch: list[Any], type: PatchType, merge_map: MergeMap) -> list[Any]:
     key = type.patch_key
     changes = _list_patch(patch, key)
     if changes.is_replacement:

@@ -12,15 +12,16 @@ from typing import Any
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.errors import UndecodablePatch
 from atoll.machinery.patch.strategicmerge.lists import delete_primitives, list_of, merge_list, ordered
+from atoll.machinery.patch.strategicmerge.paired_types import PairedSchema, PatchType
 from atoll.machinery.patch.strategicmerge.values import DROPPED, PATCH, addition, is_directive, replacement
-from atoll.machinery.patch.structuredmerge.topology import Type, TypeSchema
+from atoll.machinery.patch.structuredmerge.topology import TypeSchema
 
 RETAIN_KEYS = "$retainKeys"
 _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
 _SET_ORDER = "$setElementOrder/"
 
 
-def strategic_merge(document: Object, patch: object, schema: TypeSchema) -> Object:
+def strategic_merge(document: Object, patch: object, schema: TypeSchema | PairedSchema) -> Object:
     """Merge the patch into the document by the patch strategies of its schema.
 
     Raises UndecodablePatch for unknown or malformed directives, PatchDoesNotApply for items without their merge key or
@@ -34,7 +35,7 @@ def strategic_merge(document: Object, patch: object, schema: TypeSchema) -> Obje
         raise UndecodablePatch("error decoding patch: exceeded max depth") from None
 
 
-def merge_map(original: Object, patch: Object, type: Type | None) -> Object:
+def merge_map(original: Object, patch: Object, type: PatchType | None) -> Object:
     """Merge one map. `type` is None where the schema declares nothing: maps merge, lists are replaced."""
     directive = patch.get(PATCH)
     if directive == "replace":
@@ -57,7 +58,7 @@ def merge_map(original: Object, patch: Object, type: Type | None) -> Object:
     return out
 
 
-def _merge_field(out: Object, name: str, value: Any, type: Type | None) -> None:
+def _merge_field(out: Object, name: str, value: Any, type: PatchType | None) -> None:
     """Set, merge or delete one field of `out`, in place."""
     field = type.field(name) if type is not None else None
     old = out.get(name)
@@ -93,7 +94,7 @@ def _retain_keys(out: Object, patch: Object) -> None:
             del out[name]
 
 
-def _check_directives(patch: Object, type: Type | None) -> None:
+def _check_directives(patch: Object, type: PatchType | None) -> None:
     for name in patch:
         known = name in (PATCH, RETAIN_KEYS) or name.startswith((_DELETE_PRIMITIVES, _SET_ORDER))
         if not known and is_directive(name, type):
@@ -107,7 +108,7 @@ def _delete_primitives(out: Object, name: str, values: Any) -> None:
         out[name] = delete_primitives(old, values)
 
 
-def _set_order(out: Object, name: str, order: Any, patch: Object, original: Object, type: Type | None) -> None:
+def _set_order(out: Object, name: str, order: Any, patch: Object, original: Object, type: PatchType | None) -> None:
     """Sort a merged list into the order of its `$setElementOrder`."""
     order = list_of(order, "invalid patch format of setElementOrder list")
     merged, sent, old = out.get(name), patch.get(name), original.get(name)

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from atoll.machinery.patch.structuredmerge.topology import Type
+from atoll.machinery.patch.strategicmerge.paired_types import PatchType
 
 PATCH = "$patch"
 #: The result of `addition` for a value that is dropped as a whole.
 DROPPED: Any = object()
 
 
-def is_directive(name: str, type: Type | None) -> bool:
+def is_directive(name: str, type: PatchType | None) -> bool:
     """Whether a key of a patch is a directive; schemas may declare fields with such names ($ref, $schema)."""
     return name[:1] == "$" and not (type is not None and type.declares(name))
 
 
-def replacement(value: Any, type: Type | None) -> Any:
+def replacement(value: Any, type: PatchType | None) -> Any:
     """Return a value that replaces another: nulls and directives are dropped, but not the values with directives."""
     if isinstance(value, dict):
         return {
@@ -35,7 +35,7 @@ def replacement(value: Any, type: Type | None) -> Any:
     return value
 
 
-def addition(value: Any, type: Type | None) -> Any:
+def addition(value: Any, type: PatchType | None) -> Any:
     """Return the value of a new field. Maps and items with a `$patch` of any value are dropped."""
     if isinstance(value, dict):
         return DROPPED if PATCH in value else _map_addition(value, type)
@@ -46,7 +46,7 @@ def addition(value: Any, type: Type | None) -> Any:
     return value
 
 
-def _map_addition(value: dict[str, Any], type: Type | None) -> dict[str, Any]:
+def _map_addition(value: dict[str, Any], type: PatchType | None) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for name, child in value.items():
         if child is None or is_directive(name, type):
@@ -57,5 +57,5 @@ def _map_addition(value: dict[str, Any], type: Type | None) -> dict[str, Any]:
     return out
 
 
-def _element(type: Type | None) -> Type | None:
+def _element(type: PatchType | None) -> PatchType | None:
     return type.element if type is not None else None

@@ -107,6 +107,8 @@ class Type:
             return KEYED
         if kind == "set":
             self._patch_as_list("")
+        if kind == "atomic" and self._schema.patches_by_lists:
+            self.patch_replaces = True
         return SET if kind == "set" else ATOMIC
 
     def _patch_as_list(self, key: str) -> None:
