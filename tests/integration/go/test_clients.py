@@ -33,6 +33,7 @@ CLIENTS = {
     "metadata informer",
     "dynamic client",
     "dynamic informer",
+    "deployments",
     "discovery",
     "REST mapper",
     "openapi v2",

@@ -47,6 +47,7 @@ func main() {
 		{Name: "metadata informer", Run: plain(metadataInformer)},
 		{Name: "dynamic client", Run: plain(customResource)},
 		{Name: "dynamic informer", Run: plain(dynamicInformer)},
+		{Name: "deployments", Run: plain(deployments)},
 		{Name: "discovery", Run: discovered},
 		{Name: "REST mapper", Run: mapped},
 		{Name: "openapi v2", Run: openAPIv2},
