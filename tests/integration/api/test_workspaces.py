@@ -268,18 +268,18 @@ def test_an_inactive_cluster_and_its_workspace_show_the_phase(admin: Api, annota
     path, label = f"{WORKSPACES}/{name}", "tenancy.kcp.io/phase"
     cluster = admin.get(path).json["spec"]["cluster"]
 
-    def shown() -> set[str]:
+    def phases() -> set[str]:
         objects = admin.get(path).json, admin.at(cluster).get(CLUSTER).json
         return {each["status"]["phase"] for each in objects} | {each["metadata"]["labels"][label] for each in objects}
 
     for value, phase in (("true", "Inactive"), (None, "Ready")):
         admin.at(cluster).patch(CLUSTER, {"metadata": {"annotations": {annotation: value}}})
         admin.at(cluster).get(CONFIGMAPS, expect=403 if value else 200)
-        eventually(lambda phase=phase: shown() == {phase}, phase)  # type: ignore[misc]
+        eventually(lambda phase=phase: phases() == {phase}, phase)  # type: ignore[misc]
         listed = admin.get(f"{WORKSPACES}?labelSelector={label}={phase}").json["items"]
         assert name in {each["metadata"]["name"] for each in listed}
     admin.at(cluster).patch(CLUSTER, {"metadata": {"annotations": {annotation: "true"}}})
-    eventually(lambda: shown() == {"Inactive"}, "inactive again")
+    eventually(lambda: phases() == {"Inactive"}, "inactive again")
     admin.delete(path)
     eventually(lambda: admin.get(path, expect=0).code == 404, "an inactive workspace deleted")
 

@@ -17,7 +17,7 @@ from atoll.machinery.apiserver.authorization.groups import (
     WORKSPACE_BOOTSTRAPPER,
 )
 from atoll.machinery.kcp.apis import apiexports, bound_crds, cachedresources, endpointslices
-from atoll.machinery.kcp.bootstrap import objects, reconcile
+from atoll.machinery.kcp.bootstrap import batteries, objects, reconcile
 from atoll.machinery.kcp.sharding import replication_level, scheduling, shards
 from atoll.machinery.kcp.workspaces import mounts, workspacetypes
 from atoll.machinery.kinds.apiconversion import converter
@@ -159,6 +159,7 @@ SYSTEM_KEYS = (
     SystemKey(_A, scheduling.RESERVED_FOR, _SHARD, Rule.AUTHORS),
     SystemKey(_A, objects.INSTALLATION, (("", "configmaps"),), Rule.AUTHORS),
     SystemKey(_A, reconcile.AUTO_UPDATE, _CLUSTER_RBAC, Rule.AUTHORS),
+    SystemKey(_A, batteries.BATTERY, (*_CLUSTER_RBAC, ("", "serviceaccounts"), ("", "secrets")), Rule.AUTHORS),
     # The cache server overwrites them in what it serves; shards do not read them.
     SystemKey(_A, wellknown.ORIGIN_SHARD, _EVERY, Rule.AUTHORS),
     SystemKey(_A, wellknown.ORIGINAL_REVISION, _EVERY, Rule.AUTHORS),

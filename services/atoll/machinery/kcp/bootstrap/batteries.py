@@ -21,7 +21,8 @@ DESCRIPTION = (
     "comma separated list of workspace-types (organization and team), admin (users kcp-admin and shard-admin), user"
     " (a user without groups), metrics-viewer (an account that reads metrics); +name adds to the default, -name removes"
 )
-_BATTERY = "bootstrap.kcp.io/battery"
+#: Annotation of what a battery brings.
+BATTERY = "bootstrap.kcp.io/battery"
 _TYPES = ("organization", "team")
 #: Name of the role and its binding, and name of the account and its Secret.
 _VIEWER, _ACCOUNT = "metrics-viewer", "metrics"
@@ -86,6 +87,6 @@ def _manifest(
     namespace: str = "",
     annotations: Mapping[str, str] | None = None,
 ) -> Manifest:
-    noted = {_BATTERY: METRICS_VIEWER, **(annotations or {})}
+    noted = {BATTERY: METRICS_VIEWER, **(annotations or {})}
     metadata = stamp.metadata(type.resource, name, namespace, noted)
     return Manifest(stamp.cluster, {**obj, "metadata": metadata}, type)
