@@ -151,7 +151,8 @@ class Request(msgspec.Struct):
 
     def reply(self, answer: Reply) -> None:
         """Send a complete reply."""
-        answer = _encoded(answer)
+        if answer.content_type in _ENCODED:
+            answer = _encoded(answer)
         headers, body = self._headers_of(answer), self._body_of(answer)
         self.code = answer.status
         self.exchange.reply(answer.status, headers, body)
@@ -214,7 +215,7 @@ class Request(msgspec.Struct):
 
 def _encoded(answer: Reply) -> Reply:
     """Return a reply as it is sent; an object that protobuf cannot hold stays JSON."""
-    if answer.content_type not in _ENCODED or answer.verbatim:
+    if answer.verbatim:
         return answer
     obj = decode(answer.body if isinstance(answer.body, bytes) else b"".join(answer.body))
     if answer.content_type == YAML:

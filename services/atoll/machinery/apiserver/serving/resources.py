@@ -56,12 +56,12 @@ class VirtualResourceHandler(Protocol):
 
 
 def _form(accept: str, info: RequestInfo, kind: Kind) -> Form:
-    """Return the form of the reply. Raises NotAcceptable.
+    """Return the form of the reply to a client that accepts protobuf. Raises NotAcceptable.
 
     A built-in kind is in protobuf only for a client that accepts nothing else: its JSON is sent as it is stored.
     """
     transforms = "get" in kind.verbs
-    if PROTOBUF not in accept or info.verb not in _PROTOBUF_VERBS or not has_message(kind):
+    if info.verb not in _PROTOBUF_VERBS or not has_message(kind):
         return choose(accept, transforms=transforms)
     if kind.builtin:
         with contextlib.suppress(NotAcceptable):
@@ -164,6 +164,7 @@ class Resources:
 
     def _call(self, request: Request, kind: Kind, snapshot: Snapshot) -> Call:
         http, info = request.http, request.info
+        accept = http.header("accept")
         self._check_place(request, kind)
 
         def may(verb: str) -> bool:
@@ -175,7 +176,7 @@ class Resources:
             user=request.user,
             cluster=request.cluster,
             kind=kind,
-            form=_form(http.header("accept"), info, kind),
+            form=_form(accept, info, kind) if PROTOBUF in accept else choose(accept, transforms="get" in kind.verbs),
             body=http.body,
             content_type=http.header("content-type"),
             user_agent=http.header("user-agent"),
