@@ -1,4 +1,4 @@
-"""What a scenario is given: sizes, a place on disk, servers; and what it is.
+"""The surroundings of a scenario: sizes, a directory, servers; and its form.
 
 A scenario is a module with a docstring that states its question and `async def run(bench) -> list[Row]`.
 """
@@ -74,7 +74,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def sound(load: Load) -> Load:
-    """Refuse to report a load that met errors. Raises RuntimeError."""
+    """Reject a load that met errors. Raises RuntimeError."""
     if load.errors or not load.answers:
         raise RuntimeError(f"{load.errors} of {load.answers} requests failed")
     return load

@@ -173,7 +173,7 @@ OPERATIONS: dict[str, Operation] = {
 
 
 async def measure() -> dict[str, float]:
-    """Calls of each operation."""
+    """Count the calls of each operation."""
     logging.configure("error")
     counter = CallCounter()
     counter.install()

@@ -1,4 +1,4 @@
-"""The chain alone: the shard's own pipeline in this process, asked without HTTP, TLS or another process.
+"""The chain alone: the shard's own pipeline in this process, called without HTTP, TLS or another process.
 
 `scenarios.get` uses it, as the budget of a GET is in CPU of the chain. Timed in short runs of which the median is
 taken, since other work on the machine lengthens some.

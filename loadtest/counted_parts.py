@@ -1,4 +1,4 @@
-"""Calls of what runs beside a shard: its publisher, and a front proxy before it."""
+"""Calls of processes beside a shard: its publisher, and a front proxy before it."""
 
 from __future__ import annotations
 

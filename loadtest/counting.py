@@ -48,7 +48,7 @@ class CallCounter:
 
     @contextmanager
     def counting(self) -> Iterator[Callable[[], int]]:
-        """Count; gives what says how many calls there were since."""
+        """Count; yield a function that returns the number of calls since."""
         before, self._on = self.calls, True
         try:
             yield lambda: self.calls - before

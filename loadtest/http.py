@@ -1,8 +1,8 @@
-"""A load generator that costs less than what it loads: requests built before, answers read to their length.
+"""A load generator that costs less than the server: requests built before, answers read to their length.
 
-Scenarios make the bytes of their requests once and send them over kept connections in a closed loop: each
-connection has one request under way, and the next leaves when its answer is whole. Bodies are kept only on
-request. Not a client: it understands what this server sends, and nothing else.
+Scenarios make the bytes of their requests once and send them over kept connections in a closed loop: each connection
+has one request under way, and the next leaves when its answer is whole. Bodies are kept only on request. It is no
+general client: it parses only the responses of this server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TIMEOUT_S = 120.0
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where to connect, and as whom."""
+    """The address and the user of a connection."""
 
     host: str
     port: int
@@ -40,7 +40,7 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct):
-    """What a closed loop did. Latencies in seconds, in order of arrival; `bytes` counts bodies."""
+    """Results of a closed loop. Latencies in seconds, in order of arrival; `bytes` counts bodies."""
 
     answers: int = 0
     bytes: int = 0

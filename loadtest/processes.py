@@ -1,4 +1,4 @@
-"""What the kernel knows of a process tree: CPU time and memory, and which core it may use.
+"""CPU time, memory and core of a process tree, from the kernel.
 
 Scenarios read it around what they do. CPU time is the measure that other work on the machine disturbs least.
 """

@@ -1,4 +1,4 @@
-"""Workspaces made and waited for, many at a time.
+"""Creates workspaces and waits until they are Ready, many at a time.
 
 One wildcard watch by shard-admin tells when each Workspace is Ready, wherever it stands; the POST is kcp-admin's.
 Ready means what the phase promises: the first of each run is looked into (`check`).
@@ -89,7 +89,7 @@ class Poster:
 
 
 class Readiness:
-    """Who waits for which workspace. Names are unique in a run."""
+    """Waiting creates by workspace. Names are unique in a run."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, asyncio.Future[tuple[float, str]]] = {}
@@ -155,7 +155,7 @@ async def posters(server: Server, ready: Readiness, count: int) -> AsyncIterator
 
 
 async def check(server: Server, cluster: str) -> None:
-    """See that a Ready workspace has what makes it one. Raises RuntimeError."""
+    """Check the parts of a Ready workspace. Raises RuntimeError."""
     async with server.client(cluster) as client:
         objects: list[Object] = []
         for namespace in ("default", "kube-system"):

@@ -1,4 +1,4 @@
-"""What a scenario found, as a table beside the budgets and as JSON.
+"""Results of scenarios, as a table beside the budgets and as JSON.
 
 Scenarios make `Row`s, the runner hands them here. Invariant: a row says its unit and whether less or more is
 better, so that a ratio above 1 always means that the budget is kept.
@@ -16,7 +16,7 @@ import msgspec
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One measured thing. `budget` 0: none, it is told for comparison. `more` is better where set."""
+    """One measured value. `budget` 0: none, it is for comparison. `more` is better where set."""
 
     what: str
     reached: float

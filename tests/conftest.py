@@ -1,4 +1,4 @@
-"""What every test may take, and what a run says at its end about what was not run."""
+"""Fixtures and hooks of all tests, and the summary of skipped tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from harness.data.manifests import manifests_folder
 
-# No test asserts on speed, drawn examples neither: a busy machine is no failure.
+# No test asserts on speed, nor do generated examples: a busy machine is no failure.
 settings.register_profile("atoll", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("atoll")
 
@@ -46,7 +46,7 @@ def no_thread_computes_for_ever() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def manifests() -> Path:
-    """The folder of real projects' manifests; skips where they cannot be had. Its tests carry the mark `manifests`."""
+    """The folder of real projects' manifests; skips without a source. Its tests have the mark `manifests`."""
     return manifests_folder()
 
 

@@ -38,7 +38,7 @@ def _measured(site: Site, rounds: int) -> list[float]:
 
 
 def _place(site: Site, shard: str) -> Api:
-    """Somebody of system:masters in a new workspace on a shard; nobody else may bind what is not there."""
+    """A user of system:masters in a new workspace on a shard; other users cannot bind an export that does not exist."""
     root = site.root.api("root")
     made = ready(root, workspace(root, selector=on(shard)))
     return site.shards[shard].api(made["spec"]["cluster"], "shard-admin")

@@ -31,7 +31,7 @@ OBJECT = {
     }
 }
 
-#: What is asked, and how many microseconds it may take.
+#: Expressions, and their budgets in microseconds.
 RULES = (
     ("self.spec.size <= self.spec.max", 3),
     ("has(self.spec.name) && self.spec.name.size() < 63", 4),

@@ -43,7 +43,7 @@ async def run(bench: Bench) -> list[Row]:
 async def _large(server: Server, sharing: int) -> list[Row]:
     async with readiness(server) as ready, posters(server, ready, 1) as clients, _client(server) as client:
         clusters = [(await clients[0].make("root", f"large-{index}"))[1] for index in range(sharing + 1)]
-        # What is made once for the built-in kinds is not what is asked for, nor what is kept of recent changes.
+        # Memory for built-in kinds and for recent changes is not counted.
         await client.openapi(clusters[0], "api/v1")
         await client.fill(clusters[0])
         before = await _idle_rss(server)
@@ -77,7 +77,7 @@ async def _many(server: Server, count: int) -> list[Row]:
             await client.listed(cluster, count)
         defined_s = time.perf_counter() - began
         after = await _idle_rss(server)
-        # One change makes everything anew that is made of all definitions together.
+        # One change rebuilds everything that depends on all definitions together.
         await client.post(cluster, crd("others", USUAL_BYTES))
         await client.listed(cluster, count + 1)
         await client.post(cluster, crd("lasts", USUAL_BYTES))

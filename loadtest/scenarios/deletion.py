@@ -43,7 +43,7 @@ async def run(bench: Bench) -> list[Row]:
 
 
 async def _plant(clients: list[Poster], count: int) -> None:
-    """A root, some children, and grandchildren so that there are `count` in all."""
+    """A root, its children, and grandchildren, `count` in all."""
     _, root = await clients[0].make("root", "tree")
     branches = max(2, round(count**0.5))
     parents = await _grow(clients, [(root, f"branch-{number}") for number in range(branches)])
@@ -52,7 +52,7 @@ async def _plant(clients: list[Poster], count: int) -> None:
 
 
 async def _grow(clients: list[Poster], wanted: list[tuple[str, str]]) -> list[str]:
-    """Make workspaces, each with one object in it; gives their clusters."""
+    """Create workspaces, each with one object; return their clusters."""
     found: list[str] = []
     queue = iter(wanted)
 
@@ -67,7 +67,7 @@ async def _grow(clients: list[Poster], wanted: list[tuple[str, str]]) -> list[st
 
 
 async def _fell(server: Server, before: int, count: int) -> int:
-    """Delete the root of the tree and wait until it is gone; gives how often its status was not honest."""
+    """Delete the root of the tree and wait until it is gone; return the number of false statuses."""
     dishonest, left = 0, count + before
     async with server.client("root") as client:
         await client.delete(WORKSPACES, "tree")
@@ -77,7 +77,7 @@ async def _fell(server: Server, before: int, count: int) -> int:
             phase = await _phase(client)
             if not phase and now <= before:
                 return dishonest
-            # Gone while something of it is there, not said to be deleting, or more there than before.
+            # Deleted while content exists, not reported as deleting, or with more content than before.
             dishonest += (not phase) or phase not in {"Deleting", "Terminating"} or now > left
             left = now
 
@@ -93,7 +93,7 @@ async def _phase(client: Client) -> str:
 
 
 async def _clusters(server: Server) -> int:
-    """How many logical clusters there are; told by the first page of one."""
+    """The number of logical clusters, from the first page of one."""
     async with server.client("*", "shard-base") as client:
         page = await client.request("GET", CLUSTERS.path(), {"limit": "1"})
     return len(page["items"]) + int(page["metadata"].get("remainingItemCount", 0))

@@ -47,7 +47,7 @@ async def run(bench: Bench) -> list[Row]:
 
 
 async def _access(server: Server) -> Object:
-    """What the operator was given; the file appears once nats-server runs."""
+    """The operator's settings; the file appears once nats-server runs."""
     file = server.root / "stream.json"
     async with asyncio.timeout(DEADLINE_S):
         while not file.exists():  # noqa: ASYNC110  (another process)

@@ -91,7 +91,7 @@ async def _bind(consumer: Client, name: str) -> None:
 
 
 async def _until(client: Client, resource: Resource, name: str, field: str, wanted: str = "") -> Object:
-    """An object once a field of its status says what is wanted, or anything."""
+    """Return an object once a field of its status has a value, or any."""
     async with asyncio.timeout(TIMEOUT_S):
         while True:
             found = await client.get(resource, name)
@@ -106,7 +106,7 @@ def _plural(name: str) -> str:
 
 
 async def _fill(server: Server, places: dict[str, _Place]) -> None:
-    """Objects straight into the store: of the one export one in each of many clusters, of the other all in one."""
+    """Write objects into the store: for one export one in each of many clusters, for the other all in one."""
     store = open_store(store_options(ShardConfig(root_directory=str(server.root), allow_any_filesystem=True)))
     try:
         for name, place in places.items():

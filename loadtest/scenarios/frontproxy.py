@@ -37,7 +37,7 @@ from loadtest.server import Cost
 CPU_US, RATIO, RESTART_MS = 65, 2, 1000
 PATH = "/clusters/root/api/v1/namespaces/default/configmaps"
 _BATCH = 1500
-#: A proxy that takes longer is not coming.
+#: The longest wait for a proxy.
 TIMEOUT_S = 60.0
 _SERVICES = Path(__file__).parents[2] / "services"
 

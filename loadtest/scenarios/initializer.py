@@ -104,7 +104,7 @@ async def _initialize(inside: Client, cluster: Object) -> None:
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "b"}}
     left = [each for each in cluster["status"]["initializers"] if each != INITIALIZER]
     seen = {"resourceVersion": cluster["metadata"]["resourceVersion"]}
-    # Who came between has made an event, which brings us here again; what we finished before it came is closed to us.
+    # After a conflict the event of the other write reconciles again; a finished workspace gives 403.
     with suppress(Conflict, Forbidden):
         await inside.apply(CONFIG_MAPS, config)
         await inside.patch(CLUSTERS, "cluster", {"metadata": seen, "status": {"initializers": left}}, "", "status")

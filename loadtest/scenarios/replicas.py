@@ -37,7 +37,7 @@ _WORKSPACES = ResourceType("tenancy.kcp.io", "workspaces", identity_hash(b"loadt
 
 
 class Restarted(msgspec.Struct, frozen=True):
-    """What a process that opened the store has to say."""
+    """The results of a process that opened the store."""
 
     open_ms: float
     get_us: float
@@ -76,7 +76,7 @@ def cluster(number: int) -> str:
 
 
 def parent(number: int) -> str:
-    """Where a workspace lies: below root, or below one of those there."""
+    """The parent of a workspace: root, or one of those below it."""
     return ROOT if number < CHILDREN else cluster(number % CHILDREN)
 
 
@@ -111,7 +111,7 @@ def _timed(sent: Iterator[Mutation]) -> tuple[list[Mutation], float] | None:
 
 
 def _sent(count: int) -> Iterator[Mutation]:
-    """What shards publish of that many workspaces, the parents first."""
+    """Rows that shards publish for that many workspaces, the parents first."""
     for number in range(count):
         origin = f"shard-{number % 8}" if number >= CHILDREN else "root"
         yield _replica(origin, ObjectKey(_WORKSPACES, parent(number), "", f"w{number}"), _workspace(number), number)
@@ -164,7 +164,7 @@ def _conditions(*types: str) -> list[Object]:
 
 
 async def _restart(place: Path, count: int) -> tuple[float, Restarted]:
-    """Milliseconds until a new process gave its first answer, and what it says in the end."""
+    """Milliseconds until a new process gave its first answer, and its output."""
     began = time.monotonic()
     command = (sys.executable, "-m", __name__, str(place), str(count))
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)

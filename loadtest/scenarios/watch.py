@@ -26,7 +26,7 @@ WRITES_A_SECOND, WRITERS = 50, 32
 
 
 class Audience:
-    """All watchers together: how many events, how old."""
+    """All watchers together: number and age of events."""
 
     def __init__(self) -> None:
         self.events = 0

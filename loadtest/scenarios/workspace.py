@@ -51,7 +51,7 @@ def _alone(what: str, times: list[tuple[float, str]]) -> Row:
 
 
 async def _bottom(client: Poster, chain: str) -> str:
-    """A chain of workspaces that lacks the last: the cluster that this one is to be made in."""
+    """A chain of workspaces without its last; return the cluster in which that is created."""
     parent = "root"
     for level in range(DEPTH - 1):
         _, parent = await client.make(parent, f"{chain}-{level}")

@@ -1,4 +1,4 @@
-"""Planted bugs: a shard with one of its promises taken out, to see that the checkers notice.
+"""Planted bugs: a shard that breaks one of its promises, which the checkers must detect.
 
 `python -m fault.mutants start ...` is `atoll start` with the bug named by FAULT_MUTANT patched into the product's
 modules before anything runs. The product knows nothing of this. Each bug is small and likely: a line in the wrong
@@ -41,7 +41,7 @@ def _of_traffic(taken: Sequence[Any]) -> bool:
 
 
 def _commit_late(early: Callable[[Any, list[Any], Any], None], late: Callable[[Any, list[Any], Any], None]) -> None:
-    """Apply a batch as ever, do `early`, commit only then, do `late`."""
+    """Apply a batch as usual, run `early`, then commit, then run `late`."""
     from atoll.machinery.storage import lmdb_store
     from atoll.machinery.storage.writing.commit_batch import CommitBatch
     from atoll.machinery.storage.writing.writer import LazyPositions, Writer
@@ -86,7 +86,7 @@ def _publish(writer: Any, _taken: list[Any], batch: Any) -> None:
 
 
 def acknowledge_before_commit() -> None:
-    """The client hears of success before the transaction is on disk."""
+    """Clients get success before the transaction is on disk."""
 
     def late(writer: Any, taken: list[Any], batch: Any) -> None:
         _publish(writer, taken, batch)
@@ -95,7 +95,7 @@ def acknowledge_before_commit() -> None:
 
 
 def publish_before_commit() -> None:
-    """Watches are told of changes before the transaction is on disk."""
+    """Watches get changes before the transaction is on disk."""
 
     def show(writer: Any, _taken: list[Any], batch: Any) -> None:
         hub = writer._hub
@@ -113,7 +113,7 @@ def publish_before_commit() -> None:
 
 
 def lost_cursor() -> None:
-    """After a restart the publisher believes that everything up to the log's end is in the stream."""
+    """After a restart the publisher takes everything up to the log's end for published."""
     from atoll.machinery.stream.publisher.resume import ResumePlan
     from atoll.machinery.stream.publisher.stream_writer import StreamWriter
 
@@ -129,7 +129,7 @@ def lost_cursor() -> None:
 
 
 def early_bookmark() -> None:
-    """A bookmark is written in front of the events it speaks of."""
+    """A bookmark is written before the events that it covers."""
     from atoll.machinery.apiserver.rest import frames
     from atoll.machinery.apiserver.rest.watch import Watch
 
@@ -167,14 +167,14 @@ def split_batch() -> None:
 
 
 def unverified_crc() -> None:
-    """Records are served without a look at their checksum."""
+    """Records are served without a check of their checksum."""
     from atoll.machinery.storage.reading.records import Records
 
     Records.verify = lambda *_: None  # type: ignore[method-assign]
 
 
 def off_by_one_resume() -> None:
-    """A watch goes on from the revision it was given instead of from behind it."""
+    """A watch resumes at the given revision instead of after it."""
     from atoll.machinery.storage.watching.cursors import Cursors
 
     opened = Cursors.open
@@ -184,7 +184,7 @@ def off_by_one_resume() -> None:
 
 
 def forgotten_cluster() -> None:
-    """A watch of one cluster sees the others too."""
+    """A watch of one cluster also gets events of the others."""
     from atoll.machinery.storage.watching.cursors import LmdbCursor
 
     read = LmdbCursor._read_ring
@@ -205,7 +205,7 @@ _WAKES = 40
 
 
 def silent_watch() -> None:
-    """A watch that was woken some forty times shows nothing more, and says nothing of it."""
+    """A watch that was woken some forty times sends nothing more, without an error."""
     from atoll.machinery.storage.watching.cursors import LmdbCursor
 
     read, mark, close = LmdbCursor.read, LmdbCursor.mark, LmdbCursor.close
@@ -243,7 +243,7 @@ def high_bookmark() -> None:
 
 
 def moving_pages() -> None:
-    """Later pages of the state that a watch begins with are of the moment they are read."""
+    """Later pages of the initial state of a watch have the revision at which they are read."""
     from atoll.machinery.storage.reader import StoreReader
 
     paged = StoreReader.page
@@ -262,7 +262,7 @@ def tired_publisher() -> None:
 
 
 def lost_precondition() -> None:
-    """The writer trusts that the object still stands where its author saw it."""
+    """The writer does not check that the object is unchanged since it was read."""
     from atoll.machinery.storage.writing.submit_transaction import SubmitTransaction
 
     def expect(transaction: Any, key: Any, expected: int) -> Any:
@@ -293,7 +293,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
 
 
 def main() -> None:
-    """Plant, then be `atoll`."""
+    """Plant the bug, then run `atoll`."""
     MUTANTS[os.environ.pop(VARIABLE)]()
     from atoll.cli.atoll.main import run
 

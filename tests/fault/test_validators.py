@@ -90,7 +90,7 @@ def bookmark(revision: int) -> Event:
 
 
 def watch(**scope: object) -> Watch:
-    """Sees everything: a state at 200, a session, a resumed one with bookmarks."""
+    """A watch of everything: a state at 200, a session, a resumed one with bookmarks."""
     state = [event_at(100, "ADDED"), event_at(200, "ADDED")]
     first = Session(200, initial=True, state=state, events=[event_at(300), event_at(301)])
     second = Session(301, events=[bookmark(301), event_at(400), bookmark(450), event_at(500)])
@@ -304,7 +304,7 @@ C1 = ("atoll.changes.root.*.*.*.c1", CONTROL)
 
 
 def messages() -> list[StreamMessage]:
-    """What the log tells: two clusters in turn."""
+    """The messages that the log implies: two clusters in turn."""
     stem = "atoll.changes.root.core.core.configmaps.c"
     return [StreamMessage(f"{stem}{1 + number % 2}", "MODIFIED", 100 * number, 0, number) for number in range(1, 6)]
 
@@ -331,7 +331,7 @@ def stream_faults() -> Iterator[tuple[str, type[named.Violation], Validation]]:
 
 
 def void(_value: object) -> None:
-    """Take a value and give none."""
+    """Take a value and return nothing."""
 
 
 def test_a_subscriber_in_order_passes() -> None:

@@ -11,7 +11,7 @@ from tidy.sources import modules, parsed
 
 
 def imported(tree: ast.AST, files: Mapping[str, Path]) -> set[str]:
-    """The modules of `known` that a file names in its imports. A package counts where nothing below it is meant."""
+    """The modules of `known` that a file imports. A package counts if no module below it is named."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -10,7 +10,7 @@ import pytest
 from loadtest.calls import parse, recorded
 
 _TOLERANCE = 0.02
-#: How events come together in windows depends on how fast NATS acknowledges.
+#: The grouping of events into windows depends on how fast NATS acknowledges.
 _TOLERANCE_OF_PUBLISHING = 0.08
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidy.imports import circles, import_graph
 
-#: Circles that still stand. This list only gets shorter.
+#: Remaining circles. This list only gets shorter.
 STANDING: frozenset[frozenset[str]] = frozenset()
 
 

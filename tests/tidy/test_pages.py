@@ -1,4 +1,4 @@
-"""The pages for readers: what they name exists, their layers are those that hold, the first page is short."""
+"""The pages for readers: files and names in them exist, their layers match pyproject, the first page is short."""
 
 from __future__ import annotations
 

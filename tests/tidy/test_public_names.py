@@ -1,4 +1,4 @@
-"""What services define publicly, services use; what a docstring names as a module, exists."""
+"""Public names of services are used in services; modules named in docstrings exist."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def public_names(path: Path) -> list[str]:
 
 
 def test_public_names_are_used_in_services() -> None:
-    """A name is used when any file, also its own, says it once more than its definition does."""
+    """A name is used when any file, its own included, mentions it beside its definition."""
     words: Counter[str] = Counter()
     for path in source_files():
         words.update(_WORD.findall(path.read_text()))

@@ -33,7 +33,7 @@ def test_the_formatter_changes_nothing() -> None:
 
 @pytest.mark.timeout(600)
 def test_types_hold() -> None:
-    """Of services, tests and loadtest, as pyproject says; what did not change since a run before is not read again."""
+    """Covers services, tests and loadtest, as in pyproject; mypy skips files unchanged since the last run."""
     run("mypy", "--cache-dir", str(cache_folder() / "mypy"))
 
 

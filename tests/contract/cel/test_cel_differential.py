@@ -1,7 +1,7 @@
 """Atoll's CEL against Google's C++ implementation, on their common subset: thousands of expressions from a seed.
 
 Most expressions are well typed, some have a hole of a wrong type. Both must reject, fail, or return the same value of
-the same type. Messages and costs are compared elsewhere, with the implementation in Kubernetes.
+the same type. `tests/contract/oracle` compares messages and costs, with the implementation in Kubernetes.
 """
 
 from __future__ import annotations

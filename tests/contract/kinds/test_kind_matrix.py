@@ -1,4 +1,4 @@
-"""Every kind that is served, over the wire, through every verb: what one kind can, all can.
+"""Every served kind over the wire, with every verb that the kind has.
 
 Kinds come from `harness.data.kind_samples`, and the last tests hold that list to what discovery says. Controllers may
 write between two requests of a test, so comparisons leave out what is theirs.
@@ -102,13 +102,13 @@ def made(api: Api, kind: Kind, name: str, path: str) -> Object:
 
 
 def own(obj: Object) -> Object:
-    """An object without what controllers write."""
+    """An object without the fields that controllers write."""
     metadata = {key: obj["metadata"].get(key) for key in ("name", "namespace", "uid", "creationTimestamp")}
     return {**{key: value for key, value in obj.items() if key not in {"spec", "status"}}, "metadata": metadata}
 
 
 def undisturbed(write: Callable[[Object], Answer], read: Callable[[], Object]) -> tuple[Object, Object]:
-    """The object read and what a write of it gave, anew as long as somebody else came between."""
+    """The object, and the result of a write of it; repeated until no other write came between."""
     deadline = time.monotonic() + 15
     while True:
         before = read()
@@ -130,7 +130,7 @@ def test_it_is_created_read_and_listed(api: Api, kind: Kind, name: str, made: Ob
     listed = api.get(collection(kind)).json
     assert (listed["kind"], listed["apiVersion"]) == (kind.list_kind_name, kind.api_version)
     lead = {"apiVersion": kind.api_version, "kind": kind.kind}
-    # Kubernetes' own kinds say so once, in the list.
+    # Lists of Kubernetes' own kinds have it once, in the list itself.
     assert all(bool(set(lead) & set(item)) != kind.builtin for item in listed["items"])
     assert own(made) in [own({**lead, **item}) for item in listed["items"]]
     assert api.post(collection(kind), sample(kind, name), expect=409).json["reason"] == "AlreadyExists"
@@ -299,7 +299,7 @@ def test_its_status_has_a_door_of_its_own(api: Api, kind: Kind, made: Object, pa
     before, answer = undisturbed(lambda obj: api.put(f"{path}/status", obj, expect=0), lambda: dict(api.get(path).json))
     assert answer == before
     changed = api.patch(f"{path}/status", {"metadata": {"labels": {"through": "status"}}}).json
-    # Built-in kinds take metadata through this door, but for policies; custom ones never do.
+    # Built-in kinds accept metadata by this path, except policies; custom kinds never do.
     takes = kind.builtin and "metadata" not in kind.resets.get("status", ("metadata",))
     assert ("through" in changed["metadata"].get("labels", {})) is takes
     body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": made["metadata"]["name"]}}

@@ -1,4 +1,4 @@
-"""Manifests of real projects, taken by the built-in kinds as they stand."""
+"""Manifests of real projects, accepted unchanged by the built-in kinds."""
 
 from pathlib import Path
 

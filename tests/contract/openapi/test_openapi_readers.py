@@ -1,4 +1,4 @@
-"""Documents as Kubernetes' own code reads and makes them: gnostic, kube-openapi, apiextensions' builder."""
+"""OpenAPI documents read and rebuilt by Kubernetes' own code: gnostic, kube-openapi, apiextensions' builder."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _SUBRESOURCES = {
 ODDS = definition("odds", ODD, subresources=_SUBRESOURCES, selectableFields=[{"jsonPath": ".chosen"}])
 ROOTS = definition("roots", {**structure(x=_TEXT), _PRESERVE: True})
 ROOTS["spec"]["scope"] = "Cluster"
-#: Parameters of Kubernetes 1.36 and later that are alpha there and that the server does not honour.
+#: Parameters that are alpha in Kubernetes 1.36 and later, and without effect in this server.
 NOT_HONOURED = {"shardSelector", "ignoreStoreReadErrorWithClusterBreakingPotential"}
 
 
@@ -95,7 +95,7 @@ def test_custom_kinds_are_published_as_apiextensions_publishes_them(
 
 
 def _reported(command: str, place: Path) -> dict[str, Any]:
-    """What the readers in Go say, by name of the check. Fails when they do not agree."""
+    """The findings of the readers in Go, by name of the check. Fails if they disagree."""
     run = [str(program("openapi")), command, str(place)]
     done = subprocess.run(run, capture_output=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr[-4000:].decode(errors="replace")
@@ -111,7 +111,7 @@ def _upstream(found: dict[str, Any], version: str, names: set[str]) -> Any:
 
 
 def _resolved(value: Any, parameters: Any) -> Any:
-    """With v2's shared parameters put where they are referred to."""
+    """The document with v2's shared parameters in place of their references."""
     if isinstance(value, list):
         return [_resolved(each, parameters) for each in value]
     if not isinstance(value, dict):
@@ -123,7 +123,7 @@ def _resolved(value: Any, parameters: Any) -> Any:
 
 
 def _comparable(value: Any, *, names: bool = False) -> Any:
-    """Without texts, which are each project's own, and with lists that have no order sorted."""
+    """The document without texts, which differ by project, and with unordered lists sorted."""
     if isinstance(value, list):
         known = (each for each in value if not isinstance(each, dict) or each.get("name") not in NOT_HONOURED)
         kept = [_comparable(each) for each in known]

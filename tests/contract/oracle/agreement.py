@@ -1,8 +1,8 @@
-"""Runs seeded cases through the oracle and through the product, and holds the outcomes against each other.
+"""Runs seeded cases through the oracle and through the product, and compares the results.
 
-A suite gives cases and says what the product makes of one; `differing` gives the numbers of those where both do not
-agree. The known differences stand in differences.json with a reason each; a test fails for a new one, and for a listed
-one that has gone, so the list can only shrink.
+A suite has cases and the product's result for each; `differing` returns the numbers of cases with different results.
+The known differences stand in differences.json with a reason each; a test fails for a new one, and for a listed one
+that has gone, so the list can only shrink.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from typing import Any, NamedTuple
 from harness.oracles.kubernetes import Oracle
 
 Object = dict[str, Any]
-#: What the long tier compares in each suite.
+#: The cases of each suite in the long tier.
 LONG = 5000
 _LISTED = Path(__file__).with_name("differences.json")
 _MAX_LISTED = 3
 _BATCH = 500
-#: How often a case that differs is asked again.
+#: The number of repetitions of a case that differs.
 _AGAIN = 20
 
 
 class Suite(NamedTuple):
-    """`case(number)` is a question to the oracle; `ours(case)` what the product says, in the oracle's words."""
+    """`case(number)` is a request to the oracle; `ours(case)` the product's result in the oracle's format."""
 
     name: str
     case: Callable[[int], Object]
     ours: Callable[[Object], Any]
-    #: Brings an answer of the oracle to what is compared.
+    #: Normalizes an answer of the oracle for the comparison.
     theirs: Callable[[Any], Any] = lambda answer: answer
-    #: Whether both, ours first, agree.
+    #: Whether both results agree; the product's comes first.
     same: Callable[[Any, Any], bool] = operator.eq
 
 
 class Difference(NamedTuple):
-    """One case where both do not agree."""
+    """One case with different results."""
 
     number: int
     case: Object
@@ -59,7 +59,7 @@ def differing(suite: Suite, oracle: Oracle, numbers: range) -> list[Difference]:
     """The cases of `numbers` that the product and the oracle answer differently, in order.
 
     Upstream walks Go's maps, whose order is another each time, so some of its answers are one of several. A case that
-    differs is asked again, and agrees when one of the answers does.
+    differs is repeated, and agrees if one of the answers does.
     """
     found: list[Difference] = []
     for start in range(numbers.start, numbers.stop, _BATCH):
@@ -84,7 +84,7 @@ def listed(suite: Suite) -> dict[int, str]:
 
 
 def agree(suite: Suite, oracle: Oracle, count: int) -> None:
-    """Fail unless the first `count` cases agree but for exactly those that are listed."""
+    """Fail unless the first `count` cases agree, except exactly those that are listed."""
     known = {number for number in listed(suite) if number < count}
     found = {each.number: each for each in differing(suite, oracle, range(count))}
     new = [each for number, each in found.items() if number not in known]

@@ -1,4 +1,4 @@
-"""Random schemas and values, small enough that writers meet: few names, few values, a few levels.
+"""Random schemas and values, small enough that writers conflict: few names, few values, a few levels.
 
 The generators of cases draw from here; everything follows from the seed, so a case is known by its suite and number.
 """
@@ -179,10 +179,10 @@ class Schemas:
 
 
 class Values:
-    """Draws values of a schema. `wild` is how often a value is not what the schema says.
+    """Draws values of a schema. `wild` is the probability of a value that violates the schema.
 
-    With `definitions` the schema is a built-in kind's, and values are such as Go writes its own types: what is not
-    optional is there, and nothing that is there is empty.
+    With `definitions` the schema is a built-in kind's, and values are such as Go writes its own types: required fields
+    are present, and no present field is empty.
     """
 
     def __init__(self, rng: random.Random, definitions: Mapping[str, Object] | None = None, wild: float = 0.0) -> None:
@@ -190,14 +190,14 @@ class Values:
 
     @staticmethod
     def name(schema: Object) -> str:
-        """What a schema refers to, or nothing."""
+        """The name that a schema refers to; empty if there is none."""
         name = schema.get("$ref")
         if name is None and "type" not in schema and len(schema.get("allOf", ())) == 1:
             name = schema["allOf"][0].get("$ref")
         return str(name or "").removeprefix(_REF)
 
     def resolved(self, schema: Object) -> Object:
-        """The schema with what it refers to in its place."""
+        """The schema with its reference replaced by the definition."""
         if not (name := self.name(schema)):
             return schema
         beside = {key: value for key, value in schema.items() if key not in ("$ref", "allOf", "default")}
@@ -261,7 +261,7 @@ class Values:
         return made
 
     def is_always_written(self, schema: Object) -> bool:
-        """Whether Go writes a field of this schema even when nobody set it."""
+        """Whether Go writes a field of this schema even when it is not set."""
         return self.name(schema) in _BUILT_IN or schema.get("default") not in (None, {})
 
     def listed(self, schema: Object, depth: int) -> list[Any]:
@@ -298,7 +298,7 @@ class Values:
         return self.rng.choice(("x", 1, True, None, 1.5, [], {}, {"p": 1}, ["x"], {"p": {"q": "x"}}, [{"p": 1}]))
 
     def changed(self, value: Any, schema: Object) -> Any:
-        """A value a few fields away from another."""
+        """A value that differs from another in a few fields."""
         if self.name(schema) in _BUILT_IN:
             return self.value(schema)
         schema = self.resolved(schema)

@@ -19,7 +19,7 @@ from atoll.machinery.cel.values import Duration, Optional_, Timestamp, TypeValue
 from contract.cel.expressions import LIMITS, VARIABLES, Expressions, bindings
 from contract.oracle.draw import Object, rng_of
 
-#: What one evaluation may cost, as in Kubernetes.
+#: The cost limit of one evaluation, as in Kubernetes.
 CALL_LIMIT = 1_000_000
 _TYPES = {
     "bool": types.BOOL,
@@ -54,7 +54,7 @@ def _environment() -> Environment:
 
 
 def _bound(value: Any, text: str) -> Any:
-    """A value of JSON as a value of a type: JSON cannot tell 1 from 1u and 1.0."""
+    """A value of JSON as a value of a type: JSON does not distinguish 1 from 1u and 1.0."""
     if text == "uint":
         return UInt(value)
     if text == "double":
@@ -71,7 +71,7 @@ class _Sizes:
 
 
 def ours(case: Object) -> Any:
-    """What the product makes of the expression."""
+    """The product's result for the expression."""
     try:
         program = _environment().compile(case["expression"])
     except CompileError as error:
@@ -89,10 +89,10 @@ def ours(case: Object) -> Any:
 
 
 def theirs(answer: Any) -> Any:
-    """The oracle's answer in the product's words.
+    """The oracle's answer in the product's format.
 
-    Types are named as the language's definition names them. What a failed evaluation cost is left out: upstream still
-    evaluates, and charges, what comes after the failure; nothing but the message is ever shown of it.
+    Types are named as the language's definition names them. The cost of a failed evaluation is left out: upstream still
+    evaluates and charges the rest after the failure; clients only see the message.
     """
     if "issues" in answer:
         return {"issues": answer["issues"]}

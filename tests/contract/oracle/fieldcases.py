@@ -47,7 +47,7 @@ _KINDS = {
 
 @lru_cache(maxsize=8)
 def _schema(number: int) -> Object:
-    """Cases of one schema come together, for both sides compile it."""
+    """Cases of one schema are adjacent, as both sides compile it."""
     return Schemas(rng_of("fields-schema", number)).root()
 
 
@@ -70,7 +70,7 @@ def native_case(number: int) -> Object:
     return {"op": "fields", "apiVersion": kind.api_version, "kind": kind.kind, "steps": steps}
 
 
-#: Go writes an empty apiGroup, and null for the rules of a role that has none; nobody sends either.
+#: Go writes an empty apiGroup, and null for missing rules of a role; clients send neither.
 _ROLE_REF = "io.k8s.api.rbac.v1.RoleRef"
 
 
@@ -133,7 +133,7 @@ class Steps:
 
 
 def ours(case: Object) -> Any:
-    """What the product makes of the same writes."""
+    """The product's result of the same writes."""
     return {"steps": _written(case, _types(case))}
 
 
@@ -221,7 +221,7 @@ def agree(ours: Any, theirs: Any) -> bool:
 
 
 def _refusal(step: Object) -> Any:
-    """Why a step was refused, None if it was not. Upstream walks Go's maps: the order of reasons is nobody's."""
+    """The reason of a rejected step, else None. Upstream iterates over Go maps: the order of reasons is undefined."""
     return (sorted(step["refused"].splitlines()), step["causes"]) if "refused" in step else None
 
 

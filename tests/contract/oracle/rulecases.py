@@ -194,7 +194,7 @@ def _whole(obj: Object, schema: Object) -> Object:
 
 
 def ours(case: Object) -> Any:
-    """The verdict of the rules, and what it cost."""
+    """The errors of the rules, and their cost."""
     compiled, obj, old = compile_schema(case["schema"]), _whole(case["object"], case["schema"]), case.get("old")
     if any(error.type in _BLOCKING for error in compiled.validate(obj, old)):
         return {"blocked": True}
@@ -208,7 +208,7 @@ def ours(case: Object) -> Any:
 
 
 def _without_failures(found: Object) -> Object:
-    """A verdict without its cost where an evaluation failed: upstream still charges for what comes after a failure."""
+    """A result without its cost where an evaluation failed: upstream still charges the rest after a failure."""
     if any("evaluating rule" in text for text in found["rules"]):
         del found["cost"]
     return found
@@ -224,7 +224,7 @@ _BLOCKING = {
 
 
 def theirs(answer: Any) -> Any:
-    """The oracle's verdict."""
+    """The oracle's result."""
     if answer.get("blocked"):
         return {"blocked": True}
     if "rules" not in answer:
@@ -246,14 +246,14 @@ def definition_case(number: int) -> Object:
 
 
 def our_definition(case: Object) -> Any:
-    """Why the product refuses the schema."""
+    """The product's reasons to reject the schema."""
     schema = case["object"]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     found = definition_errors(copy.deepcopy(schema), _PATH, has_status=False, rules=Checks())
     return sorted(_plain(str(error)) for error in found)
 
 
 def their_definition(answer: Any) -> Any:
-    """Why upstream refuses the definition."""
+    """Upstream's reasons to reject the definition."""
     return sorted(map(_plain, answer["errors"])) if "errors" in answer else answer
 
 

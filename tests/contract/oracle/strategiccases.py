@@ -13,7 +13,7 @@ from contract.oracle.draw import Object, Values, rng_of
 from harness.oracles.kubernetes import Oracle
 
 _PER_KIND = 10
-#: Kinds that are served nowhere, whose Go types have every way to merge.
+#: Kinds that are not served, whose Go types have every merge strategy.
 _OTHERS = (
     "v1/Pod",
     "v1/Service",
@@ -123,7 +123,7 @@ class Patches:
     def primitives(self, made: Object, name: str, old: list[Any], fresh: list[Any]) -> None:
         if self.rng.random() < 0.8:
             made[name] = fresh
-        # What a patch both adds and deletes is left to the order of a Go map.
+        # A value that a patch both adds and deletes depends on the order of a Go map.
         if gone := [item for item in old if item not in fresh]:
             made[f"$deleteFromPrimitiveList/{name}"] = self.rng.sample(gone, 1)
         if self.rng.random() < 0.3:
@@ -138,7 +138,7 @@ class Patches:
 
 
 def ours(case: Object) -> Any:
-    """What the product makes of the patch."""
+    """The product's result of the patch."""
     source, definitions = _described(f"{case['apiVersion']}/{case['kind']}")
     try:
         return {"result": _decoded(strategic_merge(case["original"], case["patch"], TypeSchema(source, definitions)))}
@@ -147,7 +147,7 @@ def ours(case: Object) -> Any:
 
 
 def theirs(answer: Any) -> Any:
-    """The oracle's answer as its types decode it; the reasons of a refusal reach no client."""
+    """The oracle's answer as its types decode it; the reasons of an error reach no client."""
     return {"refused": True} if "refused" in answer else {"result": _decoded(answer["result"])}
 
 

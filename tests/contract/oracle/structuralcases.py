@@ -1,4 +1,4 @@
-"""Cases of structural schemas: unknown fields, pruning, defaulting and the words of validation."""
+"""Cases of structural schemas: unknown fields, pruning, defaulting and validation messages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _changed(values: Values, old: Object, schema: Object) -> Object:
 
 
 def ours(case: Object) -> Any:
-    """What the product makes of the object."""
+    """The product's result for the object."""
     schema, obj = compile_schema(case["schema"]), copy.deepcopy(case["object"])
     unknown = schema.unknown_fields(obj)
     schema.prune(obj)

@@ -36,7 +36,7 @@ async def local(options: StoreOptions) -> AsyncIterator[Store]:
 
 @asynccontextmanager
 async def remote(options: StoreOptions) -> AsyncIterator[Store]:
-    """The writer in a process of its own; its socket has a short path, as the kernel wants it."""
+    """The writer in its own process; its socket has a short path, as the kernel requires."""
     with tempfile.TemporaryDirectory() as home:
         socket = Path(home) / "s"
         command = (
@@ -64,7 +64,7 @@ async def remote(options: StoreOptions) -> AsyncIterator[Store]:
 
 @pytest.fixture(params=["inline", "threaded", "worker"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    """A store that must be sound when the test is over."""
+    """A store that is checked by fsck at the end of the test."""
     key_file = tmp_path / "keys.json"
     ensure_key_file(key_file)
     options = store_options(

@@ -1,4 +1,4 @@
-"""What every store promises, wherever its writer runs."""
+"""The contract of every store, wherever its writer runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HERE = Scope(CONFIGMAPS, "root")
 
 
 async def read_until(cursor: Cursor, revision: int) -> list[Change]:
-    """What a cursor gives until it has passed a revision."""
+    """The entries of a cursor until it has passed a revision."""
     found = cursor.read()
     while cursor.position < revision:
         await cursor.wait()
@@ -216,7 +216,7 @@ async def test_a_cluster_is_taken_for_emptied_only_if_nothing_is_left_in_it(stor
     await store.submit(
         [delete(key("a", cluster="c"), first), delete(key("b", cluster="c"), second)], [ClusterEmpty("c")]
     )
-    # What another submit of the very same commit brings counts as well.
+    # The result of another submit in the same commit counts as well.
     [third] = await create(store, "a", cluster="c")
     brings, takes = (
         store.submit([put(ObjectKey(SERVICE_ACCOUNTS, "c", "", "late"))]),

@@ -1,4 +1,4 @@
-"""What every store promises of what other shards published, wherever its writer runs."""
+"""The contract of every store for rows of other shards, wherever its writer runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def remote(name: str, cluster: str = "far") -> ObjectKey:
 
 
 def names(store: Store, scope: Scope = FAR) -> list[str]:
-    """What counts of a scope."""
+    """The names of the valid rows of a scope."""
     with store.snapshot() as snapshot:
         found = [record.key.name for record in snapshot.replicas.scan(scope)]
         assert found == [key.name for key, _ in snapshot.replicas.revisions(scope)]
@@ -146,7 +146,7 @@ async def test_a_route_moves_all_that_counts_and_stamps_what_comes_and_goes(stor
     assert count > before
     assert (names(store), last(store), last(store, "")) == (["b"], count, count)
     assert last(store, "near") == near
-    # Of this type nothing came, but something went.
+    # This type had no row, only a deletion.
     assert last(store, type=OTHERS) == count
     with store.snapshot() as snapshot:
         assert snapshot.replicas.route_of("far") == ClusterRoute("far", "west", 4)

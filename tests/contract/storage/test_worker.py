@@ -1,4 +1,4 @@
-"""A worker whose writer dies: nothing is answered that was not done, and the worker can tell."""
+"""A worker whose writer dies: it reports no write that was not committed, and it detects the loss."""
 
 from __future__ import annotations
 

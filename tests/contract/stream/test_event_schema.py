@@ -1,4 +1,4 @@
-"""The form of an event is a promise: old bytes decode for ever, new ones are what the schema says."""
+"""The event schema is stable: old bytes stay decodable, new events match the schema."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def samples() -> dict[str, Event]:
 
 
 def to_bytes(event: Event) -> bytes:
-    """Subject, header block and payload, as they stand one after the other in a NATS message."""
+    """Subject, header block and payload, in the order of a NATS message."""
     headers = "".join(f"{name}: {value}\r\n" for name, value in encode_headers(event).items())
     return f"{event.subject}\r\nNATS/1.0\r\n{headers}\r\n".encode() + event.payload
 

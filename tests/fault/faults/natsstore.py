@@ -1,4 +1,4 @@
-"""What can happen to the embedded NATS server of a shard: killed, its files deleted, a bit of them turned over."""
+"""Faults of the embedded NATS server of a shard: a kill, deleted files, a flipped bit."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 
 
 def kill_server(root: Path) -> int:
-    """SIGKILL the server of a running shard; gives its process id."""
+    """SIGKILL the server of a running shard; return its process id."""
     pid = int((root / "nats" / "server.pid").read_text())
     os.kill(pid, signal.SIGKILL)
     return pid
 
 
 def server_pid(root: Path) -> int:
-    """The server's process id, 0 while it has written none."""
+    """The server's process id, 0 until it is written."""
     try:
         return int((root / "nats" / "server.pid").read_text())
     except (OSError, ValueError):
@@ -27,7 +27,7 @@ def server_pid(root: Path) -> int:
 
 @contextlib.contextmanager
 def stopped_server(root: Path) -> Iterator[None]:
-    """SIGSTOP the server of a running shard: what is written reaches the log alone. Ends with SIGKILL."""
+    """SIGSTOP the server of a running shard: changes reach the log alone. Ends with SIGKILL."""
     pid = server_pid(root)
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -38,12 +38,12 @@ def stopped_server(root: Path) -> Iterator[None]:
 
 
 def delete_store(root: Path) -> None:
-    """Drop all that JetStream keeps. Only while the shard is stopped."""
+    """Delete the JetStream store. Only while the shard is stopped."""
     shutil.rmtree(root / "nats" / "store")
 
 
 def flip_bit(root: Path, stream: str, needle: bytes) -> None:
-    """Turn one bit over in the last message of a stream that holds `needle`. Only while the shard is stopped."""
+    """Flip one bit in the last message of a stream with `needle`. Only while the shard is stopped."""
     for block in sorted((root / "nats" / "store").glob(f"jetstream/*/streams/{stream}/msgs/*.blk"), reverse=True):
         data = bytearray(block.read_bytes())
         at = data.rfind(needle)

@@ -1,7 +1,7 @@
 """Power cuts: a recorder under a store process, and the images that a cut at any moment could have left on disk.
 
-What was synced is there. Of what was written since, each sector is there or not, whatever the order of the writes:
-disks and page caches promise no more. The length of the file follows from the sectors that made it.
+Synced data is present. Each sector written since is present or not, whatever the order of the writes: disks and page
+caches promise no more. The length of the file follows from the sectors that made it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 class Image(msgspec.Struct, frozen=True):
-    """A file as a cut left it, and how many events came before the cut."""
+    """A file after a cut, and the number of events before the cut."""
 
     number: int
     at: int
@@ -44,7 +44,7 @@ class Image(msgspec.Struct, frozen=True):
 
 
 def recorder(directory: Path) -> Path:
-    """The compiled recorder. Fails the test where no C compiler is, unless the environment excuses it."""
+    """The compiled recorder. Fails the test without a C compiler, unless the environment permits that."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         if WITHOUT_COMPILER in os.environ:
@@ -58,7 +58,7 @@ def recorder(directory: Path) -> Path:
 
 
 def record(directory: Path, seed: int, submits: int, **environment: str) -> Path:
-    """Run a store process under the recorder; gives the trace."""
+    """Run a store process under the recorder; return the trace."""
     trace = directory / "trace"
     paths = os.pathsep.join((str(_TESTS.parent / "services"), str(_TESTS)))
     command = [sys.executable, "-m", "fault.traffic.transactions", str(directory / "work"), str(seed), str(submits)]
@@ -83,7 +83,7 @@ def events(trace: Path) -> list[Recorded]:
 
 
 class Disk:
-    """What is on the disk for sure, and what only may be."""
+    """The synced sectors of a disk, and the written ones."""
 
     def __init__(self) -> None:
         self.durable = bytearray()
@@ -132,7 +132,7 @@ def _pieces(event: Recorded, sector: int) -> Iterator[Recorded]:
 
 
 def first_submit(recorded: list[Recorded]) -> int:
-    """Where the first submit begins: before it the store was created and opened."""
+    """The index of the first submit's first event: before it the store was created and opened."""
     return next(index for index, one in enumerate(recorded) if one.kind == "A")
 
 

@@ -1,4 +1,4 @@
-"""The truth that clients' histories are judged by: a shard's log, its replay, and the table it must equal.
+"""The reference of validators: a shard's log, its replay, and the table that must equal it.
 
 `read` takes both from the LMDB file through the store's own read side, while the shard is stopped or beside it. The
 rest is pure, so that validators can be tested on logs made by hand.
@@ -30,7 +30,7 @@ _PAGE = 2000
 
 
 class Image(msgspec.Struct, frozen=True):
-    """What the model needs of an object of the traffic's resource."""
+    """The fields of an object that the model needs."""
 
     uid: str
     tag: str
@@ -39,7 +39,7 @@ class Image(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One entry of the log: `value` as a watch shows it, its image, the revisions it says it follows."""
+    """One entry of the log: `value` as a watch sends it, its image, the revisions that it states as predecessors."""
 
     revision: int
     operation: str
@@ -64,7 +64,7 @@ class Expected(msgspec.Struct, frozen=True):
 
 
 class Log:
-    """The entries of the traffic's resource, in order, with the questions that validators ask."""
+    """The entries of the traffic's resource, in order, with the queries of validators."""
 
     def __init__(self, entries: list[Entry], everything: list[int] | None = None) -> None:
         self.entries = entries
@@ -95,15 +95,15 @@ class Log:
         return frozenset(self.revisions)
 
     def holds(self, revision: int) -> bool:
-        """Whether an entry has this revision, of whatever resource."""
+        """Whether an entry has this revision, of any resource."""
         return revision in self._sequences
 
     def splits_a_commit(self, revision: int) -> bool:
-        """Whether a revision lies inside one transaction: those of one are consecutive numbers."""
+        """Whether a revision is inside one transaction: the revisions of one are consecutive numbers."""
         return revision in self._sequences and revision + 1 in self._sequences
 
     def at(self, key: Key, revision: int) -> Entry | None:
-        """What stood under a key at a revision; None where nothing did."""
+        """The object of a key at a revision; None if there was none."""
         entries = self.by_key.get(key, [])
         index = bisect_right(entries, revision, key=lambda entry: entry.revision)
         found = entries[index - 1] if index else None
@@ -119,7 +119,7 @@ class Log:
         return found
 
     def events(self, scope: Scope, above: int, upto: int) -> list[Expected]:
-        """What a watch of a scope shows of the revisions above one, up to another, in order."""
+        """The events that a watch of a scope sends between two revisions (the upper one included), in order."""
         first = bisect_right(self.entries, above, key=lambda entry: entry.revision)
         last = bisect_right(self.entries, upto, key=lambda entry: entry.revision)
         found = (self._event(scope, entry) for entry in self.entries[first:last] if covers(scope, entry.key))
@@ -132,7 +132,7 @@ class Log:
         if not was and not stands:
             return None
         if not stands and before is not None and entry.operation != "DELETED":
-            # It left the selector: what was selected is shown, with the revision at which it left.
+            # It left the selector: the last selected state is sent, with the revision of the change.
             left = respliced(before.value, before.revision, entry.revision)
             return Expected("DELETED", entry.revision, entry.key, crc32c(left))
         type = ("MODIFIED" if was else "ADDED") if stands else "DELETED"
@@ -146,7 +146,7 @@ def respliced(value: bytes, old: int, new: int) -> bytes:
 
 
 def covers(scope: Scope, key: Key) -> bool:
-    """Whether a key lies in a scope's clusters, namespaces and names."""
+    """Whether a key is in a scope's clusters, namespaces and names."""
     if scope.cluster not in {"*", key.cluster} or scope.namespace not in {"", key.namespace}:
         return False
     return scope.name in {"", key.name}
@@ -161,7 +161,7 @@ def selects(scope: Scope, image: Image) -> bool:
 
 
 class Stored(msgspec.Struct):
-    """Everything that is judged of a store's file: `table` and `replayed` map raw keys to (revision, checksum)."""
+    """The content of a store's file: `table` and `replayed` map raw keys to (revision, checksum)."""
 
     log: Log
     entries: list[tuple[int, int]]
@@ -211,7 +211,7 @@ def _tail(side: StoreReader) -> list[LogEntry]:
 
 
 def replay(entries: list[LogEntry]) -> dict[str, tuple[int, int]]:
-    """The table that the entries make, from nothing."""
+    """The table that results from the entries."""
     table: dict[str, tuple[int, int]] = {}
     for entry in entries:
         where = str(entry.key)

@@ -1,7 +1,7 @@
-"""What clients did and saw, as values: writes, reads, watches. Traffic records, validators judge, files replay.
+"""The history of clients as values: writes, reads, watches. Traffic records it, validators check it, files replay it.
 
-Moments are microseconds of the wall clock, because revisions are too; both are taken on one machine. A write of
-which the client never heard an answer is UNKNOWN, never forgotten: the shard's log says what became of it.
+Moments are microseconds of the wall clock, because revisions are too; both are taken on one machine. A write without a
+response is UNKNOWN and kept: the shard's log has its outcome.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Key(msgspec.Struct, frozen=True, order=True):
 
 
 class Outcome(enum.StrEnum):
-    """What the client heard."""
+    """The response that the client got."""
 
     ACKED = "acked"
     REFUSED = "refused"
@@ -30,7 +30,7 @@ class Outcome(enum.StrEnum):
 
 
 class Write(msgspec.Struct):
-    """One write. `tag` stands in the object it wrote; a delete names the `uid` it removed, if it heard it.
+    """One write. `tag` is in the object that it wrote; a delete has the `uid` of the response, if there was one.
 
     `expected` is the precondition: a revision, 0 for "must not exist", -1 for none. `returned` is 0 until an answer
     came, `revision` the one in the answer (0 where it holds none). `content` is the object's data if the write gives
@@ -71,7 +71,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """What a watcher asked for; `*` is every cluster, empty selectors select everything."""
+    """The scope of a watch; `*` is every cluster, empty selectors select everything."""
 
     cluster: str
     namespace: str = ""
@@ -98,7 +98,7 @@ class Watch(msgspec.Struct):
     name: str
     scope: Scope
     sessions: list[Session] = msgspec.field(default_factory=list)
-    #: How often the server said that the revision to resume from is gone.
+    #: The number of 410 responses to the revision to resume from.
     refused: int = 0
 
 

@@ -1,4 +1,5 @@
-"""A campaign: a shard under eight writers and eight watchers, killed at random moments, judged at each and at the end.
+"""A campaign: a shard under eight writers and eight watchers, killed at random moments, validated at each and at the
+end.
 
 `test_kills` runs it on the product, `test_planted_bugs` on mutants of it. Void runs are run once more; a failure
 leaves the history and says how to run it again.
@@ -26,11 +27,11 @@ from harness.servers.nats import eventually
 from harness.servers.shard_process import ShardProcess
 
 WRITERS = 8
-#: For each second of a plan so many writes are acknowledged, however long a busy machine takes for them.
+#: The number of acknowledged writes for each second of a plan, whatever time a busy machine takes for them.
 WRITES_A_SECOND = 100
-#: A run with fewer says nothing.
+#: A run with fewer writes is void.
 MIN_WRITES = 100
-#: What a machine may take for the writes of one interval.
+#: The longest time for the writes of one interval.
 SLOWEST_S = 120.0
 #: What watchers may take to come to the end once nothing is written; a session of two minutes does not heal meanwhile.
 CATCH_UP_S = 15.0
@@ -74,7 +75,7 @@ async def traffic(fleet: Fleet, history: History) -> AsyncIterator[None]:
 
 
 async def run(shard: ShardProcess, plan: Plan, seed: int) -> tuple[History, Stored]:
-    """Run a campaign; gives what clients saw and what the store holds. Raises Violation for what kills show."""
+    """Run a campaign; return the clients' history and the store's content. Raises Violation for violations at kills."""
     history, dice, fleet = History(seed), random.Random(seed), Fleet(shard)
     last: Stored | None = None
     await asyncio.to_thread(shard.start)
@@ -102,14 +103,14 @@ async def run(shard: ShardProcess, plan: Plan, seed: int) -> tuple[History, Stor
 
 
 async def interval(history: History, seconds: float) -> None:
-    """Let traffic go on for so long, and for as many writes as belong to that time."""
+    """Run traffic for so many seconds, and for as many writes as belong to that time."""
     goal = history.acked + round(seconds * WRITES_A_SECOND)
     await asyncio.sleep(seconds)
     await eventually(lambda: history.acked >= goal, SLOWEST_S)
 
 
 async def until_caught_up(history: History, shard: ShardProcess) -> None:
-    """Wait until every watcher was shown the end of its scope. Raises Stalled."""
+    """Wait until every watcher has received the end of its scope. Raises Stalled."""
     log = (await asyncio.to_thread(read, shard_store(shard.root))).log
 
     def stalled() -> Stalled | None:
@@ -127,7 +128,7 @@ async def until_caught_up(history: History, shard: ShardProcess) -> None:
 
 
 async def a_last_write(fleet: Fleet) -> None:
-    """After all that the shard still takes a write."""
+    """Check that the shard still accepts a write."""
     answer = await fleet.api.ask(
         "POST",
         f"/clusters/{fleet.clusters[0]}/api/v1/namespaces",
@@ -138,7 +139,7 @@ async def a_last_write(fleet: Fleet) -> None:
 
 
 def validate_store(shard: ShardProcess, before: Stored | None) -> Stored:
-    """The store as the process left it: sound, its log whole and only longer than before."""
+    """Check the store after the process: it is sound, and its log is complete and only longer than before."""
     stored = read(shard_store(shard.root))
     durability.store_is_sound(stored)
     durability.replay_is_the_table(stored)
@@ -148,7 +149,7 @@ def validate_store(shard: ShardProcess, before: Stored | None) -> Stored:
 
 
 def validate(history: History, stored: Stored, min_writes: int = MIN_WRITES) -> None:
-    """Every promise to clients. Raises the first Violation, or VoidRun."""
+    """Check every promise to clients. Raises the first Violation, or VoidRun."""
     if history.acked < min_writes:
         raise VoidRun(f"{history.acked} acknowledged writes, below {min_writes}")
     if idle := [watch.name for watch in history.watches if not any(session.events for session in watch.sessions)]:
@@ -169,7 +170,7 @@ Start = Callable[[Path], ShardProcess]
 
 
 async def validated_campaign(directory: Path, plan: Plan, seed: int, start: Start = ShardProcess) -> History:
-    """Run and judge; a void run once more. Raises Violation."""
+    """Run and validate; repeat a void run once. Raises Violation."""
     for attempt in (0, 1):
         here = directory / f"run{attempt}"
         here.mkdir()
@@ -186,7 +187,7 @@ async def validated_campaign(directory: Path, plan: Plan, seed: int, start: Star
 
 
 async def or_tell(work: Awaitable[History], seed: int, test: str, directory: Path) -> History:
-    """Say with a failure how to see it again."""
+    """Add the command for a replay to a failure."""
     try:
         return await work
     except Violation as error:

@@ -1,7 +1,7 @@
-"""Bits flipped in a stopped shard's file: what is read afterwards is right, or an error, and never wrong.
+"""Bits flipped in a stopped shard's file: a later read is right or an error, and never wrong.
 
-Objects carry text that stands nowhere else; one bit in each copy of some of them is turned over, in a way that leaves
-good JSON, so that nothing but a checksum can tell.
+Objects have unique texts; one bit in each copy of some of them is flipped so that the JSON stays valid, and only a
+checksum can detect it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ async def write_objects(shard: ShardProcess) -> None:
 
 
 def flip(path: Path, number: int) -> None:
-    """Turn one bit of an object's text over, wherever it stands in the file."""
+    """Flip one bit of an object's text at every place in the file."""
     data = bytearray(path.read_bytes())
     needle, at, found = text_of(number).encode(), 0, 0
     while (at := data.find(needle, at)) >= 0:
@@ -45,7 +45,7 @@ def flip(path: Path, number: int) -> None:
 
 
 async def validate_reads(shard: ShardProcess) -> int:
-    """Read every object; gives how many were refused. Raises WrongAnswer."""
+    """Read every object; return the number of errors. Raises WrongAnswer."""
     refused = 0
     async with ShardApi(shard) as api:
         for number in range(COUNT):
@@ -58,7 +58,7 @@ async def validate_reads(shard: ShardProcess) -> int:
 
 
 def served_after_damage(shard: ShardProcess) -> int:
-    """The whole scenario; gives how many objects were refused."""
+    """Run the whole scenario; return the number of rejected reads."""
     with shard:
         asyncio.run(write_objects(shard))
     for number in range(DAMAGED):

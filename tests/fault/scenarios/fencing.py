@@ -1,4 +1,4 @@
-"""Two processes on one directory: the second must say so and leave, and the first must not notice."""
+"""Two processes on one directory: the second must exit with an error, and the first is not affected."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Judging power-cut images: `python -m fault.scenarios.images TRACE DIRECTORY COUNT SEED FIRST PHASE`.
+"""Validates power-cut images: `python -m fault.scenarios.images TRACE DIRECTORY COUNT SEED FIRST PHASE`.
 
-In a process of its own, because a torn file may end whoever maps it. Says `begin N` before each image and `end N` with
-the violation (or nothing) after it, so that its parent knows which one it died of and can go on behind it.
+It runs in its own process, because mapping a torn file may end the process. It prints `begin N` before each image and
+`end N` with the violation (or nothing) after it, so that its parent knows the fatal image and continues after it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _line = msgspec.json.Decoder(Line).decode
 
 
 def submits(recorded: list[Recorded]) -> tuple[dict[int, dict[str, int]], set[int]]:
-    """What was submitted by index, and which of it was acknowledged."""
+    """The submits by index, and which of them were acknowledged."""
     begun: dict[int, dict[str, int]] = {}
     acked: set[int] = set()
     for one in recorded:
@@ -50,7 +50,7 @@ def submits(recorded: list[Recorded]) -> tuple[dict[int, dict[str, int]], set[in
 
 
 class Phase(StrEnum):
-    """What the store was about when the power went."""
+    """The operation of the store during which the power fails."""
 
     #: Submits one after the other, with a log that holds them all.
     SUBMITS = "submits"
@@ -60,7 +60,7 @@ class Phase(StrEnum):
     CREATION = "creation"
 
     def part(self, recorded: list[Recorded]) -> tuple[int, int]:
-        """Where the cuts of this phase lie."""
+        """The part of the events in which the cuts of this phase are."""
         if self is Phase.CREATION:
             return 0, first_submit(recorded)
         return first_submit(recorded), len(recorded)
@@ -107,7 +107,7 @@ def _validate_submits(stored: Stored, before: list[Recorded]) -> None:
 
 
 def _validate_keys(store: Path, before: list[Recorded]) -> None:
-    """Each key holds what was last acknowledged, or what was submitted after it; the log need not know."""
+    """Each key has its last acknowledged value, or a later submitted one; the log need not have it."""
     problems = [f"{problem.where} {problem.key}: {problem.what}" for problem in fsck(options(store))]
     if problems:
         raise StoreDamaged("; ".join(problems[:5]))
@@ -143,7 +143,7 @@ def _checksum(text: str) -> int:
 
 
 def violations_of(trace: Path, directory: Path, count: int, seed: int, phase: Phase = Phase.SUBMITS) -> dict[int, str]:
-    """Judge images in child processes; gives the violations by number of image."""
+    """Validate images in child processes; return the violations by number of image."""
     found: dict[int, str] = {}
     first = 0
     while first < count:

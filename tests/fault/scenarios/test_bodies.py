@@ -1,4 +1,4 @@
-"""Bodies that want to break the server: each verb answers each with a clear 4xx, stores nothing, and lives on.
+"""Hostile bodies: each verb answers each body with a clear 4xx, stores nothing, and the server survives.
 
 A native kind and a custom resource; memory is judged by the peak that the kernel kept, not by a sample.
 """
@@ -54,7 +54,7 @@ def definition(schema: Object) -> Object:
     }
 
 
-#: `x` takes anything, so that only the decoder and the bounds can be what refuses.
+#: `x` accepts any value, so that only the decoder and the limits can reject it.
 OPEN = {"x-kubernetes-preserve-unknown-fields": True}
 PART = {"type": "object", **OPEN, "properties": {"x": {**OPEN, "maxProperties": 1000}}}
 SCHEMA: Object = {"type": "object", "properties": {"spec": PART, "status": PART}}
@@ -77,7 +77,7 @@ CUSTOM = Kind(THINGS, "fault.atoll.dev/v1", "Thing", "spec")
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """A way to write: verb, where, media type, and the bodies that fit it."""
+    """A way to write: verb, path, media type, and the bodies that fit it."""
 
     method: str
     media: str
@@ -166,7 +166,7 @@ async def stored(api: ShardApi, kind: Kind) -> object:
 
 
 def problem_of(answer: ClientResponse, codes: tuple[int, ...]) -> str:
-    """What is wrong with a refusal; empty if it is the right one."""
+    """The fault of an error response; empty if it is right."""
     status = msgspec.json.decode(answer.body)
     if answer.status not in codes:
         return f"answered {answer.status} instead of {codes}: {answer.body[:200]!r}"
@@ -202,7 +202,7 @@ async def test_bad_bodies_are_refused_clearly_and_leave_nothing(
 
 @pytest.mark.parametrize("kind", [NATIVE, CUSTOM], ids=["native", "custom"])
 async def test_the_documents_that_are_spoiled_are_good_ones(shard: ShardProcess, kind: Kind) -> None:
-    """Otherwise every refusal above could have another reason."""
+    """The valid documents are accepted; otherwise the errors above could have another cause."""
     async with ShardApi(shard) as api:
         for attempt in WRITES:
             name = "victim" if attempt.named else "good"
@@ -216,7 +216,7 @@ async def test_the_documents_that_are_spoiled_are_good_ones(shard: ShardProcess,
             assert answer.status in {200, 201}, (str(attempt), answer.body)
 
 
-#: Delete options are decoded leniently in Kubernetes: what repeats or is unknown in them is no reason to refuse.
+#: Kubernetes decodes delete options leniently: repeated or unknown fields are no error.
 LENIENT = {"empty", "duplicate keys", "150,000 unexpected members"}
 DELETE_BODIES = [body for body in BODIES if bodies.JSON in body.media and body.name not in LENIENT]
 
@@ -291,7 +291,7 @@ def nested(depth: int, **leaf: object) -> bytes:
 
 
 def wide(branches: int, depth: int) -> Object:
-    """Every level stands `branches` times in an `anyOf`: as text small, as a tree to be walked large."""
+    """Every level occurs `branches` times in an `anyOf`: small as text, large as a tree."""
     schema: Object = {"minLength": 1}
     for _ in range(depth):
         schema = {"anyOf": [schema] * branches}
@@ -333,6 +333,6 @@ async def test_definitions_that_are_too_deep_or_too_wide_are_refused(shard: Shar
 
 
 def test_nothing_of_all_this_was_an_error_of_the_server(shard: ShardProcess) -> None:
-    """Runs last in this module: no traceback stands in the shard's log, and it drains and ends as it should."""
+    """Runs last in this module: the shard's log has no traceback, and the shard drains and ends in order."""
     assert shard.stop() == 0
     assert "Traceback" not in Path(shard.stderr_path).read_text(errors="replace")

@@ -1,7 +1,7 @@
-"""Each planted bug is found, by the check that is there for it; and the product passes the same checks.
+"""Each planted bug is found by the check for it; the product passes the same checks.
 
-Bugs of the writer and of watches are run under the campaign of `test_kills`; the others under the scenario that
-knows them. A bug may need luck, so each has a few runs, and each run a seed of its own.
+Bugs of the writer and of watches run under the campaign of `test_kills`; the others under their own scenarios. A bug
+may not show in every run, so each has a few runs with different seeds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from harness.servers.shard_process import ShardProcess
 RUNS = 5
 ONE_KILL = Plan(kills=1, shortest_s=0.8, longest_s=1.2, survives=False)
 NO_KILL = Plan(kills=0, shortest_s=2.5, survives=False)
-#: Which bug shows under which plan, and as what.
+#: The plan under which each bug shows, and its violations.
 OF_CAMPAIGNS: dict[str, tuple[Plan, tuple[type[Violation], ...]]] = {
     "acknowledge_before_commit": (ONE_KILL, (named.LostWrite, named.StaleRead)),
     "publish_before_commit": (ONE_KILL, (named.Unfaithful, named.NotResumed)),

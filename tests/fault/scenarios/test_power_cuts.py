@@ -1,6 +1,6 @@
 """Power cuts at random moments: whatever the disk kept of unsynced sectors, the store opens and lacks nothing acked.
 
-The same judge must find fault with stores that sync less than the product does, or it would say nothing.
+The same check must fail for stores that sync less than the product does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _THIS = "tests/fault/scenarios/test_power_cuts.py"
 def violations(
     directory: Path, seed: int, count: int, phase: Phase = Phase.SUBMITS, **environment: str
 ) -> dict[int, str]:
-    """Record a store at work and judge so many images of it."""
+    """Record a store at work and validate so many images of it."""
     trace = record(directory, seed, SUBMITS, **environment)
     return violations_of(trace, directory / "image", count, seed, phase)
 

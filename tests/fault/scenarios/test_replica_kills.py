@@ -1,4 +1,4 @@
-"""kill -9 in the middle of replication: rows, routes and the mark always tell of the same batch."""
+"""kill -9 during replication: rows, routes and the mark always match the same batch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _THIS = "tests/fault/scenarios/test_replica_kills.py"
 
 
 async def killed(options: StoreOptions, seed: int, acknowledgements: int) -> int:
-    """Let a process replicate until so many batches are acknowledged, and kill it; gives the last one heard of."""
+    """Replicate in a process until so many batches are acknowledged, and kill it; return the last acknowledged one."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "fault.traffic.replicator", msgspec.json.encode(options).decode(), str(seed)),
         stdout=asyncio.subprocess.PIPE,
@@ -59,7 +59,7 @@ def held(store: LmdbStore) -> dict[tuple[str, ObjectKey], tuple[int, bytes]]:
 
 
 def validate(store: LmdbStore, applied: ReplicaModel, following: Sequence[Mutation]) -> None:
-    """Rows and routes are those of the mark; of a sweep that comes next any part may be done."""
+    """Check that rows and routes match the mark; any part of the following sweep may be done."""
     there = held(store)
     swept = following[0]
     missing = set(applied.below(swept.origin, swept.generation)) if isinstance(swept, SweepReplicas) else set()
@@ -72,7 +72,7 @@ def validate(store: LmdbStore, applied: ReplicaModel, following: Sequence[Mutati
 
 
 async def campaign(options: StoreOptions, seed: int, kills: int) -> None:
-    """Kill, look, and let it go on, so many times."""
+    """Kill, check and continue, so many times."""
     dice, model, done = random.Random(f"{seed} kills"), ReplicaModel(), 0
     coming = batches(seed)
     following = next(coming)
@@ -106,7 +106,7 @@ async def test_rows_and_mark_agree_after_a_hundred_kills(tmp_path: Path) -> None
 
 
 async def test_rows_that_are_not_of_the_mark_are_found(tmp_path: Path) -> None:
-    """The judge must be able to fail: at rows that lag behind, and at rows that are ahead."""
+    """The check must fail for rows that are older than the mark, and for rows that are newer."""
     store, model, rest = open_store(store_options(tmp_path)), ReplicaModel(), [Mark(MARK, b"")]
     first, second = replica(key("a", cluster="a"), 1), replica(key("b", cluster="a"), 2)
     await store.submit([first])

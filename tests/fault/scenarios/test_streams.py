@@ -1,7 +1,7 @@
-"""Subscribers of the stream while everything between the log and them is killed, deleted and damaged.
+"""Subscribers of the stream while the log, the server and the publisher between them are killed, deleted and damaged.
 
-One takes everything and is itself killed, one takes one cluster, one takes one identity; a plain nats-py program
-reads the stream beside them. Kills alone make nobody reread; a lost or damaged store makes everybody.
+One takes everything and is itself killed, one takes one cluster, one takes one identity; a plain nats-py program reads
+the stream beside them. A kill alone makes no subscriber reread; a lost or damaged store makes all of them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Killable:
 
 
 class Scene:
-    """A shard with traffic, and its subscribers by name with what they filter."""
+    """A shard with traffic, and its subscribers by name with their filters."""
 
     def __init__(self, shard: ShardProcess, directory: Path, seed: int) -> None:
         self.shard, self.directory, self.fleet, self.history = shard, directory, Fleet(shard), History(seed)
@@ -108,7 +108,7 @@ class Scene:
         await eventually(lambda: self.history.acked >= goal)
 
     async def restart_with(self, fault: str) -> None:
-        """Stop the shard in order, do something to its NATS store, start it."""
+        """Stop the shard in order, change its NATS store, start it."""
         self.fleet.pause()
         await asyncio.to_thread(self.shard.stop)
         await self.fleet.api.http.close()
@@ -120,7 +120,7 @@ class Scene:
         await self.fleet.restart()
 
     async def until_idle(self) -> tuple[Stored, list[StreamMessage], list[StreamMessage]]:
-        """Stop the traffic; the store, what its log tells, and what a plain program reads when all has arrived."""
+        """Stop the traffic; return the store, the messages that its log implies, and those that a plain program reads."""
         self.fleet.pause()
         await eventually(lambda: not self.fleet.writing)
         stored = await asyncio.to_thread(read, shard_store(self.shard.root))
@@ -129,7 +129,7 @@ class Scene:
         return stored, expected, held
 
     async def received(self, name: str, expected: list[StreamMessage]) -> list[Round]:
-        """A subscriber's rounds, once it has come to the end."""
+        """A subscriber's rounds, once it has reached the end."""
         last = [one for one in expected if matches(self.selections[name].filters, one.subject)][-1].revision
 
         def arrived() -> bool:
@@ -181,11 +181,11 @@ async def test_a_lost_or_damaged_store_is_a_resync_and_then_the_truth(tmp_path: 
         await one.more()
         stored, expected, _ = await one.until_idle()
         for name, selection in one.selections.items():
-            # Damage is found by the audit, at its own pace.
+            # The audit finds damage at its own pace.
             await eventually(partial(lambda name: len(rounds(one.file(name))) > 1, name))
             received = await one.received(name, expected)
             subscriber_has_the_truth(received, selection.filters, expected, stored.log)
-        # Only now is the stream sure to be written again, and not only about to be.
+        # Only now is the stream sure to be filled again.
         assert stream_is_the_log(await read_plainly(one.shard.root, expected[-1].revision), expected) > 0
 
 

@@ -1,4 +1,4 @@
-"""Writes between two pages of the state that a watch begins with: each is in the state or comes as an event."""
+"""Writes between two pages of the initial state of a watch: each is in the state or arrives as an event."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def change(api: Api, name: str) -> str:
 
 
 def read_until(stream: HTTPResponse, wanted: dict[str, str]) -> None:
-    """Read until every object was shown at the wanted revision. Raises Missed if the stream ends before."""
+    """Read until every object has arrived at its expected revision. Raises Missed if the stream ends before."""
     found: dict[str, str] = {}
     while line := stream.readline():
         metadata = json.loads(line)["object"]["metadata"]
@@ -38,7 +38,7 @@ def read_until(stream: HTTPResponse, wanted: dict[str, str]) -> None:
 
 
 def writes_between_pages(shard: ShardProcess) -> None:
-    """Change an object of the first page and one of the last when the first page is on its way. Raises Missed."""
+    """Change an object of the first page and one of the last while the first page is sent. Raises Missed."""
     api = Api(shard, "root")
     names = [f"page-{number:02}" for number in range(COUNT)]
     for name in names:

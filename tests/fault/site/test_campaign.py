@@ -1,4 +1,4 @@
-"""A site under one fault after the other, two at a time, by a seed: nothing acknowledged is lost, all ends alike."""
+"""A site with two random faults at a time: no acknowledged write is lost, and all shards converge."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ Fault = Callable[[SiteProcess], AbstractContextManager[None]]
 
 @contextlib.contextmanager
 def wiped(nats: SiteProcess) -> Iterator[None]:
-    """NATS dies and loses its store."""
+    """Stop NATS and delete its store."""
     with down(nats):
         nats.delete_store()  # type: ignore[attr-defined]
         yield
 
 
 class Campaign:
-    """A site, what was acknowledged in it, and the dice."""
+    """A site, its acknowledged writes, and the random source."""
 
     def __init__(self, site: Site, seed: int) -> None:
         self.site, self._dice = site, random.Random(seed)
         tree = grown(site)
-        #: Where it writes: paths with their shard and cluster.
+        #: Paths of writes, with their shard and cluster.
         self.places = {tree.org: ("shard-1", tree.clusters[tree.org]), tree.team: ("shard-2", tree.clusters[tree.team])}
         path, cluster = made(site, tree.team, "root")
         self.places[path] = ("root", cluster)
@@ -47,7 +47,7 @@ class Campaign:
         self.reports: list[str] = []
 
     def round(self) -> None:
-        """Two faults, writes wherever somebody answers, and everything back."""
+        """Inject two faults, write to every shard that answers, and end the faults."""
         processes = self._dice.sample(self.site.processes, 2)
         with contextlib.ExitStack() as faults:
             for process in processes:
@@ -65,7 +65,7 @@ class Campaign:
         return self._dice.choice(faults)
 
     def _write(self, path: str, shard: str, cluster: str) -> None:
-        """Objects, and a child that others hear of; sometimes one goes again."""
+        """Write objects, and a child whose rows are replicated; sometimes delete one."""
         api = self.site.shards[shard].api(cluster)
         with contextlib.closing(api):
             for _ in range(self._dice.randint(1, 8)):
@@ -81,7 +81,7 @@ class Campaign:
                 gone(api, child)
 
     def _delete_some(self, api: Api, path: str) -> None:
-        """Some of what was written goes again, old and new."""
+        """Delete some of the written objects, old and new."""
         standing = [name for at, name in self._written if at == path]
         for name in self._dice.sample(standing, len(standing) // 4):
             api.delete(f"{MAPS}/{name}")
@@ -89,7 +89,7 @@ class Campaign:
             self._deleted.add((path, name))
 
     def _check(self) -> None:
-        """Everybody knows everything, and what was acknowledged is where it was."""
+        """Check that all shards converge, and that acknowledged writes are present."""
         converged(self.site)
         for path in self.places:
             served(self.site, path)

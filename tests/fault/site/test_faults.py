@@ -35,7 +35,7 @@ from harness.servers.cache_server_process import CacheProcess
 from harness.servers.in_process.cache_server import BASE
 from harness.servers.site import Site
 
-#: A start is seconds on a loaded machine, and some tests have several.
+#: A start takes seconds on a loaded machine, and some tests have several.
 pytestmark = pytest.mark.timeout(600)
 CACHED_AT = f"{BASE}/shards/*/clusters/*/apis/tenancy.kcp.io/v1alpha1/workspaces"
 
@@ -63,7 +63,7 @@ def admin(site: Site) -> Iterator[Api]:
 
 
 def test_all_goes_on_without_the_root_shard(site: Site, tree: Tree) -> None:
-    """Also for who starts while it is away: identities, types, rights and paths are on every shard's own disk."""
+    """Also for processes that start meanwhile: identities, types, rights and paths are on every shard's own disk."""
     provider = site.shards["shard-1"].api(tree.clusters[tree.org])
     make_export(provider, "shapes", CIRCLES)
     provider.close()
@@ -111,7 +111,7 @@ def test_a_frozen_shard_holds_up_nobody_else(site: Site, tree: Tree, admin: Api)
 
 
 def hanging(site: Site, path: str) -> http.client.HTTPSConnection:
-    """A request to a workspace whose shard says nothing: under way, not answered, not refused."""
+    """A request to a workspace whose shard hangs: it waits without an answer."""
     api = site.proxy.api(path)
     connection = api.open()
     connection.request("GET", api.prefix + MAPS, headers=api.headers())
@@ -147,7 +147,7 @@ def test_a_watch_ends_with_its_proxy_and_goes_on_through_the_next_without_loss(s
 
 
 def lives_on(site: Site, admin: Api, called: str) -> None:
-    """What shards do while they hear nothing of each other: everything that asks nobody, or asks directly."""
+    """Check operations of shards without replication: those on local rows, and direct calls."""
     for shard in site.shards:
         name = workspace(admin, name=f"{called}-{shard}", selector=on(shard))
         works_alone(site, shard, ready(admin, name)["spec"]["cluster"], called)
@@ -156,7 +156,7 @@ def lives_on(site: Site, admin: Api, called: str) -> None:
 
 
 def caught_up(site: Site, admin: Api, called: str) -> None:
-    """All shards hold what all others have, and the proxy leads everywhere."""
+    """Wait until all shards hold the others' rows, and the proxy resolves every path."""
     gone(admin, f"{called}-shard-1")
     converged(site)
     for shard in ("root", "shard-2"):

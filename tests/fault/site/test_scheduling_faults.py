@@ -22,7 +22,7 @@ from harness.clients.site_workspaces import (
 )
 from harness.servers.site import ServingProcess, Site
 
-#: An order that was carried out late is noticed after a minute.
+#: A cluster that was created late is noticed after a minute.
 LONG_S = 240.0
 
 
@@ -42,7 +42,7 @@ def admin(site: Site) -> Iterator[Api]:
 
 @contextlib.contextmanager
 def frozen(shard: ServingProcess) -> Iterator[None]:
-    """It answers nobody inside; who killed it meanwhile starts it again."""
+    """The process is frozen inside; a test that kills it starts it again."""
     shard.freeze()
     try:
         yield
@@ -71,7 +71,7 @@ def owned_by(site: Site, uid: str) -> list[str]:
 
 
 def chosen(admin: Api, name: str) -> dict[str, Any]:
-    """A Workspace once phase one of its scheduling is written."""
+    """Return a Workspace once phase one of its scheduling is written."""
 
     def look() -> dict[str, Any] | None:
         found: dict[str, Any] = admin.get(f"{WORKSPACES}/{name}").json
@@ -90,7 +90,7 @@ def test_a_shard_that_is_down_is_waited_for_or_passed_over_as_the_selector_says(
             said = condition(found, "WorkspaceScheduled")
             if said.get("status") != "False" or '"shard-1" does not answer' not in said["message"]:
                 return False
-            # Nothing was made, so that nothing of a choice is left.
+            # No cluster was created, so the choice is removed.
             return "core.kcp.io/shard" not in found["metadata"]["annotations"]
 
         eventually(reported, "it says that the shard does not answer")
@@ -135,7 +135,7 @@ def test_a_workspace_deleted_before_its_cluster_was_answered_leaves_none(site: S
         name = workspace(admin, selector=on("shard-1"))
         uid = chosen(admin, name)["metadata"]["uid"]
         admin.delete(f"{WORKSPACES}/{name}")
-        # Whether the cluster is made nobody knows, and so it is not given up.
+        # Whether the cluster exists is unknown, so the choice is kept.
         assert admin.get(f"{WORKSPACES}/{name}").json["metadata"]["deletionTimestamp"]
     gone(admin, name)
     eventually(lambda: not owned_by(site, uid), "no cluster is left", LONG_S)
@@ -190,7 +190,7 @@ def test_a_tree_waits_for_the_part_that_is_down_and_goes_when_it_is_back(site: S
 
 
 def waits(api: Api, obj: dict[str, Any]) -> bool:
-    """Whether a Workspace under deletion says that the shard of its cluster does not answer."""
+    """Whether a Workspace under deletion reports that the shard of its cluster does not answer."""
     found = api.get(f"{WORKSPACES}/{obj['metadata']['name']}").json
     said = condition(found, "WorkspaceContentDeleted").get("message", "")
     return found["status"]["phase"] == "Deleting" and '"shard-1" does not answer' in said

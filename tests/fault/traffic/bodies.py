@@ -1,7 +1,7 @@
-"""Bodies that no server should survive badly: what is sent, in which media type, and which refusal is right.
+"""Hostile bodies: their content, media types and the right error codes.
 
-`scenarios.test_bodies` sends each of them with every write verb that takes its media type. A body is a function of
-the valid document that it spoils, so that nothing but the fault can be the reason of the refusal.
+`scenarios.test_bodies` sends each of them with every write verb that takes its media type. A body is a function of the
+valid document that it spoils, so that the fault is the only reason of the error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Spoil = Callable[[Object, str], bytes]
 
 
 class Body(msgspec.Struct, frozen=True):
-    """One fault. `codes` are the refusals that are right; `media` the media types that it can be sent as."""
+    """One fault. `codes` are the right status codes; `media` the media types in which it can be sent."""
 
     name: str
     spoil: Spoil
@@ -117,7 +117,7 @@ BODIES = (
     Body("above 64 bits", _member(b"18446744073709551616"), _WHOLE, _FITS),
     Body("below 64 bits", _member(b"-9223372036854775809"), _WHOLE, _FITS),
     Body("a number of a million digits", _member(b"1" * 1_000_000), _ANY, _FITS),
-    # JSON takes malformed characters for U+FFFD, as Go does.
+    # JSON decodes malformed characters as U+FFFD, as Go does.
     Body("invalid UTF-8", _member(b'"\xff\xfe"'), _DOCUMENTS),
     Body("a lone continuation byte", _member(b'"\x80"'), _DOCUMENTS),
     Body("4 MiB", _large, _ANY, (413,)),

@@ -39,12 +39,12 @@ class Fleet:
         self.writable.set()
 
     def pause(self) -> None:
-        """The shard is down, or about to be checked: nobody starts a request."""
+        """Stop new requests: the shard is down, or about to be checked."""
         self.up.clear()
         self.writable.clear()
 
     async def kill(self) -> None:
-        """SIGKILL now, under whatever is going on."""
+        """SIGKILL at once, during requests."""
         self.pause()
         await asyncio.to_thread(self.shard.kill)
         await self.api.http.close()

@@ -1,7 +1,8 @@
-"""What followers of other shards write, without the shards: `python -m fault.traffic.replicator OPTIONS SEED`.
+"""Writes replicas as followers of other shards do, without the shards: `python -m fault.traffic.replicator OPTIONS
+SEED`.
 
-OPTIONS is a StoreOptions as JSON. Goes on behind the mark that the store holds, prints the number of each batch that
-was acknowledged, and never ends: it is there to be killed. Invariant: batch n of a seed is always the same.
+OPTIONS is a StoreOptions as JSON. It continues after the store's mark, prints the number of each acknowledged batch,
+and runs until it is killed. Invariant: batch n of a seed is always the same.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class ShardApi:
         return Client(self.target, cluster, http=self.http)
 
     async def ask(self, method: str, path: str, body: bytes = b"", content_type: str = "") -> ClientResponse:
-        """One request with exactly these bytes; its answer, whatever that is. Path from /clusters on."""
+        """Send one request with exactly these bytes; return any answer. Path from /clusters on."""
         headers = [*self.headers_for(path), ("accept", "application/json")]
         if content_type:
             headers.append(("content-type", content_type))
@@ -59,7 +59,7 @@ class ShardApi:
         return self.masters if path.startswith("/clusters/*/") else self.target.headers
 
     async def workspace(self, name: str) -> str:
-        """A new workspace below root, ready; gives its logical cluster's name."""
+        """A new Ready workspace below root; return its logical cluster's name."""
         root = self.client("root")
         obj: Object = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}}
         await root.create(WORKSPACES, obj)
@@ -83,7 +83,7 @@ class ShardApi:
                     await asyncio.sleep(0.02)
 
     async def present(self, cluster: str, resource: Resource, name: str, namespace: str) -> Object | None:
-        """An object, None if it is not there."""
+        """An object; None if it does not exist."""
         try:
             return await self.client(cluster).get(resource, name, namespace)
         except ApiError as error:

@@ -1,7 +1,7 @@
 """The changes stream as it must be by the log, and as a plain nats-py program reads it with the operator's credential.
 
-`StreamMessage` is one message, whole: subject, headers that count, checksum of its payload. What the log tells is
-worked out from stored entries alone, not by the publisher's code.
+`StreamMessage` is one message: subject, relevant headers, checksum of its payload. The expected messages are computed
+from stored entries alone, not by the publisher's code.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def message_of(key: ObjectKey, event: Event) -> StreamMessage:
 
 
 def messages_of_log(entries: list[LogEntry]) -> list[StreamMessage]:
-    """What the log says that the stream must hold, in order."""
+    """The messages that the stream must hold by the log, in order."""
     return [_message(entry) for entry in entries if is_published(entry.key.type)]
 
 

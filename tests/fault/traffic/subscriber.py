@@ -60,7 +60,7 @@ _decode = msgspec.json.Decoder(Line).decode
 
 
 class Notebook:
-    """Handles events by lines of a file. What a list already showed is not noted again."""
+    """Handles events as lines of a file. Changes that a list already contained are not recorded again."""
 
     def __init__(self, root: Path, file: Path) -> None:
         self._root, self._file = root, file
@@ -77,7 +77,7 @@ class Notebook:
             self._write(Line(event.position, [message_of(event.key, event)]))
 
     async def _reread(self, event: Event) -> Line:
-        """The shard may be restarting while the stream is read again: ask until it answers."""
+        """The shard may be restarting while the stream is read again: repeat until it answers."""
         while True:
             try:
                 found = await self._list()
@@ -105,7 +105,7 @@ class Notebook:
 
 
 def lines(file: Path) -> list[Line]:
-    """What a subscriber kept, a torn last line left out."""
+    """The lines that a subscriber kept, without a torn last line."""
     if not file.exists():
         return []
     whole = file.read_bytes().rpartition(b"\n")[0]
@@ -113,7 +113,7 @@ def lines(file: Path) -> list[Line]:
 
 
 def rounds(file: Path) -> list[Round]:
-    """What a subscriber received, from one reread to the next."""
+    """The events that a subscriber received, from one reread to the next."""
     found = [Round()]
     for line in lines(file):
         if line.gap:

@@ -54,7 +54,7 @@ _list = msgspec.json.Decoder(_List).decode
 
 
 class Gone(Exception):
-    """The revision to resume from is not in the log any more, the shard says."""
+    """The revision to resume from is no longer in the log (410)."""
 
 
 def event_of(type: str, raw: bytes) -> tuple[Event, dict[str, str]]:

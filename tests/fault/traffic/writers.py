@@ -50,7 +50,7 @@ class Writer:
     def __init__(self, number: int, fleet: Fleet, history: History, dice: random.Random) -> None:
         self._name, self._fleet, self._history, self._dice = f"w{number}", fleet, history, dice
         self._count = 0
-        #: Revision of each key as this writer heard it last; 0: not there.
+        #: The last revision of each key that this writer received; 0: absent.
         self._revisions: dict[Key, int] = {}
 
     async def run(self) -> None:

@@ -1,4 +1,4 @@
-"""What must hold of writes: acknowledged ones are in the log, unknown ones whole or absent, refused ones nowhere."""
+"""Promises about writes: acknowledged ones are in the log, unknown ones whole or absent, rejected ones absent."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def replay_is_the_table(stored: Stored) -> None:
 
 
 def log_only_grows(before: Stored, after: Stored) -> None:
-    """What was in the log when the process died is in it still."""
+    """Check that the log at the process's death is a part of the present log."""
     kept = after.entries[: len(before.entries)]
     for old, new in zip(before.entries, kept, strict=False):
         if old != new:
@@ -86,7 +86,7 @@ def _difference(write: Write, entry: Entry) -> str:
 
 
 def unknown_writes_are_whole_or_absent(history: History, log: Log) -> None:
-    """A write that was never answered is in the log once, as it was sent, or not at all."""
+    """A write without a response is in the log once, as it was sent, or not at all."""
     for write in history.writes:
         if write.outcome is not Outcome.UNKNOWN or write.verb == "delete":
             continue

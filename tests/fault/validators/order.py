@@ -1,6 +1,6 @@
-"""What must hold of the order: revisions are a total order that agrees with time, conditions and reads.
+"""Promises about order: revisions are a total order that agrees with time, conditions and reads.
 
-Every write carries the revision the server gave it, so linearizability needs no search: sort and look.
+Every write has the revision that the server gave it, so linearizability needs no search, only a sort.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def order_agrees_with_time(history: History, log: Log) -> None:
 
 
 def preconditions_held(history: History, log: Log) -> None:
-    """A conditional write that was acknowledged follows exactly the revision it named."""
+    """An acknowledged conditional write follows exactly the revision that it named."""
     for write, revision in _acked(history, log):
         entry = log.by_revision.get(revision)
         if write.expected < 0 or entry is None:

@@ -1,4 +1,4 @@
-"""What must hold of a subscriber: it has the log byte for byte, or was told to reread and has the truth since."""
+"""Promises to a subscriber: it has the log byte for byte, or got a RESYNC and has reread the state since."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _state(log: Log, revision: int) -> dict[str, int]:
 
 
 def stream_is_the_log(held: list[StreamMessage], logged: list[StreamMessage]) -> int:
-    """All that the stream holds is the log, RESYNC and FENCE left out; gives how many RESYNC there are."""
+    """Check that the stream equals the log, without RESYNC and FENCE; return the number of RESYNC."""
     _same([one for one in held if one.subject != CONTROL and one.revision <= logged[-1].revision], logged, "stream")
     return sum(one.operation == "RESYNC" for one in held)
 

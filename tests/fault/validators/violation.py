@@ -1,17 +1,17 @@
-"""Named errors: a validator raises exactly one, so that a planted fault can be said to be found for what it is."""
+"""Named errors: a validator raises exactly one, so that tests can name the violation of a planted fault."""
 
 from __future__ import annotations
 
 
 class Violation(AssertionError):
-    """A promise that was not kept."""
+    """A broken promise."""
 
 
 # --- durability
 
 
 class StoreDamaged(Violation):
-    """The store does not agree with itself."""
+    """The store is inconsistent."""
 
 
 class ReplayDiffers(Violation):
@@ -19,7 +19,7 @@ class ReplayDiffers(Violation):
 
 
 class HistoryRewritten(Violation):
-    """An entry that was in the log is another one now, or gone."""
+    """An entry of the log was changed or removed."""
 
 
 class RevisionReused(Violation):
@@ -35,7 +35,7 @@ class HalfApplied(Violation):
 
 
 class Phantom(Violation):
-    """The log holds what nobody wrote, or what was refused."""
+    """The log has a change that no client wrote, or that was rejected."""
 
 
 class TornSubmit(Violation):
@@ -73,31 +73,31 @@ class Duplicate(Violation):
 
 
 class Torn(Violation):
-    """A revision to go on from lies inside a transaction."""
+    """A revision to resume from is inside a transaction."""
 
 
 class Missed(Violation):
-    """An event between two that came did not come."""
+    """An event between two received ones is missing."""
 
 
 class NotResumed(Violation):
-    """A resumed watch did not begin right behind the revision it was given."""
+    """A resumed watch did not begin right after the given revision."""
 
 
 class EarlyBookmark(Violation):
-    """A bookmark says that nothing up to it is missing, and something is."""
+    """A bookmark states a revision before whose events are complete."""
 
 
 class Stalled(Violation):
-    """Nothing is written any more, and a watch or a subscriber does not come to the end."""
+    """Writes have ended, and a watch or a subscriber does not reach the end."""
 
 
 class Unfiltered(Violation):
-    """An event lies outside of what was asked for."""
+    """An event is outside the requested scope."""
 
 
 class Unfaithful(Violation):
-    """An event or a state is not what the log holds."""
+    """An event or a state differs from the log."""
 
 
 # --- others
@@ -112,8 +112,8 @@ class WrongAnswer(Violation):
 
 
 class StreamDiffers(Violation):
-    """What a subscriber holds is neither the log nor reread after a RESYNC."""
+    """A subscriber's state is neither the log nor a reread after a RESYNC."""
 
 
 class VoidRun(Violation):
-    """Too little traffic for the run to say anything."""
+    """Too little traffic for a result."""

@@ -1,4 +1,4 @@
-"""Laws of what says who asks: no spelling of an identity header gets through, and no assertion survives a change."""
+"""Laws of identity headers and assertions: no spelling of a header is forwarded, and no changed assertion is valid."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ KEY = ec.generate_private_key(ec.SECP256R1())
 PUBLIC = KEY.public_key()
 NAMES = HeaderNames.listed("X-Remote-User, X-Sso-User", "X-Remote-Group", "X-Remote-Uid", "X-Remote-Extra-,X-Sso-More-")
 FAMILY = RequestHeaders(NAMES).family
-#: What a header may be called, as our parser lets it through.
+#: Header names that the parser accepts.
 TOKEN = "!#$&'*+.^_`|~-"
 text = st.text(min_size=0, max_size=20)
 
 
 @st.composite
 def spellings(draw: st.DrawFn) -> str:
-    """An identity header as somebody might write it who wants it to be taken for one behind us."""
+    """An identity header in a spelling that a backend might accept."""
     name = draw(st.sampled_from([*NAMES.all, HEADER, *DEFAULT_FAMILY])) + draw(st.sampled_from(["", "x", "-x", "%2fx"]))
     written = "".join(_character(draw, character) for character in name)
     for _ in range(draw(st.integers(0, 2))):
         written = "".join(quote(c) if c == "%" and draw(st.booleans()) else c for c in written)
-    return written.lower()  # as the parser gives names
+    return written.lower()  # as the parser returns names
 
 
 def _character(draw: st.DrawFn, character: str) -> str:

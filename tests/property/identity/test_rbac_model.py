@@ -1,7 +1,7 @@
 """RBAC against a naive model that reads all objects for every decision.
 
-The model knows Kubernetes' rules from their description and shares no code with the authorizer: no index, no
-cache, no compilation. Policies change between questions, so what is cached has to be what is stored.
+The model knows Kubernetes' rules from their description and shares no code with the authorizer: no index, no cache, no
+compilation. Policies change between requests, so cached decisions must match the stored policies.
 """
 
 from __future__ import annotations

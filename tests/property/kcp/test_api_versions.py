@@ -1,4 +1,4 @@
-"""APIExports and APIBindings in both versions: nothing is lost on a way there and back, and nothing is too odd."""
+"""APIExports and APIBindings in both versions: a round trip loses nothing, for any content."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ old_bindings = st.builds(
 
 
 def normal(obj: Object) -> Object:
-    """An object to compare: resources by key, for v1alpha1 cannot tell how both sorts of them were mixed."""
+    """An object to compare: resources by key, as v1alpha1 does not keep the order of the two lists."""
     obj = copy.deepcopy(obj)
     found = obj.get("spec", {}).get("resources")
     if found:
@@ -149,7 +149,7 @@ def round_trip(obj: Object) -> Object:
     assert obj == before, "the input stays as it was"
     assert between["apiVersion"] == other
     back = convert(copy.deepcopy(between), kind, obj["apiVersion"])
-    # What both ways made is made again the same.
+    # The result of a round trip converts to itself.
     assert convert(back, kind, other) == between
     return back
 

@@ -1,8 +1,8 @@
-"""Random binding, unbinding, defining and upgrading in one cluster: no name ever has two holders, and all that can be
-had in the end is had.
+"""Random bindings, unbindings, definitions and upgrades in one cluster: no name ever has two holders, and every free
+name is granted in the end.
 
-Controllers take their keys in random order, several at a time, so that their plans meet each other's writes; the log
-shows every state there was.
+Controllers reconcile keys in random order, several at a time, so that their plans and writes conflict; the log contains
+every state.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def define(plural: str, **names: object) -> Object:
     return made
 
 
-#: What exports offer and workspaces define: names that meet in every way.
+#: Resources of exports and definitions, whose names conflict in every way.
 DEFINITIONS = [
     define("circles", kind="Circle", listKind="CircleList"),
     define("discs", kind="Circle", listKind="DiscList"),
@@ -111,7 +111,7 @@ async def _upgrade(here: Cell, number: int, version: int) -> None:
 
 
 def _check_history(here: Cell) -> None:
-    """At each entry of the log, what everybody held."""
+    """Check the holders of all names at each entry of the log."""
     held: dict[str, list[Names]] = {}
     bound = {
         each["metadata"]["name"]: names_of(each["spec"]["names"])
@@ -134,7 +134,7 @@ def _check_history(here: Cell) -> None:
 
 
 def _accepted(definition: Object) -> Iterator[Names]:
-    """Only what was accepted: Kubernetes fills in no defaults for names that were refused."""
+    """The accepted names: Kubernetes sets no defaults for rejected names."""
     names = (definition.get("status") or {}).get("acceptedNames") or {}
     one = {field: names.get(key, "") for field, key in _FIELDS}
     yield Names(**one, short_names=tuple(names.get("shortNames") or ()))
@@ -146,7 +146,7 @@ def _bound(binding: Object, schemas: dict[str, Names]) -> Iterator[Names]:
 
 
 def _check_end(here: Cell) -> None:
-    """Whoever waits, waits for somebody; and the locks say what is held."""
+    """Check that each waiting API waits for an existing holder, and that the locks match the holders."""
     locks = locks_of(here.found(LOGICAL_CLUSTERS, HERE, "cluster"))
     expected: Object = {}
     for obj in here.loopback.each(_scope(API_BINDINGS)):
@@ -169,7 +169,7 @@ def _check_end(here: Cell) -> None:
 
 
 def _named(here: Cell, message: str) -> bool:
-    """Whether the first one that a message blames is there."""
+    """Whether the first object that a message names exists."""
     kind, _, rest = message.split("naming conflict with ", 1)[1].partition(' "')
     name = rest.split('"', 1)[0]
     return here.get(API_BINDINGS if kind == "APIBinding" else CRDS, HERE, name) is not None

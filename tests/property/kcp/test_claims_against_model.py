@@ -1,7 +1,7 @@
 """Labels of permission claims against a model, after random sequences of writes and edits of claims.
 
-A real store with admission and all controllers; the model knows only what was written, and says by its own matching of
-selectors and its own hashes which object carries which label.
+A real store with admission and all controllers; the model has only the writes, and computes the labels of each object
+by its own selectors and hashes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STEPS, SEEDS = 40, 4
 
 
 def matches(selector: Object, labels: dict[str, str]) -> bool:
-    """What a selector means, said once more."""
+    """Whether a selector matches, implemented separately."""
     if selector.get("matchAll"):
         return True
     for key, value in (selector.get("matchLabels") or {}).items():
@@ -51,7 +51,7 @@ def matches(selector: Object, labels: dict[str, str]) -> bool:
 
 
 class Model:
-    """What was written, and what follows from it."""
+    """The writes, and the labels that follow from them."""
 
     def __init__(self, provider: str) -> None:
         self.provider = provider
@@ -89,7 +89,7 @@ def a_selector(drawn: random.Random) -> Object:
 
 
 def some_labels(drawn: random.Random, provider: str) -> dict[str, str]:
-    """Labels of a writer, who may try to write those of claims as well."""
+    """Labels of a writer, sometimes with labels of claims."""
     labels = {}
     if drawn.random() < 0.7:
         labels["team"] = drawn.choice("xy")
@@ -116,12 +116,12 @@ class Sequence:
         for _ in range(STEPS):
             await self.drawn.choice([*steps, self.unbind])()
             for _ in range(self.drawn.randrange(4)):
-                # What controllers do in between is theirs.
+                # Writes of controllers in between do not matter.
                 await asyncio.sleep(0)
         await self.shard.until_idle()
 
     async def write(self, type: ResourceType, cluster: str, namespace: str, name: str, body: Object) -> None:
-        """Create or replace, whatever else is written meanwhile."""
+        """Create or replace an object, retried on conflicts."""
         target = self.shard.target(type, cluster, namespace, name)
         for _ in range(20):
             old = self.shard.loopback.get(type, cluster, namespace, name)
@@ -234,7 +234,7 @@ async def test_objects_carry_what_the_model_says(tmp_path: Path, group: int) -> 
 
 
 async def test_what_was_written_without_its_label_gets_it_from_the_log(tmp_path: Path) -> None:
-    """As a write does that was planned before a claim was accepted, and was stored after all others were labelled."""
+    """Such a write was planned before a claim was accepted, and stored after all other objects were labelled."""
     async with shard_inside(tmp_path) as shard:
         sequence = Sequence(shard, (await shard.workspace("p"), await shard.workspace("c")), 1)
         body = {

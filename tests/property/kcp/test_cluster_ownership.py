@@ -1,5 +1,6 @@
-"""Whose word counts: whatever arrives first, again or late, the same rows end in the same owners, and a shard that
-claims everything never has any of it."""
+"""Ownership of clusters: in any order of arrival, with repetitions and delays, the same rows lead to the same owners,
+and a shard that claims all clusters gets none.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["create", "create", "home", "move", 
 
 
 def lived(steps: list[tuple[str, int, int]]) -> Site:
-    """A site after some history."""
+    """A site after a random history."""
     site = Site(SHARDS)
     for what, one, other in steps:
         known = list(site.clusters.values())
@@ -40,7 +41,7 @@ def checked(site: Site, follower: Follower, origin: str, message: Said, steps: i
 
 
 def deliver(site: Site, follower: Follower, streams: dict[str, list[Said]], turns: list[tuple[int, int]]) -> None:
-    """Give the messages of all streams, each in its order, mixed and some of them again; then whatever is left."""
+    """Deliver the messages of all streams, each in its order, interleaved and with repetitions; then the rest."""
     at = dict.fromkeys(streams, 0)
     for choice, back in turns:
         shard = SHARDS[choice % len(SHARDS)]
@@ -119,7 +120,7 @@ def test_a_move_goes_by_the_word_of_the_present_owner_and_its_generation() -> No
     for shard, message in in_order(site):
         checked(site, follower, shard, message, 200)
     assert follower.seats[name] == Owner("b", 3)
-    # What an earlier owner said comes again, and in the end it says nothing more.
+    # Messages of an earlier owner are repeated; at the end they have no effect.
     site.say("a", Place(CLUSTER, name), site.logical(cluster, {MOVED_TO: "root", MOVED_GENERATION: "3"}))
     site.say("a", Place(CLUSTER, name), None)
     for message in site.said["a"][-2:]:

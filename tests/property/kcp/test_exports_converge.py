@@ -1,5 +1,5 @@
-"""Whatever happens to exports, Secrets, bindings and slices, in whatever order controllers have their turns: in the end
-status says what is there, an identity never changed, and a shard's URL is where somebody binds.
+"""Random changes of exports, Secrets, bindings and slices, with controllers in random order: in the end each status
+matches the objects, no identity has changed, and slices have the URLs of shards with bindings.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class World:
 
     def __init__(self, here: Cell, chance: random.Random) -> None:
         self.here, self.chance = here, chance
-        #: Identity by uid: what was once said has to stay.
+        #: Identities by uid, which must not change.
         self.said: dict[str, str] = {}
         loopback, facts = here.loopback, here.facts
         here.controllers.extend(

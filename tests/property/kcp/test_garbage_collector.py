@@ -1,8 +1,8 @@
 """The garbage collector against a model, on random graphs of owners: ConfigMaps, Secrets, custom and cluster-scoped
 objects, with finalizers and policies, and with restarts of the controllers at any moment.
 
-The store is real and seals Secrets. After each write of a user the controllers work until they rest, in random order
-and several keys at a time; the state must be one in which Kubernetes' collector may rest.
+The store is real and seals Secrets. After each write of a user the controllers run until they are idle, in random order
+and several keys at a time; the final state must be possible with Kubernetes' collector.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class World:
         kind = self.cell.catalog(CLUSTER).of_type(type)
         assert kind is not None
         name = f"g{self.graph}-{self.count}"
-        # A name may come back with another uid.
+        # A name may be created again with another uid.
         if self.targets and self.chance.random() < 0.2:
             old = self.chance.choice(list(self.targets.values()))
             if old.kind.type == type and self.cell.loopback.get(type, CLUSTER, old.namespace, old.name) is None:
@@ -132,7 +132,7 @@ class World:
         return expected
 
     async def change(self) -> State:
-        """Other references or finalizers; of an object under deletion finalizers are only taken off."""
+        """Change references or finalizers; an object under deletion only loses finalizers."""
         state = self.read()
         held = [uid for uid, node in state.items() if node.deleting and node.refs]
         uid = self.chance.choice(held if held and self.chance.random() < 0.5 else list(state))
@@ -159,7 +159,7 @@ class World:
         return expected
 
     async def step(self) -> None:
-        """One write, then the collector, with restarts in between; it must rest where Kubernetes' may."""
+        """One write, then the collector, with restarts in between; the final state must be possible in Kubernetes."""
         state = self.read()
         often = self.create if len(state) < MAX_NODES - 1 else self.delete
         begin = self.chance.choice((often, often, self.delete, self.change, self.change)) if state else self.create
@@ -177,7 +177,7 @@ class World:
 
 
 async def established(store: LmdbStore, chance: random.Random) -> Cell:
-    """A cell that serves circles and runs nothing but the collector."""
+    """A minimal shard that serves circles and runs only the collector."""
     cell = Cell(store, chance)
     await cell.cluster(CLUSTER)
     for name in NAMESPACE_NAMES:

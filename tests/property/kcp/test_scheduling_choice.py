@@ -1,4 +1,4 @@
-"""Whatever Shards there are, a workspace goes where it may, and the same chance gives the same shard."""
+"""For any Shards, a workspace is scheduled on a permitted one, and the same random value selects the same shard."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def wishes(draw: st.DrawFn) -> PlacementRequest:
 
 
 def may_hold(shard: Candidate, shards: list[Candidate], wish: PlacementRequest) -> bool:
-    """The rules, said once more and plainly."""
+    """The scheduling rules, implemented separately."""
     if shard.is_unschedulable or (wish.selector is not None and not wish.selector.matches(shard.labels)):
         return False
     mine = [each for each in shards if any(f"{wish.path}:".startswith(f"{path}:") for path in each.reserved_for)]

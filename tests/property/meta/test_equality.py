@@ -1,4 +1,4 @@
-"""Equality of JSON values is that of a walk by type."""
+"""Equality of JSON values equals a comparison type by type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selectors on generated input: canonical texts are faithful, and no text does worse than a 400."""
+"""Selectors on generated input: canonical texts are equivalent, and any invalid text is a 400."""
 
 from __future__ import annotations
 

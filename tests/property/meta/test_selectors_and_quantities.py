@@ -1,4 +1,4 @@
-"""What selectors select and what quantities are worth, against definitions that fit into a line each."""
+"""Selectors and quantities against definitions of one line each."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_force_never_conflicts_and_then_nobody_stands_in_the_way(steps: Any, man
 @given(_steps, _specs)
 def test_what_conflicts_is_what_force_takes_from_others(steps: Any, spec: Any) -> None:
     live = _run(Live(), steps)
-    # What nobody is on record for belongs to the manager `before-first-apply`, who is on record only afterwards.
+    # Fields without a recorded owner belong to the manager `before-first-apply`, who is recorded only afterwards.
     assume(live.obj is None or live.entries)
     before = {(e["manager"], e["operation"]): e["fieldsV1"] for e in live.entries} if live.obj is not None else {}
     try:

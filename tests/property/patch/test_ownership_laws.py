@@ -111,7 +111,7 @@ def test_letting_go_of_everything_leaves_only_what_others_own_or_nobody_does(tak
     for manager in ("a", "b", "kubectl"):
         live.apply(manager, thing())
     assert live.managers() == [("anchor", "Apply")]
-    # An empty list that merges is owned by nobody, so nobody can let go of it.
+    # An empty list that merges has no owner, so no manager can release it.
     assert {name: value for name, value in live.spec.items() if value != []} == {"paused": True}
 
 

@@ -1,4 +1,4 @@
-"""JSON patch and merge patch against the RFCs, read word by word: a second, slow reading of each is the reference."""
+"""JSON patch and merge patch against the RFCs: a second, slow implementation of each is the reference."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _operations = st.lists(
 
 
 class _Refused(Exception):
-    """The RFC says error."""
+    """The RFC requires an error."""
 
 
 def _tokens_of(pointer: str) -> list[str]:

@@ -1,7 +1,7 @@
-"""The schema walker against a JSON Schema validator in Rust, on what the two languages have in common.
+"""The schema walker against a JSON Schema validator in Rust, on the common subset of both languages.
 
-Left out is where they differ on purpose: nullable, formats, list types, and Kubernetes' own keywords; objects keep
-unknown fields here, as nothing is pruned. Numbers stay within what both hold exactly.
+Intended differences are left out: nullable, formats, list types, and Kubernetes' own keywords; objects keep unknown
+fields here, as nothing is pruned. Numbers stay within what both hold exactly.
 """
 
 from __future__ import annotations

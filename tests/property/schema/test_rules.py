@@ -1,4 +1,4 @@
-"""Rules on generated schemas and values: nothing but verdicts comes of them, and they agree with themselves."""
+"""Rules on generated schemas and values: validation never raises, and its results are consistent."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ SCHEMAS = st.recursive(SCALARS, _larger, max_leaves=6)
 
 @st.composite
 def fitting(draw: st.DrawFn, schema: Object) -> Any:
-    """A value that a schema takes."""
+    """A value that is valid under a schema."""
     if schema.get("nullable") and draw(st.booleans()):
         return None
     if schema.get("x-kubernetes-int-or-string"):

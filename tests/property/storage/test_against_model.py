@@ -136,7 +136,7 @@ class Machine(RuleBasedStateMachine):
         kinds=st.lists(st.integers(0, 2), min_size=4, max_size=4),
     )
     def several(self, chosen: list[ObjectKey], kinds: list[int]) -> None:
-        """All or nothing: a Delete of what is absent fails the lot."""
+        """All or nothing: a Delete of an absent object fails the whole submit."""
         mutations: list[Mutation] = []
         for where, kind in zip(chosen, kinds, strict=False):
             stands = self.now[where][0] if where in self.now else 0
@@ -182,7 +182,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(scope=scopes, limit=st.sampled_from([0, 1, 2, 3]), back=st.integers(0, 8))
     def list_then_write_between_slices(self, scope: Scope, limit: int, back: int) -> None:
-        """Slices of one list show one state, whatever is written between them."""
+        """Slices of one list show one state, despite writes between them."""
         at = self.log[-1 - back][0] if len(self.log) > back else 0
         if at and self.expired(at):
             with pytest.raises(RevisionCompacted):

@@ -61,14 +61,14 @@ def in_order(found: Sequence[ObjectKey]) -> list[Position]:
 
 
 class Written:
-    """A store, and what it holds."""
+    """A store, and its expected content."""
 
     def __init__(self, store: LmdbStore) -> None:
         self.store, self.rows = store, MergedRows(store)
         self.keys: dict[ObjectKey, int] = {}
 
     async def toggle(self, key: ObjectKey, filler: int = 0) -> None:
-        """Create an object, or delete it if it is there."""
+        """Create an object, or delete it if it exists."""
         if key in self.keys:
             await self.store.submit([Delete(key, self.keys.pop(key))])
         else:

@@ -1,4 +1,4 @@
-"""What other shards published, against a model: two dicts, under random replicas, routes, sweeps and restarts."""
+"""Rows of other shards against a model: two dicts, under random replicas, routes, sweeps and restarts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Machine(RuleBasedStateMachine):
         self.options = store_options(Path(self.home.name) / "store")
         self.store = open_store(self.options)
         self.model = ReplicaModel()
-        #: What was ever to be seen under a stamp, and the highest stamps of all clusters.
+        #: The state seen at each version, and the highest versions of all clusters.
         self.seen: dict[tuple[ResourceType, str, int], object] = {}
         self.highest = {PLAIN: 0, OTHER: 0}
 
@@ -71,7 +71,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(mutations=st.lists(st.one_of(sent, routes), max_size=3))
     def fail(self, mutations: list[Mutation]) -> None:
-        """What fails leaves nothing."""
+        """A failed submit changes nothing."""
         with_failure = [*mutations, Mark("stream", b"never"), delete(key("absent"), 7)]
         try:
             self.submit(with_failure)
@@ -97,7 +97,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def write_here(self) -> None:
-        """Local writes have nothing to do with it."""
+        """Local writes do not affect replicas."""
         self.submit([put(key(f"n{self.store.hub.last}"))])
 
     @precondition(lambda self: self.model.rows)
@@ -164,7 +164,7 @@ class Machine(RuleBasedStateMachine):
         assert (found and (found.key, found.revision, found.value)) == (row and (where, row.revision, row.value))
 
     def check_stamps(self, replica_view: ReplicaView, type: ResourceType) -> None:
-        """One stamp never stands for two states, and that of all clusters never falls."""
+        """One version never stands for two states, and that of all clusters never falls."""
         for cluster in ("", *CLUSTERS):
             last, visible = replica_view.last(type, cluster), self.model.counting(Scope(type, cluster))
             assert self.seen.setdefault((type, cluster, last), visible) == visible

@@ -1,4 +1,4 @@
-"""The parser that gives requests before their bodies gives the same requests, bodies and refusals as the other one."""
+"""The parser that yields requests before their bodies yields the same requests, bodies and errors as the other one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""However the bytes are cut, the parser sees the same requests and refuses behind the same one.
+"""For any split of the bytes, the parser yields the same requests and the error after the same one.
 
 A request that breaks two rules may be refused for either: a header is reported when the next one begins.
 """
