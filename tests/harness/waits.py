@@ -1,4 +1,4 @@
-"""Waiting, in an event loop, for what others do: `harness.clients.api.eventually` for coroutines."""
+"""Waits in an event loop: `harness.clients.api.eventually` for coroutines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LOOK_AGAIN_S = 0.02
 
 
 def source_of(condition: Callable[..., Any]) -> str:
-    """The lines of a condition as the test has them, with the texts that it looks for."""
+    """The source of a condition, with the texts that it looks for."""
     try:
         return inspect.getsource(condition).strip()
     except (OSError, TypeError):
@@ -19,7 +19,7 @@ def source_of(condition: Callable[..., Any]) -> str:
 
 
 async def until(look: Callable[[], Awaitable[Any]], what: str, timeout_s: float = 30.0) -> Any:
-    """The first truthy value that `look` gives; fails after `timeout_s`."""
+    """The first truthy result of `look`; fails after `timeout_s`."""
     try:
         async with asyncio.timeout(timeout_s):
             while True:

@@ -120,7 +120,7 @@ class Scene:
         await self.fleet.restart()
 
     async def until_idle(self) -> tuple[Stored, list[StreamMessage], list[StreamMessage]]:
-        """Stop the traffic; return the store, the messages that its log implies, and those that a plain program reads."""
+        """Stop the traffic; return the store, the messages that its log implies, and those of a plain program."""
         self.fleet.pause()
         await eventually(lambda: not self.fleet.writing)
         stored = await asyncio.to_thread(read, shard_store(self.shard.root))

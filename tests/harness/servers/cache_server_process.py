@@ -1,9 +1,4 @@
-"""`atoll cache-server` as a process, and what clients ask of it.
-
-with CacheProcess(tmp_path, access) as cache:
-    await cache.ready()
-    await cache.get("/shards/*/clusters/*/apis/…")
-"""
+"""`atoll cache-server` as a process, and requests to it."""
 
 from __future__ import annotations
 

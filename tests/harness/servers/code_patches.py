@@ -18,13 +18,13 @@ _MISSING: Any = object()
 
 
 class CodePatches:
-    """What the last program assigned, with the values from before."""
+    """The assignments of the last program, with the values before."""
 
     def __init__(self) -> None:
         self._before: list[tuple[Any, str, Any]] = []
 
     def replace(self, program: str) -> None:
-        """Take back what the program before it changed, and run this one."""
+        """Undo the changes of the last program, and run this one."""
         self.undo()
         names: dict[str, Any] = {}
         for statement in ast.parse(program).body:
@@ -35,7 +35,7 @@ class CodePatches:
             exec(compile(ast.Module([statement], []), "<patch>", "exec"), names)
 
     def undo(self) -> None:
-        """Give every attribute the value that it had, the last first."""
+        """Restore the value of every attribute, the last first."""
         while self._before:
             owner, name, value = self._before.pop()
             if value is _MISSING:

@@ -87,7 +87,7 @@ class _Forked:
 
 
 def _run(arguments: list[str], environment: dict[str, str], directory: Path, outputs: tuple[Path, Path]) -> None:
-    """Be what `python -m atoll.cli` would be."""
+    """Run like `python -m atoll.cli`."""
     os.setsid()
     for number, path in enumerate(outputs, start=1):
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

@@ -28,7 +28,7 @@ def patched(directory: Path, code: str) -> dict[str, str]:
 
 
 class MutantShard(ShardProcess):
-    """A shard whose functions are changed and given back while it runs."""
+    """A shard whose functions are replaced and restored while it runs."""
 
     def __init__(self, directory: Path, *flags: str) -> None:
         self._address = f"atoll-mutant-{uuid.uuid4().hex}"
@@ -52,7 +52,7 @@ class MutantShard(ShardProcess):
 
 @contextlib.contextmanager
 def altered(process: SiteProcess, directory: Path, code: str) -> Iterator[None]:
-    """A process of a site, started anew with `code` run before anything else; afterwards it is as it was."""
+    """Restart a process of a site with `code` run before anything else, and restart it without at the end."""
     process.environment.update(patched(directory, code))
     process.restart()
     try:

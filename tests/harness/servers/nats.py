@@ -31,7 +31,7 @@ async def eventually(condition: Callable[[], bool], timeout_s: float = 20.0) -> 
 
 
 class NatsServer:
-    """An async context manager around the embedded server, with the faults that tests make."""
+    """An async context manager around the embedded server, with faults for tests."""
 
     def __init__(self, directory: Path, shard: str = "root", **options: Any) -> None:
         self.directory = directory / "nats"
@@ -69,7 +69,7 @@ class NatsServer:
         await self.server.start()
 
     async def kill(self) -> None:
-        """Kill it as a crash would and wait for the supervisor to have it up again."""
+        """Kill it as a crash would and wait for the supervisor to restart it."""
         restarts = self.server.restarts
         os.kill(self.server.pid, signal.SIGKILL)
         await eventually(lambda: self.server.restarts > restarts)
@@ -118,5 +118,5 @@ class NatsServer:
 
 
 def _state(thread: Path) -> str:
-    """What the kernel says a thread is doing, `T` for stopped."""
+    """A thread's state in the kernel, `T` for stopped."""
     return (thread / "stat").read_text().rsplit(")", 1)[1].split()[0]

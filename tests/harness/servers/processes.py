@@ -1,9 +1,4 @@
-"""`atoll` run to its end, processes by their id, and what a directory held before and after.
-
-atoll("start", "--root-directory", str(tmp_path)).code
-assert not is_alive(pid)
-before = tree(directory)
-"""
+"""`atoll` run to its end, processes by their id, and the content of a directory before and after."""
 
 from __future__ import annotations
 
@@ -36,7 +31,7 @@ def atoll(*arguments: str, environment: dict[str, str] | None = None) -> Result:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs. One that ended and waits for its parent to notice does not."""
+    """Whether a process runs. A zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

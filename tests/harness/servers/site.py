@@ -46,7 +46,7 @@ from harness.servers.launch import Process, launch
 from harness.waits import source_of
 
 START_TIMEOUT_S, STOP_TIMEOUT_S = 90.0, 60.0
-#: Who may come, and in which groups; any other user of `api` has none.
+#: Users with a certificate, and their groups; any other user of `api` has none.
 GROUPS = {
     "kcp-admin": (KCP_ADMIN,),
     "shard-admin": (MASTERS,),
@@ -60,13 +60,13 @@ class ProcessFailed(AssertionError):
 
 
 class Endpoint:
-    """A process as one user sees it: what `Api` asks."""
+    """A process as one user reaches it, for `Api`."""
 
     def __init__(self, url: str, context: ssl.SSLContext) -> None:
         self.url, self._context = url, context
 
     def token(self, user: str = "") -> str:
-        """Nobody comes by token here."""
+        """Raise: users have certificates, not tokens."""
         raise AssertionError(f"{user} has no token: sites know users by certificate")
 
     def tls(self) -> ssl.SSLContext:
@@ -74,7 +74,7 @@ class Endpoint:
 
 
 class SiteProcess:
-    """One process of a site: it is started and ended here and nowhere else."""
+    """One process of a site; only this class starts and stops it."""
 
     def __init__(self, name: str, command: Sequence[str], logs: Path) -> None:
         self.name, self.command = name, list(command)
@@ -93,7 +93,7 @@ class SiteProcess:
         return self._process is not None and self._process.poll() is None
 
     def spawn(self) -> None:
-        """Start it and wait for nothing."""
+        """Start it without waiting."""
         assert not self.running, f"{self.name} runs"
         self._process = launch(
             self.command, self.out_path, self.log_path, environment=self.environment, directory=Path.cwd()
@@ -105,15 +105,15 @@ class SiteProcess:
         self.wait_ready(timeout_s)
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Raises ProcessFailed if it ends before, or takes longer."""
+        """Wait until it is ready. Raises ProcessFailed if it ends before, or takes longer."""
         self.until(self.is_ready, timeout_s)
 
     def is_ready(self) -> bool:
-        """Whether it says that it is."""
+        """Whether it reports that it is ready."""
         raise NotImplementedError
 
     def until(self, condition: Callable[[], bool], timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until something holds; fails if it does not in time, or if the process ends."""
+        """Wait until a condition holds; fails if it does not in time, or if the process ends."""
         deadline = time.monotonic() + timeout_s
         while not condition():
             if not self.running:
@@ -136,14 +136,14 @@ class SiteProcess:
         self.start()
 
     def freeze(self) -> None:
-        """SIGSTOP, as a pause of the machine would: connections stay and nobody answers."""
+        """SIGSTOP, as a pause of the machine would: connections stay open and get no answer."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
     def log(self) -> str:
-        """Everything it logged, over all its lives."""
+        """Its log, over all starts."""
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
     def log_tail(self, lines: int = 40) -> str:
@@ -155,7 +155,7 @@ class SiteProcess:
             return 0
         if process.poll() is None:
             process.send_signal(number)
-            # One that was frozen hears nothing else.
+            # A frozen process handles no other signal.
             process.send_signal(signal.SIGCONT)
         try:
             return process.wait(STOP_TIMEOUT_S)
@@ -173,7 +173,7 @@ class ServingProcess(SiteProcess):
         self.url, self._site = member.url, site
 
     def api(self, cluster: str = "", user: str = "kcp-admin", *groups: str) -> Api:
-        """A user's requests to this process, by client certificate; user "" is nobody. Groups: see GROUPS."""
+        """A user's requests to this process, by client certificate; user "" is anonymous. Groups: see GROUPS."""
         return Api(self.endpoint(user, *groups), cluster, "")
 
     def endpoint(self, user: str = "", *groups: str) -> Endpoint:
@@ -182,7 +182,7 @@ class ServingProcess(SiteProcess):
         return Endpoint(self.url, self._site.context(pair))
 
     def with_token(self, token: str, cluster: str = "") -> Api:
-        """Somebody's requests with a bearer token."""
+        """A user's requests with a bearer token."""
         return Api(Endpoint(self.url, self._site.context()), cluster, "", token)
 
     def get(self, path: str, timeout_s: float = 10.0) -> tuple[int, bytes]:
@@ -293,7 +293,7 @@ class Site:
             raise
 
     def close(self) -> None:
-        """End everything, also if some of it does not end well."""
+        """Stop everything, even if some processes fail to stop."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._ports.close)
             for process in reversed(self.processes):

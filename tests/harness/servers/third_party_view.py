@@ -64,7 +64,7 @@ class Certificates:
 
     @property
     def shard_flags(self) -> list[str]:
-        """With which a shard asks views."""
+        """The flags with which a shard uses views."""
         return [
             "--egress-allow-cidr",
             "127.0.0.0/8",
@@ -77,7 +77,7 @@ class Certificates:
         ]
 
     def client(self, name: str) -> ssl.SSLContext:
-        """As who holds a certificate, empty for nobody."""
+        """A client with a certificate; an empty name has none."""
         context = ssl.create_default_context(cafile=self["views.crt"])
         if name:
             context.load_cert_chain(self[f"{name}.crt"], self[f"{name}.key"])

@@ -41,14 +41,14 @@ CLAIMS = (
 
 
 def viewed(shard_api: Api, prefix: str, token: str = "") -> Api:
-    """Somebody looking through a view."""
+    """A user's client of a view."""
     there = Api(shard_api.shard, token=token or shard_api.token)
     there.prefix = prefix
     return there
 
 
 def offer_plans(provider: Api) -> None:
-    """Plans, a cached resource: the provider writes them, and everybody who binds the export reads them."""
+    """Plans, a cached resource: the provider writes them, and all consumers of the export read them."""
     definition = crd("plans", "plans.example.com", scope="Cluster")
     define(provider, definition)
     meta = {"apiVersion": "cache.kcp.io/v1alpha1", "metadata": {"name": "plans"}}
@@ -80,10 +80,10 @@ def offer_plans(provider: Api) -> None:
 
 
 class Stand:
-    """One view with something to show. `api` lists at `path`, `one` reads `path`/name."""
+    """One view with objects. `api` lists at `path`, `one` reads `path`/name."""
 
     read_only = True
-    #: The verbs that discovery shows at least.
+    #: The verbs that discovery must have.
     verbs = frozenset({"get", "list", "watch"})
 
     def __init__(self, admin: Api) -> None:
@@ -98,7 +98,7 @@ class Stand:
         self.api, self.stranger = viewed(self.home, prefix), viewed(self.home, prefix, "bob-token")
 
     def one(self, name: str) -> tuple[Api, str]:
-        """Where a shown object is read by itself."""
+        """The path of a single object in the view."""
         return self.api, f"{self.path}/{name}"
 
     def name_of(self, obj: Object) -> str:
@@ -108,7 +108,7 @@ class Stand:
         raise NotImplementedError
 
     def target(self, name: str) -> tuple[Api, str]:
-        """Where what is shown is changed."""
+        """The path at which the object is changed."""
         raise NotImplementedError
 
     def change(self, name: str) -> None:
@@ -317,7 +317,7 @@ class OfThirdParty:
 
 
 class ThirdPartys(Stand):
-    """Rows of a view that somebody else serves, at a consumer's own URL."""
+    """Rows of a third party's view, at a consumer's own URL."""
 
     def __init__(self, admin: Api, site: OfThirdParty) -> None:
         super().__init__(admin)

@@ -1,4 +1,4 @@
-"""One shard with users of every sort, for tests of what they must not get."""
+"""One shard with users of different rights, for tests of access control."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ METHODS = {
     "delete": "DELETE",
     "deletecollection": "DELETE",
 }
-#: What Kubernetes gives everybody with a name on paths that are no resources, inside a workspace that lets them in.
+#: Non-resource paths that Kubernetes permits to authenticated users, inside a workspace with access.
 DISCOVERY = ("/api", "/apis", "/healthz", "/livez", "/readyz", "/openapi", "/version")
 PUBLIC = ("/healthz", "/livez", "/readyz")
 PATHS = (
@@ -44,7 +44,7 @@ PATHS = (
     "/nothing",
     "/openid/v1/jwks",
 )
-#: Written by the system alone, whatever a workspace's own roles say; each with the verbs that are left.
+#: Resources that only the system writes, whatever a workspace's own roles permit; each with the remaining verbs.
 SYSTEMS: dict[tuple[str, str], tuple[str, ...]] = {
     ("apis.kcp.io", "apibindings/status"): (),
     ("apis.kcp.io", "apiexports/status"): (),
@@ -52,7 +52,7 @@ SYSTEMS: dict[tuple[str, str], tuple[str, ...]] = {
     ("tenancy.kcp.io", "workspacetypes/status"): ("get",),
     ("core.kcp.io", "logicalclusters"): ("get", "list", "watch", "create", "update", "patch", "delete"),
 }
-#: What everybody with a name may ask about himself.
+#: Reviews that every authenticated user may create about himself.
 ABOUT_ONESELF = {
     ("authorization.k8s.io", "selfsubjectaccessreviews"),
     ("authorization.k8s.io", "selfsubjectrulesreviews"),
@@ -66,7 +66,7 @@ CALLERS = ("anonymous", "stranger", "member", "admin", "robot", "forged", "borro
 
 
 class Route(NamedTuple):
-    """A resource with a verb, or a path of its own (`resource` empty)."""
+    """A resource with a verb, or a non-resource path (`resource` empty)."""
 
     group: str
     resource: str
@@ -79,14 +79,14 @@ class Route(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """A token and headers to send."""
+    """A token, and headers to send."""
 
     token: str
     headers: dict[str, str]
 
 
 class Town:
-    """A workspace with a member and an administrator, and a neighbour whose service account has all rights there."""
+    """A workspace with a member and an administrator, and another one whose service account has all rights in it."""
 
     def __init__(self, root: Api) -> None:
         self.root, self.here = root, root.at(workspace_under(root))
@@ -116,7 +116,7 @@ class Town:
 
     @cached_property
     def routes(self) -> list[Route]:
-        """Everything that discovery lists, and what it does not list."""
+        """All routes of discovery, and those that discovery does not list."""
         return list(self._routes())
 
     def _routes(self) -> Iterator[Route]:
@@ -161,7 +161,7 @@ def _bind(api: Api, role: str, subject: dict[str, str]) -> None:
 
 
 def allowed(caller: str, route: Route) -> bool:
-    """What the model says of a request inside the workspace."""
+    """The model's result for a request inside the workspace."""
     if caller == "borrowed":
         return False
     if route.path in PUBLIC and route.verb == "get":
@@ -188,7 +188,7 @@ def _grants(rule: dict[str, list[str]], route: Route) -> bool:
 
 
 def tried(api: Api, route: Route) -> bool:
-    """Whether the server lets a request through to what it asks for."""
+    """Whether the server authorizes a request."""
     if route.verb == "watch":
         code = api.status(route.url())
     else:

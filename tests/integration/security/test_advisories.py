@@ -1,4 +1,4 @@
-"""What went wrong in servers of this sort, tried here; and each guard taken out, to see that the trial tells."""
+"""Published vulnerabilities of similar servers; each guard is removed as well, to prove that its test fails."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def scene(shard: MutantShard) -> Scene:
     return Scene(Api(shard, "root"))
 
 
-# --- borrowed power ---
+# --- impersonation ---
 
 
 def reserved() -> Iterator[dict[str, str]]:
-    """Headers that claim each name the code keeps for itself."""
+    """Headers with each name that the code reserves."""
     made = (f"{prefix}x" for prefix in (*groups.RESERVED_PREFIXES, *groups.LIFECYCLE_PREFIXES))
     for group in (*groups.PRIVILEGED_GROUPS, *made):
         if group != "system:authenticated":
@@ -57,7 +57,7 @@ def test_who_administers_a_workspace_borrows_no_power_over_it(scene: Scene) -> N
 
 
 def test_whom_one_becomes_here_is_nobody_in_another_workspace(scene: Scene) -> None:
-    """Not even within one request that looks elsewhere: a type of another workspace, which alice may use."""
+    """Not even within one request that reads another workspace: a type there, which alice may use."""
     other = Scene(scene.root)
     other.type("hers")
     allow(other.here, "use", "alice", apiGroups=["tenancy.kcp.io"], resources=["workspacetypes"], verbs=["use"])
@@ -124,7 +124,7 @@ def test_through_a_view_an_initializer_takes_itself_away_and_does_no_more(scene:
 
 
 def test_who_owns_a_workspace_does_not_say_what_it_is(scene: Scene) -> None:
-    """Neither that it is ready, nor where it is found, of which type it is, and who made it."""
+    """Neither its readiness, nor its location, type and owner."""
     scene.type("made", initializer=True)
     cluster = scene.child(scene.helper, "w", "made")
     owner = scene.by("helper", cluster)
@@ -148,7 +148,7 @@ def test_who_owns_a_workspace_does_not_say_what_it_is(scene: Scene) -> None:
 
 
 def test_who_made_a_workspace_is_not_written_anew_before_it_is_placed(scene: Scene) -> None:
-    """The scheduler takes the owner from the Workspace; without a shard there is time to write one."""
+    """The scheduler takes the owner from the Workspace; an unscheduled Workspace leaves time to write one."""
     scene.type("made", initializer=True)
     nowhere = {"selector": {"matchLabels": {"shard": "none"}}}
     scene.child(scene.helper, "w", "made", "Scheduling", location=nowhere)
@@ -183,7 +183,7 @@ FORGED = (
 
 
 def sent(shard: ShardProcess, request: bytes) -> bytes:
-    """The first line of the answer to bytes on a connection of their own; nothing where it was just closed."""
+    """The first line of the answer to bytes on a new connection; empty if it was just closed."""
     parts = urlsplit(shard.url)
     address = parts.hostname or "", parts.port or 0
     with (
@@ -219,7 +219,7 @@ def test_no_spelling_of_an_identity_header_is_taken_for_one(scene: Scene) -> Non
 
 
 def test_a_connection_remembers_nobody(scene: Scene) -> None:
-    """Requests of several people over one connection, as a proxy sends them."""
+    """Requests of several users over one connection, as a proxy sends them."""
     shared = scene.by("master")
     tokens = {"nobody": "nobody-token", "helper": "helper-token", "master": "master-token", "alice": "alice-token"}
     for _ in range(5):
@@ -274,7 +274,7 @@ NO_CLUSTERS = (
 
 
 def test_no_text_in_a_url_becomes_a_cluster_that_is_none(scene: Scene) -> None:
-    """Masters may do all: were there a row to write, they would write it."""
+    """Masters have all rights: if there were a row to write, they would write it."""
     bodies = {CONFIGMAPS: configmap("x"), f"{RBAC}/clusterroles": {"metadata": {"name": "x"}, "rules": []}}
     for text in NO_CLUSTERS:
         for path, body in bodies.items():

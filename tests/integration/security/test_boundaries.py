@@ -17,7 +17,7 @@ from harness.servers.mutant_shard import MutantShard
 
 INACTIVE = {"metadata": {"annotations": {"core.kcp.io/inactive": "true"}}}
 ACTIVE = {"metadata": {"annotations": {"core.kcp.io/inactive": None}}}
-#: How long a stream may go on that has to end.
+#: The longest time until a stream ends.
 PATIENCE_S = 10.0
 
 
@@ -46,7 +46,7 @@ def test_without_the_groups_a_workspace_requires_not_even_its_administrator_gets
 
 
 def test_a_lifecycle_group_is_nobodys_to_bring_along(scene: Scene) -> None:
-    """Not even by the operator's own token file."""
+    """Not even with the operator's own token file."""
     scene.type("made", initializer=True)
     cluster = scene.child(scene.here, "w", "made")
     assert scene.by("bold", cluster).send("GET", CONFIGMAPS).code == 403
@@ -54,12 +54,12 @@ def test_a_lifecycle_group_is_nobodys_to_bring_along(scene: Scene) -> None:
 
 
 def ended(events: Events) -> list[Any]:
-    """What a stream still had to tell; fails with TimeoutError if it does not end."""
+    """The remaining events of a stream; fails with TimeoutError if it does not end."""
     return events.rest()
 
 
 def watching(api: Api, path: str) -> Any:
-    """A watch whose silence is not borne for long."""
+    """A watch with a short timeout."""
     plain = api.open
 
     def impatient() -> Any:
@@ -88,7 +88,7 @@ def test_an_inactive_workspace_ends_every_watch_through_which_it_was_seen(scene:
         except TimeoutError:
             pytest.fail("a watch goes on")
         assert scene.helper.send("GET", f"{CONFIGMAPS}?watch=1").code == 403
-        # The neighbour's goes on.
+        # The watch of the other workspace goes on.
         bystander.helper.post(CONFIGMAPS, configmap("mine"))
         assert elsewhere.next().name == "mine"
     scene.master.patch(CLUSTER, ACTIVE)
@@ -104,9 +104,9 @@ def test_an_inactive_workspace_is_closed_to_views_and_masters_too(scene: Scene) 
         api.get(CLUSTER)
 
 
-# --- one admission, whichever the door ---
+# --- one admission for every path ---
 
-#: Refuses what carries the mark, and counts in a warning how often a write was asked for.
+#: Rejects objects with the mark, and counts requests in a warning.
 POISON = """
 import itertools
 from atoll.machinery.apiserver.admission.chain import Admission
@@ -167,7 +167,7 @@ def poisoned(scene: Scene) -> None:
 
 
 def once(answer: Answer) -> None:
-    """A write that admission was asked about once."""
+    """Check that a write succeeded, and that admission was called once for it."""
     assert answer.code in {200, 201}, answer.body
     assert len([text for text in answer.warnings if text.startswith("admitted")]) == 1, answer.warnings
 

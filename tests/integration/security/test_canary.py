@@ -1,6 +1,6 @@
-"""Secrets stand nowhere in clear: not in the store with its free pages, not on the stream, not in any log.
+"""Secrets are nowhere in clear text: not in the store and its free pages, not on the stream, not in any log.
 
-The same search over a shard that seals nothing must find them, or it proves nothing.
+The same search must find them in a shard without sealing.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ start.store_options = lambda config: msgspec.structs.replace(sealing(config), se
 
 
 def forms(needle: bytes) -> list[bytes]:
-    """A text as it is, and as it looks inside of base64 that began zero, one or two bytes before it."""
+    """A text as it is, and its base64 forms at the three possible offsets."""
     found = [needle]
     for offset in range(3):
         whole = base64.b64encode(b"\0" * offset + needle).rstrip(b"=")
-        # The first characters hold bits of what stands before, the last of what stands behind.
+        # The first characters contain bits of the bytes before, the last of those after.
         found.append(whole[(0, 2, 3)[offset] : -1])
     return found
 
@@ -57,7 +57,7 @@ def test_the_search_finds_a_text_wherever_base64_began() -> None:
 
 
 def write_by_api(api: Api, needle: str) -> None:
-    """Create, update and delete; refused requests too, since errors like to quote."""
+    """Create, update and delete; also rejected requests, since errors may quote their content."""
     for number in range(COUNT):
         name, value = f"s{number}", f"{needle}-{number}"
         path = f"{SECRETS}/{name}"
@@ -119,7 +119,7 @@ async def test_no_secret_is_found_in_clear_in_anything_that_is_written(tmp_path:
         assert len(api.get(SECRETS).json["items"]) >= COUNT // 2
         api.patch(f"{SECRETS}/s8", {"stringData": {"k": f"{needle}-rotated"}})
         with api.watch(f"{SECRETS}?watch=1&resourceVersion={heard[0].revision}&timeoutSeconds=5") as events:
-            # History is read back with the key it was sealed with, beside what the new key sealed.
+            # History is read with its own key, beside objects sealed with the new key.
             seen = events.take(COUNT)
         assert base64.b64decode(seen[0].object["data"]["k"]).decode().startswith(needle)
         eventually(lambda: atoll("fsck", "--root-directory", str(shard.root)).code == 0, "a sound store")

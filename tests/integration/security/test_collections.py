@@ -1,4 +1,4 @@
-"""A collection of any size is deleted in bounded memory, while others are answered, and comes back as a list."""
+"""A large collection is deleted in bounded memory, other requests are served meanwhile, and the answer is a list."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.servers.shard_process import ShardProcess
 
 MIB = 1 << 20
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
-#: The memory is for what is held of a reply, for some objects, and for the store's mapped pages.
+#: The bound covers the buffered reply, some objects, and the store's mapped pages.
 OBJECTS, ALLOWED_BYTES = 60, 160 * MIB
 PROMISED_S = 0.1
 

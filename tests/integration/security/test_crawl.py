@@ -1,4 +1,4 @@
-"""What those who may do nothing get, on every path there is."""
+"""Responses to users without rights, on every path."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_where_a_path_leads_nowhere_masters_do_nothing_either(root: Api, path: s
 
 
 def shape(answer: Answer, secret: str) -> tuple[int, object, object]:
-    """An answer without what the asker said himself."""
+    """An answer without parts of the request."""
     body = answer.body.decode().replace(secret, "<it>")
     headers = {name.lower(): value for name, value in answer.headers.items()}
     for changing in ("audit-id", "date", "content-length"):

@@ -1,6 +1,6 @@
-"""No request keeps a shard from answering others: /livez answers while large and hostile requests are served.
+"""No request blocks a shard: /livez answers while large and hostile requests are served.
 
-The promise is 100 ms; four times as long is waited. Only time in which the shard itself computed counts.
+The promise is 100 ms; the test allows 400 ms. Only CPU time of the shard counts.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def test_an_administrator_of_a_workspace_impersonates_nobody_above_it(
 ) -> None:
     helper = by_token(helped, "helper-token")
     if code == 201 and "system:authenticated" not in headers.values():
-        # Without access on / by a group or a name, being somebody else's group helps no one.
+        # Without access on / by a group or a name, impersonation of a group gives no access.
         info = whoami(helper, headers, code)["status"]["userInfo"]
         assert (info["username"], info.get("uid", "")) == ("alice", headers.get("Impersonate-Uid", ""))
         assert headers.get("Impersonate-Group", "system:authenticated") in info["groups"]
@@ -125,7 +125,7 @@ def test_an_administrator_of_a_workspace_impersonates_nobody_above_it(
     answer = whoami(helper, headers, code)
     assert answer.get("reason", "") == {201: "", 403: "Forbidden", 400: "BadRequest"}[code]
     if code == 403:
-        # It is the claim that is refused, and not what the one claimed may do here.
+        # The impersonation is rejected, not the request of the impersonated user.
         assert answer["message"].endswith("is not allowed for the requestor")
 
 
@@ -166,7 +166,7 @@ def test_each_part_of_an_identity_needs_a_permission_of_its_own(
 def test_a_borrowed_identity_counts_only_where_it_was_borrowed(helped: Api, root: Api) -> None:
     helper = by_token(helped, "helper-token")
     helper.get(CONFIGMAPS, headers={"Impersonate-User": "helper"})
-    # Nobody in root lets helper impersonate; and in the workspace nobody becomes somebody of root.
+    # helper may not impersonate in root; and in the workspace no user becomes a user of root.
     helper.at("root").get(CONFIGMAPS, headers={"Impersonate-User": "kcp-admin"}, expect=403)
     elsewhere = helper.at("system:admin")
     elsewhere.get(CONFIGMAPS, headers={"Impersonate-User": "kcp-admin"}, expect=403)
@@ -191,7 +191,7 @@ def account_token(api: Api, name: str = "robot", role: str = "cluster-admin") ->
 
 def test_a_service_account_is_somebody_at_home_and_nobody_next_door(api: Api, root: Api) -> None:
     neighbour = root.at(workspace_under(root))
-    # Next door there is an account of the same name with all rights, and the same name as a user has them too.
+    # The other workspace has an account of the same name with all rights, and a user of that name with them.
     account_token(neighbour)
     bind(neighbour, "cluster-admin", user("system:serviceaccount:default:robot"))
     robot = by_token(api, account_token(api))
@@ -203,7 +203,7 @@ def test_a_service_account_is_somebody_at_home_and_nobody_next_door(api: Api, ro
         assert robot.at(cluster).get(path, expect=0).code in {401, 403}, cluster
         if cluster != "*":
             assert robot.at(cluster).send("POST", CONFIGMAPS, configmap("theirs")).code in {401, 403}, cluster
-    # Without a cluster in the URL the token says where it is at home.
+    # Without a cluster in the URL, the token's own cluster is used.
     found = Api(api.shard, token=robot.token).get(f"{CONFIGMAPS}/mine").json
     assert found["metadata"]["name"] == "mine"
 
@@ -213,7 +213,7 @@ def test_a_borrowed_identity_is_confined_to_the_cluster_it_was_borrowed_in(helpe
     scopes = "authentication.kcp.io/scopes"
     found = whoami(by_token(helped, "helper-token"), {"Impersonate-User": "alice"}, 201)["status"]["userInfo"]
     assert found["extra"][scopes] == [f"cluster:{cluster}"]
-    # Masters are bound by nothing, so whom they lend to is not either.
+    # Masters are not restricted, so neither are users that they impersonate.
     master = whoami(
         Api(root.shard, "root", "shard-admin"),
         {"Impersonate-User": "alice", "Impersonate-Group": "system:kcp:admin"},
@@ -251,7 +251,7 @@ def test_a_token_ends_with_its_service_account(api: Api) -> None:
 
 
 def with_algorithm(token: str, algorithm: str, signature: str) -> str:
-    """A token whose header names our key and another algorithm."""
+    """A token whose header has our key and another algorithm."""
     header, payload, _ = token.split(".")
     said = json.loads(base64.urlsafe_b64decode(header + "=="))
     header = base64.urlsafe_b64encode(json.dumps({**said, "alg": algorithm}).encode()).decode().rstrip("=")

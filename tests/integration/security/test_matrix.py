@@ -1,4 +1,4 @@
-"""Every route, verb and caller, in every form of URL; and each guard taken out, to see that the matrix tells."""
+"""Every route, verb and caller, in every form of URL; the matrix must detect the removal of each guard."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from integration.security import matrix
 _SERVICES = Path(__file__).parents[3] / "services"
 
 USERS = "nobody-token,nobody,u-nobody\nalice-token,alice,u-alice\nhelper-token,helper,u-helper\n"
-#: Places where nobody of the matrix has anything to look for, whatever he may do in his workspace.
+#: Places without rights for any user of the matrix, whatever his rights in his workspace.
 CLOSED = (
     "",
     "/clusters/root",
@@ -27,7 +27,7 @@ CLOSED = (
     "/clusters/unheard-of",
     "/clusters/root:unheard-of",
 )
-#: Not even the health of the process is told here.
+#: Places at which even the health of the process is closed.
 SEALED = (
     "/services/initializingworkspaces/root:universal/clusters/*",
     "/services/terminatingworkspaces/root:universal/clusters/root",
@@ -41,7 +41,7 @@ SEALED = (
     "/services/cache/shards/*/clusters/*",
     "/clusters/root/services/initializingworkspaces/root:universal/clusters/*",
 )
-#: Of the routes of resources, how many the second and the third caller ask for.
+#: The number of resource routes for the second and the third caller.
 SAMPLE = 60
 
 
@@ -58,7 +58,7 @@ def town(shard: MutantShard) -> Iterator[matrix.Town]:
     yield matrix.Town(Api(shard, "root"))
 
 
-#: Each a guard, caller and prefix that miss it ("" for the workspace), and the Python that takes it out of the process.
+#: Each a guard, a caller and prefix that detect its absence ("" for the workspace), and the Python that removes it.
 GUARDS = {
     "the authorizer": (
         "stranger",
@@ -163,7 +163,7 @@ pipeline.RequestPipeline._enter = enter
 
 @pytest.mark.parametrize("guard", GUARDS)
 def test_a_guard_that_is_taken_out_is_missed(shard: MutantShard, guard: str) -> None:
-    """In a workspace of its own, since the shard remembers what it decided. All tests below have the guards again."""
+    """It uses its own workspace, since the shard caches decisions. All tests below have the guards again."""
     caller, prefix, code = GUARDS[guard]
     town = matrix.Town(Api(shard, "root"))
     health = matrix.PUBLIC if prefix in CLOSED else () if prefix in SEALED else None
@@ -196,14 +196,14 @@ def test_inside_the_workspace_everybody_gets_what_the_model_says(town: matrix.To
 
 
 def sample(town: matrix.Town, seed: str) -> list[matrix.Route]:
-    """Every path that is no resource, and some of the others."""
+    """Every non-resource path, and some of the others."""
     resources = [route for route in town.routes if route.resource]
     return [*random.Random(seed).sample(resources, SAMPLE), *(route for route in town.routes if not route.resource)]
 
 
 @pytest.mark.parametrize("prefix", [*CLOSED, *SEALED])
 def test_elsewhere_nobody_gets_anything(town: matrix.Town, prefix: str) -> None:
-    """One caller asks for all, the others for paths that are no resources and for a sample of the rest."""
+    """One caller tries all routes, the others non-resource paths and a sample of the rest."""
     whole, other = ("member", "robot") if prefix not in {"", "/clusters/root"} else ("borrowed", "anonymous")
     health = matrix.PUBLIC if prefix in CLOSED else ()
     seed = f"{seed_of_run(11)} {prefix}"

@@ -1,4 +1,4 @@
-"""Texts that anybody chooses are not kept: one anonymous connection cannot make a process grow."""
+"""Texts chosen by clients are not cached without bound: one anonymous connection cannot make a process grow."""
 
 from __future__ import annotations
 

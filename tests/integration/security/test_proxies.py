@@ -1,6 +1,6 @@
-"""Proxies that speak for users in headers: believed with a certificate of their own authority and an allowed name.
+"""Proxies that send users in headers: accepted with a certificate of their own authority and an allowed name.
 
-Whoever else sends such a header is refused, whatever other credential comes with it.
+Such headers of other clients are rejected, whatever other credential the request has.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Authority:
 
 
 class Peer:
-    """Requests of one holder of a certificate, or of none."""
+    """Requests with one certificate, or with none."""
 
     def __init__(self, shard: ShardProcess, certificate: Path | None) -> None:
         self._shard, self._context = shard, shard.tls()

@@ -72,7 +72,7 @@ SAMPLES: dict[GroupResource, Sample] = {
         f"{RBAC}/clusterrolebindings", "ClusterRoleBinding", has_status=False, roleRef=ROLE
     ),
 }
-#: Kinds of which no object is made: their names follow from their content.
+#: Kinds without test objects: their names follow from their content.
 UNTRIED = {("apis.kcp.io", "apiconversions")}
 ENFORCED = (Rule.REFUSED, Rule.RESTORED, Rule.FROZEN)
 TRIALS = [
@@ -157,7 +157,7 @@ def key(row: SystemKey) -> str:
 
 
 def forged(row: SystemKey, metadata: Object) -> Object:
-    """The field of a row with the key forged: another value, or a finalizer taken off or put on."""
+    """The field of a row with the key forged: another value, or a finalizer removed or added."""
     field = row.field.value
     if row.field is not Field.FINALIZER:
         return {field: {**metadata.get(field, {}), key(row): FORGED}}
@@ -176,12 +176,12 @@ def trial(keyed: Keyed, row: SystemKey, kind: GroupResource, query: str) -> None
             assert row.key in answer.message, verb
             continue
         if answer.code == 403 and ("/status" in verb or "is reserved" in answer.message):
-            # The status of kcp's own kinds, and the annotations of its domain, are the system's altogether.
+            # The status of kcp's own kinds, and the annotations of its domain, belong to the system.
             continue
         assert answer.code in {200, 201}, (verb, answer.body)
         written = value(row, answer.json)
         assert written == value(row, before) if before else written != FORGED, verb
-    # The child may be made again; what is stored is what it was.
+    # The child may be created again; the stored object is unchanged.
     assert value(row, keyed.stored(kind)[1]) != FORGED
 
 

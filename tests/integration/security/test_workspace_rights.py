@@ -51,7 +51,7 @@ def account_subject(name: str) -> Object:
 
 
 def global_name(scene: Scene, name: str) -> str:
-    """By which workspaces other than the scene's know an account of it."""
+    """The name of a workspace's account in other workspaces."""
     return f"system:kcp:serviceaccount:{scene.cluster}:default:{name}"
 
 

@@ -1,4 +1,4 @@
-"""One site of three shards for the tests of this folder. Who stops a process of it starts it again."""
+"""One site of three shards for the tests of this folder. A test that stops a process starts it again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture(scope="package")
 def admin(site: Site) -> Iterator[Api]:
-    """kcp-admin in `root`, straight at the root shard."""
+    """kcp-admin in `root`, directly at the root shard."""
     api = site.root.api("root")
     yield api
     api.close()
@@ -28,7 +28,7 @@ def admin(site: Site) -> Iterator[Api]:
 
 @pytest.fixture(scope="package")
 def master(site: Site) -> Iterator[Api]:
-    """shard-admin, of system:masters, in `root`, straight at the root shard."""
+    """shard-admin, of system:masters, in `root`, directly at the root shard."""
     api = site.root.api("root", "shard-admin")
     yield api
     api.close()

@@ -1,4 +1,4 @@
-"""Rights and APIs of workspaces on other shards: what a shard binds, permits and refuses by what was published."""
+"""Rights and APIs of workspaces on other shards: a shard binds, permits and rejects by replicated rows."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def is_code(api: Api, method: str, path: str, code: int, body: Any = None) -> bo
 
 
 def bound(api: Api, provider: str, called: str = "") -> Object:
-    """Bind as soon as it is allowed, and wait until it is done."""
+    """Bind as soon as it is allowed, and wait until it is Bound."""
     made = binding(provider, "shapes", called=called)
     name = made["metadata"]["name"]
     eventually(lambda: api.send("POST", BINDINGS, made).code in (201, 409), "a binding that is let in", PATIENCE_S)
@@ -103,7 +103,7 @@ def consumer(site: Site, admin: Api) -> Api:
 
 @pytest.fixture
 def user(site: Site, consumer: Api) -> str:
-    """Somebody who administers the consumer, and is nobody anywhere else."""
+    """A user who administers the consumer, without rights elsewhere."""
     name = f"alice-{uuid.uuid4().hex[:6]}"
     consumer.post(ROLE_BINDINGS, given(name, "cluster-admin", name))
     return name
@@ -111,7 +111,7 @@ def user(site: Site, consumer: Api) -> str:
 
 @pytest.fixture
 def own(site: Site, consumer: Api, user: str) -> Api:
-    """The consumer as that user sees it."""
+    """The consumer's workspace as that user."""
     return site.shards["shard-2"].api(consumer.cluster, user)
 
 
@@ -130,7 +130,7 @@ def test_who_may_bind_an_export_elsewhere_is_said_where_it_is(
     provider.delete(f"{ROLE_BINDINGS}/binder")
     another = binding(provider.cluster, "shapes", called="another")
     eventually(lambda: is_code(own, "POST", f"{BINDINGS}?dryRun=All", 403, another), "the right is gone", PATIENCE_S)
-    # What is bound stays.
+    # Existing bindings stay.
     own.get(f"{objects_path(CIRCLES)}/round")
 
 
@@ -154,7 +154,7 @@ def test_a_provider_limits_his_consumers_on_other_shards(provider: Api, own: Api
     provider.delete(f"{ROLE_BINDINGS}/limits")
     path = f"{objects_path(CIRCLES)}/round"
     eventually(lambda: is_code(own, "GET", path, 403), "it is permitted no more", PATIENCE_S)
-    # An export that is gone polices nothing: consumers keep to their objects by their own RBAC.
+    # A deleted export has no policy: consumers access their objects by their own RBAC.
     provider.delete(f"{EXPORTS}/shapes")
     eventually(lambda: is_code(own, "GET", path, 200), "it polices no more", PATIENCE_S)
     assert phase(own.get(f"{BINDINGS}/shapes").json) == "Bound"
@@ -175,7 +175,7 @@ def test_without_its_export_a_binding_stays_bound(provider: Api, consumer: Api) 
 
 
 def test_an_export_that_is_to_stay_in_its_region_does(provider: Api, consumer: Api, own: Api, user: str) -> None:
-    """No shard of this site is in a region, so that none is in that of another."""
+    """No shard of this site has a region, so no shard is in that of another."""
     narrow, wide = (
         {"metadata": {"annotations": {replication_level.LEVEL: value}}} for value in (replication_level.REGION, None)
     )
@@ -230,7 +230,7 @@ def test_default_bindings_of_a_type_reach_workspaces_on_every_shard(site: Site, 
         made = ready(admin, workspace(admin, type=name, selector=on(shard)))
         api = site.shards[shard].api(made["spec"]["cluster"])
         api.post(objects_path(CIRCLES), an_object(CIRCLES, "round"))
-    # A binding that the type gains later is made in workspaces that are there.
+    # A default binding added to the type later is created in existing workspaces.
     make_export(provider, "more", schema("squares"))
     spec["defaultAPIBindings"].append({"path": provider.cluster, "export": "more"})
     gaining = {"spec": spec}

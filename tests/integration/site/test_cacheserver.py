@@ -42,7 +42,7 @@ async def test_objects_of_every_shard_are_there_and_followed(site: Site, admin: 
             mine = (item["metadata"]["annotations"] for item in items if item["metadata"]["name"] == tag)
             return {each["kcp.io/shard"]: each["kcp.io/cluster"] for each in mine}
 
-        # Readiness says that all was read once, and not that this very moment is.
+        # Readiness means that all rows were read once, not that they are current.
         await cache.until(BASE + EXPORTS, lambda answer: answer.names.count(tag) == len(places))
         assert await found() == {shard: cluster for shard, (_, cluster) in places.items()}
         for shard, (api, cluster) in places.items():

@@ -1,4 +1,4 @@
-"""What a Workspace and its logical cluster on another shard say to each other, until both are gone."""
+"""A Workspace and its logical cluster on another shard: their calls, up to the deletion of both."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def lies_nowhere(site: Site, *names: str) -> bool:
 
 def test_phases_of_a_cluster_elsewhere_are_its_workspaces(site: Site, admin: Api, lived: str) -> None:
     name = workspace(admin, type=lived, selector=on("shard-1"))
-    # The system's own initializer goes by itself, some time after the phase is seen.
+    # The system removes its own initializer some time after the phase is visible.
     eventually(
         lambda: ready(admin, name, "Initializing")["status"]["initializers"] == [f"root:{lived}"],
         "only the type's initializer is left",
@@ -127,7 +127,7 @@ def test_a_name_is_free_again_after_its_workspace_is_gone(admin: Api) -> None:
 
 
 def order(uid: str, parent: str = "root", shard: str = "shard-1", name: str = "ordered") -> tuple[str, dict[str, Any]]:
-    """A cluster's name, and the LogicalCluster that a parent's shard would post."""
+    """A cluster's name, and the LogicalCluster that a parent's shard would create."""
     owner = {
         "apiVersion": "tenancy.kcp.io/v1alpha1",
         "resource": "workspaces",
@@ -172,7 +172,7 @@ def test_an_order_that_does_not_add_up_makes_nothing(site: Site, wrong: str) -> 
     if wrong == "shard":
         annotations["core.kcp.io/shard"] = "shard-2"
     elif wrong == "owner":
-        # Somebody else's Workspace than the one that the cluster's name speaks of.
+        # A Workspace other than the one that the cluster's name is derived from.
         owner["uid"] = str(uuid.uuid4())
     elif wrong == "path":
         annotations["kcp.io/path"] = "root:another"

@@ -1,4 +1,4 @@
-"""What those who may do nothing get on every path of every process of a site: the proxy and the shards.
+"""Responses to users without rights on every path of every process of a site: the proxy and the shards.
 
 kcp once mounted its cache server before authentication. So each process is asked for everything there is, by nobody, by
 somebody with a name and no rights, and by who administers a workspace of his own; and the trial is held against
@@ -19,14 +19,14 @@ from harness.servers.mutant_shard import altered
 from harness.servers.site import ServingProcess, Site
 
 PEOPLE = ("", "nobody", "tenant")
-#: What each of its checks says the proxy tells everybody, as kcp's does.
+#: Paths that the proxy's own checks permit to all, as kcp's do.
 OWN_HEALTH = ("/livez/", "/readyz/")
 TENANCY = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
 
 
 @pytest.fixture(scope="module")
 def others(site: Site) -> str:
-    """The path of a workspace that is none of theirs, on shard-1; `tenant` administers another one on it."""
+    """The path of a foreign workspace on shard-1; `tenant` administers another one on it."""
     parent = site.proxy.api("root")
     for name in ("crawled", "tenants"):
         location = {"selector": {"matchLabels": {"name": "shard-1"}}}
@@ -50,7 +50,7 @@ def paths(site: Site) -> list[str]:
 
 
 def crawl(unprivileged: Api, prefixes: Iterable[str], paths: list[str]) -> dict[str, int]:
-    """What was answered with anything but 401 and 403."""
+    """Responses other than 401 and 403."""
     seen: dict[str, int] = {}
     for prefix in prefixes:
         for path in paths:
@@ -61,7 +61,7 @@ def crawl(unprivileged: Api, prefixes: Iterable[str], paths: list[str]) -> dict[
 
 
 def prefixes(who: str, others: str) -> list[str]:
-    # `root` is open to everybody who has a name.
+    # `root` is open to every authenticated user.
     closed = [
         "",
         "/clusters/system:admin",
@@ -87,7 +87,7 @@ def test_who_may_do_nothing_gets_nothing_on_any_path(
     unprivileged = at.api("", who)
     found = crawl(unprivileged, prefixes(who, others), paths)
     if process != "front-proxy":
-        # A shard says of a path that another one holds it, as kcp's do; the proxy knows where it is.
+        # A shard reports that a path is on another shard, as kcp's do; the proxy resolves it.
         found = {url: code for url, code in found.items() if code != 429 or not url.startswith(f"/clusters/{others}")}
     open_here = (*allowed(who), *(OWN_HEALTH if at is site.proxy else ()))
     assert [url for url in found if not url.startswith(open_here)] == [], found
@@ -108,7 +108,7 @@ def test_who_may_do_nothing_changes_nothing(site: Site, others: str, method: str
 
 
 def trial(at: ServingProcess, others: str, paths: list[str]) -> None:
-    """A short crawl, by nobody; without watches, which would not end where they are let in."""
+    """A short anonymous crawl; without watches, which would not end if they were permitted."""
     unprivileged = at.api("", "")
     seen = {url: unprivileged.send("GET", url).code for path in paths for url in (path, f"/clusters/{others}{path}")}
     assert set(seen.values()) <= {401, 403}, seen

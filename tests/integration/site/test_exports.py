@@ -1,4 +1,4 @@
-"""An API whose provider is on one shard and whose consumers are on all of them."""
+"""An API whose provider is on one shard, with consumers on all shards."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Place(NamedTuple):
 
 
 def place(site: Site, admin: Api, shard: str) -> Place:
-    """A new workspace on a shard that knows its path."""
+    """A new workspace on a shard, once the shard resolves its path."""
     made = ready(admin, workspace(admin, selector=on(shard)))
     process = site.shards[shard]
     cluster, name = made["spec"]["cluster"], made["metadata"]["name"]
@@ -81,13 +81,13 @@ def urls(obj: Object) -> set[str]:
 
 
 def has(provider: Place, *wanted: ServingProcess, name: str = "shapes") -> Object:
-    """The slice once it has the URLs of these shards and no others."""
+    """Return the slice once it has the URLs of exactly these shards."""
     expected = {url_of(process, provider) for process in wanted}
     return wait(provider.api, f"{SLICES}/{name}", lambda obj: urls(obj) == expected)
 
 
 def view(place: ServingProcess, provider: Place, cluster: str = "*") -> Api:
-    """The provider, looking through the view on a shard."""
+    """The provider's client of the view on a shard."""
     found = place.api()
     found.prefix = f"/services/apiexport/{provider.cluster}/shapes/clusters/{cluster}"
     return found
@@ -104,7 +104,7 @@ def offered(provider: Place, consumers: dict[str, Place], *claims: Object) -> No
     path = f"root:{provider.name}"
     probe, dry = binding(path, "shapes", called="probe"), f"{BINDINGS}?dryRun=All"
     for consumer in consumers.values():
-        # Admission knows the export once its shard's state is here.
+        # Admission finds the export once its shard's rows have arrived.
         eventually(partial(lambda at: at.api.post(dry, probe, expect=0).code == 201, consumer), "known", PATIENCE_S)
         bind(consumer.api, path, "shapes", [accepted(each) for each in claims])
 
@@ -172,7 +172,7 @@ def test_claims_reach_what_consumers_on_other_shards_grant(
 
         eventually(reads, f"a claimed object on {shard}", PATIENCE_S)
         remote_view.post(maps, configmap("given", {}))
-        # Withdrawn in one workspace, it ends there.
+        # Withdrawn in one workspace, it ends only in that one.
         answer = accepted(CLAIM, "Rejected")
         consumer.api.patch(f"{BINDINGS}/shapes", {"spec": {"permissionClaims": [answer]}})
         eventually(
@@ -208,7 +208,7 @@ def test_a_shard_that_is_down_keeps_its_url_and_one_without_a_shard_object_loses
     down = site.shards["shard-2"]
     down.stop()
     try:
-        # What is written and seen here later shows that nobody took it away meanwhile.
+        # A later write that arrives here proves that the object was not removed in between.
         unbind(consumers["root"].api, "shapes")
         has(provider, site.shards["shard-1"], down)
         shard = master.get(f"{SHARDS}/shard-2").json
@@ -221,7 +221,7 @@ def test_a_shard_that_is_down_keeps_its_url_and_one_without_a_shard_object_loses
         if master.get(f"{SHARDS}/shard-2", expect=0).code == 404:
             master.post(SHARDS, body)
         down.start()
-    # It is there again, with whom it has.
+    # The API is served again, with its objects.
     has(provider, site.shards["shard-1"], down)
 
 
@@ -260,7 +260,7 @@ def test_a_partition_says_which_shards_are_meant(
             )
         has(provider, site.shards["root"], site.shards["shard-1"], name="north")
         has(provider, site.shards["shard-2"], name="south")
-        # A shard that is labelled otherwise leaves one and comes to the other.
+        # A shard with other labels leaves one partition and joins the other.
         master.patch(f"{SHARDS}/root", {"metadata": {"labels": {f"side-{tag}": "south"}}})
         has(provider, site.shards["shard-1"], name="north")
         has(provider, site.shards["root"], site.shards["shard-2"], name="south")
@@ -341,7 +341,7 @@ def test_cached_resources_are_read_on_every_shard_while_they_are_bound(
     wait(provider.api, f"{CACHED_SLICES}/plans", lambda obj: urls(obj) == urls_wanted)
     for consumer in consumers.values():
         eventually(partial(lambda at: names(at.api, PLANS) == {"first"}, consumer), "read by a consumer", PATIENCE_S)
-    # Each stream goes on over the shards, and ends when the workspace does not bind it any more.
+    # Each stream covers all shards, and ends when the workspace no longer binds the API.
     for shard, consumer in consumers.items():
         revision = consumer.api.get(PLANS).json["metadata"]["resourceVersion"]
         name = f"later-{shard}"

@@ -1,4 +1,4 @@
-"""The very first start of a shard that joins: it waits for its root shard, says so, and takes no other's name."""
+"""The first start of a shard that joins: it waits for its root shard, reports that, and takes no other shard's name."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_shard_that_waits_leaves_when_told_to(pair: Site) -> None:
 
 
 def test_the_name_of_a_shard_is_not_taken_by_another_store(pair: Site) -> None:
-    """Its directory is gone, so this is another shard: the workspaces of the first are not here."""
+    """Its directory is gone, so this is another shard: the workspaces of the first are missing."""
     shard, master = pair.shards["shard-1"], pair.root.api("root", "shard-admin")
     before = master.get(f"{SHARDS}/shard-1").json
     shard.spawn()

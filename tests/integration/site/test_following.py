@@ -1,4 +1,4 @@
-"""The shards of a site follow one another, and say so in their metrics."""
+"""The shards of a site replicate one another, and report it in their metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SAMPLE = re.compile(r'^atoll_replication_lag_seconds\{shard="([^"]+)"\} (\S+)$'
 
 
 def lags(site: Site, shard: str) -> dict[str, float]:
-    """By shard, how far behind one is with what it follows."""
+    """The replication lag of one shard, by origin."""
     text = site.shards[shard].api("", "shard-admin").get("/metrics").body.decode()
     return {name: float(value) for name, value in _SAMPLE.findall(text)}
 

@@ -1,4 +1,4 @@
-"""Shards that join a root shard: what they have of it, what they tell it, and that they live without it."""
+"""Shards that join a root shard: rows of root, their registration, and operation without root."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 @contextlib.contextmanager
 def stopped(*processes: ServingProcess) -> Iterator[None]:
-    """They do not run inside, and are ready again after."""
+    """The processes are stopped inside, and ready again afterwards."""
     for process in processes:
         process.stop()
     try:
@@ -38,7 +38,7 @@ def shard_object(master: Api, name: str) -> dict[str, Any]:
 
 
 def identities_of(shard: ServingProcess) -> tuple[dict[str, str], str]:
-    """What it keeps of root: identities, and what uids derive from."""
+    """Data of root that a shard keeps: identities, and the uids derived from them."""
     found = shard.api("system:shard", "shard-admin").get(IDENTITIES).json
     return found["data"], found["metadata"]["annotations"]["internal.atoll.dev/installation"]
 

@@ -52,7 +52,7 @@ def made(site: Site) -> str:
 
 @pytest.fixture
 def here(site: Site, made: str) -> Api:
-    """kcp-admin in that workspace, by the proxy."""
+    """kcp-admin in that workspace, through the proxy."""
     return site.proxy.api(made)
 
 
@@ -62,7 +62,7 @@ def cluster_of(api: Api) -> str:
 
 
 def as_proxy(site: Site, shard: ServingProcess, cluster: str = "") -> Api:
-    """Straight at a shard, with the proxy's own certificate."""
+    """Directly at a shard, with the proxy's own certificate."""
     pair = own_pair(site)
     return Api(Endpoint(shard.url, site.context(pair)), cluster, "")
 
@@ -77,7 +77,7 @@ def assertion_of(site: Site, pair: pki.Pair, who: User, cluster: str, clock: Any
 
 
 def attempts(site: Site, cluster: str) -> list[dict[str, str]]:
-    """Headers that would make a master of anybody, were they believed."""
+    """Headers that would give masters' rights to any client, if they were trusted."""
     own = pki.make_client(pki.make_ca("mine"), "front-proxy")
     root = User("root", ("system:masters",))
     return [
@@ -94,7 +94,7 @@ def attempts(site: Site, cluster: str) -> list[dict[str, str]]:
 
 
 def trial_of_headers(site: Site, made: str) -> None:
-    """Nobody gets anything by a header that he did not have before."""
+    """Check that no header gives a user further rights."""
     here = site.proxy.api(made)
     cluster, token = cluster_of(here), account_token(here, "walker")
     elsewhere = site.proxy.api("root:who", "stranger")
@@ -111,7 +111,7 @@ def trial_of_headers(site: Site, made: str) -> None:
 
 
 def account_token(api: Api, name: str) -> str:
-    """The token of a service account, made if it is not there."""
+    """The token of a service account, which is created if missing."""
     api.send("POST", ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     return str(api.post(f"{ACCOUNTS}/{name}/token", body).json["status"]["token"])
@@ -138,7 +138,7 @@ def test_the_trial_of_headers_tells(site: Site, made: str, tmp_path: Path) -> No
 
 
 def trial_of_groups(site: Site) -> None:
-    """What a certificate says of power stays outside."""
+    """Check that privileged groups of certificates have no effect."""
     for group in ("system:masters", "system:kcp:logical-cluster-admin", "system:kcp:initializer:root:x"):
         found = whoami(site.proxy.api("root", "bold", group, "devs"))["status"]["userInfo"]
         assert found["groups"] == ["devs", "system:authenticated"], group
@@ -166,7 +166,7 @@ def test_straight_at_a_shard_nobody_but_a_proxy_is_believed(site: Site, here: Ap
             plain = user.send("GET", CONFIGMAPS).code
             assert plain in {401, 403} or who in {"tenant", "shard-admin"}, (shard.name, who)
             assert user.send("GET", CONFIGMAPS, headers=POWER).code == plain, (shard.name, who)
-        # Another proxy's certificate does not go with this one's word.
+        # Another proxy's certificate is not valid for this proxy's assertion.
         other = Api(Endpoint(shard.url, site.context(_second(site))), cluster, "")
         assert other.send("GET", CONFIGMAPS, headers=stolen).code == 401
 
@@ -218,7 +218,7 @@ def test_a_service_accounts_token_finds_its_workspace_and_ends_with_the_account(
         "shard-1": [("system:serviceaccount:default:bot", f"/clusters/{cluster}{CONFIGMAPS}")],
     }
     assert site.proxy.with_token(token, "root:who").get(CONFIGMAPS).code == 200
-    # Badly signed: refused before any shard hears of it.
+    # An invalid signature is rejected before any request to a shard.
     with audited_requests(site) as told:
         head, payload, signature = token.split(".")
         forged = f"{head}.{payload}.{signature[:-4]}AAAA"
@@ -234,13 +234,13 @@ def _headers(said: dict[str, str], accept: str = "", more: dict[str, str] | None
 
 
 def test_a_watch_goes_on_when_the_assertion_it_began_with_is_over(site: Site, here: Api) -> None:
-    """Straight at the shard, with an assertion whose last moment is near: nobody waits half a minute."""
+    """Directly at the shard, with an assertion that expires soon, so that the test does not wait half a minute."""
     cluster = cluster_of(here)
     proxy = as_proxy(site, site.shards["shard-1"], cluster)
     for left_s in (2.0, 8.0, 20.0):
         said = nearly_over(site, cluster, left_s)
         proxy.headers = partial(_headers, said)  # type: ignore[method-assign]
-        # A machine that is too slow to begin before it is over is given one that lasts longer.
+        # A slow machine gets an assertion with a longer life.
         if proxy.send("GET", CONFIGMAPS).code == 200:
             with contextlib.suppress(AssertionError), proxy.watch(SEEN) as events:
                 eventually(lambda: proxy.send("GET", CONFIGMAPS).code == 401, "the assertion is over")
@@ -251,7 +251,7 @@ def test_a_watch_goes_on_when_the_assertion_it_began_with_is_over(site: Site, he
 
 
 def nearly_over(site: Site, cluster: str, left_s: float) -> dict[str, str]:
-    """What the proxy says of tenant, in the last moments in which it counts."""
+    """The proxy's assertion about tenant, shortly before it expires."""
     made_at = time.time() - assertion.LIFE_S - assertion.SKEW_S + left_s
     return assertion_of(site, own_pair(site), User("tenant", ("system:authenticated",)), cluster, lambda: made_at)
 
@@ -279,7 +279,7 @@ def test_who_an_authority_vouches_for_comes_and_goes_with_the_proxys_file(site: 
         eventually(lambda: code() == 200, "the authority is taken over")
     finally:
         file.write_bytes(before)
-    # On the connection that is open too, and on new ones.
+    # On the open connection, and on new ones.
     eventually(lambda: code() in {0, 401}, "the authority is gone")
     late.close()
     eventually(lambda: code() == 0, "nobody of it is let in")

@@ -1,4 +1,4 @@
-"""The real kubectl through the front proxy, in workspaces of which each lies on another shard."""
+"""The real kubectl through the front proxy, in workspaces on different shards."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_kubectl_works_as_at_a_shard(site: Site, kubectl: Kubectl, paths: dict[s
 
 
 class Watching(NamedTuple):
-    """`kubectl get --watch`, and what it says."""
+    """`kubectl get --watch`, and its output."""
 
     process: subprocess.Popen[bytes]
     out: Path

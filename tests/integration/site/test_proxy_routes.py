@@ -70,7 +70,7 @@ def tree(site: Site) -> Tree:
             partial(lambda path: site.proxy.api(path).send("GET", NAMESPACES).code == 200, path), f"{path} served"
         )
         parent = path
-    # Known to the proxy by what arrived, not by what it asked.
+    # The proxy resolves it by replicated rows, without a lookup.
     eventually(lambda: _makes_no_lookups(site, *shards), "the tree arrived at the proxy")
     return Tree(org, clusters, shards)
 
@@ -147,7 +147,7 @@ def test_what_lies_below_a_shard_that_is_down_is_served_and_what_lies_on_it_says
 def test_what_was_made_while_the_stream_stands_still_is_found_by_one_question(
     site: Site, tree: Tree, tmp_path: Path
 ) -> None:
-    # However long the question takes here: nothing is said of how soon.
+    # However long the lookup takes here: the test asserts no duration.
     patient = f"import atoll.frontproxy.path_fallback as m; m.DEADLINE_S = m.PRESENT_S = {TIMEOUT_S}"
     with stopped(site.nats), altered(site.proxy, tmp_path, patient):
         made = make(site.shards["shard-1"].api(tree.clusters[tree.org]), "late", "shard-1")
@@ -163,7 +163,7 @@ def test_what_was_made_while_the_stream_stands_still_is_found_by_one_question(
 
 
 def _makes_no_lookups(site: Site, *paths: str) -> bool:
-    """Whether a proxy that just started, and so remembers nothing that it asked, leads there by itself."""
+    """Whether a new proxy, whose cache is empty, resolves the path without a lookup."""
     site.proxy.restart()
     with audited_requests(site) as told:
         for path in paths:
@@ -172,7 +172,7 @@ def _makes_no_lookups(site: Site, *paths: str) -> bool:
 
 
 def shape(answer: Answer, *said: str) -> tuple[int, str, list[tuple[str, str]]]:
-    """An answer without what the asker said himself, and what differs each time; headers in their order."""
+    """An answer without parts of the request and values that differ each time; headers in their order."""
     body = answer.body.decode()
     for text in said:
         body = body.replace(text, "<it>")
@@ -232,7 +232,7 @@ def test_what_exists_and_what_does_not_cannot_be_told_apart(site: Site, tree: Tr
             return site.proxy.with_token(tokens[who], cluster)
         return site.proxy.api(cluster, "stranger" if who == "certificate" else "")
 
-    # `root` itself is open to everybody who has a name.
+    # `root` itself is open to every authenticated user.
     closed = (tree.org, tree.team) if who == "account" else (tree.org, tree.team, tree.app)
     there = [*closed, *(tree.clusters[path] for path in closed)]
     absent = ["root:none", f"{tree.org}:none", f"{tree.team}:none:x", "none:x", "0none0", "user:nobody"]

@@ -1,4 +1,4 @@
-"""Where workspaces go in a site, and what is made of them there."""
+"""Scheduling of workspaces in a site, and their default objects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHARDS = "/apis/core.kcp.io/v1alpha1/shards"
 
 @contextlib.contextmanager
 def marked(master: Api, shard: str, **metadata: dict[str, str]) -> Iterator[None]:
-    """A Shard with more labels or annotations inside, and without them after."""
+    """A Shard with more labels or annotations inside, restored afterwards."""
     master.patch(f"{SHARDS}/{shard}", {"metadata": metadata})
     try:
         yield
@@ -34,7 +34,7 @@ def marked(master: Api, shard: str, **metadata: dict[str, str]) -> Iterator[None
 
 
 def knows(parent: Api, **labels: str) -> None:
-    """Return when the shard of a workspace knows a Shard with these labels, and so all that was written before."""
+    """Return when the shard of a workspace has a Shard with these labels, and so all earlier writes."""
     ready(parent, workspace(parent, selector=labels))
 
 

@@ -1,4 +1,4 @@
-"""What is left in the store of a workspace that is gone: history, and after compaction nothing."""
+"""Rows of a deleted workspace in the store: history, and after compaction none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HISTORY = {"log", "versions", "clusters"}
 
 
 def rows_with(directory: Path, name: str) -> dict[str, int]:
-    """By database, how many rows of a closed store have a name in their key or value."""
+    """By database, the number of rows of a closed store with a name in their key or value."""
     found: dict[str, int] = {}
     with lmdb.open(str(directory), readonly=True, lock=False, max_dbs=32, map_size=1 << 40) as env, env.begin() as txn:
         for database in [bytes(key).decode() for key, _ in txn.cursor()]:

@@ -1,4 +1,4 @@
-"""What a start leaves in the root directory, and what the next one makes of it."""
+"""Files of a start in the root directory, and their use at the next start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small disk that fills up: refusals that say what goes on, readiness, and recovery by deletions alone."""
+"""A small disk that fills up: errors that name the remedy, readiness, and recovery by deletions alone."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_full_disk_recovers_by_deletions_alone(disk: Path) -> None:
         assert api.put(f"{LEASES}/held", lease).code == 200
         for number in range(count):
             assert api.delete(f"{CONFIGMAPS}/large-{number}").code == 200
-        # Not for one object only: compaction goes on whenever the disk is full again.
+        # Not only once: compaction runs whenever the disk is full again.
         for number in range(count // 2):
             eventually(partial(is_created, api, number), "room", timeout_s=60)
         eventually(lambda: shard.get("/readyz") == (200, b"ok"), "readiness", timeout_s=60)

@@ -1,4 +1,4 @@
-"""Two starts at once, directories that are refused, and leaving on SIGTERM."""
+"""Two starts at once, rejected directories, and shutdown on SIGTERM."""
 
 from __future__ import annotations
 

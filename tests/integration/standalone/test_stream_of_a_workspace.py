@@ -1,4 +1,4 @@
-"""What a plain nats-py program hears of a workspace, with nothing but stream.json in its hand."""
+"""Events of a workspace in a plain nats-py program that has only stream.json."""
 
 from __future__ import annotations
 

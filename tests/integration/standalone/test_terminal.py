@@ -1,4 +1,4 @@
-"""`atoll start` in a terminal: its log is text in colour, and requests are in it only if asked for."""
+"""`atoll start` in a terminal: its log is coloured text, with requests only if a flag enables them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 
 
 class Screen:
-    """A pseudo-terminal; `text` is what was written to it."""
+    """A pseudo-terminal; `text` is its output."""
 
     def __init__(self) -> None:
         self._ours, self._theirs = os.openpty()

@@ -1,4 +1,4 @@
-"""Messages that others put into a shard's streams: the publisher counts them, and goes on behind its cursor."""
+"""Foreign messages in a shard's streams: the publisher counts them, and continues after its cursor."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def last_sequence(connection: Connection, kind: str) -> int:
 
 @asynccontextmanager
 async def at_work(tmp_path: Path, log: ShardLog) -> AsyncIterator[tuple[NatsServer, Running, Connection]]:
-    """A publisher that has published something, and an administrator's connection."""
+    """A publisher with published messages, and an administrator's connection."""
     async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
         write(log, 5)
         await running.drained()
@@ -74,14 +74,14 @@ async def test_no_forged_or_replayed_event_deposes_or_restarts_a_publisher(tmp_p
         stats = running.publisher.stats
         assert [each.restarts for each in stats.values()] == [0, 0]
         assert stats["changes"].foreign_messages == sum(1 for _ in forgeries("changes", log.identity, other, 1)) + 1
-        # The replay is one more of them.
+        # The replay is one more foreign message.
         assert list(dict.fromkeys(await held(nats, log))) == [entry.revision for entry in log.entries]
         assert nats.server.restarts == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_likely_epoch_of_another_key_deposes_nobody(tmp_path: Path, kind: str) -> None:
-    """At its very place, of this very store: all but the signature is as a second writer would have it."""
+    """At the very place, of this very store: all but the signature is as a second writer would write it."""
     log = ShardLog()
     async with at_work(tmp_path, log) as (_, running, connection):
         next_writer = log.reopened().identity
@@ -140,7 +140,7 @@ async def test_events_reach_the_stream_among_a_thousand_foreign_messages_a_secon
 
 
 async def test_foreign_messages_in_the_place_of_objects_are_repaired(tmp_path: Path) -> None:
-    """A stream with one message a subject loses the shard's own to a stranger's; the audit writes it again."""
+    """A stream with one message a subject loses the shard's own to a foreign one; the audit publishes it again."""
     log = ShardLog()
     async with NatsServer(tmp_path) as nats:
         options = msgspec.structs.replace(QUICK, audit_interval_s=0.3)
@@ -200,7 +200,7 @@ async def test_streams_of_a_version_without_signatures_are_written_again(tmp_pat
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_damaged_end_is_told_from_a_busy_one(tmp_path: Path, kind: str) -> None:
-    """Sequences that others take are no reason to have the server restarted."""
+    """Sequences of foreign messages are no reason to restart the server."""
     log = ShardLog()
     async with at_work(tmp_path, log) as (nats, running, connection):
         for _ in range(8):

@@ -1,4 +1,4 @@
-"""`atoll nats-config`: a server for a site on several machines, and what each process of it is given."""
+"""`atoll nats-config`: a server for a site on several machines, and the credentials of each process."""
 
 from __future__ import annotations
 

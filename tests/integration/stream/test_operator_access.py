@@ -1,4 +1,4 @@
-"""What the operator's credential reaches, subject by subject, and what it does not."""
+"""Permissions of the operator's credential, subject by subject."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OWN = OPERATOR_CONSUMERS[1]
 
 
 class Operator:
-    """A plain client with the operator's credential that remembers what it was refused."""
+    """A plain client with the operator's credential that records its permission errors."""
 
     def __init__(self) -> None:
         self.client = Client()
@@ -37,7 +37,7 @@ class Operator:
         await self.client.connect(**server.operator["connect"], error_cb=on_error)
 
     async def barrier(self) -> None:
-        """Return once the server has dealt with all that was sent; the client's own flush overtakes it."""
+        """Return once the server has handled all messages; the client's own flush overtakes them."""
         await self.api(f"STREAM.INFO.{CHANGES}", {})
 
     async def publish_refused(self, subject: str, body: bytes = b"{}") -> bool:
@@ -197,7 +197,7 @@ async def test_no_consumer_of_its_makes_the_server_deliver_where_it_may_not_publ
     before = [await read_stream(server, kind) for kind in ("changes", "state")]
     config = {"name": OWN, "deliver_subject": target, "ack_policy": "none", "deliver_policy": "all"}
     await operator.api(f"CONSUMER.CREATE.{CHANGES}.{OWN}", {"stream_name": CHANGES, "config": config})
-    # What the server would deliver, it would have by the time it has answered these in turn.
+    # Messages that the server delivers would have arrived before its replies to these.
     for _ in range(20):
         await operator.api(f"STREAM.INFO.{CHANGES}", {})
         await asyncio.sleep(0)

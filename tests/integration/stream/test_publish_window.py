@@ -1,4 +1,4 @@
-"""The pipeline over a real connection: what is acknowledged is a prefix of what was sent."""
+"""The publish window over a real connection: the acknowledged messages are a prefix of the sent ones."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_nothing_of_a_window_is_stored_behind_a_strangers_message(
         for revision in range(101, 201):
             await pipeline.send(message(revision), revision)
         await pipeline.drain()
-    # Asked behind whatever was still in flight, on the same connection.
+    # Requested after all messages in flight, on the same connection.
     info = await connection.api("STREAM.INFO.atoll-changes-root")
     assert info["state"]["messages"] == 100 + strangers
     await pipeline.close()

@@ -1,4 +1,4 @@
-"""The publisher against a real nats-server: what is in the streams is what is in the log."""
+"""The publisher against a real nats-server: the streams match the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults between the log and the stream: whatever happens, the stream is the log or says that it is not."""
+"""Faults between the log and the stream: in every case, the stream matches the log or reports a gap."""
 
 from __future__ import annotations
 

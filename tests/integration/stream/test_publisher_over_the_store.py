@@ -1,4 +1,4 @@
-"""The publisher over the shard's own store: what was committed is what subscribers receive."""
+"""The publisher over the shard's own store: subscribers receive what was committed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded nats-server: started, watched over, ended with us."""
+"""The embedded nats-server: started, supervised, stopped with the shard."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def cluster(name: str) -> ObjectKey:
 
 
 class Following:
-    """A state consumer at work on a projection."""
+    """A state consumer that updates a projection."""
 
     def __init__(self, nats: NatsServer, routes: StateRows) -> None:
         self.consumer = StateConsumer(nats.operator_access(), SUBSCRIPTION, routes)

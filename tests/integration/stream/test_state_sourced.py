@@ -1,6 +1,6 @@
 """The state of shards read in a region, through streams that source those of the hub: `infra/nats`, started.
 
-What a purge, a new history and a store that was deleted leave behind in a region must not be shown there.
+Remains of a purge, a new history or a deleted store in a region must not be visible there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from harness.servers.in_process.publisher import QUICK, Running
 from harness.servers.nats import eventually
 from harness.servers.nats_regions import ADMIN, Hierarchy, hierarchy
 
-#: A source whose origin went away looks for it again after some ten seconds.
+#: A source whose origin was lost looks for it again after some ten seconds.
 PATIENCE_S = 120.0
 
 
@@ -34,10 +34,10 @@ def cluster(name: str) -> ObjectKey:
 
 
 class Projection(StateRows):
-    """Rows that are compared with what stands."""
+    """Rows that are compared with the origin's."""
 
     def shows(self, log: ShardLog) -> bool:
-        """Whether it has, whole, what stands there."""
+        """Whether the projection is complete and equals the origin."""
         standing = {key: entry.value for key, entry in log.objects.items()}
         return self.kept is not None and self.values == standing
 
@@ -73,18 +73,18 @@ async def test_a_refill_at_the_hub_leaves_nothing_of_before_in_the_region(tmp_pa
         await site.source("root")
         async with following(site, projection):
             await eventually(lambda: projection.shows(log), PATIENCE_S)
-            # Gone without a word, as after a purge of tombstones: the refill is the first to tell.
+            # Removed without a message, as after a purge of tombstones: the refill is the first to reveal it.
             log.objects.pop(cluster("forgotten"))
             running.publisher.state.rebuild("a test asks")
             await eventually(lambda: projection.shows(log), PATIENCE_S)
             log.put(cluster("after"))
             await eventually(lambda: projection.shows(log), PATIENCE_S)
-        # Who comes new to the region finds the leftover in its stream, and does not show it in the end.
+        # A new reader of the region finds the remains in its stream, and drops them in the end.
         fresh = Projection()
         async with following(site, fresh):
             await eventually(lambda: fresh.shows(log), PATIENCE_S)
         assert fresh.gaps == [Gap.NEW, Gap.RESYNC]
-        # One that was away during a refill is told by the number of what follows.
+        # A reader that was offline during a refill detects it by the number in later messages.
         log.objects.pop(cluster("kept"))
         running.publisher.state.rebuild("a test asks")
         await running.drained()
@@ -107,7 +107,7 @@ async def test_a_region_follows_a_hub_that_lost_its_store_and_a_new_history(tmp_
                 log.put(cluster("while-away"))
                 log.objects.pop(cluster("lost"))
                 shutil.rmtree(tmp_path / "hub/store")
-                # The region is served meanwhile.
+                # The region is served in the meantime.
                 assert projection.rows
                 await site.hub.start()
                 await eventually(lambda: projection.shows(log), PATIENCE_S)
@@ -142,7 +142,7 @@ async def test_a_copy_of_an_earlier_message_in_the_region_is_not_believed(tmp_pa
             copy = await stored(admin, "atoll-state-root", 1)
             log.delete(cluster("gone"))
             await eventually(lambda: projection.rows == {}, PATIENCE_S)
-            # The region's administrator has the stream take messages beside those of its source.
+            # The region's administrator lets the stream take messages beside those of its source.
             config = (await admin.api("STREAM.INFO.atoll-state-root"))["config"]
             await admin.api("STREAM.UPDATE.atoll-state-root", {**config, "subjects": ["atoll.state.root.>"]})
             await inject(admin, copy)

@@ -1,4 +1,4 @@
-"""The state stream: one message an object, there as long as the object is replicated."""
+"""The state stream: one message an object, as long as the object is replicated."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def test_a_deleted_store_is_refilled_from_the_objects(tmp_path: Path) -> N
 
 
 class Busy(ShardLog):
-    """Writes an object whenever its objects are about to be read, so that each refill meets with a later write."""
+    """Writes an object before each read of its objects, so that each refill meets a later write."""
 
     def standing(self, type: ResourceType, after: ObjectKey | None, limit: int) -> Sequence[Entry]:
         if after is None and type == LOGICAL_CLUSTERS:

@@ -1,4 +1,4 @@
-"""APIConversions at work: consumers read and write every served version of what they bind."""
+"""APIConversions: consumers read and write every served version of a bound API."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_a_transformation_that_fails_says_so(provider: Api, bound: Api) -> None:
     lead = "conversion for shapes.example.com/v2, Kind=Crate failed: error converting: spec.label:"
     assert lead in bound.get(f"{V2}/bad", expect=500).message
     assert lead in bound.get(V2, expect=500).message
-    # The stored version asks nobody, and what cannot be shown can be deleted.
+    # The stored version needs no conversion, and objects that cannot be converted can be deleted.
     assert bound.get(f"{V1}/bad").json["spec"] == {"label": "seven"}
     bound.delete(f"{V2}/bad", expect=0)
     eventually(lambda: bound.get(f"{V1}/bad", expect=0).code == 404, "bad gone")

@@ -1,4 +1,4 @@
-"""APIExports in v1alpha1 and v1alpha2 over the wire: one object, two ways to say it."""
+"""APIExports in v1alpha1 and v1alpha2 over the wire: one object in two versions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def notes(obj: Object) -> Object:
 
 
 def owned(obj: Object, manager: str) -> Object:
-    """What a manager owns of spec, by version."""
+    """Fields of spec that a manager owns, by version."""
     entries = [each for each in obj["metadata"]["managedFields"] if each["manager"] == manager]
     return {each["apiVersion"]: each["fieldsV1"].get("f:spec") for each in entries}
 
@@ -109,7 +109,7 @@ def test_field_ownership_is_followed_across_versions(provider: Api) -> None:
     assert {each["schema"] for each in found["spec"]["resources"]} == {one, two}
     assert owned(found, "first") == {"apis.kcp.io/v1alpha1": {"f:latestResourceSchemas": {f'v:"{one}"': {}}}}
 
-    # What v1alpha2 takes away has no owner left in v1alpha1.
+    # A field that v1alpha2 removes has no owner in v1alpha1.
     left = [each for each in found["spec"]["resources"] if each["schema"] == two]
     provider.put(f"{EXPORTS}/owned", {**found, "spec": {**found["spec"], "resources": left}})
     after = provider.get(f"{OLD_EXPORTS}/owned").json
@@ -117,7 +117,7 @@ def test_field_ownership_is_followed_across_versions(provider: Api) -> None:
     assert owned(after, "first") in ({}, {"apis.kcp.io/v1alpha1": None})
     assert owned(after, "second") == {"apis.kcp.io/v1alpha1": {"f:latestResourceSchemas": {f'v:"{two}"': {}}}}
 
-    # Who stops applying what nobody else wants takes it away, in whichever version.
+    # An apply without a field that no other manager owns removes it, in either version.
     new = {"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "metadata": {"name": "owned"}, "spec": {}}
     final = provider.patch(f"{EXPORTS}/owned?fieldManager=second", new, APPLY).json
     assert not final["spec"].get("resources")
@@ -165,7 +165,7 @@ def test_names_of_schemas_that_say_no_resource_are_refused(provider: Api) -> Non
 
 
 def test_nothing_comes_in_by_the_old_version_that_the_new_one_refuses(provider: Api) -> None:
-    """Annotations become fields, so they are judged as these."""
+    """Annotations become fields, so they are validated as fields."""
     offered = [{**resource_of(schema("circles")), "storage": {"crd": {}, **VIRTUAL}}]
     sent = old_export("sneaky")
     sent["metadata"]["annotations"] = {RESOURCES: json.dumps(offered)}

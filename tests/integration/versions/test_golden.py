@@ -1,8 +1,4 @@
-"""What a GET of kcp's own objects looks like, field for field.
-
-The shapes below are whole: a field more or less fails. `<word>` stands for a value that varies, by a pattern; the same
-word is the same value wherever it stands in one shape, and `<cluster>`, `<path>` and their like are known beforehand.
-"""
+"""Golden responses: a GET of kcp's own objects, field for field."""
 
 from __future__ import annotations
 
@@ -216,7 +212,7 @@ status:
 
 
 class Shape:
-    """A whole object with words for what varies; `values` words have one value."""
+    """A whole object with placeholders for what varies; `values` has the value of each."""
 
     def __init__(self, text: str, **values: str) -> None:
         self.wanted = yaml.safe_load(text)

@@ -32,7 +32,7 @@ USERS = "owner-token,owner,u-o\nreader-token,reader,u-r\nnobody-token,nobody,u-n
 EXPORT, CIRCLES = "shapes", schema("circles")
 CONFIGMAPS, SECRETS = "/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/secrets"
 READS = ("get", "list", "watch")
-#: A verb is granted where export and binding both name it, so all of those that a binding may name stand here.
+#: A verb is granted if export and binding both name it, so this list has all verbs that a binding may name.
 CLAIM = claim("configmaps", "", "*", *READS)
 VERBS = (*READS, "create", "update", "patch", "json-patch", "apply", "delete", "deletecollection")
 COLLECTIONS = ("list", "watch", "create", "deletecollection")
@@ -52,14 +52,14 @@ METHODS = {
 }
 PATCHES = {"json-patch": JSON_PATCH, "apply": APPLY, "patch": "application/merge-patch+json"}
 
-#: Who asks, with what he holds on the content of the export.
+#: The users, with their rights on the content of the export.
 CALLERS = {"owner": VERBS, "reader": READS, "stranger": (), "consumer": ()}
 TOKENS = {"owner": "owner-token", "reader": "reader-token", "stranger": "nobody-token", "consumer": "alice-token"}
 CHOSEN = {"team": "a"}
 
 
 class State(NamedTuple):
-    """How a workspace stands to the export: `claims` as its binding answers them, None without a binding."""
+    """A workspace's consent to the export: `claims` as its binding accepts them, None without a binding."""
 
     name: str
     claims: tuple[dict[str, Any], ...] | None
@@ -83,7 +83,7 @@ STATES = (
 
 
 class Target(NamedTuple):
-    """One object: what kind of thing it is to the view, where it is, and its labels."""
+    """One object: its kind in the view, its place, and its labels."""
 
     sort: str
     path: str
@@ -128,7 +128,7 @@ def cells(states: tuple[State, ...] = STATES) -> Iterator[Cell]:
 
 
 def allowed(cell: Cell) -> bool:
-    """What the model says of a request into a named workspace."""
+    """The model's result for a request into a named workspace."""
     verb = "patch" if cell.verb in PATCHES else cell.verb
     if verb not in CALLERS[cell.caller] or not cell.state.bound:
         return False
@@ -139,7 +139,7 @@ def allowed(cell: Cell) -> bool:
         return True
     if sort == "claimed":
         wanted = cell.state.labels or {}
-        # Nothing says that a collection cannot be asked for, or that what is created is not to be as it must.
+        # The selector excludes neither requests on the collection nor creates without labels.
         is_chosen = cell.verb in ("list", "watch", "deletecollection") or wanted.items() <= cell.target.labels.items()
         fills_in = cell.verb == "create" and not cell.target.labels
         return verb in cell.state.verbs and (is_chosen or fills_in)
@@ -195,14 +195,14 @@ class Town:
         return api
 
     def _settle(self, api: Api, state: State) -> None:
-        """Wait until the objects carry the labels of claims that they should, and no others."""
+        """Wait until the objects carry exactly the labels of claims that they should."""
         for target in TARGETS:
             if target.sort == "claimed":
                 is_claimed = bool(state.verbs) and (state.labels or {}).items() <= target.labels.items()
                 wait(api, f"{target.path}/{target.name}", lambda obj, want=is_claimed: _is_claimed(obj) == want)
 
     def visible(self, sort: str) -> set[tuple[str, str]]:
-        """State and name of what the model says is seen over all workspaces."""
+        """State and name of the objects that the model makes visible over all workspaces."""
         found = set()
         for state in self.states:
             for target in TARGETS:
@@ -221,7 +221,7 @@ def _is_claimed(obj: dict[str, Any]) -> bool:
 
 
 def grant(api: Api, user: str, export: str, *verbs: str) -> None:
-    """Let a user reach what is behind an export."""
+    """Let a user reach the content of an export."""
     rules = [
         {
             "apiGroups": ["apis.kcp.io"],
@@ -248,7 +248,7 @@ def bind_role(api: Api, user: str, role: str) -> None:
     api.post(f"{RBAC}/clusterrolebindings", body)
 
 
-# --- what the server does --------------------------------------------------------------------------------
+# --- results of the server -------------------------------------------------------------------------------
 
 
 def body_of(target: Target, verb: str) -> Any:
@@ -274,14 +274,14 @@ def requested(cell: Cell, cluster: str) -> tuple[str, str]:
 
 
 def reached(view: Api, cell: Cell, cluster: str) -> bool:
-    """Whether the server let a request get at what it asks for."""
+    """Whether the server authorizes a request."""
     method, url = requested(cell, cluster)
     if cell.verb == "watch":
         return opened(view, url)
     has_body = method in ("POST", "PUT", "PATCH")
     data = json.dumps(body_of(cell.target, cell.verb)).encode() if has_body else None
     answer = view.send(method, url, data, kind=PATCHES.get(cell.verb, "application/json") if has_body else "")
-    # An apply to a name that is taken by what is not shown is a create that fails.
+    # An apply to the name of a hidden object is a create that fails.
     taken = answer.code == 409 and answer.json["reason"] == "AlreadyExists"
     return answer.code not in {401, 403, 404, 405} and not taken
 
@@ -296,7 +296,7 @@ def opened(view: Api, url: str) -> bool:
 
 
 def seen(view: Api, town: Town, cluster: str, path: str) -> set[tuple[str, str]] | None:
-    """State and name of what a list shows of the objects of the matrix; None if it is refused."""
+    """State and name of the matrix objects in a list; None if it is forbidden."""
     answer = view.get(f"/{cluster}{path}", expect=0)
     if answer.code != 200:
         return None
@@ -304,7 +304,7 @@ def seen(view: Api, town: Town, cluster: str, path: str) -> set[tuple[str, str]]
 
 
 def watched(view: Api, town: Town, cluster: str, path: str) -> set[tuple[str, str]] | None:
-    """The same of the state that a watch begins with."""
+    """The same of the initial state of a watch."""
     query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     if not opened(view, f"/{cluster}{path}?{query}"):
         return None
@@ -359,7 +359,7 @@ def _wide_writes(view: Api, caller: str) -> Iterator[str]:
 
 
 def state_of(name: str) -> State:
-    """A state by its name."""
+    """The state of a name."""
     return next(state for state in STATES if state.name == name)
 
 

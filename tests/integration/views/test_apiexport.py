@@ -1,4 +1,4 @@
-"""The apiexport view over the wire: what it serves, every verb, claims, and how it ends with what allowed it."""
+"""The apiexport view over the wire: served resources, every verb, claims, and the end of access."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ ENTER = {"nonResourceURLs": ["/"], "verbs": ["access"]}
 
 
 def view_of(provider: Api, export: str = "shapes", token: str = "worker-token") -> Api:
-    """The view of an export, for a user; who he is decides what he may."""
+    """The view of an export as a user, with that user's rights."""
     api = Api(provider.shard, token=token)
     api.prefix = f"/services/apiexport/{cluster_of(provider)}/{export}/clusters"
     return api
 
 
 def grant(api: Api, user: str, *verbs: str, export: str = "shapes", subject: str = "User") -> str:
-    """Let somebody enter and reach what is behind an export; the name of role and binding."""
+    """Let a user enter a workspace and reach the content of an export; return the name of role and binding."""
     rule = {"apiGroups": ["apis.kcp.io"], "resources": ["apiexports/content"], "resourceNames": [export]}
     return give(api, user, {**rule, "verbs": list(verbs or "*")}, ENTER, subject=subject)
 
@@ -87,7 +87,7 @@ def names(answer: Any) -> list[str]:
 
 
 def ended(events: Events) -> list[Event]:
-    """What is left of a watch that the server ends; fails if it goes on."""
+    """The remaining events of a watch that the server ends; fails if it goes on."""
     try:
         return events.rest()
     except (TimeoutError, http.client.IncompleteRead) as error:
@@ -96,7 +96,7 @@ def ended(events: Events) -> list[Event]:
 
 @pytest.fixture
 def view(provider: Api) -> Iterator[Api]:
-    """The view of `shapes`, which exports circles, for a user that holds all of its content."""
+    """The view of `shapes`, which exports circles, as a user with all rights on its content."""
     make_export(provider, "shapes", CIRCLES)
     grant(provider, "worker")
     api = view_of(provider)
@@ -266,7 +266,7 @@ def test_a_provider_may_be_an_account_of_his_workspace(provider: Api, consumer: 
     made = accounts[provider].post(here, an_object(CIRCLES, "a")).json
     accounts[provider].patch(f"{here}/a/status", {"status": {"replicas": 1}})
     assert names(accounts[provider].get(f"/*{EVERYWHERE}")) == [made["metadata"]["name"]]
-    # The consumer's account of the same name is somebody else.
+    # The consumer's account of the same name is another user.
     for url in (here, f"/*{EVERYWHERE}"):
         accounts[consumer].get(url, expect=403)
 
@@ -290,7 +290,7 @@ def test_no_hash_is_passed_and_no_export_made_up(provider: Api, consumer: Api, v
 
 
 def claiming(provider: Api, consumer: Api, given: dict[str, Any], *more: dict[str, Any]) -> tuple[Api, str]:
-    """The view of an export that claims ConfigMaps, which the consumer answers so; and the consumer's cluster."""
+    """The view of an export that claims ConfigMaps with a consumer's answer; and the consumer's cluster."""
     make_export(provider, "shapes", CIRCLES, claims=[claim("configmaps"), *more])
     grant(provider, "worker")
     bind(consumer, provider.cluster, "shapes", [given])
@@ -336,7 +336,7 @@ def test_what_a_claim_does_not_select_is_not_there(provider: Api, consumer: Api)
         ("DELETE", None, ""),
         ("PUT", configmap("hidden"), "application/json"),
         ("PATCH", {"data": {"a": "b"}}, "application/merge-patch+json"),
-        # Not even a test of what it holds is answered.
+        # Not even a test of its content is answered.
         ("PATCH", [{"op": "test", "path": "/data/password", "value": "y"}], JSON_PATCH),
     ):
         view.send(method, f"{path}/hidden", body, kind=kind, expect=404)
@@ -404,7 +404,7 @@ def test_claimed_bindings_are_all_of_a_workspace_and_those_to_the_export_anyway(
     assert len(names(view.get(f"/*{BINDINGS}"))) == len(everything) + 1
 
 
-# --- how it ends ------------------------------------------------------------------------------------------
+# --- end of access ----------------------------------------------------------------------------------------
 
 
 def test_what_was_bound_once_is_out_of_reach_again(provider: Api, consumer: Api, view: Api) -> None:
@@ -496,7 +496,7 @@ def test_every_watch_ends_with_the_right_to_the_content(provider: Api, consumer:
             assert others.next().name == "b"
 
 
-# --- whose is whose ---------------------------------------------------------------------------------------
+# --- separation of exports --------------------------------------------------------------------------------
 
 
 def test_two_exports_of_one_kind_never_see_each_other(admin: Api, provider: Api, consumer: Api) -> None:

@@ -1,4 +1,4 @@
-"""Guards of the apiexport view that the matrix cannot see: each taken out, which a trial here must miss."""
+"""Guards of the apiexport view that the matrix does not cover: without each guard, a test here must fail."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from integration.exports import test_maximal_permission_policy as policy
 from integration.views import test_apiexport as views
 
 USERS = 'alice-token,alice,u-alice,"team-a,team-b"\nbob-token,bob,u-bob\nworker-token,worker,u-w\n'
-#: Whether what the guard keeps out comes in; with provider and consumer.
+#: Whether the request that the guard blocks succeeds; with provider and consumer.
 Trial = Callable[[Api, Api], bool]
 CIRCLES, SQUARES = schema("circles"), schema("squares", "else.example.com")
 WIDE = "/*/api/v1/configmaps"
@@ -109,7 +109,7 @@ def an_export_that_is_gone_is_served(provider: Api, consumer: Api) -> bool:
 
 
 def _has_event(events: object) -> bool:
-    """Whether a watch, which ought to have ended, goes on to tell of something."""
+    """Whether a watch that should have ended still delivers an event."""
     line = events._response.readline()  # type: ignore[attr-defined]
     return bool(line)
 

@@ -1,4 +1,4 @@
-"""The apiexport view in every state of consent; and each guard taken out, to see that the matrix tells."""
+"""The apiexport view in every state of consent; each guard is removed as well, to prove that the matrix detects it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a consent does not say is not read by a detour: verbs that were not granted, names of what is hidden."""
+"""Without consent there is no indirect read: by verbs that were not granted, or names of hidden objects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENTER = {"nonResourceURLs": ["/"], "verbs": ["access"]}
 
 @pytest.fixture
 def view(provider: Api) -> Iterator[Api]:
-    """The view of `shapes` for a user that holds all of its content."""
+    """The view of `shapes` as a user with all rights on its content."""
     made = claim("configmaps", "", "*", "get", "update", "list")
     make_export(provider, "shapes", CIRCLES, claims=[made, claim("apibindings", "apis.kcp.io", "get", "list", "watch")])
     rule = {"apiGroups": ["apis.kcp.io"], "resources": ["apiexports/content"], "verbs": ["*"]}

@@ -1,4 +1,4 @@
-"""The guards of virtual workspaces taken out one by one: the trials in the files beside this one must miss each."""
+"""The guards of virtual workspaces, removed one by one: tests in the files beside this one must detect it."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ replication.Replication._offer = offer
 }
 
 TRIALS = list(dict.fromkeys(trial for trial, _ in GUARDS.values()))
-#: Guards that are put together when the process starts.
+#: Guards that are assembled when the process starts.
 STARTING: dict[str, tuple[Trial, str]] = {
     "schemas are not written through the view": (
         schemas.test_it_is_read_only_and_says_so,
@@ -143,7 +143,7 @@ def pair(shard: ShardProcess) -> tuple[Api, Api]:
 
 @pytest.fixture
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is waited for here does not come: that is how a missing guard shows."""
+    """Shorten waits: without its guard a test waits for an event that never comes."""
     monkeypatch.setattr("harness.clients.api.TIMEOUT_S", 5.0)
     monkeypatch.setattr("harness.clients.exports.PATIENCE_S", 5.0)
 

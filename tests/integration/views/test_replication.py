@@ -1,4 +1,4 @@
-"""Cached and virtual resources: what a provider offers for reading, at each consumer's own URL and in the view."""
+"""Cached and virtual resources: read-only objects of a provider, at each consumer's own URL and in the view."""
 
 from __future__ import annotations
 
@@ -387,7 +387,7 @@ def test_nobody_gives_away_what_another_workspace_caches(provider: Api, consumer
     consumer.post(EXPORTS, body)
     consumer.post(SLICES, slice_of(path=provider.cluster))
     bind(consumer, consumer.cluster, "plans", called="own")
-    # Each reference is there; together they publish nothing.
+    # Each reference is valid; together they publish nothing.
     for type in ("ResourceValid", "APIExportValid", "PartitionValid"):
         found = wait_condition(consumer, f"{SLICES}/plans", type)
     assert not found["status"].get("endpoints")

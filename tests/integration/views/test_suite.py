@@ -1,4 +1,4 @@
-"""What every virtual workspace keeps, the shard's own and a third party's alike: one suite for all of them."""
+"""The promises of every virtual workspace, the shard's own and a third party's: one suite for all of them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def shows(stand: Stand, *wanted: str) -> None:
 
 
 def until(events: Events, right: Callable[[Any], bool]) -> Any:
-    """The first event that is right; a thing may change more than once on the way."""
+    """The first event that matches; an object may change more than once before."""
     while not right(event := events.next()):
         pass
     return event

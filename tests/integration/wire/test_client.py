@@ -1,4 +1,4 @@
-"""The client against our server and against servers that misbehave."""
+"""The client against the product's server and against faulty servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Script = Callable[..., Awaitable[int]]
 
 @pytest.fixture
 async def connect() -> AsyncIterator[Connect]:
-    """Make a client to a port; it is closed at the end."""
+    """Connect a client to a port; it is closed at the end."""
     made: list[HttpClient] = []
 
     def make(port: int, limits: ClientLimits | None = None) -> HttpClient:
@@ -34,7 +34,7 @@ async def connect() -> AsyncIterator[Connect]:
 
 @pytest.fixture
 async def script() -> AsyncIterator[Script]:
-    """A server that says given bytes, one entry a connection, after each request head; None keeps silent."""
+    """A server that sends given bytes, one entry a connection, after each request head; None sends nothing."""
     servers: list[asyncio.Server] = []
     writers: list[asyncio.StreamWriter] = []
 
@@ -103,7 +103,7 @@ async def test_requests_in_flight_are_bounded_and_the_rest_waits(serve: Serve, c
     asked = [asyncio.ensure_future(client.request("GET", f"/{number}")) for number in range(5)]
     for answered in range(5):
         await until(partial(arrived, min(answered + 2, 5)))
-        # A connection that the client left counts until the server has read its end; one too many would stay.
+        # A connection that the client closed counts until the server has read its end; one too many would stay.
         await until(lambda: running.server.connections <= 2)
         assert arrived(min(answered + 2, 5))
         exchanges[answered].reply(200, [])
@@ -168,7 +168,7 @@ async def test_a_connection_the_server_closed_is_not_used_though_the_loop_has_no
         await client.request("GET", "/")
         second = asyncio.ensure_future(answer())
         (await first).close()
-        # No turn of the loop between the close and the write.
+        # No iteration of the loop between the close and the write.
         assert (await client.request("POST", "/")).status == 200
         (await second).close()
 
@@ -279,7 +279,7 @@ async def test_nothing_can_be_smuggled_into_a_request(
 
 
 def lines_of(parts: list[bytes]) -> Callable[[Exchange], None]:
-    """A handler that sends each part in a loop turn of its own."""
+    """A handler that sends each part in its own loop iteration."""
 
     def handler(exchange: Exchange) -> None:
         async def send() -> None:

@@ -1,4 +1,4 @@
-"""The end of a server: nothing is cut that can finish in time, and nothing is left behind."""
+"""Shutdown of a server: requests that can finish in time are not cut, and no task is left."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
 async def drained(server: Server) -> None:
-    """Drain with all the time in the world, of which little may be needed."""
+    """Drain with a long limit."""
     async with asyncio.timeout(10):
         await server.drain(300)
 

@@ -1,4 +1,4 @@
-"""What the server sends away, and that it survives: bad bytes, too much, too slow, too many."""
+"""Rejected requests, and the server's survival: invalid bytes, too much data, slow clients, too many connections."""
 
 from __future__ import annotations
 

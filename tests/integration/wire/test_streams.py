@@ -1,4 +1,4 @@
-"""Streamed replies: chunks, the end and the cut, backpressure, and a client that leaves."""
+"""Streamed replies: chunks, the end and the cut, backpressure, and a client that disconnects."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ async def test_many_streams_each_get_every_event(serve: Serve) -> None:
 
 
 async def blocked_writer(serve: Serve, limits: Limits) -> tuple[Running, list[int], list[str]]:
-    """A server that writes as much as drain lets it, to whoever connects."""
+    """A server that writes to each client as much as drain permits."""
     sent: list[int] = []
     ends: list[str] = []
 
@@ -300,7 +300,7 @@ async def test_a_client_that_takes_nothing_is_cut_after_the_stall_limit(serve: S
 async def test_a_slow_client_that_does_read_is_not_cut(serve: Serve) -> None:
     running, _, ends = await blocked_writer(serve, Limits(stall_timeout_s=0.5))
     sock = socket.create_connection(("127.0.0.1", running.port))
-    # A small window, so that what this client has read and what the server has sent stay close together.
+    # A small window keeps the client's position and the server's close together.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     client = RawClient(*await asyncio.open_connection(sock=sock, limit=65536))
     running.clients.append(client)

@@ -1,4 +1,4 @@
-"""TLS: whose certificate reaches the request, who is refused, and that garbage and silence cost nothing."""
+"""TLS: the client certificate of a request, rejected clients, and the low cost of garbage and silence."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_a_client_certificate_is_visible_and_optional(
 
 
 async def refused(port: int, context: ssl.SSLContext) -> None:
-    # TLS 1.3 tells the client only after its handshake is done: the first read fails then.
+    # TLS 1.3 reports it to the client after its handshake: the first read fails then.
     with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
         client = await RawClient.connect(port, context)
         try:

@@ -1,4 +1,4 @@
-"""`--workers 2`: homes are made, and views opened, at any of the processes beside the writer."""
+"""`--workers 2`: home workspaces are created, and views served, at any of the processes beside the writer."""
 
 from __future__ import annotations
 

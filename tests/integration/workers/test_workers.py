@@ -1,4 +1,4 @@
-"""`--workers 2`: the same API from two processes beside the writer, either of which may die."""
+"""`--workers 2`: the same API from two processes beside the writer, each of which may die."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def sockets_of(pid: int) -> set[str]:
 
 
 def served_by(shard: ShardProcess, api: Api) -> int:
-    """Which worker holds this client's connection: the one with the other end of it among its sockets."""
+    """The worker with the server end of this client's connection among its sockets."""
     connection = api._connection
     assert connection is not None
     ours = connection.sock.getsockname()[1]
@@ -57,7 +57,7 @@ def served_by(shard: ShardProcess, api: Api) -> int:
 
 
 def one_at_each(shard: ShardProcess, cluster: str) -> list[Api]:
-    """A client of each worker; the kernel deals out connections, so it is asked until both were met."""
+    """A client of each worker; the kernel assigns connections, so the helper connects until it has both."""
     found: dict[int, Api] = {}
 
     def met() -> bool:
@@ -86,7 +86,7 @@ def test_kubectl_finds_everything_as_it_is(shard: ShardProcess, tmp_path: Path) 
 
 
 def watching(api: Api, revision: str) -> Events:
-    """A watch over the connection that a client has, so by the worker that holds it."""
+    """A watch over the client's own connection, so at the worker that holds it."""
     connection = api._connection
     assert connection is not None
     path = f"{api.prefix}{CONFIGMAPS}?watch=1&resourceVersion={revision}&timeoutSeconds=60"
@@ -145,7 +145,7 @@ def test_a_shard_is_ready_when_all_workers_serve_and_not_before(tmp_path: Path) 
 
 
 def _readiness(shard: ShardProcess) -> tuple[int, str] | None:
-    """Status and body of /readyz; None while nobody answers."""
+    """Status and body of /readyz; None while no process answers."""
     context = ssl._create_unverified_context()
     try:
         port = int((shard.root / "secure-port").read_text())
@@ -164,7 +164,7 @@ def test_on_sigterm_all_leave_and_streams_end_cleanly(tmp_path: Path) -> None:
         streams = [watching(api, "") for api in (one, other)]
         family, url = children(shard.pid), shard.url
         assert shard.stop() == 0
-        # A connection that was cut would raise IncompleteRead.
+        # A cut connection would raise IncompleteRead.
         assert [len(stream.rest()) for stream in streams] == [1, 1]
         assert ([pid for pid in family if is_alive(pid)], len(family)) == ([], 3)
         for api in (one, other):

@@ -1,4 +1,4 @@
 """Servers in the test's own event loop: shards, front proxies, cache servers, publishers, followers, wire servers.
 
-A test reaches into them. What runs as a process of its own belongs to `harness.servers`.
+Tests access their internals. Servers in separate processes belong to `harness.servers`.
 """

@@ -1,4 +1,4 @@
-"""A cache server in this process: its store, what arrived in it, and its API behind TLS.
+"""A cache server in this process: its store, the rows delivered to it, and its API behind TLS.
 
 async with caching(tmp_path) as cache:
     await cache.owned("consumer", "amber")
@@ -52,7 +52,7 @@ class Answer(NamedTuple):
 
 
 class People:
-    """The authority of clients, and whom it signed for; the stranger's certificate is another's."""
+    """The authority of clients and the certificates that it signed; the stranger's certificate is another's."""
 
     def __init__(self) -> None:
         self.ca, servers, others = make_ca("clients"), make_ca("servers"), make_ca("others")
@@ -77,17 +77,17 @@ class Cache:
 
     def __init__(self, store: LmdbStore, people: People) -> None:
         self.store, self.people, self.rows = store, people, Rows(store)
-        #: Why the rows are not whole, "" once they are.
+        #: The reason why the rows are incomplete, "" once they are complete.
         self.lacks = ""
         self.port = 0
         self._revision = 1_000
 
     async def owned(self, cluster: str, shard: str, generation: int = 1) -> None:
-        """From now on a shard's rows of a cluster count."""
+        """Make a shard's rows of a cluster valid from now on."""
         await self.store.submit([ClusterRoute(cluster, shard, generation)])
 
     async def arrived(self, shard: str, cluster: str, obj: Object, type: ResourceType = API_EXPORTS) -> int:
-        """A shard sent an object; gives its revision there."""
+        """Deliver an object from a shard; return its revision there."""
         self._revision += 1
         key = ObjectKey(type, cluster, "", obj["metadata"]["name"])
         value, hole = encode(
@@ -104,13 +104,13 @@ class Cache:
         return self._revision
 
     async def gone(self, shard: str, cluster: str, name: str, type: ResourceType = API_EXPORTS) -> None:
-        """A shard said that an object is no more."""
+        """Deliver the deletion of an object."""
         self._revision += 1
         await self.store.submit([Replica(shard, ObjectKey(type, cluster, "", name), b"", self._revision, 1)])
         await self.settle()
 
     async def settle(self) -> None:
-        """Bring every row in line with what counts."""
+        """Bring every row in line with ownership."""
         for key in list(self.rows.all_keys()):
             while await self.rows.reconcile(key) is not None:
                 pass

@@ -38,13 +38,12 @@ from harness.servers.in_process.publisher import QUICK, Running
 from harness.servers.nats import NatsServer, eventually
 
 TYPES = root_types("7" * 64, "5" * 64)
-#: A loaded machine is given this long:
-#: a consumer takes a server for gone only when it was silent for 25 s.
+#: The limit of waits on a loaded machine: a consumer takes a server for lost only after 25 s of silence.
 TIMEOUT_S = 90.0
 
 
 class ChangeRecorder:
-    """A listener that remembers what it was told."""
+    """A listener that records its notifications."""
 
     def __init__(self) -> None:
         self.entries: list[LogEntry] = []
@@ -62,7 +61,7 @@ class ChangeRecorder:
 
 
 class Member:
-    """A shard or another process: a store, which may publish, and which may follow."""
+    """A shard or another process: a store that may publish and may follow."""
 
     def __init__(self, sea: Archipelago, name: str, user: NatsUser) -> None:
         self.sea, self.name, self.user = sea, name, user
@@ -95,7 +94,7 @@ class Member:
             self.publishing = None
 
     async def put(self, key: ObjectKey, **members: Any) -> int:
-        """Write an object as it is given, with its name."""
+        """Write an object unchanged, except for its name."""
         metadata = {"name": key.name, **members.pop("metadata", {})}
         if key.namespace:
             metadata["namespace"] = key.namespace
@@ -115,7 +114,7 @@ class Member:
         await self.put(shard_key(shard), metadata={"labels": labels}, spec={"baseURL": f"https://{shard}"})
 
     async def schedule(self, parent: str, name: str, shard: str) -> str:
-        """Write the Workspace of a cluster on a shard; gives the cluster's name."""
+        """Write the Workspace of a cluster on a shard; return the cluster's name."""
         uid = f"uid-of-{parent}-{name}"
         cluster = hashes.cluster_name_of(parent, uid, shard)
         metadata = {"uid": uid, "annotations": {wellknown.SHARD: shard}}
@@ -146,14 +145,14 @@ class Member:
             self._following = None
 
     async def reopen(self) -> None:
-        """End everything that runs here and open the store again."""
+        """Stop everything of this process and open the store again."""
         await self.follow_no_more()
         await self.publish_no_more()
         await self.store.close()
         self.store = open_store(self.options)
 
     async def keep_store(self) -> Path:
-        """A copy of the store as it is now. Ends everything that runs here."""
+        """A copy of the store as it is now. Stops everything of this process."""
         await self.reopen()
         directory = Path(self.options.directory)
         await self.store.close()
@@ -163,7 +162,7 @@ class Member:
         return copy
 
     async def restore(self, copy: Path) -> None:
-        """Open the store as it was, as an operator would; what came since is lost. Ends everything that runs here."""
+        """Open the copy of the store, as an operator would; later changes are lost. Stops this process."""
         await self.reopen()
         await self.store.close()
         shutil.rmtree(self.options.directory)
@@ -177,7 +176,7 @@ class Member:
         await self.store.close()
 
     async def until(self, holds: Callable[[Snapshot], object]) -> None:
-        """Return when something holds of the store."""
+        """Return when the store satisfies a condition."""
 
         def look() -> bool:
             assert self._following is None or not self._following.done(), "following ended"
@@ -191,19 +190,19 @@ class Member:
             return snapshot.replicas.shard_of(cluster)
 
     def replica(self, key: ObjectKey) -> Object | None:
-        """An object of another shard that counts."""
+        """A valid object of another shard."""
         with self.store.snapshot() as snapshot:
             record = snapshot.replicas.get(key)
         return decode(record.value) if record is not None else None
 
     def value(self, key: ObjectKey) -> bytes:
-        """The bytes of an object of another shard that counts."""
+        """The bytes of a valid object of another shard."""
         with self.store.snapshot() as snapshot:
             record = snapshot.replicas.get(key)
         return record.value if record is not None else b""
 
     def sent(self, origin: str, key: ObjectKey) -> bool:
-        """Whether a shard sent an object, though it may not count."""
+        """Whether a shard sent an object, valid or not."""
         with self.store.snapshot() as snapshot:
             return snapshot.replicas.row_of(origin, key) is not None
 
@@ -216,7 +215,7 @@ class Member:
 
 
 class Archipelago:
-    """An async context manager: a nats-server with a user for each shard and reader, and who was started so far."""
+    """An async context manager: a nats-server with a user for each shard and reader, and the started processes."""
 
     def __init__(self, directory: Path, *shards: str, readers: Sequence[str] = ("proxy-front",)) -> None:
         self.directory = directory
@@ -253,7 +252,7 @@ class Archipelago:
         return msgspec.structs.replace(user.access(address), reader=reader, event_keys=keys)
 
     async def with_users(self, *users: NatsUser) -> None:
-        """Start the server again with more users, before anybody is there."""
+        """Start the server again with more users, before any process is started."""
         assert not self.members
         await self.nats.stop()
         self.nats = NatsServer(self.directory, "everything", users=(*self._all(), *users))

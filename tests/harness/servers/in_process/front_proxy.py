@@ -49,7 +49,7 @@ def bearer(user: str) -> str:
 
 
 def server_tls() -> ssl.SSLContext:
-    """As a shard serves: with a certificate of the site, asking for the proxy's."""
+    """TLS as a shard serves it: with a certificate of the site, and a request for the proxy's."""
     return tls.server_context(_SERVING, PROXY_CA.certificate)
 
 
@@ -58,7 +58,7 @@ def client_tls(pair: pki.Pair | None = None) -> ssl.SSLContext:
 
 
 def claims(assertion: str) -> Object:
-    """What an assertion says, unverified."""
+    """The claims of an assertion, unverified."""
     part = assertion.split(".")[1]
     found: Object = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
     return found
@@ -115,7 +115,7 @@ async def front(
 
 
 def files_in(directory: Path) -> dict[str, Any]:
-    """Write the files of a proxy; gives the settings that name them."""
+    """Write the files of a proxy; return the settings that name them."""
     given = {
         "proxy_client_cert_file": _PROXY.certificate,
         "proxy_client_key_file": _PROXY.key,
@@ -132,7 +132,7 @@ def files_in(directory: Path) -> dict[str, Any]:
 
 
 async def publish(rows: ProxyRows, urls: dict[str, str]) -> None:
-    """Write what the shards of a site say."""
+    """Write the rows that the shards of a site publish."""
     for name, type in (("tenancy.kcp.io", WORKSPACES), ("shards.core.kcp.io", SHARDS)):
         await rows.write(API_EXPORTS, ROOT, name, {"status": {"identityHash": type.identity}})
     for name, url in urls.items():
@@ -143,7 +143,7 @@ async def publish(rows: ProxyRows, urls: dict[str, str]) -> None:
 
 
 class Shard:
-    """A backend that tells what it was asked, and by which connection."""
+    """A backend that records its requests, each with its connection."""
 
     def __init__(self, server: Server, port: int) -> None:
         self.server, self.port = server, port
@@ -179,7 +179,7 @@ async def echoing(port: int = 0, limits: Limits | None = None) -> AsyncIterator[
 
 
 class Line:
-    """A backend's end of one connection, in the test's hands."""
+    """A backend's end of one connection, controlled by the test."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -197,7 +197,7 @@ class Line:
 
 
 class Scripted:
-    """A backend that does what a test says with each connection."""
+    """A backend whose connections a test scripts."""
 
     def __init__(self, port: int) -> None:
         self.port, self.url = port, f"https://127.0.0.1:{port}"

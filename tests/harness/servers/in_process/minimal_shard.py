@@ -6,8 +6,8 @@ drives itself, turn by turn.
         await here.put(SCHEMAS, "provider", schema)
         await here.settle()                      # every key of the log, until there is none
 
-Keys come from the log as the manager takes them, in an order that the test may choose; several may be reconciled at a
-time. Nothing depends on time but what asks the clock.
+Keys come from the log as in the manager, in an order that the test may choose; several may be reconciled at a time.
+Only code that reads the clock depends on time.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ from harness.clients.exports import binding, export, schema_of
 from harness.data.stores import store_options
 
 NOW = "2026-01-01T00:00:00Z"
-#: More turns than anything that converges takes.
+#: More turns than any converging test takes.
 MAX_TURNS = 2000
 _KINDS = system_kinds()
 
 
 class Cell:
-    """One store and its controllers. `random` decides whose turn it is."""
+    """One store and its controllers. `random` selects the next keys."""
 
     def __init__(self, store: LmdbStore, chance: random.Random | None = None) -> None:
         self.store, self._chance = store, chance
@@ -78,11 +78,11 @@ class Cell:
         ]
         self.position = 0
         self._waiting: dict[tuple[int, Hashable], None] = {}
-        #: Keys that want to come again after a second or more.
+        #: Keys with a requeue delay of a second or more.
         self._later: dict[tuple[int, Hashable], None] = {}
 
     def admit(self, *plugins: Plugin) -> None:
-        """Admission from now on; there is none before."""
+        """Enable admission; there is none before."""
         self.core = replace(self.core, admission=Admission(plugins))
         self.loopback.core = self.core
 
@@ -97,7 +97,7 @@ class Cell:
         return self.loopback.get(type, cluster, "", name)
 
     def found(self, type: ResourceType, cluster: str, name: str) -> Object:
-        """An object that has to be there."""
+        """Return an object that must exist."""
         obj = self.get(type, cluster, name)
         assert obj is not None, (type, cluster, name)
         return obj
@@ -107,7 +107,7 @@ class Cell:
             return self.core.catalogs.of(snapshot, cluster)
 
     async def put(self, type: ResourceType, cluster: str, obj: Object) -> Object:
-        """Create an object, status and all."""
+        """Create an object, with its status."""
         target = Target(self.kind(type), cluster, "", obj["metadata"]["name"])
         return await self.loopback.create(target, obj, whole=True)
 
@@ -120,7 +120,7 @@ class Cell:
         await self.loopback.delete(Target(self.kind(type), cluster, "", name), DeleteOptions())
 
     async def delete_row(self, type: ResourceType, cluster: str, name: str) -> None:
-        """Take an object away at once, whatever holds it."""
+        """Delete a row at once, despite finalizers."""
         with self.store.snapshot() as snapshot:
             key = ObjectKey(type, cluster, "", name)
             revision = snapshot.revision_of(key)
@@ -152,7 +152,7 @@ class Cell:
     # --- turns ---
 
     def take_log(self) -> None:
-        """Ask the controllers for the keys of what was written since."""
+        """Queue the keys of new log entries at the controllers."""
         while entries := self.store.tail(self.position, 500):
             for entry in entries:
                 self.position = entry.revision
@@ -161,13 +161,13 @@ class Cell:
                         self._waiting.update(((number, key), None) for key in controller.keys(entry))
 
     def deliver_replica(self, entry: LogEntry) -> None:
-        """Ask the controllers for the keys of what arrived from another shard."""
+        """Queue the keys of delivered replicas at the controllers."""
         for number, controller in enumerate(self.controllers):
             if isinstance(controller, ReplicaController) and controller.watches_replicas(entry.key.type):
                 self._waiting.update(((number, key), None) for key in controller.keys_of_replica(entry))
 
     async def turn(self, at_once: int = 1) -> bool:
-        """Reconcile some keys together; whether there were any. What meets somebody else's write comes again."""
+        """Reconcile some keys together; return whether there were any. A key with a conflict is queued again."""
         self.take_log()
         keys = list(self._waiting)
         if self._chance is not None:
@@ -180,14 +180,14 @@ class Cell:
         return bool(taken)
 
     async def settle(self, at_once: int = 1) -> None:
-        """Turns until nobody has anything to do."""
+        """Run turns until all controllers are idle."""
         for _ in range(MAX_TURNS):
             if not await self.turn(at_once):
                 return
         raise AssertionError(f"never settles: {self._waiting}")
 
     async def _reconcile(self, number: int, key: Hashable) -> bool:
-        """Whether it wants to come again now; who waits for hours, or for somebody's finalizer, does not."""
+        """Whether the key is queued again now; long delays and waits for foreign finalizers do not count."""
         try:
             again_s = await self.controllers[number].reconcile(key)
         except (StoreError, Conflict, NotFound):
@@ -199,7 +199,7 @@ class Cell:
         return again_s is not None and again_s < 1
 
     def restart(self, *controllers: Controller, from_state: bool) -> None:
-        """Go on with new controllers, from the log with the keys that are unfinished, or with all keys of the state."""
+        """Continue with new controllers, from the log with the unfinished keys, or with all keys of the state."""
         self.controllers = list(controllers)
         if from_state:
             with self.store.snapshot() as snapshot:

@@ -27,7 +27,7 @@ QUICK = PublisherOptions(backoff=Backoff(0.05, 0.2), limits=WindowLimits(stall_s
 
 
 class Running:
-    """A publisher at work; `deposed` holds why it ended, if a higher epoch ended it."""
+    """A running publisher; `deposed` holds the reason if a higher epoch ended it."""
 
     def __init__(self, log: LogSource, access: Access, options: PublisherOptions) -> None:
         self.deposed: list[Deposed] = []
@@ -53,7 +53,7 @@ async def publishing(log: LogSource, nats: NatsServer, options: PublisherOptions
 
 
 class Reachable(Protocol):
-    """A server as a shard reaches it, which sees its own streams."""
+    """A server with the shard's own access, which reads its own streams."""
 
     shard: str
 

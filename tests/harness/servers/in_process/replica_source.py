@@ -1,4 +1,4 @@
-"""Another shard beside a cell, without a stream between them: what it wrote arrives when the test says so.
+"""Another shard beside a cell, without a stream between them: the test delivers its rows.
 
     async with neighbours(tmp_path) as (here, there):
         await there.cell.export("provider", "things", crd("things"))
@@ -30,7 +30,7 @@ class Neighbour:
         self._position, self._policy = 0, KcpStreamPolicy()
 
     async def flow(self) -> None:
-        """Let everything written since arrive, and tell the controllers."""
+        """Deliver everything written since, and notify the controllers."""
         for entry in self.cell.store.tail(self._position, 10_000):
             self._position = entry.revision
             key = entry.key

@@ -69,10 +69,10 @@ class _WholeReply:
         raise NotImplementedError
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Nobody hangs up."""
+        """Do nothing: the client never disconnects."""
 
     def on_drain(self, callback: Callable[[], None]) -> None:
-        """Nothing drains."""
+        """Do nothing: the server never drains."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

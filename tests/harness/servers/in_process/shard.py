@@ -27,14 +27,14 @@ from harness.clients.api import TIMEOUT_S
 
 
 class InsideShard:
-    """What tests ask of it."""
+    """A shard as tests use it."""
 
     def __init__(self, app: ShardApp, manager: Manager) -> None:
         self.app, self.manager = app, manager
         self.loopback = Loopback(app.core, "test")
 
     def target(self, type: ResourceType, cluster: str, namespace: str, name: str) -> Target:
-        """Where an object of a type that the cluster serves is written."""
+        """The target of a write to an object of a type that the cluster serves."""
         with self.app.store.snapshot() as snapshot:
             kind = self.app.core.catalogs.of(snapshot, cluster).of_type(type)
         assert kind is not None, type
@@ -52,7 +52,7 @@ class InsideShard:
         return str(made["spec"]["cluster"])
 
     async def until_idle(self) -> None:
-        """Return when controllers have seen everything and have nothing left to do."""
+        """Return when the controllers have handled all changes and are idle."""
         async with asyncio.timeout(TIMEOUT_S):
             while not self.manager.idle():  # noqa: ASYNC110 - it announces nothing
                 await asyncio.sleep(0.001)

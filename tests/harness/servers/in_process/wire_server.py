@@ -1,4 +1,4 @@
-"""Servers of the wire layer on free ports, and the handler that tells what it was asked."""
+"""Servers of the wire layer on free ports, and a handler that echoes its request."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Serve(Protocol):
 
 
 def echo(exchange: Exchange) -> None:
-    """Reply with what was asked."""
+    """Reply with the request."""
     request = exchange.request
     told = {"method": request.method, "target": request.target.decode(), "body": request.body.decode()}
     exchange.reply(200, [("Content-Type", "application/json")], encode_json(told))

@@ -1,4 +1,4 @@
-"""What the product calls and the tests play: APIs with prepared answers, other shards, OIDC issuers, webhooks.
+"""Stand-ins for servers that the product calls: APIs with prepared answers, other shards, OIDC issuers, webhooks.
 
 Each speaks real HTTPS and is no part of the product.
 """

@@ -1,4 +1,4 @@
-"""An HTTPS server that answers what a test tells it to, as far as a client of the API can see.
+"""An HTTPS server with prepared answers, which looks like the API to a client.
 
 The wire is the product's own; only the answers are canned. Each route has a list of answers, of which the last is
 given again and again; `received` keeps every request as (method, path, query).
@@ -28,7 +28,7 @@ Answer = Object | ApiError | Callable[[Exchange], Awaitable[None]]
 
 
 class ReceivedRequest:
-    """One request that came in."""
+    """One received request."""
 
     def __init__(self, exchange: Exchange) -> None:
         request, parts = exchange.request, urlsplit(exchange.request.target.decode())

@@ -39,7 +39,7 @@ _JSON = ("content-type", "application/json")
 
 
 class ReceivedRequest(NamedTuple):
-    """One request. `cluster` is the one that it speaks to, `path` what stands behind it."""
+    """One request. `cluster` is its logical cluster, `path` the rest."""
 
     method: str
     cluster: str
@@ -52,7 +52,7 @@ Answer = tuple[int, Object] | None
 
 
 class FarShard:
-    """Shard `far`. What no answer was given for is not found."""
+    """Shard `far`. A request without a prepared answer is not found."""
 
     name = "far"
 
@@ -79,7 +79,7 @@ class FarShard:
         self.url = f"https://127.0.0.1:{await self._server.start('127.0.0.1', port)}"
 
     async def stop(self) -> None:
-        """Nobody listens afterwards; `start` brings it back under the same address."""
+        """Stop listening; `start` opens the same address again."""
         await self._server.drain(1.0)
         self._server = self._new_server()
 
@@ -120,7 +120,7 @@ def refusal(error: ApiError) -> Answer:
 
 
 def made(received: ReceivedRequest, *, uid: str = "", phase: str = "Ready", revision: int = 5, **status: Any) -> Object:
-    """The LogicalCluster that an order is answered with; `uid` makes it another Workspace's."""
+    """The LogicalCluster of the response to an order; `uid` makes it another Workspace's."""
     order = received.body
     owner = {**order["spec"]["owner"], **({"uid": uid} if uid else {})}
     annotations = {**order["metadata"]["annotations"], "kcp.io/cluster": received.cluster}
@@ -139,13 +139,13 @@ def made(received: ReceivedRequest, *, uid: str = "", phase: str = "Ready", revi
 
 
 def published(key: Any, obj: Object, revision: int) -> Replica:
-    """An object as the stream of shard `far` brings it."""
+    """An object as the stream of shard `far` delivers it."""
     told = {**obj, "metadata": {**obj["metadata"], "resourceVersion": f"{revision:016}"}}
     return Replica(FarShard.name, key, msgspec.json.encode(told), revision, 1)
 
 
 async def comes(holds: Callable[[], object]) -> None:
-    """Return once something holds."""
+    """Return once a condition holds."""
     async with asyncio.timeout(TIMEOUT_S):
         while not holds():  # noqa: ASYNC110 - nobody announces it
             await asyncio.sleep(0.005)

@@ -35,7 +35,7 @@ def _number(value: int) -> str:
 
 
 class Issuer:
-    """One issuer. `keys` are by id; `requests` are the paths that were asked for."""
+    """One issuer. `keys` are by id; `requests` are the requested paths."""
 
     def __init__(self) -> None:
         self.authority = make_ca("issuer test")
@@ -92,7 +92,7 @@ class Issuer:
             timeout = 20
 
             def log_message(self, format: str, *arguments: object) -> None:
-                """Nobody reads it."""
+                """Suppress the log."""
 
             def do_GET(self) -> None:
                 issuer.requests.append(self.path)

@@ -38,7 +38,7 @@ HANG_UP = Odd(0)
 
 
 class WebhookCall(NamedTuple):
-    """One request as it came."""
+    """One received request."""
 
     path: str
     headers: dict[str, str]
@@ -107,7 +107,7 @@ class WebhookServer:
                 self.wfile.write(odd.body)
 
             def log_message(self, *args: Any) -> None:
-                """Nothing."""
+                """Suppress the log."""
 
         return Handler
 
