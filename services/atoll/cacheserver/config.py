@@ -18,6 +18,9 @@ class CacheServerConfig(ServerConfig, frozen=True, kw_only=True):
     nats_url: str = ""
     nats_credentials_file: str = ""
     region: str = ""
+    shard_client_cert_file: str = ""
+    shard_client_key_file: str = ""
+    shard_virtual_workspace_ca_file: str = ""
     list_window: int = 300
     log_retention: int = 24 * 3600
 
@@ -36,6 +39,12 @@ class CacheServerConfig(ServerConfig, frozen=True, kw_only=True):
             "nats_credentials_file": "JSON file with user, password, inbox_prefix and ca_file for the NATS server",
             "region": "region of this server; objects that do not leave another region are not served",
         },
+        "Shards": {
+            "shard_client_cert_file": "PEM file with a client certificate of system:masters for shards; without it the"
+            " objects of ClusterCachedResources are unavailable",
+            "shard_client_key_file": "PEM file with its key",
+            "shard_virtual_workspace_ca_file": "PEM file with the CAs of shards; empty: the system's",
+        },
         "Store": {
             "list_window": "seconds that a list can be continued and an earlier state can be listed",
             "log_retention": "seconds that changes are kept for watches; at least list-window",
@@ -48,6 +57,7 @@ class CacheServerConfig(ServerConfig, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Reject invalid values at start. Raises ValueError."""
         super().__post_init__()
+        self.require_both_or_none("shard_client_cert_file", "shard_client_key_file")
         if not 1 <= self.list_window <= self.log_retention:
             raise ValueError(f"list-window {self.list_window} is not between 1 and log-retention {self.log_retention}")
 

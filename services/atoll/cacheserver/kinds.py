@@ -14,6 +14,7 @@ from atoll.virtualworkspaces.cache_kinds import replicated_kinds
 
 #: The identity under which all rows of a cache server lie.
 CACHE = "cache"
+SHARDS = ResourceType("core.kcp.io", "shards", CACHE)
 #: `rows` restores what a write changes or removes; an object without a source is not accepted.
 VERBS = ("delete", "deletecollection", "get", "list", "patch", "update", "watch")
 

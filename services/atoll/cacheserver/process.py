@@ -7,6 +7,8 @@ were complete once are served without NATS and without any shard.
 from __future__ import annotations
 
 import asyncio
+import functools
+import ssl
 import sys
 from pathlib import Path
 
@@ -23,13 +25,17 @@ from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAFiles, ClientCAs, ReloadTarget
 from atoll.machinery.apiserver.serving.version import version
 from atoll.machinery.control.manager import ControllerMetrics, Manager
+from atoll.machinery.egress import Egress, policy
+from atoll.machinery.egress.forward import Forwarder
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.pki import Pair, load_pair
+from atoll.machinery.process.tls import client_context, public_context
 from atoll.machinery.storage.environment.filesystem import DATA_FILE, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.stream.credential_file import read_access
 from atoll.machinery.wire.limits import Limits
+from atoll.machinery.wire.proxy.streaming import StreamingConnection
 from atoll.machinery.wire.server import Server
 from atoll.replication.follower import Follower, FollowerOptions
 
@@ -84,6 +90,8 @@ class _Serving:
         self._manager = Manager(store, store, [Rows(store)], ControllerMetrics(self._registry))
         self._follower.set_listener(self._manager)
         self._whole = Readiness(store, self._follower, self._manager)
+        #: Addresses of shards come from Shard objects, not from tenants.
+        self._egress = Egress(policy("0.0.0.0/0,::/0"))
         self._life = Lifetime()
 
     async def run(self) -> None:
@@ -102,12 +110,16 @@ class _Serving:
         log.info("draining")
         await listener.drain(DRAIN_S)
         await self._life.close()
+        await self._egress.close()
         self._life.check()
 
     async def _listen(self, files: _Files, certificates: Certificates) -> Server:
-        config, serving = self._config, server.Serving(version(), self._registry, self._whole.check)
+        config = self._config
+        forwarder = Forwarder(self._egress, files.shards) if files.shards is not None else None
+        serving = server.Serving(version(), self._registry, self._whole.check, forwarder)
         handler = server.handler(self._store, certificates, serving)
-        listener = Server(handler, Limits(), files.clients.context(files.serving))
+        connection = functools.partial(StreamingConnection, policy=handler)
+        listener = Server(handler, Limits(), files.clients.context(files.serving), connection)
         port = await listener.start(config.bind_address, config.secure_port)
         sys.stdout.write(f"atoll cache-server serves https://{config.host}:{port}/services/cache\n")
         sys.stdout.flush()
@@ -119,8 +131,15 @@ class _Files(msgspec.Struct, frozen=True):
 
     serving: Pair
     clients: ClientCAs
+    #: For requests to shards; None without a client certificate.
+    shards: ssl.SSLContext | None
 
 
 def _read(config: CacheServerConfig) -> _Files:
     serving = load_pair(Path(config.tls_cert_file), Path(config.tls_private_key_file))
-    return _Files(serving, ClientCAs(dynamic_client_ca.read(config.client_ca_file)))
+    shards = None
+    if config.shard_client_cert_file:
+        pair = load_pair(Path(config.shard_client_cert_file), Path(config.shard_client_key_file))
+        authorities = config.shard_virtual_workspace_ca_file
+        shards = client_context(Path(authorities).read_bytes(), pair) if authorities else public_context(pair)
+    return _Files(serving, ClientCAs(dynamic_client_ca.read(config.client_ca_file)), shards)

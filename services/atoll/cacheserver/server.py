@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from atoll.cacheserver.cached_resources import RemoteCachedResources
 from atoll.cacheserver.kinds import cache_kinds
 from atoll.cacheserver.shard_filter import shard_filter
 from atoll.machinery.apiserver.admission.chain import Admission
@@ -31,6 +32,7 @@ from atoll.machinery.apiserver.serving.routes import NoWorkspaces, routes
 from atoll.machinery.apiserver.serving.watches import Watches
 from atoll.machinery.apiserver.writing.commit import WriteService
 from atoll.machinery.egress import Egress, policy
+from atoll.machinery.egress.forward import Forwarder
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.storage.contract import Store
 from atoll.virtualworkspaces.cache import SERVICE, CacheView
@@ -53,11 +55,13 @@ class _Authorization:
 
 
 class Serving(msgspec.Struct, frozen=True):
-    """State of the process besides the store: its version, the metrics registry, and the readiness of the rows."""
+    """State of the process besides the store: its version, the metrics registry, the readiness of the rows, and access
+    to shards (None: without)."""
 
     version: Object
     registry: CollectorRegistry
     whole: Check
+    forwarder: Forwarder | None = None
 
 
 def handler(store: Store, certificates: Certificates, serving: Serving) -> RequestPipeline:
@@ -74,7 +78,7 @@ def handler(store: Store, certificates: Certificates, serving: Serving) -> Reque
     def rows_of(shard: str) -> MappedRows | None:
         return shard_filter(store, shard) if shard != WILDCARD else None
 
-    content = CacheView(cache_kinds(), rows_of, serving.whole)
+    content = CacheView(cache_kinds(), rows_of, serving.whole, RemoteCachedResources(serving.forwarder))
     return RequestPipeline(
         store,
         NoWorkspaces(),

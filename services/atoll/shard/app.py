@@ -203,7 +203,7 @@ class ShardApp:
         observer = RequestObserver(RequestMetrics(self.registry), self.audit, requests)
         trust = self._shard_trust()
         services = virtual_workspaces(
-            self.core, self.authorizer, self.facts, self._remote_shards(trust), self._cache_view()
+            self.core, self.authorizer, self.facts, self._cache_view(), self._remote_shards(trust)
         )
         virtual = self._virtual_resources(services, trust)
         resources = Resources(self.core, self._specials(), self._named(), self.watches, virtual)
@@ -250,10 +250,9 @@ class ShardApp:
         forwarder = Forwarder(self._shard_egress, trust) if trust is not None else None
         return RemoteShards(self.identities.shard_objects, forwarder, self.watches.open)
 
-    def _cache_view(self) -> CacheView | None:
-        """Return the cache of a shard that is alone; a site has cache servers."""
+    def _cache_view(self) -> CacheView:
         config = self.config
-        return None if config.in_site else cache_view(self.store, config.shard_name, self._system.identities)
+        return cache_view(self.core, config.shard_name, self._system.identities, alone=not config.in_site)
 
     def _virtual_resources(
         self, services: Mapping[str, VirtualWorkspaceHandler], trust: ssl.SSLContext | None

@@ -17,7 +17,6 @@ from atoll.machinery.kcp.apis.root_exports import ExportIdentity
 from atoll.machinery.kcp.workspaces.lifecycle import INITIALIZATION, TERMINATION, Lifecycle
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.types import API_RESOURCE_SCHEMAS, LOGICAL_CLUSTERS
-from atoll.machinery.storage.contract import Store
 from atoll.tenancy.lookups import Lookups
 from atoll.virtualworkspaces import apiexport, bound_schemas, replication
 from atoll.virtualworkspaces.apiexport import ExportView
@@ -26,19 +25,16 @@ from atoll.virtualworkspaces.cache import SERVICE as CACHE_SERVICE
 from atoll.virtualworkspaces.cache import CacheView
 from atoll.virtualworkspaces.cache_kinds import exporter_of, replicated_kinds
 from atoll.virtualworkspaces.cache_rows import replicated_rows
+from atoll.virtualworkspaces.cached_resources import CachedResources
 from atoll.virtualworkspaces.framework import VirtualWorkspace
 from atoll.virtualworkspaces.lifecycle import LifecycleView
 from atoll.virtualworkspaces.replication import Replication, Shards
 
 
 def virtual_workspaces(
-    core: WriteService,
-    authorizer: Authorizer,
-    facts: Lookups,
-    shards: Shards | None = None,
-    cache: CacheView | None = None,
+    core: WriteService, authorizer: Authorizer, facts: Lookups, cache: CacheView, shards: Shards | None = None
 ) -> dict[str, VirtualWorkspaceHandler]:
-    """Return every virtual workspace by name. `shards` forwards to other shards; `cache` is served if given."""
+    """Return every virtual workspace by name. `shards` forwards to those of other shards."""
     kind = core.catalogs.builtin
     cached = Replication(core.catalogs, authorizer, facts.cluster_of, core.store, shards)
 
@@ -46,21 +42,27 @@ def virtual_workspaces(
         return VirtualWorkspace(LifecycleView(which, kind(LOGICAL_CLUSTERS), authorizer, facts.workspace_type))
 
     schemas = BoundSchemas(kind(API_RESOURCE_SCHEMAS), authorizer, core.store)
-    found: dict[str, VirtualWorkspaceHandler] = {
+    return {
         INITIALIZATION.service: lifecycle(INITIALIZATION),
         TERMINATION.service: lifecycle(TERMINATION),
         apiexport.SERVICE: VirtualWorkspace(ExportView(core.catalogs, authorizer)),
         bound_schemas.SERVICE: VirtualWorkspace(schemas, implied=True),
         replication.SERVICE: VirtualWorkspace(cached),
+        CACHE_SERVICE: VirtualWorkspace(cache),
     }
-    return {**found, CACHE_SERVICE: VirtualWorkspace(cache)} if cache is not None else found
 
 
-def cache_view(store: Store, shard: str, identities: Mapping[str, ExportIdentity]) -> CacheView:
-    """Return the cache of a shard that is alone: its own objects, each under the identity of root's export."""
+def cache_view(core: WriteService, shard: str, identities: Mapping[str, ExportIdentity], *, alone: bool) -> CacheView:
+    """Return the cache of a shard: its own objects, each under the identity of root's export.
+
+    In a site it is served under the shard's own name alone, as other shards have the rest.
+    """
 
     def own(kind: Kind) -> Kind:
         exporter = exporter_of(kind.type)
         return replace(kind, identity=identities[exporter].hash) if exporter else kind
 
-    return CacheView([own(kind) for kind in replicated_kinds()], partial(replicated_rows, store, shard), lambda: None)
+    kinds, rows_of = [own(kind) for kind in replicated_kinds()], partial(replicated_rows, core.store, shard)
+    return CacheView(
+        kinds, rows_of, lambda: None, CachedResources(core.catalogs, core.store, shard), "" if alone else shard
+    )

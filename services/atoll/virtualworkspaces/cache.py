@@ -2,15 +2,16 @@
 
     /services/cache/shards/<shard or *>/clusters/<cluster or *>/apis/<group>/<version>/<resource>[/<name>]
 
-`framework` brings requests here: those of a cache server, which has rows of its own, and those of a shard without a
-site, which shows its own objects. Only system:masters have access. Invariant: other callers learn nothing, not even
-which URLs are well formed.
+`framework` brings requests here: those of a cache server, which has rows of its own, and those of a shard, which shows
+its own objects. Only system:masters have access. Invariant: other callers learn nothing, not even which URLs are well
+formed.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from atoll.machinery.apiserver.authorization.attributes import Decision
 from atoll.machinery.apiserver.call import errors
@@ -37,14 +38,25 @@ _METRICS = "/metrics"
 RowsOf = Callable[[str], RowSource | None]
 
 
+class CachedObjects(Protocol):
+    """Objects beside those of replicated kinds."""
+
+    def scope(self, request: Request, snapshot: Snapshot, named: str) -> RequestScope | None:
+        """Return the scope of a request for such objects at the shard `named`; None: there are none."""
+
+
 class CacheView:
-    """`framework.Content`."""
+    """`framework.Content`. `cached` finds the objects of ClusterCachedResources; `only` is the one shard served, "" for
+    any."""
 
     #: `shards`, and the shard.
     own_segments = 2
 
-    def __init__(self, kinds: Sequence[Kind], rows_of: RowsOf, whole: Check) -> None:
-        self._catalog, self._rows_of, self._whole = Catalog(kinds), rows_of, whole
+    def __init__(
+        self, kinds: Sequence[Kind], rows_of: RowsOf, whole: Check, cached: CachedObjects, only: str = ""
+    ) -> None:
+        self._catalog, self._rows_of, self._whole, self._cached = Catalog(kinds), rows_of, whole, cached
+        self._only = only
 
     def opens(self, view: View, user: User, own: Own) -> bool:
         """Return whether the user is in system:masters.
@@ -63,18 +75,31 @@ class CacheView:
     def show(self, request: Request, snapshot: Snapshot, own: Own) -> RequestScope:
         """Return all rows, or those of one shard.
 
-        Raises NotFound for other documents, and ServiceUnavailable before the rows were complete once: clients would
-        take missing objects for deleted ones.
+        Raises NotFound for other documents and shards, and ServiceUnavailable before the rows were complete once:
+        clients would take missing objects for deleted ones.
         """
+        if self._only and own[1] != self._only:
+            raise errors.not_served()
         if not is_listed(request.info) and request.info.path != _METRICS:
             raise errors.not_served()
         if request.info.is_resource and self._whole() is not None:
             raise ServiceUnavailable("the cache is not complete yet", Details(retry_after_s=1))
+        if (scope := self._cached_objects(request, snapshot, own[1])) is not None:
+            return scope
         restrictions = Restrictions(rows=self._rows_of(own[1]))
-        return RequestScope(authorize=_authorizer(request), catalog=self._catalog, restrictions=restrictions)
+        return RequestScope(authorize=masters_only(request), catalog=self._catalog, restrictions=restrictions)
+
+    def _cached_objects(self, request: Request, snapshot: Snapshot, shard: str) -> RequestScope | None:
+        """Return the scope of the objects of a ClusterCachedResource, if the request names such."""
+        info = request.info
+        kind = self._catalog.find(info.group, info.version, info.resource)
+        is_replicated = kind is not None and info.identity in {None, kind.identity}
+        if not info.is_resource or is_replicated:
+            return None
+        return self._cached.scope(request, snapshot, shard)
 
 
-def _authorizer(request: Request) -> ScopeAuthorizer:
+def masters_only(request: Request) -> ScopeAuthorizer:
     """Allow every verb to system:masters; verbs that a kind does not serve get 405 later."""
     user = request.user
 

@@ -1,6 +1,6 @@
 """The replicated objects of a shard, read as a cache server would have them.
 
-`cache` reads through it on a shard without a site, which needs no copies. Invariant: an object of a `system:` cluster,
+`cache` reads through it on a shard, which needs no copies. Invariant: an object of a `system:` cluster,
 and one that is not replicated (any more), is not shown; nothing of an object changes but the annotations of its source.
 """
 

@@ -125,7 +125,7 @@ class Replication:
         remote = None
         if shard and self._shards is not None:
             remote = self._shards.of(shard, f"/services/{SERVICE}/{own[0]}/{own[1]}")
-        choose = _Chooser(offer.cluster, offer.cached["metadata"]["name"])
+        choose = CachedSelection(offer.cluster, offer.cached["metadata"]["name"])
         rows: RowSource = FilteredRows(self._store, [Scope(CACHED_RESOURCES, offer.cluster)], choose)
         if request.cluster:
             rows = ConsumerRows(rows, offer.cluster, request.cluster)
@@ -231,7 +231,7 @@ def _schema_of(export: Object, cached: Object) -> str:
     return next((str(each["schema"]) for each in offered if (each.get("group") or "", each["name"]) == wanted), "")
 
 
-class _Chooser(msgspec.Struct, frozen=True):
+class CachedSelection(msgspec.Struct, frozen=True):
     """Selects the objects of one ClusterCachedResource, as long as that exists."""
 
     cluster: str

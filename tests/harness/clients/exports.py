@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from harness.clients.api import Api, Object, crd, eventually
+from harness.clients.api import Api, Object, crd, define, eventually
 
 APIS, APIS_V1 = "/apis/apis.kcp.io/v1alpha2", "/apis/apis.kcp.io/v1alpha1"
 EXPORTS, BINDINGS = f"{APIS}/apiexports", f"{APIS}/apibindings"
 SCHEMAS, CONVERSIONS = f"{APIS_V1}/apiresourceschemas", f"{APIS_V1}/apiconversions"
 SLICES = f"{APIS_V1}/apiexportendpointslices"
+CACHED = "/apis/cache.kcp.io/v1alpha1/clustercachedresources"
 SECRETS = "/api/v1/namespaces/kcp-system/secrets"
 #: The limit of a wait, far above any duration that tests expect.
 PATIENCE_S = 30.0
@@ -187,3 +188,13 @@ def an_object(made: Object, name: str, version: str = "v1", **content: Any) -> O
     spec = made["spec"]
     api_version = f"{spec['group']}/{version}" if spec["group"] else version
     return {"apiVersion": api_version, "kind": spec["names"]["kind"], "metadata": {"name": name}, **content}
+
+
+def cache_beacons(api: Api, group: str, **spec: Any) -> str:
+    """A ClusterCachedResource of a definition of its own, once it is Ready; its identity."""
+    define(api, crd("beacons", group, scope="Cluster"))
+    body = {"group": group, "version": "v1", "resource": "beacons", **spec}
+    kind = {"apiVersion": "cache.kcp.io/v1alpha1", "kind": "ClusterCachedResource"}
+    api.post(CACHED, {**kind, "metadata": {"name": "beacons"}, "spec": body})
+    ready = wait(api, f"{CACHED}/beacons", lambda obj: (obj.get("status") or {}).get("phase") == "Ready")
+    return str(ready["status"]["identityHash"])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
 
-from harness.clients.api import MERGE, Api, eventually, workspace_under
+from harness.clients.api import MERGE, Api, crd, define, eventually, workspace_under
+from harness.clients.exports import CACHED, cache_beacons, make_export, schema
 from harness.clients.exports import EXPORTS as IN_WORKSPACE
-from harness.clients.exports import make_export, schema
 
 EXPORTS = "/apis/apis.kcp.io/v1alpha2/apiexports"
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
@@ -104,6 +105,46 @@ def test_pages_hold_everything_once(home: Api, master: Api) -> None:
             break
     assert placed(pages) >= placed(whole["items"])
     assert len(pages) == len(placed(pages))
+
+
+def test_what_a_clustercachedresource_selects_is_there_under_its_uid(home: Api, master: Api, admin: Api) -> None:
+    group = f"g{uuid.uuid4().hex[:6]}.example.com"
+    path = f"/apis/{group}/v1/beacons"
+    identity = cache_beacons(home, group, labelSelector={"matchLabels": {"shown": "yes"}})
+    other = admin.at(workspace_under(admin))
+    define(other, crd("beacons", group, scope="Cluster"))
+    for at, name, labels in ((home, "north", {"shown": "yes"}), (home, "south", {}), (other, "east", {"shown": "yes"})):
+        at.post(path, {"apiVersion": f"{group}/v1", "kind": "Beacon", "metadata": {"name": name, "labels": labels}})
+    source = home.get(f"{path}/north").json
+    found = cache(master)
+    for where in (f"/shards/root/clusters/*{path}:{identity}", f"/shards/*/clusters/{home.cluster}{path}"):
+        listed = found.get(where).json
+        assert placed(listed["items"]) == {(home.cluster, "north")}
+        assert listed["kind"] == "BeaconList"
+        with found.watch(f"{where}?watch=1&resourceVersion={listed['metadata']['resourceVersion']}") as events:
+            home.patch(f"{path}/south", {"metadata": {"labels": {"shown": "yes"}}}, MERGE)
+            added = events.next()
+            assert (added.type, added.object["metadata"]["name"]) == ("ADDED", "south")
+            home.patch(f"{path}/south", {"metadata": {"labels": {"shown": None}}}, MERGE)
+            assert events.next().type == "DELETED"
+    one = f"/shards/*/clusters/{home.cluster}{path}:{identity}"
+    mine = found.get(f"{one}/north").json["metadata"]
+    assert mine["uid"] == source["metadata"]["uid"]
+    assert mine["annotations"]["cache.kcp.io/original-resource-UID"] == source["metadata"]["uid"]
+    assert mine["annotations"]["kcp.io/shard"] == "root"
+    found.get(f"{one}/south", expect=404)
+    for nothing in (
+        f"/shards/*/clusters/*{path}",
+        f"/shards/other/clusters/*{path}:{identity}",
+        f"/shards/*/clusters/*{path}:{'0' * 64}",
+        f"/shards/*/clusters/{other.cluster}{path}",
+    ):
+        found.get(nothing, expect=404)
+    found.delete(f"{one}/north", expect=405)
+    found.send("PATCH", f"{one}/north", {}, kind=MERGE, expect=405)
+    cache(admin).get(one, expect=403)
+    home.delete(f"{CACHED}/beacons")
+    eventually(lambda: found.get(one, expect=0).code == 404, "no longer cached")
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])

@@ -36,11 +36,15 @@ MAX_ROUNDS = 10
 Show = Callable[[ResourceType, bytes], bytes | None]
 
 
-class MappedRows:
-    """A RowSource of a store's rows as `show` shows them."""
+def _stored(view: Reader, key: ObjectKey) -> Record | None:
+    return view.get(key)
 
-    def __init__(self, store: Rows, show: Show) -> None:
-        self._store, self._show = store, show
+
+class MappedRows:
+    """A RowSource of a store's rows as `show` shows them; `get` looks a row up by name."""
+
+    def __init__(self, store: Rows, show: Show, get: Callable[[Reader, ObjectKey], Record | None] = _stored) -> None:
+        self._store, self._show, self._get = store, show, get
 
     @property
     def list_window_s(self) -> int:
@@ -53,7 +57,7 @@ class MappedRows:
 
     def get(self, view: Reader, key: ObjectKey) -> Record | None:
         """Return the row of a name, if it is shown."""
-        record = view.get(key)
+        record = self._get(view, key)
         value = self._show(key.type, record.value) if record is not None else None
         return replace(record, value=value) if record is not None and value is not None else None
 
