@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 from hypothesis import example, given, settings
 
 from atoll.machinery.meta import partial, rawscan
-from atoll.machinery.meta.objects import decode, encode
+from atoll.machinery.meta.objects import decode, encode, encode_in_parts, encode_json
 
 NAMES = st.sampled_from(["phase", "owner", "Claims", "permissionClaims", "é/\x7f", 'quo"te', "back\\slash", "a\nb"])
 TEXTS = NAMES | st.text(max_size=6)
@@ -125,3 +125,22 @@ def test_a_partial_decode_agrees_with_a_full_one(
     assert partial.labels(stored) == metadata.get("labels", {})
     assert list(partial.finalizers(stored)) == metadata.get("finalizers", [])
     assert partial.phase(stored) == (status or {}).get("phase", "")
+
+
+MANY = st.integers(30, 40) | st.integers(1020, 1030)
+
+
+@settings(deadline=None)
+@given(VALUES, MANY, st.integers(0, 4), st.booleans())
+def test_an_encoding_in_parts_is_the_encoding(value: Any, size: int, levels: int, is_list: bool) -> None:
+    many = [value] * size if is_list else {f"k{size - at}": value for at in range(size)}
+    whole = {"z": value, "a": [many, value]}
+    assert b"".join(encode_in_parts(whole, lambda: None, levels)) == encode_json(whole)
+
+
+@settings(deadline=None)
+@given(OBJECTS)
+def test_a_large_object_is_stored_with_the_same_bytes(obj: dict[str, Any]) -> None:
+    pauses: list[None] = []
+    assert encode(obj, lambda: pauses.append(None)) == encode(obj)
+    assert pauses

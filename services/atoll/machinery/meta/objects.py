@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,6 +23,9 @@ LARGE_BYTES = 64 * 1024
 
 #: Items of a list between two pauses.
 _ITEMS = 4096
+#: How large values are encoded in parts: levels that are taken apart, items that are encoded one by one, and at once.
+#: The fields of an entry of managedFields are five levels below the object.
+_LEVELS, _FEW, _GROUP = 6, 32, 1024
 
 HOLE_SIZE = 16
 _HOLE_LEAD = b'"resourceVersion":"'
@@ -38,18 +41,18 @@ _INT64 = 2.0**63
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
-def encode(obj: Object, pause: Callable[[], None] = lambda: None) -> tuple[bytes, int]:
+def encode(obj: Object, pause: Callable[[], None] | None = None) -> tuple[bytes, int]:
     """Encode an object for the store.
 
     Returns the bytes and the offset of the first of the 16 zero digits of its resourceVersion. The value
-    that `metadata.resourceVersion` had is ignored; obj itself is left unchanged. Whole floats become integers; a walk
-    of large objects calls `pause`.
+    that `metadata.resourceVersion` had is ignored; obj itself is left unchanged. Whole floats become integers. With
+    `pause` a large object is encoded part by part, with a pause after each.
     """
     marked = {**obj, "metadata": {**obj["metadata"], "resourceVersion": _TOKEN}}
-    data = _encoder.encode(marked)
+    data = _encoder.encode(marked) if pause is None else b"".join(encode_in_parts(marked, pause))
     if _has_whole_floats(data):
-        data = _encoder.encode(_with_integers(marked, pause))
-        pause()
+        marked = _with_integers(marked, pause or _no_pause)
+        data = _encoder.encode(marked) if pause is None else b"".join(encode_in_parts(marked, pause))
     hole = data.index(_MARK) + len(_HOLE_LEAD)
     return data[:hole] + _ZEROES + data[hole + HOLE_SIZE :], hole
 
@@ -72,6 +75,38 @@ def _with_integers(value: Any, pause: Callable[[], None]) -> Any:
         return changed
     is_whole = type(value) is float and value.is_integer() and -_INT64 <= value < _INT64
     return int(value) if is_whole else value
+
+
+def _no_pause() -> None:
+    """Do nothing."""
+
+
+def encode_in_parts(value: Any, pause: Callable[[], None], levels: int = _LEVELS) -> Iterator[bytes]:
+    """Yield the encoding of any JSON value with sorted keys, and call `pause` after each part.
+
+    Few items are encoded one by one, many in groups, and values below so many levels at once.
+    """
+    kind = type(value)
+    if not levels or not value or (kind is not dict and kind is not list):
+        yield _encoder.encode(value)
+        pause()
+        return
+    separator = b"{" if kind is dict else b"["
+    items = sorted(value) if kind is dict else value
+    step = 1 if len(items) <= _FEW else _GROUP
+    for start in range(0, len(items), step):
+        yield separator
+        separator = b","
+        group = items[start : start + step]
+        if step > 1:
+            yield _encoder.encode({name: value[name] for name in group} if kind is dict else group)[1:-1]
+            pause()
+        elif kind is dict:
+            yield _encoder.encode(group[0]) + b":"
+            yield from encode_in_parts(value[group[0]], pause, levels - 1)
+        else:
+            yield from encode_in_parts(group[0], pause, levels - 1)
+    yield b"}" if kind is dict else b"]"
 
 
 def encode_json(value: Any) -> bytes:
@@ -118,11 +153,13 @@ def without_collection(make: Callable[[T], Any], source: T) -> Any:
 
     Of a million lists, collection is two thirds of the time, in which no other thread runs; JSON has no cycles.
     """
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         return make(source)
     finally:
-        gc.enable()
+        if was_enabled:
+            gc.enable()
 
 
 # --- Optional fields: an absent or null one reads as a new empty value, which is not part of the object ----

@@ -6,6 +6,9 @@ takes longer than TRY_S, it is restarted on a thread that runs only while the lo
 between two slices the loop does everything that is ready. So there is no contention for the interpreter, no worker
 process and no serialization, and a slice ends as precisely as the function pauses.
 
+Garbage is not collected while computations are in slices: a collection walks all of a large document, which has no
+cycles, in one step. Collections are held off for about HOLD_S at most.
+
 Invariants: at most SLOTS computations are in slices at once, the others wait; none outlives its deadline or its caller;
 the thread never runs at the same time as the loop.
 """
@@ -13,9 +16,11 @@ the thread never runs at the same time as the loop.
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -25,6 +30,10 @@ Work = Callable[[Callable[[], None]], T]
 TRY_S: Final = 0.004
 SLICE_S: Final = 0.008
 SLOTS: Final = 2
+#: Items of a list or mapping between two checkpoints.
+PART: Final = 512
+#: No computation starts in slices beside another one so long after garbage was last collected.
+HOLD_S: Final = 30.0
 
 
 class Stopped(BaseException):
@@ -49,6 +58,26 @@ def checkpoint() -> None:
     """
     if (pause := _current.pause) is not None:
         pause()
+
+
+def in_parts(items: Collection[T]) -> Iterable[T]:
+    """Return items to walk, with a checkpoint after each PART of many; a few as they are."""
+    return items if len(items) <= PART else _with_checkpoints(items)
+
+
+def _with_checkpoints(items: Iterable[T]) -> Iterator[T]:
+    left = PART
+    for item in items:
+        left -= 1
+        if not left:
+            checkpoint()
+            left = PART
+        yield item
+
+
+def slice_pause() -> Callable[[], None] | None:
+    """Return the pause of the computation that runs in slices in this thread; elsewhere None."""
+    return None if _current.is_tried else _current.pause
 
 
 def require_slices() -> None:
@@ -94,14 +123,44 @@ def try_on_loop(work: Work[T], limit_s: float) -> T:
         _current.pause, _current.is_tried = None, False
 
 
-_of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+class _Slots:
+    """The computations of one loop that are in slices. Garbage is collected while there are none."""
+
+    def __init__(self) -> None:
+        self._queue = asyncio.Lock()
+        self._released = asyncio.Event()
+        self._used = 0
+        self._hold_end = 0.0
+
+    async def acquire(self) -> None:
+        """Wait for a slot, in the order of calls."""
+        async with self._queue:
+            while self._used >= SLOTS or (self._used and time.monotonic() > self._hold_end):
+                self._released.clear()
+                await self._released.wait()
+            if not self._used:
+                self._hold_end = time.monotonic() + HOLD_S
+                gc.disable()
+            self._used += 1
+
+    def release(self) -> None:
+        self._used -= 1
+        if not self._used:
+            gc.enable()
+            if time.monotonic() > self._hold_end:
+                # Computations that wait would hold off the next collection at once.
+                gc.collect(1)
+        self._released.set()
 
 
-def _slots() -> asyncio.Semaphore:
+_of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _Slots] = WeakKeyDictionary()
+
+
+def _slots() -> _Slots:
     loop = asyncio.get_running_loop()
     found = _of_loop.get(loop)
     if found is None:
-        found = _of_loop[loop] = asyncio.Semaphore(SLOTS)
+        found = _of_loop[loop] = _Slots()
     return found
 
 
@@ -161,6 +220,8 @@ class _Sliced(Generic[T]):
         except Stopped:
             pass
         except BaseException as error:
+            # The frames that raised it hold the document.
+            traceback.clear_frames(error.__traceback__)
             self._error = error
         finally:
             self._done = True

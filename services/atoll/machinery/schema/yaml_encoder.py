@@ -22,6 +22,8 @@ MAX_INDENTATION = 8 * 1024 * 1024
 _SIMPLE_KEY = 128
 #: Scalars between two checkpoints, about 0.1 ms.
 _ITEMS = 128
+#: Lines that are joined at once.
+_LINES = 4096
 #: Longer strings hardly repeat.
 _REPEATED = 64
 #: Characters to escape beside those of JSON: control characters, line breaks of Unicode, byte order marks.
@@ -65,6 +67,8 @@ class _Encoder:
 
     def __init__(self) -> None:
         self._lines: list[str] = []
+        #: The lines before those.
+        self._joined: list[bytes] = []
         self._open: list[_Block] = []
         self._texts: dict[str, str] = {}
         self._indentation = 0
@@ -81,7 +85,12 @@ class _Encoder:
             self._lines.append(f"{lead}{self._scalar(value, indent)}\n")
         while self._open:
             self._continue(self._open[-1])
-        return "".join(self._lines).encode()
+        self._join()
+        return b"".join(self._joined)
+
+    def _join(self) -> None:
+        self._joined.append("".join(self._lines).encode())
+        self._lines.clear()
 
     def _continue(self, block: _Block) -> None:
         """Write the items of the innermost block up to the next list or mapping in it."""
@@ -89,6 +98,8 @@ class _Encoder:
         for count, item in enumerate(block.items):
             if not count % _ITEMS:
                 checkpoint()
+                if len(self._lines) > _LINES:
+                    self._join()
             lead, self._dashes = self._dashes or indent, ""
             if is_mapping:
                 name, value = item

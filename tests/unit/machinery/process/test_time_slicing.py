@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -166,3 +168,71 @@ async def test_a_checkpoint_pauses_the_computation_around_it_and_nothing_else() 
     assert await run_sliced(work, 30) == "done"
     task.cancel()
     assert turns >= 3
+
+
+async def test_garbage_is_not_collected_while_computations_are_in_slices() -> None:
+    seen: list[bool] = []
+
+    def work(pause: Pause) -> str:
+        seen.append(gc.isenabled())
+        return _burn(pause, 0.02)
+
+    await asyncio.gather(*(run_sliced(work, 30, is_long=True) for _ in range(4)))
+    assert seen == [False] * 4
+    assert gc.isenabled()
+
+
+async def test_computations_that_go_on_without_end_do_not_hold_off_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time_slicing, "HOLD_S", 0.0)
+    running, most = 0, 0
+
+    def work(pause: Pause) -> str:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        _burn(pause, 0.02)
+        running -= 1
+        return "done"
+
+    collected: list[int] = []
+    monkeypatch.setattr(gc, "collect", collected.append)
+    await asyncio.gather(*(run_sliced(work, 30, is_long=True) for _ in range(4)))
+    assert most == 1
+    assert collected == [1] * 4
+
+
+async def test_what_a_failed_computation_held_is_freed() -> None:
+    class Document:
+        pass
+
+    held: list[weakref.ref[Document]] = []
+
+    def work(pause: Pause) -> str:
+        document = Document()
+        held.append(weakref.ref(document))
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no") as failed:
+        await run_sliced(work, 30, is_long=True)
+    assert failed.value.__traceback__ is not None
+    assert held[0]() is None
+
+
+@pytest.mark.parametrize("size", [0, 3, time_slicing.PART, time_slicing.PART + 1, 3 * time_slicing.PART + 7])
+def test_items_in_parts_are_all_items(size: int) -> None:
+    assert list(time_slicing.in_parts(range(size))) == list(range(size))
+
+
+async def test_many_items_are_walked_with_pauses() -> None:
+    def work(pause: Pause) -> None:
+        for _ in time_slicing.in_parts(range(time_slicing.PART * 200)):
+            _spend(0.00001)
+
+    with pytest.raises(TimeoutError):
+        await run_sliced(work, 0.05, is_long=True)
+
+
+def _spend(cpu_s: float) -> None:
+    end = time.thread_time() + cpu_s
+    while time.thread_time() < end:
+        pass

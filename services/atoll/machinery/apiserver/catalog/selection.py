@@ -13,10 +13,11 @@ import msgspec
 from atoll.machinery.apiserver.call.options import ListOptions
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.fieldselectors import FieldSelector, parse_field_selector
-from atoll.machinery.meta.objects import Object, decode, labels_of
+from atoll.machinery.meta.objects import LARGE_BYTES, Object, decode, labels_of
 from atoll.machinery.meta.partial import Partial
 from atoll.machinery.meta.selectors import LabelSelector, parse_label_selector
 from atoll.machinery.meta.status import BadRequest
+from atoll.machinery.process.time_slicing import checkpoint, require_slices
 from atoll.machinery.storage.contract import EVERYTHING, Interest
 
 
@@ -45,6 +46,11 @@ class Selection:
         return self._labels is None and self._fields is None
 
     @property
+    def reads_object(self) -> bool:
+        """Whether records are decoded as a whole."""
+        return self._reads_object
+
+    @property
     def name(self) -> str:
         """The name that `metadata.name=` selects, or empty."""
         return self._fields.pinned_name() if self._fields is not None else ""
@@ -63,7 +69,13 @@ class Selection:
     def matches(self, value: bytes) -> bool:
         """Whether a stored record is selected."""
         if self._reads_object:
-            return self.matches_object(decode(value))
+            if len(value) > LARGE_BYTES:
+                require_slices()
+                checkpoint()
+            obj = decode(value)
+            checkpoint()
+            return self.matches_object(obj)
+        checkpoint()
         metadata = _decoder.decode(value).metadata
         if self._labels is not None and not self._labels.matches(metadata.labels):
             return False

@@ -15,7 +15,7 @@ from atoll.machinery.apiserver.call.negotiation import Form
 from atoll.machinery.apiserver.conversion import bare
 from atoll.machinery.apiserver.rest import present
 from atoll.machinery.meta.objects import Object, encode, splice
-from atoll.machinery.process.time_slicing import checkpoint
+from atoll.machinery.process.time_slicing import slice_pause
 from atoll.machinery.storage.contract import Record
 
 
@@ -29,8 +29,9 @@ class EncodedObject(msgspec.Struct, frozen=True):
     @staticmethod
     def of(stored_form: Object, served: Object | None) -> EncodedObject:
         """Encode an object in its stored version, and in the client's where that is not derived from the former."""
-        shown = EncodedObject(*encode(served, checkpoint)) if served is not None else None
-        return EncodedObject(*encode(stored_form, checkpoint), shown)
+        pause = slice_pause()
+        shown = EncodedObject(*encode(served, pause)) if served is not None else None
+        return EncodedObject(*encode(stored_form, pause), shown)
 
 
 class ObjectAnswer(msgspec.Struct, frozen=True):

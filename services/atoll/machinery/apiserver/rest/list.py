@@ -3,7 +3,7 @@
 The plain form decodes almost nothing (`list_items`). Selectors, Tables, metadata and other versions decode each item. A
 list longer than one slice is streamed, each slice read in its own transaction at the client's pace, which bounds
 memory. If the revision leaves the list window meanwhile, the connection is closed without the last chunk, so that a
-partial list is never taken for a whole one.
+partial list is never taken for a whole one. Slices whose items are decoded are made beside the event loop.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 
 from atoll.machinery.apiserver.call import continuation, errors
 from atoll.machinery.apiserver.call.call import Call, Reply
+from atoll.machinery.apiserver.call.in_slices import in_slices
 from atoll.machinery.apiserver.call.options import ListOptions, list_options
 from atoll.machinery.apiserver.catalog import tables
 from atoll.machinery.apiserver.catalog.selection import Selection, selection
@@ -66,7 +67,7 @@ class Listing:
         page = self._read()
         if self._convert is not None:
             page = msgspec.structs.replace(page, values=await self._convert(page.values))
-        return self._taken(page)
+        return await in_slices(lambda: self._taken(page)) if self._request.chosen.reads_object else self._taken(page)
 
     def _read(self) -> Page:
         limit = self._left if self._request.chosen.is_everything else 0
@@ -143,6 +144,11 @@ def checked(call: Call, window_s: int) -> Request:
     return Request(call.scope, options, chosen, at, moment, after, mark, remaining)
 
 
+def decodes(call: Call) -> bool:
+    """Whether items are decoded for their form or version."""
+    return bool(call.form.transform) or call.kind.from_stored is not None
+
+
 def head(call: Call) -> bytes:
     """Return the bytes before the items; keys are sorted, so the metadata follows the items."""
     form = call.form
@@ -182,7 +188,11 @@ async def start_converted(call: Call, store: Rows, convert: Convert) -> tuple[Li
         values = await listing.next_slice()
     except RevisionCompacted as error:
         raise expired(request) from error
-    return listing, head(call) + encode(values)
+    return listing, head(call) + await _encoded(call, encode, values)
+
+
+async def _encoded(call: Call, encode: list_items.Encoder, values: Sequence[bytes]) -> bytes:
+    return await in_slices(lambda: encode(values)) if decodes(call) else encode(values)
 
 
 def expired(request: Request) -> Expired:
@@ -205,6 +215,6 @@ async def rest_of(call: Call, listing: Listing, first: bytes) -> AsyncIterator[b
     while not listing.done:
         values = await listing.next_slice()
         if values:
-            yield (b"" if empty else b",") + encode(values)
+            yield (b"" if empty else b",") + await _encoded(call, encode, values)
             empty = False
     yield foot(call, listing.metadata())

@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 
 from atoll.machinery.apiserver.call.call import UNRESTRICTED, Call
 from atoll.machinery.apiserver.catalog import tables
-from atoll.machinery.apiserver.rest.present import as_object, in_version
+from atoll.machinery.apiserver.rest.present import as_object, in_version, with_metadata
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import decode, encode_json
 from atoll.machinery.meta.status import NotAcceptable
+from atoll.machinery.process.time_slicing import in_parts
 
 _TYPE = frozenset({"apiVersion", "kind"})
 _METADATA = b',"metadata":{'
@@ -29,7 +30,7 @@ def encoder(call: Call) -> Encoder:
         include = tables.include_object(call.info.query.get("includeObject", ""))
         return _each(lambda value: encode_json(tables.row(kind, as_object(kind, value), include, form.version)))
     if form.transform == "PartialObjectMetadataList":
-        return _each(lambda value: encode_json(tables.partial(as_object(kind, value), form.version)))
+        return _each(lambda value: encode_json(tables.partial(with_metadata(kind, value), form.version)))
     if form.transform:
         message = f"you requested {form.transform}, but the requested object is a list ({kind.list_kind_name})"
         raise NotAcceptable(message)
@@ -39,7 +40,7 @@ def encoder(call: Call) -> Encoder:
 
 
 def _each(item: Callable[[bytes], bytes]) -> Encoder:
-    return lambda values: b",".join([item(value) for value in values])
+    return lambda values: b",".join([item(value) for value in in_parts(values)])
 
 
 def _built_in(kind: Kind) -> Encoder:

@@ -14,7 +14,8 @@ from atoll.machinery.apiserver.rest.create import check_namespace, plan_new
 from atoll.machinery.apiserver.rest.metadata import strip_claims, strip_cluster
 from atoll.machinery.apiserver.rest.update import check_name, plan_replace
 from atoll.machinery.apiserver.rest.write import PreparedWrite, StoredObject, WriteContext, stored
-from atoll.machinery.meta.objects import Object, encode_json, fresh
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.status import BadRequest, FieldError, UnsupportedMediaType, invalid
 from atoll.machinery.patch.errors import UndecodablePatch
 from atoll.machinery.patch.json_patch import apply_json_patch, check_operations, unknown_operation_fields
@@ -55,7 +56,7 @@ def plan_patch(context: WriteContext) -> PreparedWrite:
     if old is None:
         raise errors.not_found(call.kind, call.info.name)
     checkpoint()
-    base = fresh(old.obj)
+    base = old.copied(call.kind)
     strip_cluster(base)
     checkpoint()
     obj = _patched(context, media, base)
@@ -174,7 +175,7 @@ def plan_apply(context: WriteContext) -> PreparedWrite:
             uid = patch["metadata"]["uid"]
             text = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             raise errors.conflict(kind, call.info.name, text)
-    merged = applied(context, _live(old), patch)
+    merged = applied(context, _live(old, kind), patch)
     if old is None:
         merged["metadata"].pop("resourceVersion", None)
         return plan_new(context, merged, tracked=True)
@@ -199,10 +200,10 @@ def applied(context: WriteContext, live: Object | None, patch: Object) -> Object
     return apply_patch(live, patch, who, type_schema_of(kind), options)
 
 
-def _live(old: StoredObject | None) -> Object | None:
+def _live(old: StoredObject | None, kind: Kind) -> Object | None:
     if old is None:
         return None
-    live = fresh(old.obj)
+    live = old.copied(kind)
     strip_cluster(live)
     return live
 

@@ -36,7 +36,7 @@ from atoll.machinery.kinds.metadata import (
     validate_metadata,
     validate_metadata_update,
 )
-from atoll.machinery.meta.objects import LARGE_BYTES, Object, splice
+from atoll.machinery.meta.objects import LARGE_BYTES, Object, fresh, splice
 from atoll.machinery.meta.status import BadRequest, FieldError, invalid
 from atoll.machinery.patch.managedfields.managers import Manager
 from atoll.machinery.patch.managedfields.options import TrackOptions
@@ -50,6 +50,15 @@ class StoredObject(msgspec.Struct, frozen=True):
 
     record: Record
     obj: Object
+
+    def copied(self, kind: Kind) -> Object:
+        """Return a deep copy of the object, except for `metadata.managedFields` of a small one.
+
+        Large ones are decoded again, which takes half the time.
+        """
+        if len(self.record.value) > LARGE_BYTES:
+            return present.as_object(kind, self.record.value)
+        return fresh(self.obj)
 
     @property
     def is_deleting(self) -> bool:

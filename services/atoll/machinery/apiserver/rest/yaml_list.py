@@ -13,6 +13,8 @@ from atoll.machinery.apiserver.call.in_slices import in_slices
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.schema.yaml_encoder import encode_yaml, encode_yaml_item
 
+_each = msgspec.json.Decoder(list[msgspec.Raw])
+
 
 async def encoded(head: bytes, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield a list as YAML, the items before its metadata.
@@ -34,4 +36,4 @@ async def encoded(head: bytes, parts: AsyncIterator[bytes]) -> AsyncIterator[byt
 
 
 def _items(items: bytes) -> Callable[[], bytes]:
-    return lambda: b"".join(encode_yaml_item(item) for item in msgspec.json.decode(b"[" + items + b"]"))
+    return lambda: b"".join(encode_yaml_item(decode(bytes(item))) for item in _each.decode(b"[" + items + b"]"))

@@ -1,4 +1,4 @@
-"""Serving of reads: at once from the request's snapshot, or later in the exchange's task.
+"""Serving of reads: at once from the request's snapshot, or later in the exchange's task, in slices if that takes long.
 
 `resources` passes each get, list and watch here. A small result is a reply, a long one is streamed; a conversion, or a
 revision in the future, is awaited by the one task of the exchange.
@@ -13,9 +13,11 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from atoll.machinery.apiserver.call import errors
-from atoll.machinery.apiserver.call.call import Call, look_up
+from atoll.machinery.apiserver.call.call import Call, Reply, look_up
+from atoll.machinery.apiserver.call.in_slices import in_slices
 from atoll.machinery.apiserver.call.negotiation import JSON
 from atoll.machinery.apiserver.conversion import bare
+from atoll.machinery.apiserver.filtered_rows.row_filter import Rows
 from atoll.machinery.apiserver.request import Request
 from atoll.machinery.apiserver.rest import list as listing
 from atoll.machinery.apiserver.rest import present, scale
@@ -23,7 +25,11 @@ from atoll.machinery.apiserver.rest.get import get, wanted_revision
 from atoll.machinery.apiserver.serving import list_replies
 from atoll.machinery.apiserver.serving.watches import Watches, reach, rows_of
 from atoll.machinery.apiserver.writing.commit import WriteService
+from atoll.machinery.process.time_slicing import Stopped, try_on_loop
 from atoll.machinery.storage.contract import Record, Snapshot
+
+#: Time limit of decoding on the loop; past it, and for large objects, a read begins again in slices.
+READ_S = 0.01
 
 #: The rest of the work for a reply, awaited by the one task of its exchange.
 Work: TypeAlias = Coroutine[object, object, None]
@@ -50,7 +56,16 @@ class Reads:
             return self._list(request, call)
         if call.info.subresource == "scale":
             return request.reply_read(scale.get_scale(call, snapshot))
-        return request.reply_read(get(call, snapshot))
+        if call.form.is_plain and call.kind.from_stored is None:
+            return request.reply_read(get(call, snapshot))
+        try:
+            return request.reply_read(try_on_loop(lambda pause: get(call, snapshot), READ_S))
+        except Stopped:
+            return request.reply_later(in_slices(lambda: self._got(call)))
+
+    def _got(self, call: Call) -> Reply:
+        with self._core.store.snapshot() as snapshot:
+            return get(call, snapshot)
 
     def _read_converted(self, request: Request, call: Call, snapshot: Snapshot) -> Work:
         """Read a kind with conversion, in the requested version."""
@@ -78,7 +93,20 @@ class Reads:
     # --- lists ---
 
     def _list(self, request: Request, call: Call) -> Work | None:
-        found, first = listing.start(call, rows_of(call, self._core.store))
+        rows = rows_of(call, self._core.store)
+        if not listing.decodes(call) and "fieldSelector" not in call.info.query:
+            return self._listed(request, call, *listing.start(call, rows))
+        try:
+            return self._listed(request, call, *try_on_loop(lambda pause: listing.start(call, rows), READ_S))
+        except Stopped:
+            return self._list_in_slices(request, call, rows)
+
+    async def _list_in_slices(self, request: Request, call: Call, rows: Rows) -> None:
+        if work := self._listed(request, call, *await in_slices(lambda: listing.start(call, rows))):
+            await work
+
+    def _listed(self, request: Request, call: Call, found: listing.Listing, first: bytes) -> Work | None:
+        """Reply with a list of which the first slice is read."""
         if found.done:
             return request.reply_read(listing.whole(call, found, first))
         rest = listing.rest_of(call, found, first)

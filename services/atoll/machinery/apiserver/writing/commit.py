@@ -144,7 +144,10 @@ class WriteService(msgspec.Struct, frozen=True):
                 else prepared
             )
         checkpoint()
-        return admitted if isinstance(admitted, Plan) or admitted.needs_conversion else _encoded(call, admitted)
+        planned = admitted if isinstance(admitted, Plan) or admitted.needs_conversion else _encoded(call, admitted)
+        # Freeing the decoded objects takes as long as encoding them.
+        checkpoint()
+        return planned
 
     async def _plan_converted(self, call: Call, plan: Planner, converted: ConvertedObject) -> Plan:
         """Plan for a kind with conversion: again after each missing object is converted, then convert the result."""

@@ -10,7 +10,7 @@ from typing import Any
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.path_elements import key_element, value_element
 from atoll.machinery.patch.structuredmerge.topology import KEYED, Type
-from atoll.machinery.process.time_slicing import checkpoint
+from atoll.machinery.process.time_slicing import checkpoint, in_parts
 
 
 class InvalidItem(ValueError):
@@ -66,8 +66,6 @@ def elements_of(items: list[Any], type: Type) -> list[str] | None:
 #: other work on an item.
 _cache: dict[str, dict[str, str]] = {}
 _MAX_KEYS, _MAX_VALUES, _MAX_CHARS = 16, 2048, 253
-#: Items between two checkpoints.
-_ITEMS = 512
 
 
 def _elements_by_name(items: list[Any], type: Type, key: str) -> list[str]:
@@ -78,9 +76,7 @@ def _elements_by_name(items: list[Any], type: Type, key: str) -> list[str]:
     if len(known) + len(items) > _MAX_VALUES:
         known.clear()
     out = []
-    for count, item in enumerate(items):
-        if not count % _ITEMS:
-            checkpoint()
+    for item in in_parts(items):
         name = item.get(key) if item.__class__ is dict else None
         element = known.get(name) if name.__class__ is str else None
         if element is None:
@@ -106,6 +102,7 @@ def grouped(items: list[Any], type: Type) -> dict[str, list[Any]] | None:
     if elements is None:
         return None
     out: dict[str, list[Any]] = {}
-    for element, item in zip(elements, items, strict=True):
+    checkpoint()
+    for element, item in zip(in_parts(elements), items, strict=True):
         out.setdefault(element, []).append(item)
     return out

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from atoll.machinery.process.time_slicing import checkpoint
+from atoll.machinery.process.time_slicing import checkpoint, in_parts
 
 #: Maximum nesting, which the walkers of this package rely on. Go's decoder allows 10,000; real objects have about 60.
 MAX_DEPTH = 192
@@ -50,9 +50,7 @@ def _contained(level: list[Any]) -> list[Any]:
         checkpoint()
         for item in level[start : start + _ITEMS]:
             children = item.values() if type(item) is dict else item
-            if len(children) > _ITEMS:
-                checkpoint()
-            found += [child for child in children if type(child) is dict or type(child) is list]
+            found += [child for child in in_parts(children) if type(child) is dict or type(child) is list]
     return found
 
 

@@ -14,8 +14,9 @@ import msgspec
 
 from atoll.machinery.process.time_slicing import checkpoint
 
-#: A string, a bracket, a colon or a comma. Numbers and words are skipped.
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]')
+#: A string, a bracket, a colon or a comma. Numbers and words are skipped. Nothing is tried again within a string, which
+#: is four times as fast for one of many escapes.
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]')
 #: Tokens between two checkpoints, about 0.1 ms.
 _TOKENS = 256
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from atoll.machinery.meta.objects import LARGE_BYTES, encode_json, without_collection
+from atoll.machinery.meta.objects import LARGE_BYTES, encode_in_parts, encode_json, without_collection
 from atoll.machinery.process.time_slicing import checkpoint
 from atoll.machinery.schema.decoding.document import (
     INT_MAX,
@@ -28,6 +28,8 @@ from atoll.machinery.schema.decoding.duplicate_keys import find_duplicates as _f
 from atoll.machinery.schema.decoding.malformed_characters import replace_malformed
 
 _decoder = msgspec.json.Decoder()
+#: Builds nothing, and finds most errors.
+_scanner = msgspec.json.Decoder(msgspec.Raw)
 #: Maps every digit to 0: finding a long run of zeros is faster than matching a regular expression.
 _DIGITS_AS_ZERO = bytes(0x30 if 0x30 <= byte <= 0x39 else 0x20 for byte in range(256))
 _MANY_DIGITS = b"0" * 19
@@ -53,8 +55,7 @@ def decode_json(data: bytes, *, find_duplicates: bool = False, max_depth: int = 
 def _decoded(data: bytes, max_depth: int) -> tuple[Any, bytes]:
     """Return the value and the bytes that gave it, which differ from `data` where that has malformed characters."""
     try:
-        value = without_collection(_decoder.decode, data) if len(data) > LARGE_BYTES else _decoder.decode(data)
-        return value, data
+        return _large(data) if len(data) > LARGE_BYTES else _decoder.decode(data), data
     except RecursionError:
         raise DecodeError(_too_deep(max_depth)) from None
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
@@ -64,6 +65,13 @@ def _decoded(data: bytes, max_depth: int) -> tuple[Any, bytes]:
         if repaired == data:
             raise DecodeError(f"invalid JSON: {error}") from None
         return _decoded(repaired, max_depth)
+
+
+def _large(data: bytes) -> Any:
+    # Half of a tree takes as long to build, and to free, as a whole one.
+    _scanner.decode(data)
+    checkpoint()
+    return without_collection(_decoder.decode, data)
 
 
 def _too_deep(max_depth: int) -> str:
@@ -85,6 +93,5 @@ def _lost_a_key(data: bytes, value: Any) -> bool:
     """
     if b"\\u" in data:
         return True
-    encoded = encode_json(value)
-    checkpoint()
-    return data.count(b'"') != encoded.count(b'"')
+    parts = encode_in_parts(value, checkpoint) if len(data) > LARGE_BYTES else (encode_json(value),)
+    return data.count(b'"') != sum(part.count(b'"') for part in parts)

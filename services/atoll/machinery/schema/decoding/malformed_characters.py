@@ -13,7 +13,7 @@ from atoll.machinery.process.time_slicing import checkpoint
 
 #: An escape: a pair of surrogates, a half of one (the group), or any other.
 _ESCAPE = re.compile(rb"\\(?:u(?:[dD][89abAB]..\\u[dD][c-fC-F]..|([dD][89a-fA-F]..))|.)", re.DOTALL)
-_REPLACED = rb"\ufffd"
+_REPLACED = "\ufffd".encode()
 #: Escapes between two checkpoints, about 0.1 ms.
 _ESCAPES = 256
 _ERRORS = "replace-each-byte"
@@ -37,12 +37,13 @@ def replace_malformed(data: bytes) -> bytes:
 
 
 def _without_halves(data: bytes) -> bytes:
-    parts: list[bytes] = []
+    out = bytearray()
     start = 0
     for count, match in enumerate(_ESCAPE.finditer(data)):
         if not count % _ESCAPES:
             checkpoint()
         if match[1] is not None:
-            parts += data[start : match.start()], _REPLACED
+            out += data[start : match.start()]
+            out += _REPLACED
             start = match.end()
-    return b"".join((*parts, data[start:])) if parts else data
+    return bytes(out + data[start:]) if out else data

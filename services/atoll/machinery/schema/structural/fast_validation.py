@@ -11,6 +11,7 @@ from typing import Any
 
 from atoll.machinery.meta.equality import same
 from atoll.machinery.meta.objects import encode_json
+from atoll.machinery.process.time_slicing import PART, in_parts
 from atoll.machinery.schema.structural.node import Accept, Node
 from atoll.machinery.schema.structural.object_meta import embedded_errors
 
@@ -110,7 +111,8 @@ def accept_struct(node: Node, value: Any) -> bool:
     if type(value) is not dict:
         return False
     properties, additional = node.properties, node.additional
-    for key, item in value.items():
+    fields = value.items()
+    for key, item in fields if len(value) <= PART else in_parts(fields):
         child = properties.get(key, additional)
         if child is not None and type(item) is not child.plain and not child.accept(child, item):
             return False
@@ -154,7 +156,7 @@ def accept_array(node: Node, value: Any) -> bool:
     items = node.items
     if items is not None:
         plain, accept = items.plain, items.accept
-        for item in value:
+        for item in value if size <= PART else in_parts(value):
             if type(item) is not plain and not accept(items, item):
                 return False
     return not node.unique or not duplicate_items(node, value)
