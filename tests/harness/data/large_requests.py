@@ -80,6 +80,8 @@ def _aliases(levels: int) -> bytes:
 
 
 _BIG = 3 * MIB - 1024
+#: So many kinds are served: a few definitions of many versions, because each definition takes a while.
+DEFINITIONS, VERSIONS = 40, 15
 _STRICT = "fieldValidation=Strict&dryRun=All"
 
 _DRY = f"{BLOBS}?dryRun=All"
@@ -125,6 +127,30 @@ def _definition(plural: str, **schema: object) -> bytes:
     return json.dumps(definition, separators=(",", ":")).encode()
 
 
+def _managed(count: int, operation: str) -> bytes:
+    """A ConfigMap with so many entries of managedFields."""
+    entry = {"operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1", "time": "2024-01-01T00:00:00Z"}
+    found = configmap("managed", {f"k{at}": "v" for at in range(20)})
+    fields: Any = {"f:data": {f"f:k{at}": {} for at in range(20)}}
+    found["metadata"]["managedFields"] = [{**entry, "manager": f"m{at}", "fieldsV1": fields} for at in range(count)]
+    return json.dumps(found).encode()
+
+
+def _kinds(at: int) -> Any:
+    """A definition of many versions, each with some fields."""
+    text = "What this field is for, which takes a line or so of text to say."
+    field = {"type": "object", "description": text, "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}}
+    definition = crd(f"kinds{at}", f"group{at % 10}.example.com")
+    (version,) = definition["spec"]["versions"]
+    version["schema"]["openAPIV3Schema"]["properties"]["x"] = {
+        "type": "object",
+        "properties": {f"field{number}": field for number in range(30)},
+    }
+    more = ({**version, "name": f"v{number}", "storage": False} for number in range(2, VERSIONS + 1))
+    definition["spec"]["versions"] = [version, *more]
+    return definition
+
+
 def _varint(number: int) -> bytes:
     data = b""
     while number > 127:
@@ -153,6 +179,11 @@ def _enum(count: int) -> bytes:
     return _definition("enums", type="string", enum=[str(at) for at in range(count)])
 
 
+_DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+_SPEC = "application/com.github.proto-openapi.spec.v{0}@v1.0+protobuf"
+_MANAGED = f"{CONFIGMAPS}/appliers?dryRun=All"
+_CONFLICT = f"{CONFIGMAPS}/appliers?dryRun=All&fieldManager=another"
+_CHANGE = json.dumps(configmap("appliers", {"k1": "another"})).encode()
 _ONE = b'[{"op":"add","path":"/data/0","value":1}]'
 _DEFINITIONS = f"{CRDS}?dryRun=All"
 _SMALL = b'{"metadata":{"labels":{"a":"b"}}}'
@@ -166,6 +197,7 @@ PREPARED: tuple[tuple[str, Callable[[], bytes]], ...] = (
     (CONFIGMAPS, lambda: json.dumps(configmap("text", {f"key-{at}": f"value {at}" for at in range(30_000)})).encode()),
     (BLOBS, lambda: _blob("maps", _list(b"{}", _BIG))),
     (f"{BLOBS}?fieldManager=first", lambda: _rows(40_000)),
+    (CONFIGMAPS, lambda: _managed(1_000, "Apply").replace(b'"managed"', b'"appliers"')),
     (CONFIGMAPS, lambda: json.dumps(configmap("lines", {"lines": "a line\n" * 100_000})).encode()),
 )
 
@@ -217,6 +249,26 @@ REQUESTS = (
     LargeRequest("whole floats", "POST", _DRY, 201, lambda: _blob("j", _list(b"1.0", _BIG))),
     LargeRequest("a delete", "DELETE", f"{BLOBS}/maps?dryRun=All", 200),
     LargeRequest("a deletecollection", "DELETE", f"{BLOBS}?dryRun=All", 200),
+    # managedFields
+    LargeRequest("many updaters", "POST", f"{CONFIGMAPS}?dryRun=All", 201, lambda: _managed(1_000, "Update")),
+    LargeRequest("many appliers", "POST", f"{CONFIGMAPS}?dryRun=All", 201, lambda: _managed(1_000, "Apply")),
+    LargeRequest("a small patch of many appliers", "PATCH", _MANAGED, 200, lambda: _SMALL, MERGE),
+    LargeRequest("an apply against many appliers", "PATCH", _CONFLICT, 409, lambda: _CHANGE, APPLY),
+    LargeRequest("a delete of many appliers", "DELETE", _MANAGED, 200),
+    # discovery and OpenAPI; the first answer is made, the others are cached
+    LargeRequest("aggregated discovery", "GET", "/apis", 200, accept=_DISCOVERY),
+    LargeRequest("groups", "GET", "/apis", 200),
+    LargeRequest("groups in YAML", "GET", "/apis", 200, accept=YAML),
+    LargeRequest("resources in YAML", "GET", "/apis/group1.example.com/v1", 200, accept=YAML),
+    LargeRequest("the index of OpenAPI v3", "GET", "/openapi/v3", 200),
+    LargeRequest("OpenAPI v3", "GET", "/openapi/v3/apis/group1.example.com/v1", 200),
+    LargeRequest(
+        "OpenAPI v3 in protobuf", "GET", "/openapi/v3/apis/group1.example.com/v1", 200, accept=_SPEC.format(3)
+    ),
+    LargeRequest("OpenAPI v2", "GET", "/openapi/v2", 200),
+    LargeRequest("OpenAPI v2 in protobuf", "GET", "/openapi/v2", 200, accept=_SPEC.format(2)),
+    LargeRequest("definitions in YAML", "GET", CRDS, 200, accept=YAML),
+    LargeRequest("definitions as a Table", "GET", CRDS, 200, accept=TABLE),
     # definitions
     LargeRequest("a large default", "POST", _DEFINITIONS, 201, lambda: _defaulted(50_000)),
     LargeRequest("many enum values", "POST", _DEFINITIONS, 201, lambda: _enum(200_000)),
@@ -249,5 +301,7 @@ def prepare(api: Api) -> None:
     version["selectableFields"] = [{"jsonPath": ".spec.colour"}]
     definition["spec"]["versions"].append({**version, "name": "v2", "storage": False})
     define(api, definition)
+    for at in range(DEFINITIONS):
+        api.post(CRDS, _kinds(at))
     for path, body in PREPARED:
         api.post(path, body())

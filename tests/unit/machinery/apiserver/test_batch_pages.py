@@ -10,6 +10,7 @@ import pytest
 from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.types import CLUSTER_ROLES
 from atoll.machinery.storage.contract import Position, Scope
 from atoll.machinery.storage.pages import position_after
@@ -47,6 +48,11 @@ def pages(batch: Batch, limit: int) -> list[list[str]]:
     return found
 
 
+def revisions_by_scan(batch: Batch, after: Position | None, limit: int) -> list[tuple[ObjectKey, int]]:
+    """Keys and revisions of the records of a page; a new object has no revision."""
+    return [(record.key, record.revision) for record in batch.scan(Scope(CLUSTER_ROLES, HOME), after, limit)]
+
+
 @pytest.mark.parametrize("limit", [1, 2, 3, 500])
 async def test_pages_of_a_batch_show_each_object_once_and_leave_none_out(here: Cell, limit: int) -> None:
     batch = here.loopback.batch()
@@ -54,6 +60,9 @@ async def test_pages_of_a_batch_show_each_object_once_and_leave_none_out(here: C
         batch.create(target(here, name), role(name))
     for name in ("b", "d"):
         batch.delete(target(here, name), DeleteOptions())
+    scope, after = Scope(CLUSTER_ROLES, HOME), Position("", "c", "")
+    assert batch.revisions(scope, None, limit) == revisions_by_scan(batch, None, limit)
+    assert batch.revisions(scope, after, limit) == revisions_by_scan(batch, after, limit)
     found = pages(batch, limit)
     assert [name for page in found for name in page] == ["a", "e", "f", "h", "j", "z"]
     assert all(len(page) == limit for page in found[:-1])

@@ -111,9 +111,7 @@ class Batch:
         return self._core.catalogs.of(self, cluster)
 
     def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]:
-        own: dict[ObjectKey, Record | None] = {}
-        if self._written[scope.type, scope.cluster]:
-            own = {key: record for key, record in self._overlay.items() if _is_behind(key, scope, after)}
+        own = self._own(scope, after)
         found: list[Record] = []
         if scope.cluster not in self._made:
             with self._core.store.snapshot() as snapshot:
@@ -125,10 +123,22 @@ class Batch:
         return sorted((record for record in merged.values() if record is not None), key=_key)[:limit]
 
     def revisions(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[tuple[ObjectKey, int]]:
-        return [
-            (record.key, 0 if record.key in self._overlay else record.revision)
-            for record in self.scan(scope, after, limit)
-        ]
+        own = self._own(scope, after)
+        found: list[tuple[ObjectKey, int]] = []
+        if scope.cluster not in self._made:
+            with self._core.store.snapshot() as snapshot:
+                found = snapshot.revisions(scope, after, limit + len(own))
+        if not own:
+            return found
+        merged = {key: revision for key, revision in found if key not in own}
+        merged.update((key, 0) for key, record in own.items() if record is not None)
+        return sorted(merged.items())[:limit]
+
+    def _own(self, scope: Scope, after: Position | None) -> dict[ObjectKey, Record | None]:
+        """Return what the batch wrote in a scope, None for a deletion."""
+        if not self._written[scope.type, scope.cluster]:
+            return {}
+        return {key: record for key, record in self._overlay.items() if _is_behind(key, scope, after)}
 
     def labelled(
         self, label: str, value: str, type: ResourceType | None = None, limit: int = 0, after: ObjectKey | None = None
