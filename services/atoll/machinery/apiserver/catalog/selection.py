@@ -75,7 +75,6 @@ class Selection:
             obj = decode(value)
             checkpoint()
             return self.matches_object(obj)
-        checkpoint()
         metadata = _decoder.decode(value).metadata
         if self._labels is not None and not self._labels.matches(metadata.labels):
             return False

@@ -33,8 +33,10 @@ def as_object(kind: Kind, value: bytes) -> Object:
     if len(value) > LARGE_BYTES:
         require_slices()
         checkpoint()
-    obj = decode(value)
-    checkpoint()
+        obj = decode(value)
+        checkpoint()
+    else:
+        obj = decode(value)
     return kind.from_stored(obj) if kind.from_stored is not None else obj
 
 

@@ -6,7 +6,7 @@ from atoll.machinery.kinds.checks import invalid_values, mapping
 from atoll.machinery.meta.labels import config_key_errors
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
-from atoll.machinery.process.time_slicing import in_parts
+from atoll.machinery.process.time_slicing import PART, in_parts
 from atoll.machinery.schema.fielderrors import forbidden
 
 #: Limit for the sum of all values, decoded.
@@ -16,7 +16,7 @@ DATA_SIZE = 1024 * 1024
 def key_errors(values: Object, field: str) -> list[FieldError]:
     """Return the errors of the keys of a map of values."""
     errors = []
-    for key in in_parts(values):
+    for key in values if len(values) <= PART else in_parts(values):
         errors += invalid_values(f"{field}[{key}]", key, config_key_errors(key))
     return errors
 

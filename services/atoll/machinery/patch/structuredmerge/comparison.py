@@ -14,7 +14,7 @@ from atoll.machinery.patch.fieldset import EMPTY, LEAF, SELF, FieldSet, differen
 from atoll.machinery.patch.structuredmerge.fieldset_builder import UNOWNED_METADATA, whole_node
 from atoll.machinery.patch.structuredmerge.items import by_element, grouped
 from atoll.machinery.patch.structuredmerge.topology import KEYED, MAP, OPEN, SET, Type
-from atoll.machinery.process.time_slicing import checkpoint, in_parts
+from atoll.machinery.process.time_slicing import PART, checkpoint, in_parts
 
 #: Fields that no manager owns: type, identity, and those that the server writes.
 UNOWNED_FIELDS = from_paths(
@@ -60,12 +60,12 @@ def _with_structs(obj: Object, root: Type) -> Object:
 def _maps(old: Object, new: Object, type: Type) -> Comparison:
     checkpoint()
     out = Comparison({}, {}, {})
-    for name, value in in_parts(new.items()):
+    for name, value in new.items() if len(new) <= PART else in_parts(new.items()):
         if name not in old:
             out.added["f:" + name] = whole_node(value, type.field(name))
         elif not same(old[name], value):
             _pair(old[name], value, type.field(name), "f:" + name, out)
-    for name, value in in_parts(old.items()):
+    for name, value in old.items() if len(old) <= PART else in_parts(old.items()):
         if name not in new:
             out.removed["f:" + name] = whole_node(value, type.field(name))
     return out

@@ -14,7 +14,7 @@ from atoll.machinery.patch.fieldset import LEAF, SELF, FieldSet, join, without_s
 from atoll.machinery.patch.structuredmerge.items import by_element, grouped
 from atoll.machinery.patch.structuredmerge.topology import KEYED, MAP, OPEN, SET, Type
 from atoll.machinery.patch.structuredmerge.validation import validation_errors
-from atoll.machinery.process.time_slicing import checkpoint, in_parts
+from atoll.machinery.process.time_slicing import PART, checkpoint, in_parts
 
 #: Fields of metadata that no manager owns: the server's own, and the object's identity.
 UNOWNED_METADATA = frozenset(
@@ -71,7 +71,7 @@ def _set_fields(value: Object, type: Type, is_strict: bool, is_member: bool) -> 
     checkpoint()
     out: FieldSet = {SELF: LEAF} if is_member else {}
     known = type.declared_fields.get
-    for name, child in in_parts(value.items()):
+    for name, child in value.items() if len(value) <= PART else in_parts(value.items()):
         element, field, plain, is_declared = known(name) or type.field_info(name)
         if child.__class__ is plain:
             out[element] = LEAF
@@ -115,7 +115,7 @@ def whole_node(value: Any, type: Type | None) -> FieldSet:
     if merge in (MAP, OPEN):
         if isinstance(value, dict):
             out: FieldSet = {SELF: LEAF}
-            for name, child in in_parts(value.items()):
+            for name, child in value.items() if len(value) <= PART else in_parts(value.items()):
                 # Most values are strings; they need no call.
                 if isinstance(child, str):
                     out["f:" + name] = LEAF

@@ -10,7 +10,7 @@ from typing import Any
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.path_elements import key_element, value_element
 from atoll.machinery.patch.structuredmerge.topology import KEYED, Type
-from atoll.machinery.process.time_slicing import checkpoint, in_parts
+from atoll.machinery.process.time_slicing import PART, checkpoint, in_parts
 
 
 class InvalidItem(ValueError):
@@ -76,7 +76,7 @@ def _elements_by_name(items: list[Any], type: Type, key: str) -> list[str]:
     if len(known) + len(items) > _MAX_VALUES:
         known.clear()
     out = []
-    for item in in_parts(items):
+    for item in items if len(items) <= PART else in_parts(items):
         name = item.get(key) if item.__class__ is dict else None
         element = known.get(name) if name.__class__ is str else None
         if element is None:
@@ -102,7 +102,7 @@ def grouped(items: list[Any], type: Type) -> dict[str, list[Any]] | None:
     if elements is None:
         return None
     out: dict[str, list[Any]] = {}
-    checkpoint()
-    for element, item in zip(in_parts(elements), items, strict=True):
+    walked = elements if len(elements) <= PART else in_parts(elements)
+    for element, item in zip(walked, items, strict=True):
         out.setdefault(element, []).append(item)
     return out
