@@ -290,6 +290,7 @@ class Machine(RuleBasedStateMachine):
                 for change in cursor.read(10_000):  # type: ignore[attr-defined]
                     seen.append((change.revision, change.operation, change.key, change.after))
             except RevisionCompacted:
+                assert cursor.position < self.store.compacted  # type: ignore[attr-defined]
                 continue
             assert cursor.position >= self.last  # type: ignore[attr-defined]
             self.compare(scope, start, seen, self.last)

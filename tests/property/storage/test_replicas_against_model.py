@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.storage.contract import ClusterRoute, Mark, Mutation, Position, ReplicaView, Scope, SweepReplicas
+from atoll.machinery.storage.contract import (
+    ClusterRoute,
+    Mark,
+    Mutation,
+    ObjectMissing,
+    Position,
+    ReplicaView,
+    Scope,
+    SweepReplicas,
+)
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.pages import position_after
@@ -75,7 +84,7 @@ class Machine(RuleBasedStateMachine):
         with_failure = [*mutations, Mark("stream", b"never"), delete(key("absent"), 7)]
         try:
             self.submit(with_failure)
-        except Exception:
+        except ObjectMissing:
             return
         raise AssertionError("it did not fail")
 

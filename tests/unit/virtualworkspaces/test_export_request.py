@@ -59,3 +59,15 @@ def test_a_claim_with_one_selector_shows_what_it_selects_and_one_with_several_wh
 
     assert narrowed(one) == parse_label_selector("a=b,claimed=yes")
     assert narrowed(one, other) == narrowed(other, one) == label
+
+
+@pytest.mark.parametrize("changed", ["", "type", "mark", "verbs", "gone", "new"])
+def test_a_request_over_all_clusters_is_served_as_the_kind_it_was_planned_for(changed: str) -> None:
+    planned = {"type": "circles", "mark": "hash", "verbs": frozenset({"get", "list"})}
+    now = {**planned, changed: "other"} if changed in planned else planned
+    served = None if changed == "gone" else SimpleNamespace(**now)
+    before = None if changed == "new" else SimpleNamespace(**planned)
+    request = SimpleNamespace(info=parse("GET", f"/apis/{GROUP}/v1/{PLURAL}".encode()), user=User("provider"))
+    made = ExportRequest(cast(Any, None), cast(Any, request), ExportKey("provider", "tools"), cast(Any, before))
+    catalog = SimpleNamespace(find=lambda *_: served)
+    assert made._is_as_before(cast(Any, SimpleNamespace(catalog=catalog))) == (not changed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from atoll.machinery.cel import bounds
@@ -28,6 +30,18 @@ def test_the_limit_itself_may_be_reached() -> None:
     assert program.evaluate(LONG, Budget(call_limit=cost)) is True
     with pytest.raises(BudgetExceeded):
         program.evaluate(LONG, Budget(call_limit=cost - 1))
+
+
+@pytest.mark.parametrize("over", [1, 2])
+def test_a_failure_or_a_value_slightly_beyond_the_limit_is_no_result(over: int) -> None:
+    """No loop checks these costs on the way: only the end of the evaluation does."""
+    for text in ("d.a + 1", "d.b"):
+        program = ENVIRONMENT.compile(text)
+        budget = Budget()
+        with contextlib.suppress(EvaluationError):
+            program.evaluate({"d": {"b": 1}}, budget)
+        with pytest.raises(BudgetExceeded):
+            program.evaluate({"d": {"b": 1}}, Budget(call_limit=budget.spent - over))
 
 
 def test_programs_that_share_a_budget_share_its_limit() -> None:

@@ -12,6 +12,7 @@ import pytest
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.storage.contract import Change, Cursor, DeletePrefix, Operation, RevisionCompacted, Scope
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
+from atoll.machinery.storage.reading.log_reader import LogReader
 from atoll.machinery.storage.watching.cursors import SCAN_ROWS
 from atoll.machinery.storage.watching.hub import Ring
 from harness.data.stores import CONFIGMAPS, HandClock, create, delete, key, put, store_options
@@ -209,3 +210,21 @@ def test_what_the_ring_dropped_is_soon_not_held() -> None:
     after = [sys.getrefcount(payload) for payload in payloads]
     held = sum(now > before for now, before in zip(after, idle, strict=True))
     assert len(ring) <= held <= len(ring) + 2
+
+
+async def test_what_the_log_gives_up_to_the_limit_is_not_read_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of one read end with the limit reached, and more rows follow."""
+    store = open_store(store_options(tmp_path, ring_bytes=1))
+    await many(store, 5, cluster="c")
+    await many(store, 5)
+
+    def detour(*_: object) -> None:
+        raise AssertionError("the chain is read although the log gave enough")
+
+    cursor = store.cursor(Scope(CONFIGMAPS, "c"), 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(LogReader, "chain", detour)
+        assert len(cursor.read(5)) == 5
+    await store.close()

@@ -55,6 +55,21 @@ async def test_an_error_comes_out_as_it_went_in(error: Exception) -> None:
     assert answer.id == 9
 
 
+async def test_a_frame_is_as_long_as_both_ends_take_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = frames.failure(1, StoreFull("x" * 100))
+    size = len(frames.pack(failed)) - 4
+    monkeypatch.setattr(frames, "MAX_FRAME_BYTES", size)
+    reader = asyncio.StreamReader()
+    reader.feed_data(packed := frames.pack(failed))
+    assert await frames.read_answer(reader) == failed
+    monkeypatch.setattr(frames, "MAX_FRAME_BYTES", size - 1)
+    with pytest.raises(frames.InvalidFrame, match=f"a frame of {size} bytes"):
+        frames.pack(failed)
+    reader.feed_data(packed)
+    with pytest.raises(frames.InvalidFrame, match=f"a frame of {size} bytes"):
+        await frames.read_answer(reader)
+
+
 async def test_an_error_of_no_known_class_stays_an_error() -> None:
     out = frames.error_of(frames.failure(1, ValueError("why")))
     assert isinstance(out, frames.WriterError)
