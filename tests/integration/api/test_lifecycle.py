@@ -11,7 +11,8 @@ from urllib.parse import quote
 
 import pytest
 
-from harness.clients.api import APPLY, JSON_PATCH, Api, configmap, eventually, workspace_under
+from harness.clients.api import APPLY, JSON, JSON_PATCH, YAML, Api, configmap, eventually, workspace_under
+from harness.clients.put_back import check_put_back
 
 GROUP = "tenancy.kcp.io/v1alpha1"
 TYPES = "/apis/tenancy.kcp.io/v1alpha1/workspacetypes"
@@ -90,6 +91,21 @@ def names(view: Api) -> set[str]:
 def without(cluster: dict[str, Any], member: str, field: str = "initializers") -> dict[str, Any]:
     left = [each for each in cluster["status"][field] if each != member]
     return {**cluster, "status": {**cluster["status"], field: left}}
+
+
+def test_what_an_initializer_reads_it_can_put_back(site: Site) -> None:
+    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "update"]}]
+    initializer = site.type("made", initializer=True, initializerPermissions=rules)
+    site.allow("worker", INITIALIZE, "made")
+    view, cluster = site.view(initializer), site.workspace("made")
+    view.post(f"/{cluster}{CONFIGMAPS}", configmap("kept", {"k": ""}))
+    check_put_back(view, f"/{cluster}{CONFIGMAPS}/kept")
+    for path in (f"{CLUSTERS}/cluster", f"{CLUSTERS}/cluster/status"):
+        before = view.get(f"/{cluster}{path}").json
+        for accept in (JSON, YAML):
+            answer = view.get(f"/{cluster}{path}", accept=accept)
+            assert view.put(f"/{cluster}{CLUSTERS}/cluster/status", answer.body, kind=accept).json == before
+    view.close()
 
 
 def test_an_initializer_sees_what_waits_for_it_works_there_and_takes_itself_away(site: Site) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import yaml
 
-from harness.clients.api import APPLY, JSON, JSON_PATCH, MERGE, STRATEGIC, YAML, Api, configmap, crd, define
+from harness.clients.api import APPLY, JSON_PATCH, MERGE, STRATEGIC, YAML, Api, configmap, crd, define, workspace_under
+from harness.clients.exports import bind, make_export, schema_of
+from harness.clients.put_back import check_put_back
 from harness.data.yaml_texts import MISREAD
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
@@ -86,17 +88,6 @@ def _status(api: Api, name: str) -> None:
 WRITES = [_create, _create_yaml, _update, _merge_patch, _json_patch, _apply, _status]
 
 
-def check_put_back(api: Api, path: str) -> None:
-    before = api.get(path).json
-    for accept in (JSON, YAML):
-        body = api.get(path, accept=accept)
-        assert body.header("content-type") == accept
-        after = api.put(path, body.body, kind=accept).json
-        assert after == before, accept
-        if "status" in before:
-            assert api.put(f"{path}/status", body.body, kind=accept).json == before, accept
-
-
 @pytest.mark.parametrize("write", WRITES, ids=lambda each: each.__name__.strip("_"))
 def test_an_object_can_be_put_back_as_it_was_read(here: Api, write: Callable[[Api, str], None]) -> None:
     name = write.__name__.strip("_").replace("_", "-")
@@ -122,6 +113,34 @@ def test_a_configmap_can_be_put_back_as_it_was_read(here: Api, kind: str) -> Non
     here.send("PATCH", f"{path}?fieldManager=m", json.dumps(patch).encode(), kind=kind, expect=200)
     assert here.get(path).json["data"] == data
     check_put_back(here, path)
+
+
+def updatable(api: Api) -> Iterator[str]:
+    """The paths of objects of a workspace that can be got and updated, three of each kind."""
+    groups = [f"/apis/{group['preferredVersion']['groupVersion']}" for group in api.get("/apis").json["groups"]]
+    for root in ("/api/v1", *groups):
+        for resource in api.get(root).json["resources"]:
+            if not {"get", "list", "update"} <= set(resource["verbs"]):
+                continue
+            for obj in api.get(f"{root}/{resource['name']}?limit=3").json["items"]:
+                namespace = obj["metadata"].get("namespace")
+                scope = f"{root}/namespaces/{namespace}" if namespace else root
+                yield f"{scope}/{resource['name']}/{obj['metadata']['name']}"
+
+
+def test_every_object_of_a_workspace_can_be_put_back(admin: Api) -> None:
+    provider, consumer = admin.at(workspace_under(admin)), admin.at(workspace_under(admin))
+    make_export(provider, "blobs", schema_of(crd("blobs", "kept.example.com")))
+    bind(consumer, provider.cluster, "blobs")
+    body = {"apiVersion": "kept.example.com/v1", "kind": "Blob", "metadata": {"name": "one"}, "spec": {"size": 2}}
+    consumer.post("/apis/kept.example.com/v1/namespaces/default/blobs", body)
+    consumer.post(CONFIGMAPS, {**configmap("raw"), "data": {"a": ""}, "binaryData": {"b": "AP8="}})
+    seen = set()
+    for api in (provider, consumer):
+        for path in updatable(api):
+            check_put_back(api, path)
+            seen.add(path.split("/")[-2])
+    assert seen >= {"apibindings", "apiexports", "configmaps", "blobs", "namespaces", "secrets"}
 
 
 def test_a_json_patch_is_read_by_the_rules_of_bodies(here: Api) -> None:

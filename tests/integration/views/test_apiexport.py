@@ -21,6 +21,7 @@ from harness.clients.api import (
     Event,
     Events,
     configmap,
+    crd,
     eventually,
     workspace_under,
 )
@@ -36,9 +37,11 @@ from harness.clients.exports import (
     make_export,
     objects_path,
     schema,
+    schema_of,
     unbind,
     wait,
 )
+from harness.clients.put_back import check_put_back
 from harness.oracles.claim_labels import applied
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -286,6 +289,27 @@ def test_no_hash_is_passed_and_no_export_made_up(provider: Api, consumer: Api, v
     by_path.get(f"/services/apiexport/{cluster_of(provider)}/shapes/clusters/{consumer.cluster}{HERE}", expect=404)
 
 
+def test_what_a_provider_reads_he_can_put_back(provider: Api, consumer: Api) -> None:
+    claims = [claim("configmaps"), claim("secrets")]
+    deployments = crd("deployments", "apps")
+    deployments["spec"]["names"] |= {"kind": "Deployment", "listKind": "DeploymentList", "singular": "deployment"}
+    make_export(provider, "shapes", CIRCLES, schema_of(deployments), claims=claims)
+    grant(provider, "worker")
+    bind(consumer, provider.cluster, "shapes", [accepted(each) for each in claims])
+    applied(consumer, "shapes")
+    view, cluster = view_of(provider), cluster_of(consumer)
+    consumer.post(CONFIGMAPS, {**configmap("a", {"k": ""}), "binaryData": {"b": "AP8="}})
+    sealed = "/api/v1/namespaces/default/secrets"
+    consumer.post(sealed, {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "data": {"k": "AA=="}})
+    consumer.post(HERE, an_object(CIRCLES, "a", spec={"colour": "red"}, status={"replicas": 1}))
+    workloads = "/apis/apps/v1/namespaces/default/deployments"
+    consumer.post(workloads, {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}})
+    for path in (CONFIGMAPS, sealed, HERE, workloads):
+        check_put_back(view, f"/{cluster}{path}/a")
+        check_put_back(consumer, f"{path}/a")
+    view.close()
+
+
 # --- claims -----------------------------------------------------------------------------------------------
 
 
@@ -296,6 +320,48 @@ def claiming(provider: Api, consumer: Api, given: dict[str, Any], *more: dict[st
     bind(consumer, provider.cluster, "shapes", [given])
     applied(consumer, "shapes")
     return view_of(provider), cluster_of(consumer)
+
+
+SIX = ("create", "delete", "get", "list", "update", "watch")
+
+
+@pytest.mark.parametrize("write", ["create", "update", "patch"])
+def test_a_star_grants_every_verb_only_where_export_and_binding_both_have_it(
+    provider: Api, consumer: Api, write: str
+) -> None:
+    make_export(provider, "shapes", CIRCLES, claims=[claim("configmaps", "", *SIX)])
+    grant(provider, "worker")
+    view, path = view_of(provider), f"/{cluster_of(consumer)}{CONFIGMAPS}"
+    everything, six = accepted(claim("configmaps")), accepted(claim("configmaps", "", *SIX))
+    bind(consumer, provider.cluster, "shapes", [everything if write == "create" else six])
+    applied(consumer, "shapes")
+    path_of_binding = f"{BINDINGS}/shapes"
+    for claims, code in ([six], 200), ([everything], 403), ([six], 200), ([everything], 403):
+        if write != "create":
+            accept(consumer, path_of_binding, claims, write)
+        elif claims == [six]:
+            continue
+        for _ in range(3):
+            eventually(lambda code=code: view.get(path, expect=0).code == code, f"{code}")  # type: ignore[misc]
+            consumer.post(CONFIGMAPS, {**configmap("x"), "metadata": {"generateName": "x-"}})
+    export = provider.get(f"{EXPORTS}/shapes").json
+    export["spec"]["permissionClaims"] = [claim("configmaps")]
+    provider.send("PUT", f"{EXPORTS}/shapes", export, expect=200)
+    eventually(lambda: view.get(path, expect=0).code == 200, "both have a star")
+    view.close()
+
+
+def accept(consumer: Api, path: str, claims: list[dict[str, Any]], write: str) -> None:
+    """Replace the claims that a binding accepts, by an update or by a patch."""
+    if write == "patch":
+        consumer.patch(path, {"spec": {"permissionClaims": claims}})
+        return
+
+    def replaced() -> bool:
+        found = consumer.get(path).json
+        return consumer.send("PUT", path, {**found, "spec": {**found["spec"], "permissionClaims": claims}}).code == 200
+
+    eventually(replaced, "the binding replaced")
 
 
 def test_what_is_written_under_a_claim_has_the_labels_of_its_selector(provider: Api, consumer: Api) -> None:
