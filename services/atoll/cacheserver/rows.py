@@ -8,16 +8,17 @@ created again gets a new row.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 
 import msgspec
 
 from atoll.cacheserver.kinds import cache_kinds, row_type
 from atoll.machinery.control.manager import ReplicaController
 from atoll.machinery.meta.names import CORE, ROOT, ObjectKey, ResourceType, is_system_cluster
-from atoll.machinery.meta.objects import Object, decode, encode, splice, status_of
+from atoll.machinery.meta.objects import LARGE_BYTES, Object, decode, encode, splice, status_of
 from atoll.machinery.meta.partial import Partial
 from atoll.machinery.meta.types import API_EXPORTS
+from atoll.machinery.process.time_slicing import run_sliced
 from atoll.machinery.storage.contract import (
     Delete,
     LogEntry,
@@ -35,6 +36,8 @@ from atoll.virtualworkspaces.cache_kinds import exporter_of
 from atoll.virtualworkspaces.cache_rows import with_source
 
 AGAIN_S = 0.01
+#: Time limit for the row of a large object, including the wait for others.
+ENCODE_TIMEOUT_S = 34.0
 _TYPES = tuple(dict.fromkeys(kind.type for kind in cache_kinds()))
 
 
@@ -104,13 +107,12 @@ class Rows(ReplicaController):
         with self._store.snapshot() as snapshot:
             row, replica = snapshot.get(key), self._replica(snapshot.replicas, key)
             shard = snapshot.replicas.shard_of(key.cluster)
-        obj = decode(replica.value) if replica is not None else None
         try:
-            if row is not None and (obj is None or _is_recreated(row, obj)):
+            if row is not None and (replica is None or _uid(row) != _uid(replica)):
                 await self._store.submit([Delete(key, row.revision)])
                 row = None
-            if replica is not None and obj is not None:
-                value, hole = encode(_row(obj, shard, replica.revision))
+            if replica is not None:
+                value, hole = await _encoded(replica, shard)
                 if row is None or row.value != splice(value, hole, row.revision):
                     await self._store.submit([Put(key, value, hole, row.revision if row is not None else 0)])
         except (RevisionConflict, ObjectExists, ObjectMissing):
@@ -140,9 +142,21 @@ class Rows(ReplicaController):
         return ResourceType(type.group, type.resource, identity) if identity else None
 
 
-def _is_recreated(row: Record, obj: Object) -> bool:
-    """Return whether the object was deleted and created again, or the row has another uid than the object."""
-    return _decoder.decode(row.value).metadata.uid != str(obj["metadata"].get("uid", ""))
+def _uid(record: Record) -> str:
+    return _decoder.decode(record.value).metadata.uid
+
+
+async def _encoded(replica: Record, shard: str) -> tuple[bytes, int]:
+    """Return the row of a replica as stored bytes, made in slices if it is large. Raises TimeoutError."""
+    if len(replica.value) <= LARGE_BYTES:
+        return encode(_row(decode(replica.value), shard, replica.revision))
+
+    def work(pause: Callable[[], None]) -> tuple[bytes, int]:
+        obj = decode(replica.value)
+        pause()
+        return encode(_row(obj, shard, replica.revision), pause)
+
+    return await run_sliced(work, ENCODE_TIMEOUT_S, is_long=True)
 
 
 def _row(obj: Object, shard: str, revision: int) -> Object:
