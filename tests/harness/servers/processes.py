@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import stat
-import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from harness.clients.kubectl import Result
-from harness.environment import SERVICES
+from harness.servers.launch import launch
 
 TIMEOUT_S = 60.0
 
 
 def atoll(*arguments: str, environment: dict[str, str] | None = None) -> Result:
     """Run a command of `atoll` that ends by itself; fails the test if it does not."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("ATOLL_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "atoll.cli", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        env={**inherited, "PYTHONPATH": str(SERVICES), **(environment or {})},
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    return Result(done.returncode, done.stdout, done.stderr)
+    with tempfile.TemporaryDirectory() as directory:
+        out, err = Path(directory) / "out", Path(directory) / "err"
+        command = [sys.executable, "-m", "atoll.cli", *arguments]
+        process = launch(command, out, err, environment=environment, directory=Path.cwd())
+        try:
+            code = process.wait(TIMEOUT_S)
+        finally:
+            process.kill()
+        return Result(code, out.read_text(), err.read_text())
 
 
 def is_alive(pid: int) -> bool:

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 from harness.clients.kubectl import Kubectl, Result
+from harness.servers import processes
 from harness.servers.shard_process import ShardProcess
-
-SERVICES = Path(__file__).parents[3] / "services"
 
 
 def atoll(shard: ShardProcess, command: str, *flags: str) -> Result:
-    done = subprocess.run(
-        [sys.executable, "-m", "atoll.cli", command, "--root-directory", str(shard.root), *flags],
-        cwd=SERVICES,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return Result(done.returncode, done.stdout, done.stderr)
+    return processes.atoll(command, "--root-directory", str(shard.root), *flags)
 
 
 def test_the_caretakers_of_a_running_and_of_a_stopped_shard(tmp_path: Path) -> None:

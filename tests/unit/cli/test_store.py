@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -17,7 +15,9 @@ from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.sealing import ensure_key_file, key_id
 from atoll.shard.config import ShardConfig
 from atoll.standalone.runner import store_options
+from harness.clients.kubectl import Result
 from harness.data.stores import create, key, put
+from harness.servers.processes import atoll
 
 
 def opened(root: Path) -> LmdbStore:
@@ -33,28 +33,9 @@ async def filled(root: Path) -> None:
     await store.close()
 
 
-class Ran(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-async def run(command: str, root: Path, *flags: str) -> Ran:
+async def run(command: str, root: Path, *flags: str) -> Result:
     """Run a command in its own process, as it sets up logging of the whole process."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "atoll.cli",
-        command,
-        "--root-directory",
-        str(root),
-        *flags,
-        cwd=Path(main.__file__).parents[2],
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    return Ran(process.returncode or 0, out.decode(), err.decode())
+    return await asyncio.to_thread(atoll, command, "--root-directory", str(root), *flags)
 
 
 def names(directory: Path) -> list[str]:
@@ -89,7 +70,7 @@ def test_a_flipped_bit_is_told_by_place_and_never_by_value(root: Path, capsys: p
 @pytest.mark.parametrize("command", ["fsck", "rotate"])
 async def test_a_store_that_is_not_there_is_not_made(command: str, tmp_path: Path) -> None:
     ran = await run(command, tmp_path / "none")
-    assert (ran.code, "there is no store in" in ran.err) == (1, True)
+    assert (ran.code, "there is no store in" in ran.stderr) == (1, True)
     assert names(tmp_path) == []
 
 
@@ -99,7 +80,7 @@ async def test_a_file_that_is_no_store_is_refused(root: Path, capsys: pytest.Cap
     assert fsck(root) == 1
     assert capsys.readouterr().err.startswith("atoll: the store cannot be read")
     ran = await run("rotate", root, "--allow-any-filesystem")
-    assert (ran.code, "is damaged or no store" in ran.err) == (1, True)
+    assert (ran.code, "is damaged or no store" in ran.stderr) == (1, True)
     assert primary(root) == 1
     assert file.read_bytes() == b"something else" * 4096
 
@@ -114,8 +95,8 @@ def primary(root: Path) -> int:
 
 async def test_rotation_seals_every_secret_anew_and_loses_none(root: Path) -> None:
     ran = await run("rotate", root, "--allow-any-filesystem")
-    assert (ran.code, ran.err) == (0, "")
-    assert "key 2 seals from now on; 2 objects were re-sealed" in ran.out
+    assert (ran.code, ran.stderr) == (0, "")
+    assert "key 2 seals from now on; 2 objects were re-sealed" in ran.stdout
     assert primary(root) == 2
     store = opened(root)
     with store.snapshot() as snapshot:
@@ -131,8 +112,8 @@ async def test_a_running_store_is_not_rotated_and_no_key_is_added(root: Path) ->
     store = opened(root)
     ran = await run("rotate", root, "--allow-any-filesystem")
     await store.close()
-    assert (ran.code, ran.out) == (1, "")
-    assert "is open in another process: stop it first; no key was added" in ran.err
+    assert (ran.code, ran.stdout) == (1, "")
+    assert "is open in another process: stop it first; no key was added" in ran.stderr
     assert primary(root) == 1
 
 
@@ -145,21 +126,21 @@ async def test_a_key_that_seals_log_entries_stays_and_the_primary_key_cannot_be_
     await store.close()
     assert (await run("rotate", root, "--allow-any-filesystem")).code == 0
     ran = await run("rotate", root, "--allow-any-filesystem", "--drop", "1")
-    assert (ran.code, ran.out) == (1, "")
-    assert "key 1 seals 0 objects and 1 log entries; no key was dropped" in ran.err
+    assert (ran.code, ran.stdout) == (1, "")
+    assert "key 1 seals 0 objects and 1 log entries; no key was dropped" in ran.stderr
     for number, reason in ((2, "key 2 is the primary key"), (3, "there is no key 3")):
         ran = await run("rotate", root, "--allow-any-filesystem", "--drop", str(number))
-        assert (ran.code, reason in ran.err) == (1, True), ran.err
+        assert (ran.code, reason in ran.stderr) == (1, True), ran.stderr
     assert key_ids(root) == [1, 2]
 
 
 async def test_a_key_that_seals_nothing_is_dropped_and_every_secret_can_be_read(root: Path) -> None:
     ran = await run("rotate", root, "--allow-any-filesystem", "--drop", "1")
-    assert (ran.code, "key 1 is the primary key" in ran.err) == (1, True)
+    assert (ran.code, "key 1 is the primary key" in ran.stderr) == (1, True)
     assert (await run("rotate", root, "--allow-any-filesystem")).code == 0
     ran = await run("rotate", root, "--allow-any-filesystem", "--drop", "1")
-    assert (ran.code, ran.err) == (0, "")
-    assert ran.out.startswith("key 1 is dropped")
+    assert (ran.code, ran.stderr) == (0, "")
+    assert ran.stdout.startswith("key 1 is dropped")
     assert key_ids(root) == [2]
     store = opened(root)
     with store.snapshot() as snapshot:
@@ -173,13 +154,13 @@ async def test_no_key_of_a_running_store_is_dropped(root: Path) -> None:
     store = opened(root)
     ran = await run("rotate", root, "--allow-any-filesystem", "--drop", "1")
     await store.close()
-    assert (ran.code, "stop it first; no key was dropped" in ran.err) == (1, True)
+    assert (ran.code, "stop it first; no key was dropped" in ran.stderr) == (1, True)
     assert key_ids(root) == [1]
 
 
 async def test_a_gate_that_does_not_exist_refuses_to_start(tmp_path: Path) -> None:
     ran = await run("start", tmp_path / "none", "--feature-gates", "Nonsense=true")
-    assert (ran.code, ran.err) == (1, "atoll: unrecognized feature gate: Nonsense\n")
+    assert (ran.code, ran.stderr) == (1, "atoll: unrecognized feature gate: Nonsense\n")
     assert names(tmp_path) == []
 
 
@@ -202,7 +183,7 @@ async def lineage(root: Path) -> str:
 async def test_a_store_marked_as_restored_has_a_new_lineage_and_its_objects(root: Path) -> None:
     before = await lineage(root)
     ran = await run("mark-restored", root, "--allow-any-filesystem")
-    assert (ran.code, ran.out) == (0, "the store has a new lineage\n"), ran.err
+    assert (ran.code, ran.stdout) == (0, "the store has a new lineage\n"), ran.stderr
     assert await lineage(root) != before
     assert fsck(root) == 0
 
@@ -211,7 +192,7 @@ async def test_a_compacted_store_is_sound_and_not_larger(root: Path) -> None:
     file = root / "store" / DATA_FILE
     before = file.stat().st_size
     ran = await run("compact", root, "--allow-any-filesystem")
-    assert (ran.code, ran.out) == (0, "the file holds no free pages\n"), ran.err
+    assert (ran.code, ran.stdout) == (0, "the file holds no free pages\n"), ran.stderr
     assert file.stat().st_size <= before
     assert fsck(root) == 0
 
@@ -223,11 +204,11 @@ async def test_the_store_of_a_running_shard_is_not_changed(root: Path, command: 
         ran = await run(command, root, "--allow-any-filesystem")
     finally:
         await store.close()
-    assert (ran.code, "stop it first; nothing was changed" in ran.err) == (1, True), ran.err
+    assert (ran.code, "stop it first; nothing was changed" in ran.stderr) == (1, True), ran.stderr
 
 
 @pytest.mark.parametrize("command", ["mark-restored", "compact"])
 async def test_a_directory_without_a_store_is_refused_and_stays_empty(tmp_path: Path, command: str) -> None:
     ran = await run(command, tmp_path / "none", "--allow-any-filesystem")
-    assert (ran.code, "there is no store in" in ran.err) == (1, True)
+    assert (ran.code, "there is no store in" in ran.stderr) == (1, True)
     assert not (tmp_path / "none").exists()
