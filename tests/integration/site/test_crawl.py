@@ -19,6 +19,8 @@ from harness.servers.mutant_shard import altered
 from harness.servers.site import ServingProcess, Site
 
 PEOPLE = ("", "nobody", "tenant")
+#: Whose crawl goes where. Root is crawled by nobody and by one without rights in `integration/security/test_crawl`.
+CRAWLS = [*((process, who) for process in ("front-proxy", "shard-1") for who in PEOPLE), ("root", "tenant")]
 #: Paths that the proxy's own checks permit to all, as kcp's do.
 OWN_HEALTH = ("/livez/", "/readyz/")
 TENANCY = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
@@ -78,10 +80,9 @@ def allowed(who: str) -> tuple[str, ...]:
     return TO_THE_NAMED if who else PUBLIC
 
 
-@pytest.mark.parametrize("who", PEOPLE, ids=["anonymous", "nobody", "tenant"])
-@pytest.mark.parametrize("process", ["front-proxy", "root", "shard-1"])
+@pytest.mark.parametrize(("process", "who"), CRAWLS, ids=[f"{process}-{who or 'anonymous'}" for process, who in CRAWLS])
 def test_who_may_do_nothing_gets_nothing_on_any_path(
-    site: Site, paths: list[str], others: str, who: str, process: str
+    site: Site, paths: list[str], others: str, process: str, who: str
 ) -> None:
     at: ServingProcess = site.proxy if process == "front-proxy" else site.shards[process]
     unprivileged = at.api("", who)
