@@ -56,7 +56,7 @@ def test_who_may_do_nothing_changes_nothing(root: Api, method: str) -> None:
 
 def test_services_that_do_not_exist_do_not_exist_for_masters_either(shard: object, root: Api) -> None:
     master = Api(root.shard, user="shard-admin")
-    for path in (*SERVICES, *CACHE):
+    for path in SERVICES:
         assert master.get(path, expect=404).json["reason"] == "NotFound"
 
 
