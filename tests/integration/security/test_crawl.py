@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.clients.api import Answer, Api
-from harness.data.request_paths import CACHE, OPEN, PUBLIC, SERVICES, TO_THE_NAMED, everything, watchable
+from harness.data.request_paths import OPEN, PUBLIC, SERVICES, TO_THE_NAMED, everything, watchable
 
 
 @pytest.mark.parametrize("token", ["", "nobody-token"], ids=["anonymous", "nobody"])
