@@ -24,11 +24,13 @@ from atoll.machinery.apiserver.authorization.effective_users import WARRANT
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.forwarded_identity import IDENTITY, passed_on
 from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.meta.sizes import size_bytes
 from atoll.machinery.meta.status import ApiError, Unauthorized
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
 from atoll.machinery.wire.exchange import Headers, HttpRequest
 
-MAX_USERS = 8192
+#: Bytes of cached users: claims of tokens are as long as their issuer makes them.
+USERS_BYTES = 16 << 20
 #: The client's address, which the proxy states itself.
 _CLIENT_ADDRESS = ("x-forwarded-", "forwarded")
 _CREDENTIALS = ("authorization",)
@@ -76,7 +78,8 @@ class ProxyAuthentication:
         self.certificates = certificates
         self._tokens, self._headers, self._groups, self._assertions = tokens, headers, groups, assertions
         self._dropped = (*headers.family, *_CLIENT_ADDRESS)
-        self._users: LruCache[int, tuple[User, RequestUser]] = LruCache(MAX_USERS)
+        #: Bytes, user and asserted user, by the identity of the user.
+        self._users: LruCache[int, tuple[int, User, RequestUser]] = LruCache(USERS_BYTES, lambda entry: entry[0])
 
     def identify(self, request: HttpRequest, cluster: str, view: View, *, vouch: bool = False) -> RequestUser:
         """The user of a request to a cluster ("" for none); `vouch`: to a backend that is no shard.
@@ -103,12 +106,12 @@ class ProxyAuthentication:
     def _verified_user(self, user: User) -> RequestUser:
         """The user as it is asserted. Credentials are cached to one User object each, which is the key here."""
         cached = self._users.get(id(user))
-        if cached is not None and cached[0] is user:
-            return cached[1]
+        if cached is not None and cached[1] is user:
+            return cached[2]
         # A view lends a warrant for one request; one that came with a credential would bring dropped groups back.
         extra = {key: values for key, values in user.extra.items() if key != WARRANT}
         requester = RequestUser(User(user.name, self._groups(user.groups), user.uid, extra), verified=True)
-        self._users.put(id(user), (user, requester))
+        self._users.put(id(user), (2 * size_bytes(user), user, requester))
         return requester
 
     def headers(self, request: HttpRequest, requester: RequestUser, cluster: str) -> list[tuple[str, str]]:

@@ -14,11 +14,13 @@ from atoll.machinery.kcp.apis.claim_labels import NO_CLAIMS, Labelling, labellin
 from atoll.machinery.meta import rawscan
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import decode
+from atoll.machinery.meta.sizes import size_bytes
 from atoll.machinery.meta.types import API_BINDINGS
 from atoll.machinery.storage.contract import Scope
 from atoll.machinery.storage.pages import each_record
 
-MAX_CLUSTERS = 4096
+#: Bytes of each cache.
+MAX_BYTES = 4 << 20
 _GRANTS = rawscan.member("appliedPermissionClaims", "[{")
 
 
@@ -26,7 +28,7 @@ class ClaimLabels:
     """Cached labellings by cluster."""
 
     def __init__(self) -> None:
-        self._clusters: LruCache[str, tuple[int, Labelling]] = LruCache(MAX_CLUSTERS)
+        self._clusters: LruCache[str, tuple[int, Labelling]] = LruCache(MAX_BYTES, size_bytes)
         self._batch: tuple[ref[Batch], str, int, Labelling] | None = None
 
     def of(self, view: View, cluster: str) -> Labelling:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from atoll.frontproxy.authentication import GroupFilter, ProxyAuthentication, RequestUser
+from atoll.frontproxy.authentication import USERS_BYTES, GroupFilter, ProxyAuthentication, RequestUser
 from atoll.frontproxy.config import DROP_GROUPS, FrontProxyConfig
 from atoll.frontproxy.credentials import build_authentication
 from atoll.frontproxy.mapping import RemoteHeaderNames
@@ -339,3 +339,10 @@ async def test_keys_of_a_configured_issuer_that_cannot_be_had_leave_its_tokens_t
     async with asyncio.timeout(60):
         await unsettled.value.complete()
     assert scene.who(bearer(token)) == RequestUser()
+
+
+def test_cached_users_are_weighed_in_bytes(scene: Scene) -> None:
+    for number in range(1000):
+        user = User(f"user-{number}", extra={"claim": ("x" * 100_000,)})
+        assert scene.identity._verified_user(user) == scene.identity._verified_user(user)
+    assert 0 < len(scene.identity._users) * 2 * 100_000 < USERS_BYTES

@@ -26,14 +26,15 @@ from atoll.machinery.meta.conditions import ERROR, FALSE, Condition, with_condit
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import CORE, LOCAL, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode, finalizers_of, status_of
+from atoll.machinery.meta.sizes import size_bytes
 from atoll.machinery.meta.status import ApiError, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import Flag, GateState, LogEntry, Operation, RevisionUnchanged, Scope, StoreError
 from atoll.machinery.storage.pages import each_record
 from atoll.tenancy.lookups import Lookups
 
-#: Number of clusters whose terminating bindings are cached.
-MAX_CLUSTERS = 4096
+#: Bytes of each cache.
+MAX_BYTES = 4 << 20
 DELETED = "BindingResourceDeleteSuccess"
 _SERVED = DeleteOptions(served_finalizers=frozenset({wellknown.BINDING_FINALIZER}))
 
@@ -49,7 +50,7 @@ class BindingDeletion(Controller):
     def __init__(self, loopback: Loopback, facts: Lookups, kind: Kind, clusters: Kind) -> None:
         self._loopback, self._facts = loopback, facts
         self._kind, self._clusters = kind, clusters
-        self._going: LruCache[str, tuple[int, tuple[str, ...]]] = LruCache(MAX_CLUSTERS)
+        self._going: LruCache[str, tuple[int, tuple[str, ...]]] = LruCache(MAX_BYTES, size_bytes)
 
     def watches(self, type: ResourceType) -> bool:
         return type == API_BINDINGS or type.identity not in {CORE, LOCAL}

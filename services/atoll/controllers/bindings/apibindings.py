@@ -31,6 +31,7 @@ from atoll.machinery.meta.conditions import Condition
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, annotations_of, decode, labels_of, status_of
+from atoll.machinery.meta.sizes import size_bytes
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import GateState, LogEntry, Operation, RevisionUnchanged, Scope
 from atoll.machinery.storage.pages import each_record
@@ -39,8 +40,8 @@ from atoll.tenancy.lookups import Lookups
 
 #: Bindings of one export that are reconciled concurrently; their writes share commits.
 AT_A_TIME = 32
-#: Number of exports whose resources are cached.
-MAX_EXPORTS = 4096
+#: Bytes of each cache.
+MAX_BYTES = 4 << 20
 #: Byte patterns present in, and absent from, the record of a binding that waits for nothing.
 _AWAITED = (hashes.AWAITED_PATH_LABEL, hashes.AWAITED_WORKSPACE_LABEL)
 #: Pattern of a LogicalCluster owned by a Workspace.
@@ -98,7 +99,7 @@ class ApiBindings(ReplicaController):
         self._kind, self._clusters, self._workspaces = kind, clusters, facts.identities.workspaces
         self._bound = BoundCrds()
         self._held = HeldNames(self._bound)
-        self._offered: LruCache[ExportKey, Export] = LruCache(MAX_EXPORTS)
+        self._offered: LruCache[ExportKey, Export] = LruCache(MAX_BYTES, size_bytes)
 
     # --- keys ---
 

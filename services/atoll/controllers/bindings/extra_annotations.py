@@ -24,11 +24,13 @@ from atoll.machinery.meta import hashes
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.sizes import size_bytes
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS
 from atoll.machinery.storage.contract import LogEntry, Operation, Record, Scope
 from atoll.tenancy.lookups import Lookups
 
-MAX_EXPORTS = 1024
+#: Bytes of each cache.
+MAX_BYTES = 4 << 20
 #: Bindings of one export synced before yielding to the event loop.
 AT_ONCE = 100
 
@@ -61,8 +63,8 @@ class ExtraAnnotations(ReplicaController):
         kind = loopback.core.catalogs.builtin(API_BINDINGS)
         self._loopback, self._facts, self._kind = loopback, facts, kind
         #: `_current`: annotations of an export at a revision. `_given`: annotations last synced to all its bindings.
-        self._current = RevisionCache(_read, MAX_EXPORTS)
-        self._given: LruCache[ObjectKey, Extra] = LruCache(MAX_EXPORTS)
+        self._current = RevisionCache(_read, MAX_BYTES, size_bytes)
+        self._given: LruCache[ObjectKey, Extra] = LruCache(MAX_BYTES, size_bytes)
 
     def watches(self, type: ResourceType) -> bool:
         return type in {API_EXPORTS, API_BINDINGS}

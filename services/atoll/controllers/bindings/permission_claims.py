@@ -27,6 +27,7 @@ from atoll.machinery.meta import conditions, hashes, partial, rawscan, times
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, conditions_of, decode, status_of
+from atoll.machinery.meta.sizes import size_bytes
 from atoll.machinery.meta.types import API_BINDINGS
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import GateState, LogEntry, Operation, Scope
@@ -36,8 +37,8 @@ from atoll.tenancy.lookups import Lookups
 FAILED = Backoff(10.0, 300.0)
 #: Upper bound of the time between the plan of a write and its log entry; revisions count microseconds.
 PLANNED_US = 120 * 1_000_000
-#: Number of clusters whose labelling is cached.
-MAX_CLUSTERS = 4096
+#: Bytes of each cache.
+MAX_BYTES = 4 << 20
 
 
 _LABEL = rawscan.text(hashes.CLAIM_LABEL_PREFIX)
@@ -71,9 +72,9 @@ class PermissionClaimsController(Controller):
         self._labels = ClaimLabels()
         self._relabelling = ClaimBackfill(loopback, self._labels)
         #: Labelling by cluster, not older than the last log entry of the cluster's bindings.
-        self._labellings: LruCache[str, Labelling] = LruCache(MAX_CLUSTERS)
+        self._labellings: LruCache[str, Labelling] = LruCache(MAX_BYTES, size_bytes)
         #: Types with objects that a completed pass could not write.
-        self._failed: LruCache[Binding, set[ResourceType]] = LruCache(MAX_CLUSTERS)
+        self._failed: LruCache[Binding, set[ResourceType]] = LruCache(MAX_BYTES, size_bytes)
 
     # --- keys ---
 

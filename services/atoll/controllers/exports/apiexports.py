@@ -27,14 +27,15 @@ from atoll.machinery.meta import times
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode, status_of
+from atoll.machinery.meta.sizes import size_bytes
 from atoll.machinery.meta.status import AlreadyExists, ApiError, Conflict, NotFound
 from atoll.machinery.meta.types import API_EXPORT_ENDPOINT_SLICES, API_EXPORTS, NAMESPACES, SECRETS
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, RevisionUnchanged, Scope
 from atoll.machinery.storage.pages import each_record
 
-#: Number of clusters whose identity Secret references are cached, so that other Secrets cost one look-up.
-MAX_CLUSTERS = 1024
+#: Bytes of each cache.
+MAX_BYTES = 4 << 20
 #: Delay of the retry after a conflicting creation.
 CONFLICT = Backoff(0.01, 10.0)
 
@@ -53,7 +54,7 @@ class ExportController(ReplicaController):
         types = (API_EXPORTS, API_EXPORT_ENDPOINT_SLICES, SECRETS, NAMESPACES)
         self._kinds = {type: loopback.core.catalogs.builtin(type) for type in types}
         #: Identity Secret references by cluster and export: listed once, then updated by log entries.
-        self._named: LruCache[str, dict[str, SecretReference]] = LruCache(MAX_CLUSTERS)
+        self._named: LruCache[str, dict[str, SecretReference]] = LruCache(MAX_BYTES, size_bytes)
 
     # --- keys ---
 
@@ -90,10 +91,10 @@ class ExportController(ReplicaController):
         named = self._named.get(entry.key.cluster)
         if named is None:
             return
-        if entry.operation is Operation.DELETED:
-            named.pop(entry.key.name, None)
-        else:
+        named = {name: reference for name, reference in named.items() if name != entry.key.name}
+        if entry.operation is not Operation.DELETED:
             named[entry.key.name] = _identity_of(decode(entry.value))
+        self._named.put(entry.key.cluster, named)
 
     def _secret_references(self, cluster: str) -> dict[str, SecretReference]:
         """Return the (future) identity Secret of each export of a cluster.

@@ -26,14 +26,17 @@ from atoll.machinery.meta import partial, times
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode, finalizers_of, status_of
+from atoll.machinery.meta.sizes import size_bytes
 from atoll.machinery.meta.types import API_BINDINGS, CACHED_RESOURCES, CRDS, SECRETS
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.process.time_slicing import run_sliced
 from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, RevisionUnchanged, Scope, Snapshot
 from atoll.machinery.storage.pages import each_record
 
-#: Number of workspaces whose ClusterCachedResources are cached, so that other objects cost one look-up.
-MAX_CLUSTERS = 1024
+#: Bytes of each cache.
+MAX_BYTES = 4 << 20
+#: ClusterCachedResources whose last count is remembered.
+MAX_COUNTED = 1024
 #: Delay of the retry after a conflicting creation.
 CONFLICT = Backoff(0.01, 10.0)
 #: Minimal seconds between two writes that change counts only.
@@ -49,8 +52,8 @@ class CachedResources(Controller):
 
     def __init__(self, loopback: Loopback) -> None:
         self._loopback = loopback
-        self._offers: LruCache[str, tuple[int, tuple[Object, ...]]] = LruCache(MAX_CLUSTERS)
-        self._counted: LruCache[tuple[str, str], float] = LruCache(MAX_CLUSTERS)
+        self._offers: LruCache[str, tuple[int, tuple[Object, ...]]] = LruCache(MAX_BYTES, size_bytes)
+        self._counted: LruCache[tuple[str, str], float] = LruCache(MAX_COUNTED)
 
     # --- keys ---
 

@@ -22,6 +22,7 @@ from atoll.machinery.meta import rawscan, wellknown
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType, is_system_cluster
 from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.sizes import size_bytes
 from atoll.machinery.meta.status import Conflict, NotFound
 from atoll.machinery.meta.types import (
     API_EXPORT_ENDPOINT_SLICES,
@@ -35,8 +36,8 @@ from atoll.machinery.storage.pages import each_record
 from atoll.tenancy.lookups import Lookups
 from atoll.tenancy.replication_scope import NOTED, ReplicatedExport, ReplicationScope
 
-#: Number of clusters whose last fully reconciled exports are cached.
-MAX_CLUSTERS = 4096
+#: Bytes of each cache.
+MAX_BYTES = 4 << 20
 _POLICY = rawscan.text(replicate_annotation.POLICY_PREFIX)
 _IN_CLUSTER = NOTED - {API_EXPORT_ENDPOINT_SLICES}
 
@@ -63,7 +64,9 @@ class ReplicationLabels(ReplicaController):
     def __init__(self, loopback: Loopback, facts: Lookups) -> None:
         self._loopback, self._reach = loopback, ReplicationScope(facts)
         self._types = facts.identities.workspace_types
-        self._offered: LruCache[str, tuple[frozenset[str], dict[str, ReplicatedExport]]] = LruCache(MAX_CLUSTERS)
+        self._offered: LruCache[str, tuple[frozenset[str], dict[str, ReplicatedExport]]] = LruCache(
+            MAX_BYTES, size_bytes
+        )
 
     # --- keys ---
 

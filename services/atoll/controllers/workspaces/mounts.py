@@ -18,11 +18,12 @@ from atoll.machinery.meta import rawscan, times
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.sizes import size_bytes
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope
 from atoll.tenancy.lookups import Lookups
 
-#: Mounts and workspaces whose mounts are cached, so that other objects cost one look-up.
-MAX_CACHED = 65_536
+#: Bytes of cached references, of clusters with Workspaces alone, so that other objects cost one look-up.
+MAX_BYTES = 4 << 20
 _SPEC = rawscan.member("mount")
 
 
@@ -35,7 +36,7 @@ class MountController(Controller):
     def __init__(self, loopback: Loopback, facts: Lookups) -> None:
         self._loopback, self._type = loopback, facts.identities.workspaces
         #: References by Workspace, for each cluster.
-        self._mounts: LruCache[str, dict[str, mounts.Reference]] = LruCache(MAX_CACHED, lambda found: 1 + len(found))
+        self._mounts: LruCache[str, dict[str, mounts.Reference]] = LruCache(MAX_BYTES, size_bytes)
 
     def watches(self, type: ResourceType) -> bool:
         return True
@@ -63,9 +64,12 @@ class MountController(Controller):
         return found is not None and not is_gone
 
     def _of(self, cluster: str) -> dict[str, mounts.Reference]:
-        """Return the references of a cluster's mounts, by Workspace."""
+        """Return the references of a cluster's mounts, by Workspace. Without Workspaces nothing is cached."""
         known = self._mounts.get(cluster)
         if known is None:
+            with self._loopback.store.snapshot() as snapshot:
+                if not snapshot.last(self._type, cluster):
+                    return {}
             known = {key.name: reference for key, reference in self._mounts_in(Scope(self._type, cluster))}
             self._mounts.put(cluster, known)
         return known

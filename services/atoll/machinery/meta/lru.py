@@ -13,14 +13,15 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def _one(value: object) -> int:
+def one(value: object) -> int:
+    """The weight of an entry of a cache that is bounded by their number."""
     return 1
 
 
 class LruCache(Generic[K, V]):
     """Holds at most `limit` units of weight (one for each entry by default), but always the newest entry."""
 
-    def __init__(self, limit: int, weight: Callable[[V], int] = _one) -> None:
+    def __init__(self, limit: int, weight: Callable[[V], int] = one) -> None:
         self._limit = limit
         self._weight = weight
         self._entries: dict[K, V] = {}

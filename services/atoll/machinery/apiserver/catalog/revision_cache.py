@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from atoll.machinery.apiserver.call.call import View
-from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.meta.lru import LruCache, one
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, decode
 
@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 
 class RevisionCache(Generic[T]):
-    """Values that `read` makes of objects; at most `limit`, the least recently used are dropped."""
+    """Values that `read` makes of objects; `limit` in units of `weight`, the least recently used are dropped."""
 
-    def __init__(self, read: Callable[[Object], T], limit: int) -> None:
+    def __init__(self, read: Callable[[Object], T], limit: int, weight: Callable[[object], int] = one) -> None:
         self._read = read
-        self._cached: LruCache[ObjectKey, tuple[int, T]] = LruCache(limit)
+        self._cached: LruCache[ObjectKey, tuple[int, T]] = LruCache(limit, weight)
 
     def of(self, view: View, key: ObjectKey, revision: int) -> T:
         """Return the value of an existing object at its revision in the view."""
