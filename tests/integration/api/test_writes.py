@@ -180,6 +180,18 @@ def test_an_update_creates_only_the_kinds_that_allow_it(api: Api, path: str, bod
     api.get(path, expect=200 if code == 201 else 404)
 
 
+def test_an_update_of_a_deleted_object_does_not_create_it_again(api: Api) -> None:
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+    made = api.post(
+        path, {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "a"}}
+    )
+    api.delete(f"{path}/a")
+    uid = made.json["metadata"]["uid"]
+    message = api.put(f"{path}/a", made.json, expect=409).message
+    assert message.endswith(f"Precondition failed: UID in precondition: {uid}, UID in object meta: ")
+    api.get(f"{path}/a", expect=404)
+
+
 def test_a_body_with_another_name_is_a_400(api: Api) -> None:
     api.post(CONFIGMAPS, configmap("a"))
     message = api.put(f"{CONFIGMAPS}/a", configmap("b"), expect=400).message

@@ -134,6 +134,10 @@ SYSTEM_KEYS = (
     ),
     SystemKey(_A, wellknown.REPLICATE, _CLUSTER_RBAC, Rule.AUTHORS),
     SystemKey(_A, replication_level.LEVEL, (*_EXPORT, *_OF_EXPORTS), Rule.AUTHORS),
+    # A level would keep a workspace's route, its rights and its types from the other shards and the proxies.
+    SystemKey(
+        _A, replication_level.LEVEL, (*_CLUSTER, *_WORKSPACE, *_TYPE, *_CACHED, *_CLUSTER_RBAC), Rule.RESTORED, _MASTERS
+    ),
     SystemKey(_A, apiexports.SKIP_SLICE, _EXPORT, Rule.AUTHORS),
     SystemKey(_A, apiexports.EXTRA_PREFIX, (*_EXPORT, *_BINDING), Rule.AUTHORS),
     SystemKey(_A, workspacetypes.LIFECYCLE_ANNOTATION, _TYPE, Rule.AUTHORS),

@@ -96,11 +96,17 @@ def _copy_field(target: Object, source: Object, name: str) -> None:
 
 
 def _missing(context: WriteContext, obj: Object) -> PreparedWrite:
-    """Plan a PUT of a missing object: some kinds create it, given permission. Raises NotFound for the others."""
+    """Plan a PUT of a missing object: some kinds create it, given permission. Raises NotFound for the others.
+
+    A body with a uid replaces that object alone: it raises Conflict, so that what was deleted meanwhile stays deleted.
+    """
     call = context.call
     missing: NotFound = errors.not_found(call.kind, call.info.name)
     if not call.kind.update_creates or call.info.subresource:
         raise missing
+    if uid := obj["metadata"].get("uid"):
+        text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: "
+        raise errors.conflict(call.kind, call.info.name, text)
     if not call.may("create"):
         raise errors.forbidden(call.kind, call.info.name, f'User "{call.user.name}" cannot create it by an update')
     obj["metadata"].pop("resourceVersion", None)

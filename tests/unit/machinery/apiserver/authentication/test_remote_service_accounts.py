@@ -20,7 +20,7 @@ from atoll.machinery.apiserver.authentication.service_accounts import (
 from atoll.machinery.apiserver.authentication.token_issuer import Account, TokenIssuer
 from atoll.machinery.apiserver.authentication.tokens import token_digest
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.meta.status import Unauthorized
+from atoll.machinery.meta.status import ServiceUnavailable, Unauthorized
 from atoll.machinery.meta.user import User
 from atoll.machinery.process.pki import make_rsa_key
 from harness.models.rbac_snapshot import FakeStore, logical_cluster
@@ -144,8 +144,10 @@ async def test_a_shard_that_cannot_be_asked_lets_nobody_in_and_is_asked_again_so
 ) -> None:
     shards.reachable = False
     for _ in range(2):
-        with pytest.raises(Unauthorized):
+        # A client forgets its token on a 401.
+        with pytest.raises(ServiceUnavailable) as refused:
             await resolved(tokens, token, store)
+        assert refused.value.details is not None and refused.value.details.retry_after_s == 1
     assert shards.requests == 1
     shards.reachable, clock.now = True, clock.now + 1
     assert await resolved(tokens, token, store)
@@ -156,7 +158,7 @@ async def test_who_was_let_in_is_out_when_his_shard_cannot_be_asked_again(
 ) -> None:
     assert await resolved(tokens, token, store)
     shards.reachable, clock.now = False, clock.now + 10
-    with pytest.raises(Unauthorized):
+    with pytest.raises(ServiceUnavailable):
         await resolved(tokens, token, store)
 
 
@@ -180,7 +182,7 @@ async def test_no_more_are_asked_about_at_once_than_the_bound(
     shards.open.clear()
     asking = asyncio.create_task(resolved(tokens, first, store))
     await until_requested(shards)
-    with pytest.raises(Unauthorized):
+    with pytest.raises(ServiceUnavailable):
         authenticate(tokens, second, store)
     shards.open.set()
     assert await asking and await resolved(tokens, second, store)
