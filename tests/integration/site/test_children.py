@@ -14,6 +14,7 @@ from harness.clients.site_workspaces import (
     CLUSTERS,
     WORKSPACES,
     clusters,
+    condition,
     gone,
     on,
     ready,
@@ -198,3 +199,38 @@ def test_nobody_else_makes_logical_clusters(site: Site, user: str) -> None:
     cluster, body = order(str(uuid.uuid4()))
     site.shards["shard-1"].api(cluster, user).post(CLUSTERS, body, expect=403)
     site.shards["shard-1"].api(cluster, "logical-cluster-admin").get(CLUSTER, expect=404)
+
+
+def test_a_cluster_elsewhere_that_a_stranger_holds_is_emptied_and_goes_with_the_finalizer(
+    site: Site, admin: Api
+) -> None:
+    made = ready(admin, workspace(admin, selector=on("shard-1")))
+    name, inside = made["metadata"]["name"], api_of(site, made)
+    # A child on the third shard, so that the emptying crosses shards too.
+    child = ready(at(site, made), workspace(at(site, made), selector=on("shard-2")))
+    inside.post(MAPS, configmap("content"))
+    held = [*inside.get(CLUSTER).json["metadata"]["finalizers"], "example.com/hold"]
+    inside.patch(CLUSTER, {"metadata": {"finalizers": held}})
+    admin.delete(f"{WORKSPACES}/{name}")
+
+    def emptied() -> bool:
+        found = condition(inside.get(CLUSTER).json, "WorkspaceContentDeleted")
+        return found.get("status") == "True" and "example.com/hold" in found["message"]
+
+    eventually(emptied, "its content is gone", 60.0)
+    assert inside.get(MAPS).json["items"] == [] and lies_nowhere(site, child["spec"]["cluster"])
+    for shard in (site.root, site.shards["shard-1"]):
+        shard.kill()
+        shard.start()
+    assert admin.get(f"{WORKSPACES}/{name}").json["metadata"]["deletionTimestamp"]
+    # The Workspace's shard is away while the finalizer goes, and is reached when it is back.
+    site.root.kill()
+    assert inside.patch(CLUSTER, {"metadata": {"finalizers": None}}).code == 200
+    eventually(lambda: lies_nowhere_on(site, "shard-1", made), "its cluster is gone")
+    site.root.start()
+    gone(admin, name)
+    assert lies_nowhere(site, made["spec"]["cluster"])
+
+
+def lies_nowhere_on(site: Site, shard: str, obj: dict[str, Any]) -> bool:
+    return obj["spec"]["cluster"] not in clusters(site.shards[shard].api("*", "shard-admin"))
