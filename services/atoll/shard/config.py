@@ -78,6 +78,7 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
     logical_cluster_admin_kubeconfig: str = ""
     external_logical_cluster_admin_kubeconfig: str = ""
     nats_credentials_file: str = ""
+    nats_directory: str = ""
 
     SUMMARY: ClassVar[str] = "Run one shard of a sharded deployment."
     COMMON: ClassVar[Collection[str]] = (
@@ -139,6 +140,8 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
             "allow_any_filesystem": "accept network and temporary file systems",
             "nats_url": "NATS server to publish to; empty: an embedded one",
             "nats_credentials_file": "JSON file with user, password, inbox_prefix and ca_file for the NATS server",
+            "nats_directory": "directory of that NATS server (store/ is in it) if it is on this shard's disk: the disk"
+            " bounds the changes stream then",
         },
         "Sharded deployment": {
             "shard_name": "name of this shard, a DNS label",
@@ -230,6 +233,8 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
         self.require_both_or_none("tls_cert_file", "tls_private_key_file")
         if self.nats_credentials_file and not self.nats_url:
             raise ValueError("nats-credentials-file needs nats-url")
+        if self.nats_directory and not self.nats_url:
+            raise ValueError("nats-directory needs nats-url")
         if self.joins and self.shard_name == ROOT:
             raise ValueError("root-shard-kubeconfig-file: the shard named root joins nobody")
         for name in ("shard_base_url", "shard_external_url", "shard_virtual_workspace_url"):

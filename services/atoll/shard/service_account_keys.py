@@ -1,8 +1,9 @@
 """Keys and issuers of service account tokens, read from the flags; the flag names are kube-apiserver's.
 
 `authentication` and `app` call it at the start of a shard or a worker. Without a flag the key is `sa.key` of the root
-directory, generated on first use. A restart rotates the key: the new key signs, and tokens of the old one are valid as
-long as `--service-account-key-file` names it. Invariant: only the signing key and the named keys verify tokens.
+directory, generated on first use; it is never replaced while the store has service accounts. A restart rotates the key:
+the new key signs, and tokens of the old one are valid as long as `--service-account-key-file` names it. Invariant: only
+the signing key and the named keys verify tokens.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import ParamSpec, TypeVar
 
 from atoll.machinery.apiserver.authentication.service_account_keys import KeySet, load_keys, public_keys
 from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers
+from atoll.machinery.meta.types import SERVICE_ACCOUNTS
 from atoll.machinery.process import pki
+from atoll.machinery.storage.contract import Store
 from atoll.shard.config import ShardConfig
 
 DEFAULT_KEY = "sa.key"
@@ -22,7 +25,20 @@ T = TypeVar("T")
 
 
 class KeyRefused(Exception):
-    """A file without a usable service account key. The text names the file and quotes nothing of it."""
+    """A file without a usable service account key, or a lost one. The text names the file and quotes nothing of it."""
+
+
+def require(config: ShardConfig, store: Store) -> None:
+    """Raise KeyRefused if the generated key is missing while the store has, or had, service accounts."""
+    path = Path(config.root_directory) / DEFAULT_KEY
+    if config.service_account_signing_key_file or path.exists():
+        return
+    with store.snapshot() as snapshot:
+        if snapshot.last(SERVICE_ACCOUNTS, ""):
+            raise KeyRefused(
+                f"{path} is missing: without it no token of a service account is valid; restore it, or put a new RSA"
+                " key there and have every token issued again"
+            )
 
 
 def keys(config: ShardConfig) -> KeySet:

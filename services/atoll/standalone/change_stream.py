@@ -23,7 +23,7 @@ from atoll.machinery.storage.published_log import PublishedLog
 from atoll.machinery.stream.connection import TooOld
 from atoll.machinery.stream.credential_file import read_access
 from atoll.machinery.stream.definitions import AS_DEFINED, RetentionLimits
-from atoll.machinery.stream.event_keys import KEYS_FILE, EventKeys, load_keys
+from atoll.machinery.stream.event_keys import KEYS_FILE, EventKeys, InvalidKeysFile, load_keys
 from atoll.machinery.stream.publisher.publisher import Publisher, PublisherOptions
 from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerFailed, ServerOptions
 from atoll.shard.config import ShardConfig
@@ -53,8 +53,8 @@ class ChangeStream:
         given = self.access.signing_keys if self.access is not None else ()
         #: The keys that sign this shard's events: of its credential file, or of its root directory.
         self.signing_keys = given or tuple(load_keys(Path(config.root_directory) / KEYS_FILE))
-        #: The share of the disk of the embedded server; an external one has its own.
-        self._quota = None if config.nats_url else StreamQuota(Path(config.root_directory) / SERVER_DIRECTORY, store)
+        #: The share of the disk of a server on this disk; another one has its own.
+        self._quota = _quota(config, store)
         self._resizing: asyncio.Task[None] | None = None
         self._server: EmbeddedServer | None = None
         self._publisher: Publisher | None = None
@@ -76,11 +76,11 @@ class ChangeStream:
             await self._server.stop()
 
     async def _run(self) -> None:
-        options = PublisherOptions()
+        options = PublisherOptions(bounds=self._bounds())
         access = self.access
         if access is None:
             server = await self._embedded()
-            access, options = server.access, PublisherOptions(restart_server=server.restart, bounds=self._bounds())
+            access, options = server.access, msgspec.structs.replace(options, restart_server=server.restart)
         access = msgspec.structs.replace(access, signing_keys=self.signing_keys)
         publisher = Publisher(PublishedLog(self._store), KcpStreamPolicy(), access, lambda _: self._deposed(), options)
         self._measure(publisher)
@@ -121,3 +121,20 @@ class ChangeStream:
             "atoll_stream_foreign_messages", "Messages in the streams that others wrote.", registry=self._registry
         )
         foreign.set_function(lambda: sum(stats.foreign_messages for stats in publisher.stats.values()))
+
+
+def _quota(config: ShardConfig, store: LmdbStore) -> StreamQuota | None:
+    """The quota of the embedded server, or of an external one on this machine; None for one elsewhere."""
+    if config.nats_url and not config.nats_directory:
+        return None
+    return StreamQuota(Path(config.nats_directory or Path(config.root_directory) / SERVER_DIRECTORY), store)
+
+
+def require_keys(config: ShardConfig) -> None:
+    """Raise InvalidKeysFile if the keys of events are missing that the credential file for consumers names."""
+    path, credential = (Path(config.root_directory) / name for name in (KEYS_FILE, CREDENTIALS_FILE))
+    if not config.nats_url and credential.exists() and not path.exists():
+        raise InvalidKeysFile(
+            f"{path} is missing: consumers with a copy of {credential} drop what another key signs; restore it, or"
+            f" delete {credential} too and give consumers the new one"
+        )

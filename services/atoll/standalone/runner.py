@@ -30,12 +30,12 @@ from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.sealing import Sealer, ensure_key_file
 from atoll.machinery.stream.event_keys import EventKeys
-from atoll.shard import kubeconfig
+from atoll.shard import kubeconfig, service_account_keys
 from atoll.shard.app import ShardApp
 from atoll.shard.authentication import Credentials, load
 from atoll.shard.config import GATES, ShardConfig
 from atoll.shard.membership.root_shard import RootShard, wait_for_root_shard
-from atoll.standalone.change_stream import CREDENTIALS_FILE, ChangeStream
+from atoll.standalone.change_stream import CREDENTIALS_FILE, ChangeStream, require_keys
 from atoll.standalone.listener import Listener
 
 log = structlog.get_logger()
@@ -64,14 +64,15 @@ def store_options(config: ShardConfig) -> StoreOptions:
 def prepare(config: ShardConfig) -> LmdbStore:
     """Make the root directory and open its store.
 
-    Raises StoreInUse, FileSystemRefused, UnknownFormat, WrongShard, KeyFileRefused, OSError; an existing directory is
-    unchanged then. Sealing keys are made for a new store only, as new keys cannot read an existing one.
+    Raises StoreInUse, FileSystemRefused, UnknownFormat, WrongShard, KeyFileRefused, InvalidKeysFile, OSError; an
+    existing directory is unchanged then. Sealing keys are made for a new store only: new ones cannot read an existing one.
     """
     root = Path(config.root_directory)
     if not config.allow_any_filesystem:
         require_local(root)
     if (root / STORE / DATA_FILE).exists():
         Sealer(root / KEYS_FILE)
+        require_keys(config)
     else:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         ensure_key_file(root / KEYS_FILE)
@@ -108,6 +109,7 @@ class ShardRunner:
     async def run(self) -> None:
         self._life.stop_on_signals()
         names = _names(self._config)
+        service_account_keys.require(self._config, self._store)
         credentials = load(self._config, names)
         listener = Listener(self._config, self._store, credentials)
         port = await take_port(listener.listen, self._config.bind_address, self._config.secure_port, self._root)

@@ -12,6 +12,7 @@ import pytest
 from harness.clients.api import Answer, Api, configmap, eventually
 from harness.servers.processes import atoll
 from harness.servers.shard_process import ShardProcess
+from harness.servers.site import Site
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
@@ -72,6 +73,18 @@ def test_a_full_disk_recovers_by_deletions_alone(disk: Path) -> None:
         for number in range(count // 2):
             eventually(partial(is_created, api, number), "room", timeout_s=60)
         eventually(lambda: shard.get("/readyz") == (200, b"ok"), "readiness", timeout_s=60)
+
+
+@pytest.mark.parametrize("disk", [400], indirect=True)
+def test_a_full_disk_of_several_shards_recovers_by_deletions_alone(disk: Path) -> None:
+    with Site(disk, shards=2) as site:
+        api = site.root.api("root")
+        count = fill(api)
+        assert count > 10
+        for number in range(count):
+            assert api.delete(f"{CONFIGMAPS}/large-{number}").code == 200
+        for number in range(count // 2):
+            eventually(partial(is_created, api, number), "room", timeout_s=60)
 
 
 @pytest.mark.parametrize("disk", [128], indirect=True)

@@ -121,6 +121,29 @@ def test_a_store_without_its_sealing_keys_is_refused_and_gets_no_others(stopped:
     _refused(stopped, "sealing-keys.json is missing: without its sealing keys no Secret of the store can be read")
 
 
+def test_a_store_without_the_key_of_its_accounts_is_refused_until_there_is_one(stopped: ShardProcess) -> None:
+    key = stopped.root / "sa.key"
+    kept = key.read_bytes()
+    key.unlink()
+    refused = atoll("start", "--root-directory", str(stopped.root), *ANYWHERE)
+    assert (refused.code, "Traceback" in refused.stderr, key.exists()) == (1, False, False)
+    assert f"{key} is missing: without it no token of a service account is valid; restore it, or" in refused.stderr
+    key.write_bytes(kept)
+    with stopped:
+        assert key.read_bytes() == kept
+
+
+def test_a_shard_without_its_event_keys_is_refused_until_consumers_are_given_others(stopped: ShardProcess) -> None:
+    keys, credential = stopped.root / "event-keys.json", stopped.root / "stream.json"
+    keys.unlink()
+    _refused(stopped, "event-keys.json is missing: consumers with a copy of ")
+    before = credential.read_bytes()
+    credential.unlink()
+    with stopped:
+        eventually(credential.exists, "stream.json")
+        assert keys.exists() and credential.read_bytes() != before
+
+
 def test_the_store_of_another_shard_is_refused_and_left_as_it_was(stopped: ShardProcess) -> None:
     _refused(stopped, "belongs to shard 'root', not 'other'", "--shard-name", "other")
 

@@ -47,6 +47,20 @@ async def test_what_the_stream_may_still_grow_by_is_no_room_of_the_store(tmp_pat
     await store.close()
 
 
+async def test_the_streams_of_one_server_share_one_part_and_all_are_claimed(tmp_path: Path) -> None:
+    store = open_store(store_options(tmp_path / "store"))
+    quota = StreamQuota(tmp_path / "nats", store, 8 * GIB)
+    assert quota.max_bytes == GIB // 2
+    for shard in ("root", "shard-1"):
+        messages = tmp_path / f"nats/store/jetstream/{shard}/streams/atoll-changes-{shard}/msgs"
+        messages.mkdir(parents=True)
+        (messages / "1.blk").write_bytes(b"x" * (1 << 20))
+    assert quota.update()
+    assert (quota.max_bytes, store.space.claimed_bytes) == (GIB // 4, GIB // 2 - (2 << 20))
+    assert not quota.update()
+    await store.close()
+
+
 async def test_a_full_store_leaves_the_stream_the_least_until_there_is_room_again(tmp_path: Path) -> None:
     store = open_store(store_options(tmp_path / "store"))
     quota = StreamQuota(tmp_path / "nats", store, 256 * GIB)

@@ -20,6 +20,7 @@ from atoll.machinery.stream.connection import TooOld
 from atoll.machinery.stream.server.embedded import ServerFailed
 from atoll.shard.config import ShardConfig
 from atoll.shard.membership.root_shard import RootShardChanged
+from atoll.shard.service_account_keys import KeyRefused
 from atoll.standalone import runner as alone
 from atoll.standalone.site import runner as site
 from atoll.standalone.site.layout import SiteError
@@ -29,6 +30,7 @@ from atoll.standalone.worker_pool import WorkerStartFailure
 
 _REFUSALS = (
     KeyFileInvalid,
+    KeyRefused,
     StoreFull,
     WorkerStartFailure,
     KubeconfigError,

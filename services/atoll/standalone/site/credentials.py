@@ -28,6 +28,7 @@ from atoll.machinery.meta.user import MASTERS
 from atoll.machinery.process import pki
 from atoll.machinery.process.listen_address import serving_names
 from atoll.machinery.process.pki import Pair, write_private
+from atoll.machinery.storage.environment.filesystem import DATA_FILE
 from atoll.machinery.stream.credential_file import NatsCredential, write_credential
 from atoll.machinery.stream.event_keys import EventKeys, SigningKey, new_key
 from atoll.machinery.stream.permissions import (
@@ -86,7 +87,7 @@ def write_all(
     OSError.
     """
     cas = authorities(layout)
-    write_private(layout.account_key, pki.public_key_pem(pki.load_or_make_rsa_key(layout.key(ACCOUNT_KEY))))
+    write_private(layout.account_key, pki.public_key_pem(_account_key(layout)))
     for name in (*shards, PROXY):
         pki.load_or_make_serving(layout.pki, f"serving-{name}", cas.serving, serving_names(bind_address))
         # Its holder may name users in headers: a proxy, and a shard that calls another shard's virtual workspace.
@@ -98,6 +99,17 @@ def write_all(
     if batteries.ADMIN in included:
         _admin(layout, cas, urls, with_user=batteries.USER in included)
     return nats_users(layout.pki, shards, (PROXY_USER, CACHE_USER))
+
+
+def _account_key(layout: Layout) -> bytes:
+    """The key that signs service account tokens, made with the site. Raises PkiError, OSError."""
+    path = layout.key(ACCOUNT_KEY)
+    if not path.exists() and (layout.shard(ROOT) / "store" / DATA_FILE).exists():
+        raise pki.PkiError(
+            f"{path} is missing: without it no token of a service account is valid; restore it, or put a new RSA key"
+            " there and have every token issued again"
+        )
+    return pki.load_or_make_rsa_key(path)
 
 
 def client_pair(layout: Layout, cas: Authorities, user: str, *groups: str) -> Pair:

@@ -29,6 +29,7 @@ SET_BY_SITE = (
     "shard_name",
     "nats_url",
     "nats_credentials_file",
+    "nats_directory",
     "requestheader_client_ca_file",
     "requestheader_allowed_names",
     "root_ca_file",
@@ -155,6 +156,7 @@ def _shard(layout: Layout, site: Site, config: ShardConfig, name: str) -> dict[s
         "shard_client_key_file": layout.key(f"proxy-{name}"),
         "shard_virtual_workspace_ca_file": layout.certificate(SERVING_CA),
         "nats_credentials_file": layout.credential(f"shard-{name}"),
+        "nats_directory": layout.nats,
         "batteries_included": batteries.flags(config.batteries - {batteries.ADMIN, batteries.USER}),
     }
 
