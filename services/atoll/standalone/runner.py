@@ -65,7 +65,7 @@ def prepare(config: ShardConfig) -> LmdbStore:
     """Make the root directory and open its store.
 
     Raises StoreInUse, FileSystemRefused, UnknownFormat, WrongShard, KeyFileRefused, InvalidKeysFile, OSError; an
-    existing directory is unchanged then. Sealing keys are made for a new store only: new ones cannot read an existing one.
+    existing directory is unchanged then. Sealing keys are made for a new store alone: new ones read no existing one.
     """
     root = Path(config.root_directory)
     if not config.allow_any_filesystem:

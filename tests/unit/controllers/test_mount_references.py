@@ -37,27 +37,31 @@ async def test_a_cluster_without_workspaces_leaves_nothing_behind(tmp_path: Path
         controller = MountController(here.loopback, here.facts)
         for number in range(100):
             assert config_map(controller, f"leaf{number}") == []
-        assert len(controller._mounts) == 0
+        assert not len(controller._mounts) and not controller._clusters
 
 
 async def test_what_a_workspace_mounts_is_found_by_its_object(tmp_path: Path) -> None:
     async with cell(tmp_path) as here:
         controller = MountController(here.loopback, here.facts)
-        key, obj = await mount(here, "w")
+        first = await mount(here, "w")
+        assert list(controller.all_keys()) == [("above", "w")]
         assert config_map(controller, "above") == [("above", "w")]
-        assert keys(controller, key, obj) == [("above", "w")]
+        assert keys(controller, *first) == [("above", "w")]
         key, obj = await mount(here, "v")
         assert keys(controller, key, obj) == [("above", "v")]
         assert sorted(map(str, config_map(controller, "above"))) == ["('above', 'v')", "('above', 'w')"]
         assert keys(controller, key, obj, Operation.DELETED) == []
         assert config_map(controller, "above") == [("above", "w")]
         assert config_map(controller, "above", "other") == []
+        assert keys(controller, *first, Operation.DELETED) == []
+        assert config_map(controller, "above") == [] and not controller._clusters and not len(controller._mounts)
 
 
 async def test_the_references_are_bounded_in_bytes(tmp_path: Path) -> None:
     async with cell(tmp_path) as here:
         controller = MountController(here.loopback, here.facts)
         await mount(here, "w", "x" * 10_000)
+        assert list(controller.all_keys()) == [("above", "w")]
         config_map(controller, "above")
         references = controller._mounts.get("above")
         assert references is not None and size_bytes(references) > 10_000

@@ -14,7 +14,7 @@ import yaml
 from atoll.frontproxy.config import FrontProxyConfig
 from atoll.machinery.client.kubeconfig import Kubeconfig
 from atoll.machinery.process import config as settings
-from atoll.machinery.process.pki import issued_by, pem_to_der, read_pair
+from atoll.machinery.process.pki import PkiError, issued_by, pem_to_der, read_pair
 from atoll.machinery.process.tls import client_identity
 from atoll.machinery.stream.credential_file import InvalidCredentialFile, read_access
 from atoll.shard.config import ShardConfig
@@ -124,6 +124,27 @@ def test_the_proxy_is_given_no_key_that_signs_tokens(made: Made) -> None:
     assert "PRIVATE" not in key
     signing = {made.flag(name, "service-account-signing-key-file") for name in ("root", "shard-1", "shard-2")}
     assert len(signing) == 1, "every shard signs what every other takes"
+
+
+def test_the_key_of_accounts_is_not_made_again_beside_a_store(tmp_path: Path) -> None:
+    first = Made(config(tmp_path, shards=2))
+    key = first.here.key(credentials.ACCOUNT_KEY)
+    kept = key.read_bytes()
+    key.unlink()
+    # Nothing was served yet: nobody has a token.
+    assert Made(config(tmp_path, shards=2)).here.key(credentials.ACCOUNT_KEY).read_bytes() != kept
+    store = first.here.shard("root") / "store"
+    store.mkdir(parents=True)
+    (store / "data.mdb").write_bytes(b"")
+    key.unlink()
+    with pytest.raises(PkiError, match=r"service-account\.key is missing: without it no token"):
+        Made(config(tmp_path, shards=2))
+    assert not key.exists()
+
+
+def test_shards_bound_their_streams_by_the_disk_they_share(made: Made) -> None:
+    assert {made.flag(name, "nats-directory") for name in ("root", "shard-1", "shard-2")} == {str(made.here.nats)}
+    assert made.flag("front-proxy", "nats-directory") == ""
 
 
 def test_nats_users_publish_under_their_own_names_alone(made: Made) -> None:

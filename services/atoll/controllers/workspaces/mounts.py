@@ -2,6 +2,7 @@
 
 Watches: Workspaces with `spec.mount`, and the objects that they name. Writes: the Workspace's URL, phase,
 label and the condition WorkspaceMountReady, from the object's status. Mounted Workspaces have no logical cluster.
+Invariant: clusters without mounts are not remembered, and their objects cost one look-up.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from atoll.machinery.meta.sizes import size_bytes
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope
 from atoll.tenancy.lookups import Lookups
 
-#: Bytes of cached references, of clusters with Workspaces alone, so that other objects cost one look-up.
+#: Bytes of cached references.
 MAX_BYTES = 4 << 20
 _SPEC = rawscan.member("mount")
 
@@ -35,7 +36,9 @@ class MountController(Controller):
 
     def __init__(self, loopback: Loopback, facts: Lookups) -> None:
         self._loopback, self._type = loopback, facts.identities.workspaces
-        #: References by Workspace, for each cluster.
+        #: The clusters with mounts: listed by `all_keys`, then followed by log entries.
+        self._clusters: set[str] = set()
+        #: References by Workspace, for each of them.
         self._mounts: LruCache[str, dict[str, mounts.Reference]] = LruCache(MAX_BYTES, size_bytes)
 
     def watches(self, type: ResourceType) -> bool:
@@ -45,12 +48,13 @@ class MountController(Controller):
         key = entry.key
         if key.type == self._type and self._is_mount(entry):
             yield key.cluster, key.name
-        for name, reference in self._of(key.cluster).items():
+        for name, reference in self._of(key.cluster).items() if key.cluster in self._clusters else ():
             if reference.name == key.name and key.namespace in {"", reference.namespace}:
                 yield key.cluster, name
 
     def all_keys(self) -> Iterable[Hashable]:
         for key, _ in self._mounts_in(Scope(self._type)):
+            self._clusters.add(key.cluster)
             yield key.cluster, key.name
 
     def _is_mount(self, entry: LogEntry) -> bool:
@@ -61,17 +65,20 @@ class MountController(Controller):
         if known is not None and found is not None:
             others = {name: reference for name, reference in known.items() if name != key.name}
             self._mounts.put(key.cluster, others if is_gone else {**others, key.name: found})
-        return found is not None and not is_gone
+        if found is None or is_gone:
+            return False
+        self._clusters.add(key.cluster)
+        return True
 
     def _of(self, cluster: str) -> dict[str, mounts.Reference]:
-        """Return the references of a cluster's mounts, by Workspace. Without Workspaces nothing is cached."""
+        """Return the references of a cluster's mounts, by Workspace, and forget a cluster without any."""
         known = self._mounts.get(cluster)
         if known is None:
-            with self._loopback.store.snapshot() as snapshot:
-                if not snapshot.last(self._type, cluster):
-                    return {}
             known = {key.name: reference for key, reference in self._mounts_in(Scope(self._type, cluster))}
             self._mounts.put(cluster, known)
+        if not known:
+            self._clusters.discard(cluster)
+            self._mounts.drop(cluster)
         return known
 
     def _mounts_in(self, scope: Scope) -> Iterator[tuple[ObjectKey, mounts.Reference]]:
