@@ -79,6 +79,7 @@ COSTS = [
     ("m.transformMapEntry(k,v,{v:k})", 70, (32, 270)),
     ("l.transformList(i,v,i+v)", 47, (12, 87)),
     ("has(d.x.y)", 2, (1, 1)),
+    ("has(dyn(b).x)", 3, (2, 2)),
     ("has(d.?x.y)", 2, (2, 2)),
     ("has(d.?z.y)", 0, (2, 2)),
     ('{"a":{"b":1}}.a.b', 3, (62, 62)),
