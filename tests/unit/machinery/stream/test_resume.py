@@ -50,6 +50,7 @@ def after(plan: ResumePlan) -> tuple[int, bool]:
         (CURSOR, tip(last(480, phase=Phase.REFILL)), (0, True)),
         (CURSOR, tip(last(480, phase=Phase.END)), (500, False)),
         (CURSOR, StreamTip("t0", 51, None, 51, foreign=True), (500, False)),
+        (CURSOR, StreamTip("t0", 49, None, 49, foreign=True), (0, True)),
     ],
     ids=[
         "first start",
@@ -72,6 +73,7 @@ def after(plan: ResumePlan) -> tuple[int, bool]:
         "refill cut off",
         "refill done",
         "foreign message",
+        "all lost, and foreign messages",
     ],
 )
 def test_publishing_goes_on_where_the_stream_ends(

@@ -161,6 +161,12 @@ class TestServiceAccounts:
         found = effective_users(self.account("a", **{SCOPES: ("cluster:a",)}), "b")
         assert [identity.name for identity in found.users] == ["system:anonymous"]
 
+    def test_keep_within_their_home_whatever_their_scopes_name(self) -> None:
+        """A scope narrows, and where it names another cluster than the home, nothing is left."""
+        account = self.account("a", **{SCOPES: ("cluster:b",)})
+        for cluster in ("a", "b"):
+            assert effective_users(account, cluster).own == ANYBODY
+
 
 class TestWarrants:
     def with_warrants(self, *texts: str) -> User:

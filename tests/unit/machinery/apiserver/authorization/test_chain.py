@@ -10,7 +10,7 @@ from atoll.machinery.apiserver.authorization import groups
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision
 from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.authorization.chain import STEPS
-from atoll.machinery.apiserver.authorization.effective_users import SCOPES, WARRANT
+from atoll.machinery.apiserver.authorization.effective_users import SCOPES, WARRANT, encode_warrant
 from atoll.machinery.meta.user import ANONYMOUS_USER, AUTHENTICATED, CLUSTER_NAME, MASTERS, User
 from harness.models.rbac_snapshot import (
     FakeStore,
@@ -189,6 +189,16 @@ def test_lifecycle_groups_open_everything_in_their_phases_only(
     for phase, open_ in [("Initializing", True), ("Ready", False), ("Terminating", True), ("Deleting", True)]:
         store.put(WEB, logical_cluster(phase))
         assert authorizer.authorize(store, ask(user, "create")).allowed is open_
+
+
+def test_a_warrant_with_a_lifecycle_group_opens_nothing(store: FakeStore, authorizer: Authorizer) -> None:
+    """The shard's views give the group to the caller itself; a warrant is what anybody may bring along."""
+    store.put(WEB, logical_cluster("Initializing"))
+    group = "system:kcp:initializer:root:universal"
+    warranted = encode_warrant(User("initializer", (group, AUTHENTICATED)))
+    assert authorizer.authorize(store, ask(User("i", (group, AUTHENTICATED)), "create")).allowed
+    user = User("bob", (AUTHENTICATED,), extra={WARRANT: (warranted,)})
+    assert not authorizer.authorize(store, ask(user, "create")).allowed
 
 
 class TestRequiredGroups:

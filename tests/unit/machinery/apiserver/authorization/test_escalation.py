@@ -115,6 +115,9 @@ def test_taking_owners_or_finalizers_off_grants_nothing(store: FakeStore) -> Non
     check_role_write(author(store), new, old)
     with pytest.raises(Forbidden):
         check_role_write(author(store), {**new, "rules": [rule("get", "*")]}, old)
+    with pytest.raises(Forbidden):
+        # A label can make another role aggregate this one.
+        check_role_write(author(store), {**new, "metadata": {"name": "new", "labels": {"aggregate": "yes"}}}, old)
 
 
 def test_aggregation_takes_full_authority(store: FakeStore) -> None:
