@@ -79,10 +79,9 @@ class Follower:
         self._running: dict[str, tuple[str, asyncio.Task[None]]] = {}
         self.consumers: dict[str, StateConsumer] = {}
         keys = self._access.event_keys
-        #: None: nothing is verified.
-        self._keys = ShardKeys(keys, store.get_mark(KEYS_MARK)) if keys is not None else None
-        if self._keys is None:
-            log.warning("events of other shards are not verified", reason="the NATS credential has no event keys")
+        self._keys = ShardKeys(keys or {}, store.get_mark(KEYS_MARK))
+        if not keys:
+            log.warning("events of other shards are refused", reason="the NATS credential has no event keys")
 
     def set_listener(self, listener: ReplicaListener) -> None:
         """Set what is notified of changed replicas. Before `run`."""
@@ -182,10 +181,9 @@ class Follower:
             if name != self._options.own and _is_name(name):
                 found[name] = _region(record)
                 announced[name] = _event_keys(record)
-        if self._keys is not None:
-            self._keys.announce(announced)
-            for consumer in self.consumers.values():
-                consumer.keys_changed()
+        self._keys.announce(announced)
+        for consumer in self.consumers.values():
+            consumer.keys_changed()
         return dict(list(found.items())[:MAX_SHARDS])
 
     def _shard_objects(self) -> list[Record]:
@@ -256,7 +254,7 @@ class Follower:
             all_subjects(STATE, name),
             self._consumer,
             batch=_BATCH,
-            keys=None if self._keys is None else functools.partial(self._keys.of, name),
+            keys=functools.partial(self._keys.of, name),
             refused=lambda reason: self._metrics.refused(name, reason),
         )
 
@@ -276,7 +274,7 @@ class Follower:
     async def _remember(self, names: list[str]) -> None:
         if names != self._followed():
             await self.writer.write([Mark(FOLLOWED, msgspec.json.encode(names))])
-        if self._keys is not None and self._keys.state != (self._store.get_mark(KEYS_MARK) or b"{}"):
+        if self._keys.state != (self._store.get_mark(KEYS_MARK) or b"{}"):
             await self.writer.write([Mark(KEYS_MARK, self._keys.state)])
 
 

@@ -40,7 +40,9 @@ class ShardKeys:
                 self._named[shard] = sorted(configured)
 
     def of(self, shard: str) -> Mapping[str, str]:
-        """The keys of a shard, by their ids."""
+        """The keys of a shard, by their ids: none where no file begins the chain."""
+        if not self._configured:
+            return {}
         configured, announced = self._configured.get(shard, {}), self._announced.get(shard, {})
         if not announced:
             return configured

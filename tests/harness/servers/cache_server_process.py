@@ -27,7 +27,12 @@ class CacheProcess:
         self.directory, self.people, self.port = directory, People(), 0
         directory.mkdir(parents=True, exist_ok=True)
         credential = NatsCredential(
-            access.user, access.password, access.inbox_prefix, access.ca_file, access.api_prefix
+            access.user,
+            access.password,
+            access.inbox_prefix,
+            access.ca_file,
+            access.api_prefix,
+            event_keys={shard: tuple(keys) for shard, keys in (access.event_keys or {}).items()},
         )
         write_credential(directory / "nats.json", credential)
         for name, data in (

@@ -9,11 +9,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
+
 from atoll.machinery.kcp.apis.root_exports import root_exports
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.types import API_EXPORTS, CLUSTER_ROLES
-from atoll.machinery.stream.permissions import shard_permissions, shard_user
+from atoll.machinery.stream.connection import Connection
+from atoll.machinery.stream.permissions import Permissions, shard_permissions, shard_user
 from atoll.machinery.stream.server.config import NatsUser
+from atoll.machinery.stream.subjects import stream_name
+from harness.data.event_keys import PUBLIC
+from harness.models.forged_events import forgeries, inject
+from harness.models.shard_log import ShardLog
 from harness.servers.cache_server_process import CacheProcess
 from harness.servers.in_process.cache_server import ANONYMOUS, BASE, MASTER, NOBODY
 from harness.servers.in_process.followers import TYPES, Archipelago, Member
@@ -22,6 +29,8 @@ from harness.servers.nats_regions import PASSWORD, hierarchy
 EXPORTS = "/shards/*/clusters/*/apis/apis.kcp.io/v1alpha2/apiexports"
 WORKSPACES = "/shards/*/clusters/*/apis/tenancy.kcp.io/v1alpha1/workspaces"
 READER = "cache-main"
+STATE = stream_name("state", "amber")
+ADMIN = NatsUser("administrator", "secret", Permissions((">",), (">",)), account="shard-amber")
 
 
 def export_key(cluster: str, name: str) -> ObjectKey:
@@ -46,8 +55,10 @@ async def provider(root: Member, amber: Member) -> str:
 
 
 @asynccontextmanager
-async def two_shards(directory: Path) -> AsyncIterator[tuple[Archipelago, Member, Member]]:
+async def two_shards(directory: Path, *users: NatsUser) -> AsyncIterator[tuple[Archipelago, Member, Member]]:
     async with Archipelago(directory, "root", "amber", readers=(READER,)) as sea:
+        if users:
+            await sea.with_users(*users)
         root, amber = Member(sea, "root", sea.users["root"]), Member(sea, "amber", sea.users["amber"])
         sea.members |= {"root": root, "amber": amber}
         await found_root(root, "root", "amber")
@@ -57,7 +68,7 @@ async def two_shards(directory: Path) -> AsyncIterator[tuple[Archipelago, Member
 
 
 def access(sea: Archipelago) -> Any:
-    return sea.users[READER].access(sea.nats.server.address)
+    return sea.access(sea.users[READER])
 
 
 async def test_it_serves_what_all_shards_publish_and_follows(tmp_path: Path) -> None:
@@ -130,6 +141,28 @@ async def test_rows_of_a_stranger_and_of_system_clusters_are_not_served(tmp_path
             assert "injected" not in (await cache.get(EXPORTS)).names
 
 
+async def test_forged_events_are_not_served(tmp_path: Path) -> None:
+    async with two_shards(tmp_path, ADMIN) as (sea, root, amber):
+        cluster = await provider(root, amber)
+        await amber.put(export_key(cluster, "widgets"))
+        with CacheProcess(tmp_path / "cache", access(sea)) as cache:
+            await cache.ready()
+            connection = await Connection.open(ADMIN.access(sea.nats.server.address), "administrator")
+            assert amber.publishing is not None
+            await amber.publishing.drained()
+            last = (await connection.api(f"STREAM.INFO.{STATE}"))["state"]["last_seq"]
+            evil = ShardLog().put(export_key(cluster, "evil"))
+            for message in forgeries("state", amber.store.identity, evil, last + 1):
+                await inject(connection, message)
+            await connection.close()
+            # What comes behind them is served, so all of them were read.
+            await amber.put(export_key(cluster, "after"))
+            await cache.until(BASE + EXPORTS, lambda answer: "after" in answer.names)
+            assert "evil" not in (await cache.get(EXPORTS)).names
+            for reason in ("unsigned", "unknown key"):
+                assert await cache.metric("atoll_replication_refused_rows_total", shard="amber", reason=reason)
+
+
 async def test_it_starts_from_disk_and_takes_up_what_it_missed(tmp_path: Path) -> None:
     async with two_shards(tmp_path) as (sea, root, amber):
         cluster = await provider(root, amber)
@@ -186,7 +219,9 @@ async def test_a_region_serves_from_streams_that_source_the_hubs(tmp_path: Path)
             cluster = await provider(root, amber)
             for shard in ("root", "amber"):
                 await site.source(shard)
-            with CacheProcess(tmp_path / "cache", site.reader) as cache:
+            keys = dict.fromkeys(("root", "amber"), PUBLIC)
+            reader = msgspec.structs.replace(site.reader, event_keys=keys)
+            with CacheProcess(tmp_path / "cache", reader) as cache:
                 await cache.ready()
                 assert set((await cache.get(EXPORTS)).names) == {"widgets", *root_exports()}
                 await amber.put(export_key(cluster, "gadgets"))

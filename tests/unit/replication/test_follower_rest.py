@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.objects import encode
+from atoll.machinery.process.ed25519 import SecretKey
 from atoll.machinery.storage.contract import Put
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.stream.connection import Access
+from atoll.machinery.stream.consumer.origin_check import OriginCheck
+from atoll.machinery.stream.event_keys import new_key
+from atoll.machinery.stream.publisher.log_events import from_entry
+from atoll.machinery.stream.signatures import sign
 from atoll.replication.follower import Follower, FollowerOptions
 from harness.data.stores import store_options
+from harness.models.shard_log import ShardLog, Source
 from harness.servers.in_process.followers import TYPES
 from harness.servers.nats import eventually
 
@@ -45,4 +52,18 @@ async def test_on_the_root_shard_it_rests_until_a_shard_is_registered(
     await eventually(lambda: looked[-1] == ["east"])
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+    await store.close()
+
+
+@pytest.mark.parametrize("keys", [None, {}])
+async def test_without_event_keys_it_believes_no_shard(tmp_path: Path, keys: dict[str, tuple[str, ...]] | None) -> None:
+    store = open_store(store_options(tmp_path / "store"))
+    access = Access(["nats://127.0.0.1:1"], event_keys=keys)
+    subscription = Follower(store, FollowerOptions(access, types=TYPES), CollectorRegistry())._subscription("root")
+    check = OriginCheck("state", subscription.keys)
+    key = ObjectKey(TYPES.shards, ROOT, "", "east")
+    event = from_entry("state", Source("root"), ShardLog().put(key))
+    [signature] = sign(SecretKey(new_key().secret), [event], 1)
+    for sent in (event, msgspec.structs.replace(event, signature=signature)):
+        assert not check.believes(sent, 1)
     await store.close()

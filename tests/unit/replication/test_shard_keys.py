@@ -41,3 +41,9 @@ def test_a_shard_that_no_file_names_has_the_keys_of_its_shard_object_and_else_no
     assert known.of("east") == {}
     known.announce({"east": [NEW]})
     assert known.of("east") == by_id([NEW])
+
+
+def test_without_a_file_no_shard_has_keys_whatever_its_shard_object_says() -> None:
+    known = ShardKeys({}, None)
+    known.announce({"root": [NEW], "east": [NEW]})
+    assert (known.of("root"), known.of("east")) == ({}, {})

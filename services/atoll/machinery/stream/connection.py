@@ -45,7 +45,7 @@ class Access(msgspec.Struct, frozen=True):
     `api_prefix` is the subject of the JetStream API, in which `{shard}` stands for the shard whose streams are asked
     for. `reader` is the access by which a process that publishes reads the streams of others; None: this one.
     `signing_keys` sign the events that this process publishes. `event_keys` are the public keys of shards, by name,
-    that their events are verified with; None: nothing is verified.
+    that their events are verified with; None: a follower takes no events of other shards.
     """
 
     servers: list[str]
