@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 
-from atoll.frontproxy.tokens import MAX_FETCHING, ServiceAccountTokens, TokenAuthentication
+from atoll.frontproxy.tokens import MAX_FETCHING, ServiceAccountTokens, TokenAuthentication, TokenUser, _Account
 from atoll.machinery.apiserver.authentication import jwt
 from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
+from atoll.machinery.apiserver.authentication.service_account_claims import Subject
 from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.objects import encode_json
@@ -61,3 +64,25 @@ def test_a_service_accounts_token_of_a_key_that_is_new_to_the_proxy_is_the_shard
     assert accounts.user_of(jwt.sign(claims, other, "new"), b"1") is None
     with pytest.raises(Unauthorized):
         accounts.user_of(jwt.sign(claims, other, "known"), b"2")
+
+
+@pytest.mark.parametrize("vouch", [False, True])
+def test_a_user_of_a_workspaces_issuer_is_asserted_to_backends_that_are_no_shards_only(vouch: bool) -> None:
+    issuer = SimpleNamespace(user_of=lambda *_: User("wanda"))
+    tokens = TokenAuthentication((), ServiceAccountTokens({}, ServiceAccountIssuers()), (), cast(Any, issuer))
+    found = tokens.authenticate("token", "abcdefgh12345678", cast(Any, None), vouch=vouch)
+    assert found == TokenUser(User("wanda"), verified=vouch)
+    assert tokens.authenticate("token", "", cast(Any, None), vouch=vouch) is None
+
+
+@pytest.mark.parametrize(("cluster", "confirmed"), [("abcdefgh12345678", True), ("other", False)])
+def test_a_shard_confirms_an_account_for_the_accounts_own_cluster_alone(cluster: str, confirmed: bool) -> None:
+    asked = list[str]()
+    shards = SimpleNamespace(check=lambda shard, *_: asked.append(shard))
+    key = generate_private_key(SECP256R1())
+    accounts = ServiceAccountTokens({"known": key.public_key()}, ServiceAccountIssuers(), shards=cast(Any, shards))
+    subject = Subject("abcdefgh12345678", "default", "a", "u1")
+    accounts._cache.put(b"1", _Account(subject, User(subject.user_name)))
+    view = SimpleNamespace(replicas=SimpleNamespace(shard_of=lambda _: "east"))
+    assert accounts.confirm("token", b"1", cluster, cast(Any, view)) is confirmed
+    assert asked == ["east"] * confirmed
