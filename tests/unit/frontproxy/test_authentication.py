@@ -346,3 +346,11 @@ def test_cached_users_are_weighed_in_bytes(scene: Scene) -> None:
         user = User(f"user-{number}", extra={"claim": ("x" * 100_000,)})
         assert scene.identity._verified_user(user) == scene.identity._verified_user(user)
     assert 0 < len(scene.identity._users) * 2 * 100_000 < USERS_BYTES
+
+
+@pytest.mark.parametrize("verified", [True, False])
+def test_a_client_sends_no_header_in_which_a_backend_is_given_the_user(scene: Scene, verified: bool) -> None:
+    names = RemoteHeaderNames("X-Own-User", "X-Own-Group", "X-Own-Extra-")
+    sent = {"x-own-user": ["root"], "x-own-group": ["system:masters"], "x-own-extra-scopes": ["a"], "x-other": ["b"]}
+    found = scene.identity.remote_headers(scene.ask(sent), RequestUser(User("x"), verified=verified), names)
+    assert found == [("x-other", "b"), *([("X-Own-User", "x")] if verified else [])]
