@@ -354,3 +354,10 @@ def test_a_client_sends_no_header_in_which_a_backend_is_given_the_user(scene: Sc
     sent = {"x-own-user": ["root"], "x-own-group": ["system:masters"], "x-own-extra-scopes": ["a"], "x-other": ["b"]}
     found = scene.identity.remote_headers(scene.ask(sent), RequestUser(User("x"), verified=verified), names)
     assert found == [("x-other", "b"), *([("X-Own-User", "x")] if verified else [])]
+
+
+def test_a_mount_is_sent_the_callers_credential_and_no_header_that_names_a_user(scene: Scene) -> None:
+    scene.identity = scene.made(requestheader_username_headers="X-Real-User")
+    named = ("x-real-user", "x-remote-user", "x-remote-extra-a", "x-forwarded-for", "x-kcp-a", assertion.HEADER.lower())
+    found = scene.identity.stripped(scene.ask({**bearer("alice-token"), **{name: ["root"] for name in named}}))
+    assert [name for name, _ in found] == ["authorization"]
