@@ -26,12 +26,12 @@ class _Store:
         return None
 
 
-def made(answer: int | Exception, url: str = "https://east", asked: list[object] | None = None) -> AccountCheck:
+def made(answer: int | Exception, url: str = "https://east", requests: list[object] | None = None) -> AccountCheck:
     """The check, with a shard that gives one answer."""
 
     async def get(*request: object) -> SimpleNamespace:
-        if asked is not None:
-            asked.extend(request)
+        if requests is not None:
+            requests.extend(request)
         if isinstance(answer, Exception):
             raise answer
         return SimpleNamespace(status=answer)
@@ -42,9 +42,9 @@ def made(answer: int | Exception, url: str = "https://east", asked: list[object]
 
 @pytest.mark.parametrize(("status", "valid"), [(200, True), (403, True), (401, False)])
 async def test_a_shard_that_authenticates_a_token_confirms_it(status: int, valid: bool) -> None:
-    asked: list[object] = []
-    assert await made(status, asked=asked)("east", SUBJECT, "token") is valid
-    assert asked == ["https://east", "/clusters/abcdefgh12345678/api", [("Authorization", "Bearer token")]]
+    requests: list[object] = []
+    assert await made(status, requests=requests)("east", SUBJECT, "token") is valid
+    assert requests == ["https://east", "/clusters/abcdefgh12345678/api", [("Authorization", "Bearer token")]]
 
 
 @pytest.mark.parametrize("answer", [404, 429, 500, 503, 301, ClientError("refused"), TimeoutError()])
@@ -54,7 +54,7 @@ async def test_any_other_answer_says_nothing_of_the_token(answer: int | Exceptio
 
 
 async def test_a_shard_without_an_address_is_not_asked() -> None:
-    asked: list[object] = []
+    requests: list[object] = []
     with pytest.raises(ShardUnreachable):
-        await made(200, "", asked)("east", SUBJECT, "token")
-    assert asked == []
+        await made(200, "", requests)("east", SUBJECT, "token")
+    assert requests == []

@@ -77,12 +77,12 @@ def test_a_user_of_a_workspaces_issuer_is_asserted_to_backends_that_are_no_shard
 
 @pytest.mark.parametrize(("cluster", "confirmed"), [("abcdefgh12345678", True), ("other", False)])
 def test_a_shard_confirms_an_account_for_the_accounts_own_cluster_alone(cluster: str, confirmed: bool) -> None:
-    asked = list[str]()
-    shards = SimpleNamespace(check=lambda shard, *_: asked.append(shard))
+    checks = list[str]()
+    shards = SimpleNamespace(check=lambda shard, *_: checks.append(shard))
     key = generate_private_key(SECP256R1())
     accounts = ServiceAccountTokens({"known": key.public_key()}, ServiceAccountIssuers(), shards=cast(Any, shards))
     subject = Subject("abcdefgh12345678", "default", "a", "u1")
     accounts._cache.put(b"1", _Account(subject, User(subject.user_name)))
     view = SimpleNamespace(replicas=SimpleNamespace(shard_of=lambda _: "east"))
     assert accounts.confirm("token", b"1", cluster, cast(Any, view)) is confirmed
-    assert asked == ["east"] * confirmed
+    assert checks == ["east"] * confirmed
