@@ -115,7 +115,7 @@ async def _restarted(place: Path, count: int) -> tuple[float, float]:
 
 
 async def _fill(directory: Path, count: int, url: str) -> None:
-    """What the shards of a site publish of that many workspaces."""
+    """Write the rows that the shards of a site publish for `count` workspaces."""
     await asyncio.to_thread(directory.mkdir, parents=True)
     store = open_store(StoreOptions(directory=str(directory), shard=STORE_NAME, allow_any_filesystem=True))
     try:

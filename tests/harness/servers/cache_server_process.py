@@ -105,11 +105,11 @@ class CacheProcess:
         return await self.ask(BASE + path)
 
     async def ready(self) -> None:
-        """Wait until the rows were whole once."""
+        """Wait until the rows were complete once."""
         await self.until("/readyz", lambda answer: answer.code == 200)
 
     async def until(self, path: str, holds: Callable[[Answer], bool]) -> None:
-        """Ask again and again until an answer is as it should be."""
+        """Repeat a request until its answer satisfies a condition."""
         deadline, found = time.monotonic() + PATIENCE_S, None
         while time.monotonic() < deadline:
             found = await self.ask(path)
@@ -119,7 +119,7 @@ class CacheProcess:
         raise AssertionError(f"{path} answers {found}\n{self.log()}")
 
     async def metric(self, name: str, **labels: str) -> float:
-        """A metric of the process; 0 where there is none."""
+        """A metric of the process; 0 if it does not exist."""
         given = "{" + ",".join(f'{key}="{value}"' for key, value in sorted(labels.items())) + "}" if labels else ""
         for line in (await self.ask("/metrics")).body.decode().splitlines():
             if line.startswith(f"{name}{given} "):

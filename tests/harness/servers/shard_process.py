@@ -87,7 +87,7 @@ class ShardProcess:
             raise
 
     def spawn(self) -> None:
-        """Start the process and wait for nothing."""
+        """Start the process without waiting for it."""
         assert not self.running, "already running"
         self.root.parent.mkdir(parents=True, exist_ok=True)
         self.stdout_path.write_bytes(b"")
@@ -126,7 +126,7 @@ class ShardProcess:
         return str(self._entry("user", user)["token"])
 
     def tls(self) -> ssl.SSLContext:
-        """A context that trusts this shard's authority and nobody else's."""
+        """A context that trusts only this shard's authority."""
         return ssl.create_default_context(cadata=self.authority().decode())
 
     def authority(self) -> bytes:
@@ -192,6 +192,6 @@ def _parsed(kubeconfig: str) -> Any:
 
 
 def process_of(api: Api) -> ShardProcess:
-    """The process that a client's requests go to, which must be one shard's."""
+    """The process that serves a client, which must be a shard's."""
     assert isinstance(api.shard, ShardProcess)
     return api.shard

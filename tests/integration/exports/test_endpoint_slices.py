@@ -101,7 +101,7 @@ def test_each_slice_of_an_export_has_the_shard_wherever_it_is_and_however_it_say
     # A later slice finds the existing bindings.
     provider.post(SLICES, a_slice("late"))
     has(provider, "late", endpoint(provider, "shapes"))
-    # Its author cannot remove the label that selects a slice.
+    # The author of a slice cannot remove the label that selects it.
     consumer.patch(f"{SLICES}/by-path", {"metadata": {"labels": {"internal.apis.kcp.io/export-endpoints": None}}})
     unbind(consumer, "shapes")
     for api, name in [*everywhere, (provider, "late")]:

@@ -112,7 +112,7 @@ async def test_a_kept_connection_that_was_dead_before_is_no_concern_of_the_clien
     async with scripted(script) as backend, front(tmp_path, {"east": backend.url}) as proxy:
         client = await proxy.connect()
         assert (await client.ask(f"{ORG}/1", headers=BEARER)).status == 200
-        # Wait for the shard's FIN; the proxy may have read it, or reads it on the next request.
+        # Wait until the shard has closed the connection; the proxy notices now or on the next request.
         line = backend.lines[0]
         await until(line.writer.is_closing)
         await line.writer.wait_closed()

@@ -74,10 +74,10 @@ CASES = {
     "body-of-get": GET + b"Content-Length: 49\r\n\r\n" + INNER,
 }
 
-#: The longest read after an early refusal, while the client still sends.
+#: Limits with a short linger: the bytes of a refused client are read and dropped for 50 ms.
 QUICK = Limits(linger_s=0.05)
-#: Where the two differ by their office: the proxy refuses what a shard's pipeline would refuse behind its parser, and
-#: a path that it does not know goes nowhere.
+#: Cases that differ: the proxy refuses requests that a shard's pipeline refuses after its parser, and forwards no
+#: unknown path.
 _REFUSED_LATER = {"encoded-slash", "dots", "encoded-dots", "encoded-nul"}
 
 

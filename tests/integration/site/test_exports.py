@@ -221,7 +221,7 @@ def test_a_shard_that_is_down_keeps_its_url_and_one_without_a_shard_object_loses
         if master.get(f"{SHARDS}/shard-2", expect=0).code == 404:
             master.post(SHARDS, body)
         down.start()
-    # The API is served again, with its objects.
+    # The slice has the URLs of both shards again.
     has(provider, site.shards["shard-1"], down)
 
 

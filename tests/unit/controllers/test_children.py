@@ -105,7 +105,7 @@ async def test_an_answer_that_was_lost_is_looked_up_and_nothing_is_ordered_elsew
 
     far.answers["POST"], far.answers["GET"] = create, lambda received: (200, done[0])
     await request_children(shard, "w", EITHER)
-    # A random choice may have picked this shard, where no call fails.
+    # The random choice may have picked this shard, which needs no request: repeat until it picks the far one.
     found = await until(shard, "w", phase="Ready")
     while found["metadata"]["annotations"][wellknown.SHARD] != "far":
         await request_children(shard, name := f"w{len(far.requests)}-{found['metadata']['uid'][:8]}", EITHER)

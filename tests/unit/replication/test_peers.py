@@ -26,12 +26,12 @@ _JSON = ("content-type", "application/json")
 
 
 def target(pair: Pair | None = None) -> Target:
-    """As a kubeconfig gives it; its own address must not matter."""
+    """A target as a kubeconfig gives it; its own address must have no effect."""
     return Target("192.0.2.1", 1, "/elsewhere", client_context(_SERVING.certificate, pair))
 
 
 class Shard:
-    """A server that remembers what it was asked, and by whom."""
+    """A server that records its requests and their clients."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str]] = []
@@ -63,7 +63,7 @@ class Shard:
 
 
 class Site:
-    """Shards by name as a process knows them, and its clients of them."""
+    """Shards by name, and a process's clients of them."""
 
     def __init__(self) -> None:
         self.urls: dict[str, str] = {}

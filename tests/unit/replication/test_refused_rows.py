@@ -29,7 +29,7 @@ MARK = StateMark("then", "a1", 5, 9, 1.0)
 
 
 class Followed:
-    """East's rows as they are taken, and why others were not."""
+    """East's accepted rows, and the reasons for refusals."""
 
     def __init__(self, store: LmdbStore, **origin: Any) -> None:
         self.store, self.registry = store, CollectorRegistry()
@@ -38,7 +38,7 @@ class Followed:
         self.replicas = ShardReplica(writer, SourceShard("east", **origin))
 
     async def take(self, event: Event) -> bool:
-        """Whether what an event says is held afterwards."""
+        """Apply an event; return whether its object is held afterwards."""
         await self.replicas.apply([event], None)
         assert event.key is not None
         with self.store.snapshot() as snapshot:
@@ -74,7 +74,7 @@ def event(
 
 
 def tombstone(given: Event) -> Event:
-    """The deletion of what an event brings."""
+    """The deletion of an event's object."""
     return msgspec.structs.replace(given, operation=Operation.DELETED, payload=b"")
 
 

@@ -77,7 +77,7 @@ def entry(key: ObjectKey, value: bytes, operation: Operation = Operation.ADDED) 
 
 
 async def many(store: LmdbStore, parent: str, count: int) -> list[str]:
-    """Workspaces that east sent from a cluster before it was known to have it; the clusters that they name."""
+    """Write Workspaces that east sent before their cluster had a route to it; return the clusters that they name."""
     made = [workspace(parent, f"w{number:04d}", "west") for number in range(count)]
     rows = [arrival(workspace_key(parent, obj["metadata"]["name"]), obj) for obj, _ in made]
     await writer(store).apply("east", rows)
@@ -137,7 +137,7 @@ async def test_what_is_written_is_told_though_whoever_brought_it_is_stopped(stor
         await asyncio.sleep(0)
     taking.cancel()
     await asyncio.gather(taking, return_exceptions=True)
-    # Whatever was submitted before is committed behind this.
+    # Earlier submissions are committed before this one.
     await store.submit([Mark("behind", b"1")])
     with store.snapshot() as snapshot:
         stands = snapshot.replicas.row_of("east", export) is not None
@@ -170,7 +170,7 @@ async def test_only_what_counts_is_told_and_its_end_with_what_it_was(store: Lmdb
         ("MODIFIED", True),
         ("DELETED", True),
     ]
-    # What its shard still has, and is not held here any more, is not deleted.
+    # A withheld row still exists on its shard: its removal here is no deletion.
     await written.apply("east", [arrival(export, revision=4), ReplicaChange(export, b"", 5, 1, withheld=True)])
     await written.apply("east", [arrival(export, revision=6)])
     await written.apply("east", [ReplicaChange(export, b"", 7, 1, withheld=True)])

@@ -51,7 +51,7 @@ async def root() -> AsyncIterator[CannedApi]:
 
 
 class Joining:
-    """A shard `eu` in a directory, and what it said while it waited."""
+    """A shard `eu` in a directory, and its messages while it waited."""
 
     def __init__(self, directory: Path, root: CannedApi) -> None:
         kubeconfig = root.kubeconfig(directory, "")
@@ -70,7 +70,7 @@ class Joining:
             return await wait_for_root_shard(self.config, self.store, self.said.append)
 
     async def bootstrap(self, origin: RootShard) -> None:
-        """What a start writes."""
+        """Write the objects that a start writes."""
         credentials = load(self.config, ["localhost"])
         app = ShardApp(self.config, self.store, credentials, "https://127.0.0.1:6443", origin)
         await app.bootstrap()
@@ -132,7 +132,7 @@ async def test_only_what_root_began_to_export_since_is_asked_for(joining: Joinin
 
 
 async def test_another_root_shard_is_refused(joining: Joining, root: CannedApi) -> None:
-    """Under the identities kept lie the objects of every workspace here."""
+    """The objects of every workspace of this shard are stored under the kept identities."""
     await lacking_one(joining)
     for other in (cache(identities(tenancy="f" * 64)), cache(identities(), INSTALLED.replace("0e", "0f"))):
         root.on(f"GET {IDENTITIES}", other)

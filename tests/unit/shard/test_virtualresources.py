@@ -23,7 +23,7 @@ CALLER = User("ann", ("team",))
 
 
 class Closed:
-    """A view that lets nobody in, and remembers who came."""
+    """A view that refuses every user and records them."""
 
     def __init__(self) -> None:
         self.came: list[User] = []
@@ -37,7 +37,7 @@ class _Exchange:
 
 
 def entered(target: bytes) -> Closed:
-    """The view after a request with a warrant was passed on to an endpoint."""
+    """Pass a request with a warrant to an endpoint; return the view."""
     view = Closed()
     shard = ShardObject(ResourceType("core.kcp.io", "shards"), "root")
     resources = VirtualResources(Catalogs([]), shard, {"closed": view}, cast(Route, None), None)

@@ -64,7 +64,7 @@ def test_a_claim_counts_where_the_export_makes_it_and_the_binding_accepts_it() -
     [
         (("*",), ("*",), ("get", "anything"), ()),
         (("get", "list"), ("get",), ("get",), ("list", "*")),
-        # A star that one side alone names grants nothing by itself.
+        # A star on one side only grants nothing by itself.
         (("*",), ("get",), (), ("get", "list")),
         (("get",), ("*",), (), ("get",)),
         (("*", "get"), ("get", "list"), ("get",), ("list",)),
@@ -150,7 +150,7 @@ def test_kinds_are_claimed_by_whose_they_are() -> None:
             {"a": "b", "x": ""},
             {"a": "b"},
         ),
-        # What says nothing, or nothing that can be followed, selects nothing.
+        # An empty or malformed selector selects nothing.
         ({}, None, {}),
         ({"matchLabels": {"-": "b"}}, None, {"-": "b"}),
         ({"matchAll": False, "matchLabels": {}}, None, {}),
@@ -171,7 +171,7 @@ def test_what_is_created_under_a_claim_gets_what_its_selector_requires() -> None
     found = permission_claims.effective(export(wanted), binding(accepted(wanted, **selector)))[MAPS]
     assert permission_claims.labelled_for(found, {"mine": "1"}) == {"mine": "1", "team": "a"}
     assert permission_claims.unselected(found, {"team": "a"}) is None
-    # What the writer says is never turned round: it is refused.
+    # A label of the writer is never overwritten: a conflicting one is refused.
     assert permission_claims.labelled_for(found, {"team": "b"}) == {"team": "b"}
     assert "configmaps" in str(permission_claims.unselected(found, {"team": "b"}))
     assert permission_claims.unselected(found, permission_claims.labelled_for(found, {"old": "1"})) is not None
@@ -202,7 +202,7 @@ def test_labels_are_kcps_own() -> None:
 
 def test_a_cluster_whose_bindings_grant_nothing_labels_bindings_alone() -> None:
     wanted = claim("configmaps")
-    # What was accepted a moment ago labels nothing before the status says so.
+    # A claim that was just accepted labels nothing before the status lists it.
     for each in (binding(), binding(accepted(wanted), exported=(wanted,))):
         assert labelling([each]) is NO_CLAIMS
     assert NO_CLAIMS.wanted(CONFIG_MAPS, {"a": "b"}) == {} and not NO_CLAIMS.covers(CONFIG_MAPS)
@@ -263,7 +263,7 @@ def test_status_names_what_is_claimed_then_what_is_applied() -> None:
     assert last["status"]["phase"] == "Bound" and claim_status.is_complete(last)
     assert claim_status.types_to_label(last, [wanted]) == set()
     assert claim_status.labelling_finished(last, [wanted], {}, "2027-01-01T00:00:00Z") == last
-    # The condition of before does not speak for a claim that was accepted since.
+    # The earlier condition does not cover a claim that was accepted later.
     more = claim("secrets")
     edited = {**last, "spec": {"permissionClaims": [accepted(wanted), accepted(more)]}}
     assert not claim_status.is_complete(claim_status.with_exported_claims(edited, [wanted, more], NOW))

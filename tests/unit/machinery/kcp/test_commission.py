@@ -1,4 +1,4 @@
-"""Logical clusters that another shard orders: what is sent, and what is built of it."""
+"""Logical clusters that another shard requests: the manifest sent, and the objects built from it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MINE = kind("mine", initializer=True, terminator=True, extend={"with": [{"name":
 
 
 def plan() -> workspace.WorkspacePlan:
-    """What the parent's shard knows of its Workspace."""
+    """The plan of the parent's shard for its Workspace."""
     annotations = {OWNER: '{"username":"alice","groups":["dev"]}'}
     return workspace.WorkspacePlan(
         workspace={"metadata": {"name": "w", "uid": UID, "annotations": annotations}},
@@ -45,7 +45,7 @@ def plan() -> workspace.WorkspacePlan:
 
 
 def built(obj: Object, *present: WorkspaceType) -> dict[object, list[Manifest]]:
-    """What the target makes of an order, by type."""
+    """The objects that the target builds from a manifest, by type."""
     types = {(each.path, each.name): each for each in present}
     ground = remote_logicalcluster.RequestedCluster(
         HERE, lambda path, name: types.get((path, name)), lambda path, name: None, "2026-01-02T00:00:00Z", new_uid

@@ -1,4 +1,4 @@
-"""Each rule by which a shard is, or is not, believed about a cluster."""
+"""Each rule by which a shard is, or is not, accepted as the owner of a cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHARDS = ("root", "a", "b", LIAR)
 
 
 class Hearing:
-    """A follower and what it hears, one word at a time."""
+    """A follower and the events that it receives, one at a time."""
 
     def __init__(self, own: str = "") -> None:
         self.follower, self._revision = Follower(SHARDS, own), 0
@@ -187,7 +187,7 @@ def test_what_cannot_be_read_says_nothing() -> None:
 
 
 def test_a_cluster_that_ended_after_a_move_is_not_found_where_it_came_from() -> None:
-    """The Workspace's word of the move is late, and the marker of the source still stands."""
+    """The Workspace's event of the move is late, and the marker of the source still exists."""
     hearing = Hearing()
     shop = hearing.names("root", ROOT, "shop", "a")
     owner = {"owner": {"cluster": ROOT, "name": "shop"}}

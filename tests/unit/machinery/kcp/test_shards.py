@@ -32,7 +32,7 @@ def said(**labels: str) -> Registration:
 
 
 def relabelled(shard: dict[str, Any], **labels: str) -> dict[str, Any]:
-    """As an operator would: `kubectl label --overwrite`."""
+    """Set labels as `kubectl label --overwrite` does."""
     metadata = shard["metadata"]
     return {**shard, "metadata": {**metadata, "labels": {**metadata["labels"], **labels}}}
 

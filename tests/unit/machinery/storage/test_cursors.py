@@ -132,7 +132,7 @@ async def test_a_watch_that_compaction_passed_is_told(tmp_path: Path) -> None:
 
 
 async def test_a_watch_of_a_quiet_scope_is_not_told_of_compaction(tmp_path: Path) -> None:
-    """It was opened and not yet read when everything around it was written and compacted."""
+    """The cursor is opened before other clusters are written and compacted, and read afterwards."""
     time = HandClock()
     store = open_store(store_options(tmp_path, ring_bytes=1, log_retention_s=60), clock=time.clock())
     [quiet] = await create(store, "a", cluster="quiet")
@@ -157,7 +157,7 @@ async def test_below_compaction_a_watch_resumes_where_nothing_happened_since(tmp
     assert cursor.position == store.hub.last
     [revision] = await create(store, "b", cluster="quiet")
     assert [change.revision for change in cursor.read()] == [revision]
-    # A missing row says nothing: of a cluster whose rows are gone one cannot know what a watch missed.
+    # A missing row proves nothing: in a cluster without rows the store cannot determine what a watch missed.
     await store.submit([DeletePrefix(Scope(CONFIGMAPS, "quiet"))])
     time.pass_time(120)
     await store.compact()

@@ -37,7 +37,7 @@ def held(store: LmdbStore, origin: str = "east") -> list[str]:
 
 
 def change_file(directory: Path, change: Damage) -> None:
-    """Change the rows of a closed store behind its back."""
+    """Change the rows of a closed store directly in its file."""
     env = lmdb.open(str(directory), map_size=1 << 40, max_dbs=32)
     dbs: dict[str, object] = {name: env.open_db(name.encode()) for name in DATABASES}
     with env.begin(write=True) as txn:
@@ -128,7 +128,7 @@ async def test_a_damaged_replica_can_be_removed(tmp_path: Path) -> None:
 
 
 def older(directory: Path) -> None:
-    """Make the file one of a version that knew no replicas."""
+    """Make the file one of a version without replicas."""
     env = lmdb.open(str(directory), map_size=1 << 40, max_dbs=32)
     for name in DATABASES:
         db = env.open_db(name.encode())

@@ -1,4 +1,4 @@
-"""What the store forgets and when: compaction, expiry, the list window; and that fsck has teeth."""
+"""What the store forgets and when: compaction, expiry, the list window; and that fsck reports damage."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_compaction_waits_for_the_publisher(tmp_path: Path, time: HandCloc
     assert await store.compact() == 0
     await create(store, "d")
     store.set_published(second)
-    # Compaction goes by what is saved: a publisher that starts after a crash must find what follows.
+    # Compaction follows the saved mark: a publisher that starts after a crash must find all later changes.
     assert await store.compact() == 0
     await create(store, "e")
     assert await store.compact() == 2

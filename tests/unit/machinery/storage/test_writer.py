@@ -68,7 +68,7 @@ async def test_a_page_quota_refuses_creates_and_updates_until_there_is_room(tmp_
     with pytest.raises(StoreFull):
         await store.submit([put(ObjectKey(LEASES, "root", "default", "another"))])
     await store.submit([put(lease, expected=leased)])
-    # The mark of deletion is a step of a deletion; it must get through for finalizers to run.
+    # A full store accepts the mark of deletion: it is a step of a deletion, and finalizers need it.
     [marked] = await store.submit(
         [put(key("n0"), expected=revisions[0], metadata={"deletionTimestamp": "t", "finalizers": ["x/y"]})]
     )
@@ -110,7 +110,7 @@ async def test_a_full_map_fails_the_batch_and_not_the_process(tmp_path: Path) ->
 
 
 class BrokenEnvironment:
-    """An LMDB environment whose next commits fail like a disk does."""
+    """An LMDB environment whose next commits fail as on a failing disk."""
 
     def __init__(self, env: lmdb.Environment, error: Exception) -> None:
         self._env, self._error = env, error
@@ -215,7 +215,7 @@ async def test_a_flipped_bit_is_an_error_for_that_object_and_an_alarm(tmp_path: 
             snapshot.get(key("a"))
         assert snapshot.get(key("b")) is not None
     assert [alarm["cluster"] for alarm in alarms] == ["root"]
-    # Nobody has to ask for it: the scrubber comes by.
+    # The scrubber finds the damage without a request.
     assert store.scrubber.step() == 2
     assert (store.scrubber.damaged, store.scrubber.passes, len(alarms)) == (1, 1, 2)
     await store.close()
