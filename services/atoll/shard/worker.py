@@ -1,9 +1,9 @@
 """An API worker process: TLS, authentication, authorization, admission and all reads, beside the shard's writer.
 
 `standalone.worker_pool` starts it with one line of JSON on standard input (`WorkerSettings`), keeps that pipe open, and
-reads one line back when the worker serves. The worker reports ready after a second line of input, sent when all workers
-serve. Reads go to the LMDB file; mutations go to the writer over its Unix socket. Invariant: a worker has no state of
-its own; any worker may answer any request, and any may crash.
+reads one line back when the worker serves. Later lines are results of the main process's checks (`parent_health`).
+Reads go to the LMDB file; mutations go to the writer over its Unix socket. Invariant: a worker has no state of its own;
+any worker may answer any request, and any may crash.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from atoll.shard.app import ShardApp
 from atoll.shard.authentication import load
 from atoll.shard.client_ca_reload import reload_client_cas
 from atoll.shard.config import ShardConfig
+from atoll.shard.parent_health import ParentHealth
 
 log = structlog.get_logger()
 
 DRAIN_S = 10.0
-READY, ALL_SERVE = "ready", b"all serve\n"
+READY = "ready"
 
 
 class WorkerSettings(msgspec.Struct, frozen=True):
@@ -51,16 +52,16 @@ class WorkerSettings(msgspec.Struct, frozen=True):
 
 async def serve(settings: WorkerSettings) -> None:
     """Serve until SIGTERM, or until the connection to the writer or the pipe to the parent closes."""
-    stop, all_serve = asyncio.Event(), asyncio.Event()
+    stop, parent = asyncio.Event(), ParentHealth()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_signal_handler(signal.SIGINT, lambda: None)
-    _watch_parent(all_serve, stop)
+    _watch_parent(parent, stop)
     store = await connect_store(settings.store, Path(settings.socket))
     try:
         credentials = load(settings.config, settings.names, tokens=settings.tokens)
         app = ShardApp(settings.config, store, credentials, settings.url)
-        app.health.add("workers", lambda: None if all_serve.is_set() else "not all workers serve")
+        parent.add_to(app.health)
         pipeline = app.pipeline()
         connection = functools.partial(StreamingConnection, policy=pipeline)
         server = Server(pipeline, Limits(), credentials.context, connection)
@@ -84,13 +85,13 @@ async def serve(settings: WorkerSettings) -> None:
         await store.close()
 
 
-def _watch_parent(all_serve: asyncio.Event, closed: asyncio.Event) -> None:
-    """Set `all_serve` when the parent sends its second line, and `closed` when it closes the pipe."""
+def _watch_parent(parent: ParentHealth, closed: asyncio.Event) -> None:
+    """Pass on what the parent sends, and set `closed` when it closes the pipe."""
     loop, pipe = asyncio.get_running_loop(), sys.stdin.fileno()
 
     def readable() -> None:
-        if os.read(pipe, 64):
-            all_serve.set()
+        if data := os.read(pipe, 4096):
+            parent.receive(data)
         else:
             loop.remove_reader(pipe)
             closed.set()

@@ -91,7 +91,9 @@ class Listener:
             reloading = reload_client_cas(self._config, self._credentials, app.identity.certificates, self._server.use)
             self._tasks = [asyncio.create_task(work) for work in (app.watches.open.follow(), reloading)]
             return
-        self._workers = WorkerPool(self._store, self._config.workers, Path(self._config.root_directory))
+        self._workers = WorkerPool(
+            self._store, self._config.workers, Path(self._config.root_directory), app.health.results
+        )
         port = int(self._reserved.getsockname()[1])
         brief = WorkerSettings(
             self._config, store, str(self._workers.socket), app.url, port, names, self._credentials.tokens

@@ -16,15 +16,18 @@ import socket
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import structlog
 
+from atoll.machinery.apiserver.serving.health import CheckResult
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.storage.workers.submit_server import SubmitServer
-from atoll.shard.worker import ALL_SERVE, READY, WorkerSettings
+from atoll.shard.parent_health import encode
+from atoll.shard.worker import READY, WorkerSettings
 
 log = structlog.get_logger()
 
@@ -34,6 +37,8 @@ START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
 #: Seconds that a port in use is retried, and between attempts.
 PATIENCE_S, RETRY_S = 5.0, 0.05
+#: Seconds between two looks at the checks whose results the workers report.
+CHECK_S = 0.5
 #: Failures of one worker to start before the start of the shard fails.
 START_ATTEMPTS = 3
 BACKOFF = Backoff(0.1, 5.0, least=1.0)
@@ -90,7 +95,8 @@ class WorkerStartFailure(Exception):
 class WorkerPool:
     """A fixed number of worker processes. `start` returns once all of them serve."""
 
-    def __init__(self, store: LmdbStore, count: int, root: Path) -> None:
+    def __init__(self, store: LmdbStore, count: int, root: Path, checks: Callable[[], dict[str, CheckResult]]) -> None:
+        self._checks, self._sent = checks, b""
         self.socket = root / "submit"
         self._temporary: Path | None = None
         if len(os.fsencode(self.socket)) > MAX_SOCKET_PATH_BYTES:
@@ -107,9 +113,9 @@ class WorkerPool:
         await self._submit_server.start()
         data = msgspec.json.encode(brief) + b"\n"
         await asyncio.gather(*(self._start_first(number, data) for number in range(self._count)))
-        for number in range(self._count):
-            self._announce(number)
+        self._send_checks()
         self._supervisors = [asyncio.create_task(self._supervise(number, data)) for number in range(self._count)]
+        self._supervisors.append(asyncio.create_task(self._follow_checks()))
 
     async def _start_first(self, number: int, data: bytes) -> None:
         """Start a worker for the first time, with retries."""
@@ -139,11 +145,24 @@ class WorkerPool:
             raise WorkerStartFailure(f"worker {number} did not start")
         log.info("worker started", worker=number, pid=process.pid)
 
-    def _announce(self, number: int) -> None:
-        """Tell a worker that all workers serve, so that it reports itself ready."""
+    async def _follow_checks(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_S)
+            self._send_checks()
+
+    def _send_checks(self) -> None:
+        """Send the results of this process's checks to each worker, if they changed."""
+        line = encode(self._checks())
+        if line != self._sent:
+            self._sent = line
+            for number in self._processes:
+                self._send(number)
+
+    def _send(self, number: int) -> None:
         pipe = self._processes[number].stdin
-        if pipe is not None and not pipe.is_closing():
-            pipe.write(ALL_SERVE)
+        # A worker that reads nothing is stopped: what it did not read is not kept.
+        if pipe is not None and not pipe.is_closing() and not pipe.transport.get_write_buffer_size():
+            pipe.write(self._sent)
 
     async def _supervise(self, number: int, data: bytes) -> None:
         """Replace a worker that exits; the delay grows while it exits soon after its start."""
@@ -160,7 +179,7 @@ class WorkerPool:
             failures += 1
             try:
                 await self._spawn(number, data)
-                self._announce(number)
+                self._send(number)
             except (WorkerStartFailure, OSError) as error:
                 log.error("worker did not start", worker=number, error=str(error))
 

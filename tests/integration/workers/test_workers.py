@@ -139,19 +139,21 @@ def test_a_shard_is_ready_when_all_workers_serve_and_not_before(tmp_path: Path) 
         finally:
             os.kill(late, signal.SIGCONT)
         eventually(lambda: _readiness(shard) == (200, "ok"), "ready", timeout_s=30)
+        answer = _readiness(shard, "/readyz?verbose")
+        assert answer is not None and "[+]controllers ok" in answer[1] and "[+]store-space ok" in answer[1]
         eventually(lambda: "atoll serves" in shard.stdout_path.read_text(), "the announcement")
     finally:
         assert shard.stop() == 0
 
 
-def _readiness(shard: ShardProcess) -> tuple[int, str] | None:
+def _readiness(shard: ShardProcess, path: str = "/readyz") -> tuple[int, str] | None:
     """Status and body of /readyz; None while no process answers."""
     context = ssl._create_unverified_context()
     try:
         port = int((shard.root / "secure-port").read_text())
         connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=5, context=context)
         with contextlib.closing(connection):
-            connection.request("GET", "/readyz")
+            connection.request("GET", path)
             response = connection.getresponse()
             return response.status, response.read().decode()
     except OSError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from urllib.parse import parse_qsl
 
+import msgspec
 import structlog
 
 from atoll.machinery.apiserver.call import errors
@@ -51,6 +52,13 @@ class Notice:
         return self._check()
 
 
+class CheckResult(msgspec.Struct, frozen=True):
+    """What a check of another process found; `reason` None: healthy."""
+
+    reason: str | None
+    is_notice: bool
+
+
 class Health:
     """The checks of a process: `livez` and `healthz` run the initial ones, `readyz` also those added later."""
 
@@ -61,6 +69,11 @@ class Health:
     def add(self, name: str, check: Check) -> None:
         """Add a readiness check, or replace the one of that name."""
         self._ready[name] = check
+
+    def results(self) -> dict[str, CheckResult]:
+        """Run the checks that were added, for the processes that serve for this one."""
+        added = {name: check for name, check in self._ready.items() if name not in self._live}
+        return {name: CheckResult(_reason(check), isinstance(check, Notice)) for name, check in added.items()}
 
     @property
     def endpoints(self) -> Mapping[str, Mapping[str, Check]]:
@@ -103,13 +116,17 @@ def all_of(endpoint: str, checks: Mapping[str, Check], query: str) -> Reply:
 
 
 def _wrong(endpoint: str, name: str, check: Check) -> bool:
+    reason = _reason(check)
+    if reason is not None:
+        log.warning("health check failed", endpoint=endpoint, check=name, reason=reason)
+    return reason is not None
+
+
+def _reason(check: Check) -> str | None:
     try:
-        wrong = check()
+        return check()
     except Exception as error:
-        wrong = f"{type(error).__name__}: {error}"
-    if wrong is not None:
-        log.warning("health check failed", endpoint=endpoint, check=name, reason=wrong)
-    return wrong is not None
+        return f"{type(error).__name__}: {error}"
 
 
 def _text(status: int, text: str) -> Reply:
