@@ -27,7 +27,7 @@ from harness.servers.shard_process import ShardProcess
 MIB = 1 << 20
 #: Above what the shard held before any of this. One request holds its body, the tree of it and a copy: what 3 MiB of
 #: JSON can become; what the allocator keeps of that after all of them is below one such peak.
-PEAK_ABOVE_MIB, KEPT_MIB = 256, 224
+PEAK_ABOVE_MIB, KEPT_MIB = 192, 128
 THINGS = Resource("fault.atoll.dev", "v1", "things")
 STRICT = "?fieldValidation=Strict"
 APPLYING = STRICT + "&fieldManager=bodies&force=true"
