@@ -15,19 +15,17 @@ from collections.abc import Mapping
 import msgspec
 import structlog
 
-from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.stream import subjects
 from atoll.machinery.stream.connection import Connection
 from atoll.machinery.stream.consumer.pull_consumer import PullConsumer, stream_sequence
 from atoll.machinery.stream.publisher import stream_admin
-from atoll.machinery.stream.publisher.log_source import LogSource, StreamPolicy
+from atoll.machinery.stream.publisher.log_source import LogSource, StreamPolicy, standing_pages
 from atoll.machinery.stream.publisher.stream_writer import StreamWriter
 from atoll.machinery.stream.signatures import SEQUENCE
 
 log = structlog.get_logger()
 
-_PAGE = 500
 _TOMBSTONE_TYPE = "atoll.object.deleted.v1"
 
 
@@ -163,13 +161,8 @@ class StreamAudit:
 
     async def _replicated(self) -> int:
         count = 0
-        for type in self._log.types():
-            after: ObjectKey | None = None
-            while self._policy.may_replicate(type):
-                page = self._log.standing(type, after, _PAGE)
+        for type in filter(self._policy.may_replicate, self._log.types()):
+            for page in standing_pages(self._log, type):
                 count += sum(self._policy.replicated(entry.key, entry.value) for entry in page)
-                if len(page) < _PAGE:
-                    break
-                after = page[-1].key
                 await asyncio.sleep(0)
         return count

@@ -7,10 +7,12 @@ through the stream without being opened.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
+
+PAGE = 200
 
 
 class LogIdentity(Protocol):
@@ -90,6 +92,17 @@ class LogSource(Protocol):
 
     def set_published(self, revision: int) -> None:
         """Report to compaction how far both streams are. Lazily durable, like a mark."""
+
+
+def standing_pages(log: LogSource, type: ResourceType) -> Iterator[Sequence[SourceEntry]]:
+    """Yield the current objects of a type in key order, in pages of `PAGE`, each as it stands when it is read."""
+    after: ObjectKey | None = None
+    while True:
+        page = log.standing(type, after, PAGE)
+        yield page
+        if len(page) < PAGE:
+            return
+        after = page[-1].key
 
 
 class StreamPolicy(Protocol):

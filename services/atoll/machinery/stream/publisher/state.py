@@ -11,20 +11,19 @@ import time
 
 import msgspec
 
-from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.stream import subjects
 from atoll.machinery.stream.connection import Connection
 from atoll.machinery.stream.definitions import TOMBSTONE_TTL_S
 from atoll.machinery.stream.events import Event, Operation, Phase
 from atoll.machinery.stream.publisher import stream_admin
 from atoll.machinery.stream.publisher.log_events import control, tombstone
-from atoll.machinery.stream.publisher.log_source import SourceEntry
+from atoll.machinery.stream.publisher.log_source import SourceEntry, standing_pages
 from atoll.machinery.stream.publisher.publish_window import PublishWindow
 from atoll.machinery.stream.publisher.resume import ResumePlan
 from atoll.machinery.stream.publisher.stream_writer import Outgoing, StreamWriter
 
 _TTL = {"Nats-TTL": f"{TOMBSTONE_TTL_S}s"}
-_PAGE = 200
 
 
 class StateWriter(StreamWriter):
@@ -70,14 +69,9 @@ class StateWriter(StreamWriter):
         await self._send(window, [Outgoing(position, event)])
 
     async def _refill(self, window: PublishWindow, type: ResourceType, position: int) -> None:
-        after: ObjectKey | None = None
-        while True:
-            page = self._log.standing(type, after, _PAGE)
+        for page in standing_pages(self._log, type):
             standing = [entry for entry in page if self._policy.replicated(entry.key, entry.value)]
             await self._send(window, (Outgoing(position, self._refilled(entry)) for entry in standing))
-            if len(page) < _PAGE:
-                return
-            after = page[-1].key
 
     def _refilled(self, entry: SourceEntry) -> Event:
         event = self._from_entry(entry)
