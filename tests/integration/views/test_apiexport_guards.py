@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from harness.clients.api import Api, configmap, workspace_under
+from harness.clients.api import JSON, MERGE, Api, configmap, workspace_under
 from harness.clients.exports import (
     BINDINGS,
     EXPORTS,
@@ -108,6 +108,30 @@ def an_export_that_is_gone_is_served(provider: Api, consumer: Api) -> bool:
     return view.get(WIDE, expect=0).code == 200
 
 
+def a_write_leaves_a_label_of_the_selector_out(provider: Api, consumer: Api) -> bool:
+    given = accepted(claim("configmaps"), matchLabels={"team": "a"})
+    view, cluster = views.claiming(provider, consumer, given)
+    left_out = []
+    for name, method, body, kind in (
+        ("updated", "PUT", configmap("updated"), JSON),
+        ("patched", "PATCH", {"metadata": {"labels": {"team": None}}}, MERGE),
+    ):
+        consumer.post(views.CONFIGMAPS, configmap(name, labels={"team": "a"}))
+        view.send(method, f"/{cluster}{views.CONFIGMAPS}/{name}", body, kind=kind)
+        left_out.append("team" not in views.labels_of(consumer, name))
+    assert len(set(left_out)) == 1, "an update and a patch keep the label alike"
+    return left_out[0]
+
+
+def a_write_takes_an_object_out_of_the_selector(provider: Api, consumer: Api) -> bool:
+    given = accepted(claim("configmaps"), matchLabels={"team": "a"})
+    view, cluster = views.claiming(provider, consumer, given)
+    consumer.post(views.CONFIGMAPS, configmap("moved", labels={"team": "a"}))
+    path = f"/{cluster}{views.CONFIGMAPS}/moved"
+    view.send("PUT", path, configmap("moved", labels={"team": "b"}))
+    return views.labels_of(consumer, "moved")["team"] == "b"
+
+
 def _has_event(events: object) -> bool:
     """Whether a watch that should have ended still delivers an event."""
     line = events._response.readline()  # type: ignore[attr-defined]
@@ -170,6 +194,22 @@ apiexport.ExportView.opens = lambda self, view, user, own: True
         """
 import atoll.machinery.apiserver.serving.pipeline as pipeline
 pipeline.check_gate = lambda *arguments: None
+""",
+    ),
+    "the labels of the selector in an update": (
+        a_write_leaves_a_label_of_the_selector_out,
+        """
+import atoll.virtualworkspaces.export_request as passage
+plain = passage.ExportRequest.write_rule
+passage.ExportRequest.write_rule = (
+    lambda self, view, obj, old: plain(self, view, obj if old is None else None, old))
+""",
+    ),
+    "the selector in an update": (
+        a_write_takes_an_object_out_of_the_selector,
+        """
+import atoll.virtualworkspaces.export_request as passage
+passage.ExportRequest._check_selected = lambda self, claim, obj, labels: None
 """,
     ),
     "what an offer is made of": (

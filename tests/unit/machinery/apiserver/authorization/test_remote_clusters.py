@@ -168,6 +168,16 @@ class TestAPolicyOfARemoteCluster:
         self.definition(store, "things")
         assert not self.is_allowed(store, authorizer)
 
+    def test_of_an_export_that_was_deleted_here_restricts_nothing_whatever_was_noted(
+        self, store: FakeStore, authorizer: Authorizer
+    ) -> None:
+        store.put(THERE, logical_cluster())
+        store.put(THERE, self.export())
+        self.definition(store, "things")
+        assert not self.is_allowed(store, authorizer)
+        store.delete(THERE, "APIExport", "things")
+        assert self.is_allowed(store, authorizer)
+
     def test_of_a_claimed_kind_permits_nothing_while_the_export_is_not_known(
         self, store: FakeStore, authorizer: Authorizer
     ) -> None:
