@@ -14,6 +14,7 @@ import socket
 import ssl
 import sys
 import time
+from collections.abc import Sequence
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,7 @@ async def _restarted(place: Path, count: int) -> tuple[float, float]:
             await _fill(place / STORE, count, shard.url)
             command = [sys.executable, "-m", "atoll.cli", "front-proxy", "--root-directory", str(place)]
             settings = {**files_in(place), "nats_url": "nats://127.0.0.1:1", "secure_port": str(_free_port())}
-            command += [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
+            command += [f"--{name.replace('_', '-')}={_flag(value)}" for name, value in settings.items()]
             began = time.monotonic()
             process = await asyncio.create_subprocess_exec(
                 *command,
@@ -134,6 +135,10 @@ async def _fill(directory: Path, count: int, url: str) -> None:
                 batch = []
     finally:
         await store.close()
+
+
+def _flag(value: str | Sequence[str]) -> str:
+    return value if isinstance(value, str) else ",".join(value)
 
 
 def _free_port() -> int:
