@@ -76,8 +76,7 @@ CASES = {
 
 #: Limits with a short linger: the bytes of a refused client are read and dropped for 50 ms.
 QUICK = Limits(linger_s=0.05)
-#: Cases that differ: the proxy refuses requests that a shard's pipeline refuses after its parser, and forwards no
-#: unknown path.
+#: Requests that the proxy refuses, and a shard only after its parser. The proxy forwards no unknown path.
 _REFUSED_LATER = {"encoded-slash", "dots", "encoded-dots", "encoded-nul"}
 
 

@@ -1,4 +1,4 @@
-"""A follower that has nothing to do does nothing: it waits for news of the shards and for nothing else."""
+"""An idle follower waits only for changes of the shards; a follower without event keys trusts no shard."""
 
 from __future__ import annotations
 

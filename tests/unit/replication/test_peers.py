@@ -1,4 +1,4 @@
-"""Clients of other shards: where they go, with what, and what is said when they cannot."""
+"""Clients of other shards: their URLs, users and connections, and the errors of calls that fail."""
 
 from __future__ import annotations
 

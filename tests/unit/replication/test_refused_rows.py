@@ -1,4 +1,4 @@
-"""Rows that are not taken from another shard, whatever its stream says."""
+"""Rows that are refused from another shard, whatever its stream contains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What arrives is written with what follows from it, in one transaction or in several, finished after a crash."""
+"""Rows of other shards are written with their routes, in one transaction or in several; a restart completes them."""
 
 from __future__ import annotations
 

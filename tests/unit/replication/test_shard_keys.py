@@ -1,4 +1,4 @@
-"""Which keys of a shard count: those of the file, those of its Shard object, and what happens when either changes."""
+"""The valid keys of a shard: those of the file, those of its Shard object, and the effect of changes of either."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_process_that_starts_again_with_its_file_stays_where_the_chain_is() ->
 
 
 def test_a_new_file_counts_before_a_shard_object_that_does_not_name_its_key() -> None:
-    """The earlier key may be in other hands."""
+    """The earlier key may be compromised."""
     known = ShardKeys({"root": [OLD]}, None)
     known.announce({"root": [OLD]})
     again = ShardKeys({"root": [NEW]}, known.state)

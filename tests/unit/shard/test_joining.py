@@ -1,4 +1,4 @@
-"""What a shard asks its root shard for, once, and what it keeps of the answer."""
+"""Joining: what a shard requests from its root shard, once, and which parts of the response it stores."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ async def test_another_root_shard_is_refused(joining: Joining, root: CannedApi) 
 
 
 async def lacking_one(joining: Joining) -> None:
-    """As if root had begun to export an API since this shard joined."""
+    """Remove an API from the stored response, as if root began to export it after this shard joined."""
     found = await joining.wait()
     await joining.bootstrap(found)
     credentials = load(joining.config, ["localhost"])

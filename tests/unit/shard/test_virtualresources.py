@@ -1,4 +1,4 @@
-"""What a request takes along into a view of the shard's own, to which a tenant's endpoint leads."""
+"""Requests through a tenant's endpoint into a view of the same shard: their user, and the path of the view."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a site on one machine is made of: names, ports, certificates, command lines."""
+"""Parts of a site on one machine: names, ports, certificates, command lines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def config(directory: Path, shards: int = 3, **more: object) -> StartConfig:
 
 
 class Made:
-    """A site made as `atoll start --shards` makes it; nothing of it runs."""
+    """A site as `atoll start --shards` prepares it, without its processes."""
 
     def __init__(self, given: StartConfig) -> None:
         self.config, self.here, self.ports = given, layout.of(given.root_directory), Ports("127.0.0.1")
@@ -76,7 +76,7 @@ def test_settings_of_the_site_go_on_to_who_has_them(made: Made) -> None:
 
 
 def test_the_proxy_gets_the_feature_gates_that_have_an_effect_in_it(tmp_path: Path, made: Made) -> None:
-    """A shard gets all of them, and warns of those without an effect."""
+    """A shard gets all feature gates, and warns of those without an effect."""
     for name in ("root", "shard-1", "shard-2"):
         assert made.flag(name, "feature-gates") == made.config.feature_gates
     assert made.flag("front-proxy", "feature-gates") == "WorkspaceAuthentication=false"
@@ -131,7 +131,7 @@ def test_the_key_of_accounts_is_not_made_again_beside_a_store(tmp_path: Path) ->
     key = first.here.key(credentials.ACCOUNT_KEY)
     kept = key.read_bytes()
     key.unlink()
-    # Nothing was served yet: nobody has a token.
+    # No shard has served yet: no account has a token.
     assert Made(config(tmp_path, shards=2)).here.key(credentials.ACCOUNT_KEY).read_bytes() != kept
     store = first.here.shard("root") / "store"
     store.mkdir(parents=True)

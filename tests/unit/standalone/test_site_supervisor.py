@@ -20,7 +20,7 @@ TIMEOUT_S = 60.0
 
 
 async def until(kept: ProcessSupervisor, lives: int) -> int:
-    """The process id of a life."""
+    """Wait until the process runs after this many restarts; return its process id."""
     async with asyncio.timeout(TIMEOUT_S):
         while kept.restarts < lives or not kept.pid:  # noqa: ASYNC110 - it announces nothing
             await asyncio.sleep(0.01)
@@ -28,7 +28,7 @@ async def until(kept: ProcessSupervisor, lives: int) -> int:
 
 
 def sleeping(tmp_path: Path) -> ProcessSupervisor:
-    """A process that stays: a shard that waits for a root shard which is not there."""
+    """Return a process that keeps running: a shard that waits for an unreachable root shard."""
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(
         "{clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1'}}],"

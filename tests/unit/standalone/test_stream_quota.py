@@ -1,4 +1,7 @@
-"""The bound of the changes stream: a part of the disk, the least while the store is full, claimed from its room."""
+"""The bound of the changes stream: a part of the disk, or the minimum while the store is full.
+
+The room of the store excludes the space that the stream may still fill.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ GIB = 1 << 30
 
 
 def keep_free(store: LmdbStore, reserve_bytes: int) -> None:
-    """Have the store keep so much of its disk free."""
+    """Set the disk space that the store keeps free."""
     store.options = store_options(Path(store.options.directory), reserve_bytes=reserve_bytes)
     store.space._options = store.options
 
@@ -39,7 +42,7 @@ async def test_what_the_stream_may_still_grow_by_is_no_room_of_the_store(tmp_pat
     (messages / "1.blk").write_bytes(b"x" * (1 << 20))
     assert not quota.update()
     assert store.space.claimed_bytes == GIB // 2 - (1 << 20)
-    # The store has room but for the claim.
+    # Only the claim reduces the room of the store.
     with_claim, claimed = store.space.room_bytes, store.space.claimed_bytes
     store.space.claimed_bytes = 0
     store.space.measure()
@@ -69,7 +72,7 @@ async def test_a_full_store_leaves_the_stream_the_least_until_there_is_room_agai
     assert (quota.max_bytes, store.space.claimed_bytes, store.space.full) == (LEAST_BYTES, LEAST_BYTES, True)
     keep_free(store, store.space.room_bytes * 2 // 3 + (1 << 60))
     assert not quota.update()
-    # Room for the reserve, not for twice of it: the bound stays.
+    # The room covers the reserve, but not twice the reserve: the bound stays.
     store.space.measure()
     keep_free(store, (store.space.room_bytes + store.space.claimed_bytes) * 2 // 3)
     assert not quota.update()

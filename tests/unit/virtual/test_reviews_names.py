@@ -1,4 +1,4 @@
-"""Who a reader is in the workspace that is asked about it."""
+"""The names of users in access reviews: a service account has its local name in its home workspace only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a view in its own store: written when they changed, the same over a restart."""
+"""Rows of a view in its own store: each is written when it changed, and a restart keeps it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of a write through the apiexport view until it is done, and who acts in the workspace."""
+"""Writes through the apiexport view: their checks until the commit, and the users that act in the workspace."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PROVIDER = User("provider", ("system:masters",))
 
 
 class Site:
-    """A provider in root with circles and a claim on ConfigMaps, and one consumer who accepted."""
+    """A provider in root with circles and a claim on ConfigMaps, and one consumer that accepted it."""
 
     def __init__(self, shard: InsideShard, cluster: str) -> None:
         self.shard, self.cluster = shard, cluster
@@ -42,7 +42,7 @@ class Site:
         self._view = VirtualWorkspace(ExportView(shard.app.core.catalogs, shard.app.authorizer))
 
     def request(self, method: str, path: str, obj: dict[str, Any] | None = None) -> Request:
-        """A request that is still to enter the view."""
+        """Return a request that has not entered the view."""
         target = f"/services/apiexport/root/shapes/clusters/{self.cluster}{path}"
         http = HttpRequest(method, target.encode(), {}, json.dumps(obj).encode(), Peer("127.0.0.1", 1))
         request = Request(cast(Exchange, _Exchange(http)), "", parse(method, http.target), cast(Observer, None), 0.0)
@@ -50,7 +50,7 @@ class Site:
         return request
 
     def entered(self, method: str, path: str) -> Request:
-        """A request that is let in as things are now."""
+        """Return a request that the view admits in the current state."""
         request = self.request(method, path)
         with self.shard.app.core.store.snapshot() as snapshot:
             self._view.enter(request, snapshot)
@@ -62,7 +62,7 @@ class Site:
             return request.scope.authorize(snapshot, request.info.verb).allowed
 
     def planned(self, method: str, path: str, obj: dict[str, Any]) -> tuple[Call, Plan]:
-        """A write through the view, planned as things are now."""
+        """Return a write through the view, planned in the current state."""
         request = self.request(method, path, obj)
         http, core = request.http, self.shard.app.core
         with core.store.snapshot() as snapshot:
@@ -84,7 +84,7 @@ class Site:
             return call, complete(core.planner(call)(call, snapshot), call, snapshot)
 
     async def answer(self, state: str, **selector: Any) -> None:
-        """Accept or reject the claim, on what a selector selects."""
+        """Accept or reject the claim for the objects of a selector."""
         found = self.shard.loopback.get(API_BINDINGS, self.cluster, "", "shapes")
         assert found is not None
         spec = {**found["spec"], "permissionClaims": [accepted(CLAIM, state, **selector)]}

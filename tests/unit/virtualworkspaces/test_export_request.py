@@ -18,7 +18,7 @@ GROUP, PLURAL = "shapes.example.com", "circles"
 
 
 def is_permitted(*answers: bool, identity: str = "hash", replicas: bool = False) -> bool:
-    """The answer to a list of claimed objects whose owners answer so."""
+    """Return whether a list of claimed objects is permitted when their owners give these answers."""
     owners = tuple(ExportKey(f"owner-{number}", "shapes") for number in range(len(answers)))
     permits = {owner.cluster: answer for owner, answer in zip(owners, answers, strict=True)}
     authorizer = SimpleNamespace(permits=lambda view, attributes, cluster, name: permits[cluster])

@@ -34,7 +34,7 @@ def test_the_limit_itself_may_be_reached() -> None:
 
 @pytest.mark.parametrize("over", [1, 2])
 def test_a_failure_or_a_value_slightly_beyond_the_limit_is_no_result(over: int) -> None:
-    """No loop checks these costs on the way: only the end of the evaluation does."""
+    """These costs are checked only at the end of the evaluation, not in a loop."""
     for text in ("d.a + 1", "d.b"):
         program = ENVIRONMENT.compile(text)
         budget = Budget()

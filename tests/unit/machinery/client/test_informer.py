@@ -1,4 +1,4 @@
-"""An informer holds the state, whatever happens to its watches, and tells each change once."""
+"""An informer keeps the state when its watches fail, and calls its handler once for each change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AT = "GET /clusters/*/apis/example.com/v1/things"
 
 
 class Watched:
-    """A running informer on a canned server, and what its handler was told as (old revision, new revision)."""
+    """A running informer on a canned server, and its handler's calls as (name, old revision, new revision)."""
 
     def __init__(self, api: CannedApi, client: Client) -> None:
         self.api = api
@@ -91,7 +91,7 @@ async def test_changes_are_told_with_the_object_before(watched: Watched) -> None
     events = (added("a", 1), bookmark(1, end=True), event("MODIFIED", thing("a", 2, "one")))
     watched.begin(watching(*events, event("DELETED", thing("a", 3, "one"))))
     await watched.until_notified(3)
-    # The last state of a deleted object is the one the server sent with the deletion.
+    # The last state of a deleted object is the object of the DELETED event.
     assert watched.calls == [("a", "", "1"), ("a", "1", "2"), ("a", "3", "")]
     assert watched.informer.objects == {}
 

@@ -1,4 +1,4 @@
-"""The client says what is meant, and gives back the server's own errors."""
+"""The client sends each verb as a request, and raises the server's own errors."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ async def test_a_client_certificate_of_the_kubeconfig_is_presented(tmp_path: Pat
         (tmp_path / "jane.key").write_bytes(pair.key)
         file = api.kubeconfig(tmp_path, **{"client-certificate": "jane.crt", "client-key": "jane.key"})
         async with Client.from_kubeconfig(str(file)) as client:
-            # The server trusts another authority: it can only refuse what it was shown.
+            # The server trusts another authority: its refusal shows that the certificate was presented.
             with pytest.raises((ConnectionLost, Unreachable)):
                 await client.raw("GET", "/api")
 

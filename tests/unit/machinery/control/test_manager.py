@@ -1,4 +1,4 @@
-"""The manager on a real store: every change becomes a key, and a restart repeats but never skips."""
+"""The manager on a real store: every change becomes a key, and a restart repeats keys but skips none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RETENTION_S = 60
 
 
 class Noting(Controller):
-    """A controller of ConfigMaps that notes its keys, and holds or fails those it is told to."""
+    """A controller of ConfigMaps that records its keys; keys in `held` wait, and keys in `odd` fail."""
 
     workers = 2
 
@@ -83,7 +83,7 @@ class Shard:
             await asyncio.gather(task, return_exceptions=True)
 
     async def compact(self) -> None:
-        """Let everything in the log grow old and be dropped."""
+        """Let every entry of the log exceed its retention, and compact the log."""
         self.clock.pass_time(RETENTION_S + 1)
         assert await self.store.compact()
 

@@ -30,7 +30,7 @@ CLUSTER = "abcdefgh12345678"
 
 
 class Inward(Controller):
-    """A controller of what is here."""
+    """A controller of objects of this shard."""
 
     name, workers = "inward", 1
 
@@ -54,7 +54,7 @@ class Inward(Controller):
 
 
 class Outgoing(Inward, ReplicaController):
-    """One that is concerned with exports of other shards, and may be held up."""
+    """A controller that watches exports of other shards too, and waits while `go_on` is clear."""
 
     name = "outgoing"
 
@@ -100,7 +100,7 @@ async def running(store: LmdbStore, *controllers: Any) -> AsyncIterator[Manager]
 
 
 async def replicate(store: LmdbStore, name: str, revision: int = 1) -> int:
-    """Have a row of another shard; gives the apply count."""
+    """Store a row of another shard; return the apply count."""
     key = ObjectKey(API_EXPORTS, CLUSTER, "", name)
     results = await store.submit([ClusterRoute(CLUSTER, "east"), Replica("east", key, b'{"metadata":{}}', revision, 1)])
     return max(results)
@@ -152,6 +152,6 @@ async def test_arrivals_hold_no_position_of_the_log_back(store: LmdbStore) -> No
     async with running(store, outgoing, Inward()) as manager:
         manager.replicas_changed([arrival("b")], 1)
         last = (await create(store, "x"))[-1]
-        # The held key of the log's own is what may hold it back, the arrival may not.
+        # The unfinished key of the log may hold the position back, the unfinished key of the replica may not.
         await eventually(lambda: manager.safe_point()[0] >= last - 1)
     assert int((store.get_mark(POSITION_MARK) or b"0").split()[0]) >= last - 1

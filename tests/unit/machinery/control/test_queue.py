@@ -1,4 +1,4 @@
-"""The work queue: each key once, one worker a key, failures later and later, nothing forgotten."""
+"""The work queue: each key once, one worker for a key, growing delays after failures, no lost key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from atoll.machinery.process.backoff import Backoff
 
 
 class HandTime:
-    """Seconds that a test moves."""
+    """A clock in seconds that a test advances."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
@@ -31,7 +31,7 @@ def queue(time: HandTime) -> WorkQueue[str]:
 
 
 async def waiting(queue: WorkQueue[str]) -> list[tuple[str, int]]:
-    """What can be taken now."""
+    """Take all available keys; return each with its revision."""
     found = []
     while True:
         try:
@@ -245,6 +245,6 @@ async def test_a_key_that_was_added_in_work_begins_its_delays_again(queue: WorkQ
 
 
 async def peek(queue: WorkQueue[str]) -> bool:
-    """Whether a key can be taken; it is not."""
+    """Return whether a key is available, without taking it."""
     queue._promote()
     return queue.depth > 0

@@ -1,4 +1,4 @@
-"""A worker gives every key back and leaves others their turn."""
+"""A worker returns every key to the queue, and yields to other tasks."""
 
 from __future__ import annotations
 
@@ -115,5 +115,5 @@ async def test_reconciles_that_never_wait_leave_others_their_turn() -> None:
     async with working(work("test", queue, reconcile)):
         for _ in range(3):
             await asyncio.sleep(0)
-        # Some went in one turn of the loop, so that a queue is drained while others write; not all of them.
+        # One iteration of the loop finishes several keys, so that a queue drains during writes, but not all keys.
         assert 3 < finished < 100_000

@@ -1,4 +1,4 @@
-"""Which addresses a tenant's URL may lead to."""
+"""Addresses that a tenant's URL may reach."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_listener_on_every_address_is_found_by_any_of_them() -> None:
 
 def test_addresses_of_this_machine_are_refused_on_any_port() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))  # sends nothing; tells which of our addresses would be used
+        probe.connect(("192.0.2.1", 9))  # sends nothing; selects the local address
         own = probe.getsockname()[0]
     assert CLOSED.refusal(own, 9999) in {"is an address of this machine", "is a loopback address"}
     assert policy(f"{own}/32").refusal(own, 9999) == ""

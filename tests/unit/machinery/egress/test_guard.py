@@ -1,4 +1,4 @@
-"""Calls to tenants' URLs: over real sockets and TLS, with look-ups the test decides."""
+"""Calls to tenants' URLs: over real sockets and TLS, with DNS answers that the test chooses."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_a_name_is_judged_by_every_address_it_has(webhook: WebhookServer) 
 
 
 async def test_the_connection_goes_to_the_address_that_was_judged(webhook: WebhookServer) -> None:
-    # The name does not exist anywhere but in this answer: were it resolved again, nothing would be reached.
+    # The name exists only in this answer: a second resolution would reach no server.
     egress = Egress(OPEN, resolver=Resolver(lambda host, port: ["127.0.0.1"]))
     await egress.send(named(webhook))
     (call,) = webhook.calls
@@ -154,7 +154,7 @@ async def test_a_dead_peer_is_not_asked_after_failing_again_and_again(webhook: W
     results = [(await refused(egress, named(webhook))).result for _ in range(guard.FAILURES + 3)]
     assert results == ["unresolved"] * guard.FAILURES + ["open"] * 3
     assert len(looked_up) == guard.FAILURES
-    # Other URLs and other tenants' trust in the same host are circuits of their own.
+    # Another URL, or another CA bundle for the same host, has a circuit of its own.
     assert (await refused(egress, named(webhook, ca_pem=b"other"))).result != "open"
     assert (await refused(egress, named(webhook))).result == "open", "for as long as the pause"
 

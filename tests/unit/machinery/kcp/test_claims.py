@@ -1,4 +1,4 @@
-"""What claims cover: keys, verbs, selectors, labels, and what a status says of them."""
+"""Permission claims: keys, verbs, selectors, labels, and their status in a binding."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ def test_what_could_not_be_labelled_is_told() -> None:
     said = condition(found, "PermissionClaimsApplied")
     assert (said["status"], said["reason"], said["severity"]) == ("False", "InternalError", "Error")
     assert "secrets" in said["message"] and not claim_status.is_complete(found) and claim_status.is_changing(found)
-    # The rest of it is labelled, and so is what comes.
+    # Both claims are applied: the other objects have their labels, and new objects get theirs.
     assert len(found["status"]["appliedPermissionClaims"]) == 2
 
 

@@ -75,7 +75,7 @@ def test_a_cluster_is_built_as_ordered_whatever_the_target_knows_of_its_type(
     annotations = cluster["metadata"]["annotations"]
     assert (annotations["kcp.io/path"], annotations["core.kcp.io/shard"]) == ("root:org:w", "here")
     assert (annotations["internal.tenancy.kcp.io/type"], annotations[REQUIRED_GROUPS]) == ("root:mine", "dev")
-    # What the system does itself is done, but for bindings to what is not known here yet.
+    # The system's own initialization is complete, except for bindings whose exports are not on this shard yet.
     assert cluster["spec"]["initializers"] == ["root:universal", "root:mine", "system:apibindings"]
     assert cluster["status"]["initializers"] == ["root:mine", "system:apibindings"]
     assert cluster["status"]["terminators"] == ["root:mine"]

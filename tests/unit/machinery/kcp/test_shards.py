@@ -1,4 +1,4 @@
-"""What a shard says of itself, and what others make of it."""
+"""The Shard object: its registration, its labels and annotations, its status, and its digest."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def converted(given: Object, version: str, *directions: Object, storage: str = "
 
 def test_values_are_copied_to_where_they_belong() -> None:
     made = converted(obj(size=3), "v2", direction("v1", "v2", rule(".spec.size", ".spec.size.width")))
-    # What the old version has at the same place gives way.
+    # The new value replaces the old version's value at the same path.
     assert made["spec"] == {"size": {"width": 3}}
 
 
@@ -166,7 +166,7 @@ def test_without_rules_only_the_version_changes() -> None:
 def test_rules_that_no_longer_fit_are_told_when_they_are_needed() -> None:
     with pytest.raises(ConversionError, match=r"error compiling conversion rules: .*doesn't exist"):
         converted(obj(), "v2", direction("v1", "v2", rule("spec.gone", "spec.title")))
-    # Others go on.
+    # Other conversions still work.
     converted(obj("v2"), "v1", direction("v1", "v2", rule("spec.gone", "spec.title")))
 
 

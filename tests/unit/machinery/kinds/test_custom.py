@@ -15,7 +15,7 @@ from atoll.machinery.meta.objects import Object
 from harness.data.manifests import established, gateway_examples, real_crds
 
 STRING: Object = {"type": "string"}
-#: What Kubernetes says of a column that says nothing of itself.
+#: The start of Kubernetes' description of a column without a description.
 _COLUMN = "Custom resource definition column (in JSONPath format):"
 
 

@@ -1,4 +1,4 @@
-"""Events: two groups over one store."""
+"""Events: two API groups with the same stored objects."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Protobuf bodies that no honest client sends, and the corners of the wire format."""
+"""Malformed protobuf bodies, and edge cases of the wire format."""
 
 import base64
 import contextlib
@@ -42,7 +42,7 @@ def lease(*spec: bytes) -> bytes:
 def nested_schema(depth: int) -> bytes:
     schema = field(5, "string")
     for _ in range(depth):
-        schema = field(28, schema)  # not
+        schema = field(28, schema)  # the field `not`
     version = field(4, field(1, schema))
     return body("CustomResourceDefinition", field(2, field(7, version)), api_version="apiextensions.k8s.io/v1")
 

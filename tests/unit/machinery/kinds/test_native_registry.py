@@ -1,4 +1,4 @@
-"""What discovery says of the built-in kinds, and the columns kubectl prints for them."""
+"""Discovery of the built-in kinds, and the columns that kubectl prints for them."""
 
 import pytest
 

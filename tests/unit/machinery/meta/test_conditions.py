@@ -1,4 +1,4 @@
-"""Conditions of kcp's kind and of Kubernetes'."""
+"""Conditions in the format of kcp and in that of Kubernetes."""
 
 from __future__ import annotations
 

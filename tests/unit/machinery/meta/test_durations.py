@@ -1,4 +1,4 @@
-"""Durations are read as Go reads them, and formats of schemas as go-openapi reads them."""
+"""Durations are parsed as in Go, and formats of schemas as in go-openapi."""
 
 from __future__ import annotations
 

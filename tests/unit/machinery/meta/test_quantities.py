@@ -5,7 +5,7 @@ import pytest
 from atoll.machinery.meta.quantity import canonical, parse
 
 
-# The right-hand sides are what k8s.io/apimachinery gives.
+# The right-hand sides are the results of k8s.io/apimachinery.
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -1,4 +1,4 @@
-"""Patterns of tenants: Go's syntax and texts, and memory that no pattern and no text can take."""
+"""Patterns of tenants: Go's syntax and texts, and bounded memory for any pattern and text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from atoll.machinery.meta import regexp
 
-#: States that texts of `a` and `b` lead this one through: 2 to the 15th.
+#: A pattern whose automaton reaches 2^15 states on texts of `a` and `b`.
 GREEDY = "(a|b)*a(a|b){14}c"
 
 
@@ -18,7 +18,7 @@ def resident_bytes() -> int:
 
 
 def test_texts_cannot_make_patterns_take_memory() -> None:
-    """With RE2's own limit, each of these keeps 3 MB."""
+    """With RE2's default limit, each of these patterns keeps 3 MB."""
     text = "".join(random.Random(1).choices("ab", k=100_000))
     before = resident_bytes()
     for number in range(40):

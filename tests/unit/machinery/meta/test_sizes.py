@@ -1,4 +1,4 @@
-"""The weight of cached values: everything that they hold, and nothing for ever."""
+"""The weight of cached values: the size of everything that they hold, and its bound in a cache."""
 
 from __future__ import annotations
 

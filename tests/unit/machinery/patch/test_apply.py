@@ -48,7 +48,7 @@ def test_the_first_apply_creates_and_owns_what_it_names(live: Live) -> None:
     ]
 
 
-# What an apply of this spec owns beneath f:spec.
+# A spec, and the fields below f:spec that its apply owns.
 OWNED: list[tuple[str, Object, Object]] = [
     (
         "items and their keys",
@@ -194,7 +194,7 @@ def test_only_another_value_conflicts_with_an_updater(live: Live) -> None:
     assert live.fields("u", "Update")["f:spec"] == {".": {}, "f:replicas": {}}
 
 
-# What a applied first, what else happened, what a applies then, and the spec that is left.
+# The first spec that `a` applies, a change after it, the second spec that `a` applies, and the resulting spec.
 REMOVALS: list[tuple[str, Object, Any, Object, Object]] = [
     ("a scalar", {"replicas": 1, "text": "t"}, None, {"text": "t"}, {"text": "t"}),
     ("a map entry", {"map": {"k": "1", "l": "2"}}, None, {"map": {"k": "1"}}, {"map": {"k": "1"}}),
@@ -302,7 +302,7 @@ def test_an_apply_that_changes_only_ownership_moves_no_time(live: Live) -> None:
     assert "time" not in live.entry("b")
 
 
-# Order of a keyed list: what is live, what is applied, what comes out.
+# Order of a keyed list: the live order, the applied order, the resulting order.
 ORDERS: list[tuple[str, str, str]] = [
     ("abc", "ca", "bca"),
     ("ab", "xb", "axb"),

@@ -28,7 +28,7 @@ def live() -> Live:
 
 
 def client_side_applied(spec: Object) -> Object:
-    """What `kubectl apply` creates: the object with itself in an annotation."""
+    """Return the object that `kubectl apply` creates: it contains itself in an annotation."""
     text = json.dumps({**thing(spec), "metadata": {**thing()["metadata"], "annotations": {}}})
     return thing(spec, annotations={LAST_APPLIED: text})
 

@@ -116,7 +116,7 @@ def test_what_is_no_patch_is_a_400(operations: Any) -> None:
 
 
 LENGTH = 100
-#: What each operation moves in a list of LENGTH items.
+#: An operation, and the number of items that it moves in a list of LENGTH items.
 MOVES: list[tuple[dict[str, Any], int]] = [
     ({"op": "add", "path": "/l/0", "value": 1}, LENGTH),
     ({"op": "add", "path": "/l/99", "value": 1}, 1),

@@ -147,7 +147,7 @@ CASES: list[tuple[str, Any, Any, Any]] = [
 
 BAD: list[tuple[str, Any, Any, type[Exception]]] = [
     ("unknown patch type", {"struct": {"x": "1"}}, {"struct": {"$patch": "shuffle"}}, UndecodablePatch),
-    # Kubernetes documents it and never took it.
+    # Kubernetes documents this directive but never accepted it.
     ("a map merges explicitly", {"struct": {"x": "1"}}, {"struct": {"$patch": "merge", "y": "2"}}, UndecodablePatch),
     ("an item's merge is explicit", {"items": ABC}, {"items": [{"name": "a", "$patch": "merge"}]}, UndecodablePatch),
     ("unknown patch type of an item", {"items": ABC}, {"items": [{"name": "a", "$patch": "x"}]}, UndecodablePatch),

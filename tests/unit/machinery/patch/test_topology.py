@@ -1,4 +1,4 @@
-"""How schemas declare the merge of their parts."""
+"""Merge types that schemas declare for their parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Circuit breakers: when they open, who may try during a pause, and what closes them again."""
+"""Circuit breakers: when they open, which calls may try during a pause, and what closes them again."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from atoll.machinery.process.listen_address import PORT_FILE, check_listen_addre
 
 
 class Ports:
-    """Some are taken; whoever asks for any gets 4000."""
+    """Ports of which some are taken; a listener on any port gets 4000."""
 
     def __init__(self, *taken: int) -> None:
         self.taken, self.requests = taken, list[int]()

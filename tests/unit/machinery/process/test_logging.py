@@ -15,7 +15,7 @@ from atoll.machinery.process import feature_gates, logging
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that reports itself as a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -28,7 +28,7 @@ def unconfigured() -> Iterator[None]:
 
 
 def logged(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, log_format: str = logging.AUTO) -> str:
-    """What one warning with a traceback and one debug line leave on this standard error."""
+    """Log one warning with a traceback and one debug line to this standard error; return its content."""
     monkeypatch.setattr(sys, "stderr", stream)
     logging.configure("info", log_format)
     log = structlog.get_logger()

@@ -1,4 +1,4 @@
-"""Certificates as they are made and as they lie on disk."""
+"""Certificates, their files, and the TLS contexts made from them."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from atoll.machinery.process.retry import ATTEMPTS, retry_on_conflict
 
 
 class Attempt:
-    """Raises the errors in turn, then returns "done"."""
+    """A call that raises the errors in turn, then returns "done"."""
 
     def __init__(self, *errors: Exception) -> None:
         self._errors, self.count = iter(errors), 0

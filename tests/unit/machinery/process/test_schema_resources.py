@@ -1,4 +1,4 @@
-"""Where the files are that the product ships with."""
+"""The location of the files that the product ships with."""
 
 import msgspec
 import pytest

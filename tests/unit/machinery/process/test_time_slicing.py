@@ -16,7 +16,7 @@ Pause = Callable[[], None]
 
 
 def _burn(pause: Pause, cpu_s: float) -> str:
-    """Compute for so long, asking to pause every little while."""
+    """Compute for `cpu_s` of CPU time, and call `pause` in each iteration."""
     start = time.thread_time()
     while time.thread_time() - start < cpu_s:
         pause()

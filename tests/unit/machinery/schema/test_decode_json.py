@@ -100,7 +100,7 @@ def test_refusing_a_deep_document_takes_little_memory() -> None:
         ('{"a\\"b":1,"a\\"b":2}', ['a"b']),
         ('{"\\u0061":1,"a":2}', ["a"]),
         ('{"a":"\\u0022","b":{"c":1,"c":2}}', ["b.c"]),
-        # Two escaped quotes hide the two that a lost key takes along.
+        # Two escaped quotes make up for the two quotes of a lost key in the count of quotes.
         ('{"a":"\\u0022\\u0022","b":{"c":1,"c":2}}', ["b.c"]),
         ('{"a":{"b":1},"a":{"b":1,"b":2}}', ["a", "a.b"]),
         ('{"a":"{\\"a\\":1,\\"a\\":2}"}', []),

@@ -16,7 +16,7 @@ from atoll.machinery.schema.structural.structural_schema import (
 
 
 class _Held:
-    """Something that an upper layer keeps beside a schema."""
+    """An object that an upper layer attaches to a schema."""
 
 
 def _large(name: str) -> StructuralSchema:

@@ -266,7 +266,7 @@ def test_items_of_a_map_correlate_by_key_and_those_of_other_lists_do_not() -> No
     old = [{"n": "a", "p": 1, "v": 9}, {"n": "b", "p": 1, "v": 1}]
     new = [{"n": "c", "p": 1, "v": 1}, {"n": "a", "p": 1, "v": 9}]
     assert problems(LIST_MAP, new, old) == []
-    # The item that is wrong stands second: it is compared with the old one of its keys, not with the first.
+    # The invalid item is the second: it is compared with the old item of its keys, not with the first.
     assert problems(LIST_MAP, [*old[1:], *old[:1]], [*old[1:], *old[:1], *new[:1]]) == []
     assert [text.partition(":")[0] for text in problems(LIST_MAP, [old[0], {**old[1], "v": 9}], old)] == ["spec.a[1].v"]
     atomic = {"type": "array", "items": LIST_MAP["items"]}

@@ -27,7 +27,7 @@ async def many(store: LmdbStore, count: int, **where: object) -> list[int]:
 
 
 def drain(cursor: Cursor, last: int, limit: int = 500) -> tuple[list[Change], int]:
-    """Everything up to a revision, and how many reads it took."""
+    """Return the changes up to a revision, and the number of reads."""
     found, reads = cursor.read(limit), 1
     while cursor.position < last:
         found += cursor.read(limit)
@@ -37,7 +37,7 @@ def drain(cursor: Cursor, last: int, limit: int = 500) -> tuple[list[Change], in
 
 @pytest.fixture
 async def busy(tmp_path: Path) -> AsyncIterator[LmdbStore]:
-    """Few changes in cluster c, of which two at the start and one at the end, among many elsewhere."""
+    """A store with few changes in cluster c, at the start and at the end, among many in other clusters."""
     store = open_store(store_options(tmp_path, ring_bytes=1))
     first, _ = await create(store, "a", "b", cluster="c")
     [other] = await create(store, "a", cluster="c", type=OTHER)
@@ -98,7 +98,7 @@ async def test_commits_while_catching_up_are_neither_lost_nor_given_twice(busy: 
 
 
 async def test_an_idle_watch_skips_what_did_not_concern_it(tmp_path: Path) -> None:
-    """Its position is stale and below what the ring holds, yet nothing has to be read again."""
+    """Its position is stale and older than the entries of the ring, yet the watch needs no new list."""
     time = HandClock()
     store = open_store(store_options(tmp_path, ring_bytes=10_000, log_retention_s=60), clock=time.clock())
     cursor = store.cursor(Scope(CONFIGMAPS, "quiet"), 0)

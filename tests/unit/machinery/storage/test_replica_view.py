@@ -1,4 +1,4 @@
-"""Replicas beside the store's other duties: damage, old files, a full disk, restarts, sweeps beside writers."""
+"""Replicas and the store's other tasks: damage, old files, a full disk, restarts, sweeps beside writers."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ async def test_a_sweep_lets_others_in_between_its_pieces_and_spares_what_they_br
 async def test_a_sweep_spares_what_was_brought_between_its_look_and_its_transaction(tmp_path: Path) -> None:
     store = open_store(store_options(tmp_path))
     await store.submit([replica(remote("a"), 7), replica(remote("b"), 7)])
-    # Both run up to the queue in one turn of the loop: the sweep has looked, and the row is brought in front of it.
+    # Both reach the queue in one iteration of the loop: the sweep has read the rows, and the new row precedes it.
     _, swept = await asyncio.gather(
         store.submit([replica(remote("a"), 7, generation=2)]), store.submit([SweepReplicas("east", 2)])
     )

@@ -1,4 +1,4 @@
-"""What the store forgets and when: compaction, expiry, the list window; and that fsck reports damage."""
+"""Retention of the store: compaction, expiry and the list window; also the damage that fsck reports."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ async def test_an_exact_revision_expires_with_the_entry_above_it(tmp_path: Path,
     store = open_store(store_options(tmp_path, list_window_s=300), clock=time.clock())
     [first] = await create(store, "a")
     time.pass_time(10_000)
-    # However old it is, the current state does not expire.
+    # The current state does not expire at any age.
     assert len(listed(store, HERE, at=first)) == 1
     [second] = await create(store, "b")
     time.pass_time(300)

@@ -1,4 +1,4 @@
-"""The writer: batches, a disk that is full, a disk that fails, a queue that is bounded, marks."""
+"""The writer: batches, a full disk, a failing disk, a bounded queue, marks."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ async def test_a_type_number_of_a_failed_batch_is_not_remembered(tmp_path: Path)
     whole = store._environment.env
     break_disk(store, lmdb.DiskError("mdb_txn_commit: No space left on device"))
     with pytest.raises(StoreFull):
-        # The prefix delete looks the number up again, inside the transaction that then fails.
+        # The prefix delete reads the type's number again, inside the transaction that fails.
         await store.submit([put(key("a", type=first)), DeletePrefix(Scope(first))])
     store._environment.env = whole
     store.space.measure()

@@ -1,4 +1,4 @@
-"""Keys of events: which one signs, which are believed, and the file that holds them."""
+"""Keys of events: the key that signs, the keys that are trusted, and the file that holds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events: what goes into a message comes out of it, and a message that lies is no event."""
+"""Events: a message decodes to the event that it encodes, and a message with false data is refused."""
 
 from __future__ import annotations
 

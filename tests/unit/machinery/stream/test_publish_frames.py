@@ -1,4 +1,4 @@
-"""Frames of published messages: what the client itself would send, and nothing that breaks out of its line."""
+"""Frames of published messages: the bytes that the NATS client sends, and headers without line breaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a stream that refuses every sequence counts as a server that hangs: only while its end stands still."""
+"""A stream that refuses every sequence counts as a hanging server only while its end does not move."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from atoll.machinery.stream.publisher import stream_admin, stream_writer
 from atoll.machinery.stream.publisher.changes import ChangesWriter
 from atoll.machinery.stream.publisher.publish_window import OutOfSequence
 
-#: Sessions of one run, more than a stream may refuse in vain.
+#: Sessions of one run, more than a stream may refuse until the writer gives up.
 _SESSIONS = 20
 
 
 class _Ended(Exception):
-    """The run got through all sessions."""
+    """The run used all its sessions."""
 
 
 async def refused(monkeypatch: pytest.MonkeyPatch, ends: Iterator[int], acks: Iterator[int]) -> int:
-    """Run a writer whose every session is refused, with these ends of the stream and acknowledgements; return the
-    number of sessions until it gives the server up. Raises _Ended if it does not."""
+    """Run a writer whose every session is refused, with these ends of the stream and acknowledgements.
+
+    Return the number of sessions until the writer gives up on the server. Raise _Ended if it does not.
+    """
     sessions = 0
 
     async def tip(info: object) -> SimpleNamespace:

@@ -1,4 +1,4 @@
-"""Where a publisher goes on, case by case."""
+"""The position at which a publisher resumes, case by case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One signature over a run of events: each is verified alone, and nothing else is."""
+"""One signature over a run of events: each event of the run is verified alone, and every other event fails."""
 
 from __future__ import annotations
 

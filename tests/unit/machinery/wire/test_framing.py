@@ -1,4 +1,4 @@
-"""Heads for the next hop: what is rewritten, what stays byte for byte, what never breaks out of its line."""
+"""Heads for the next hop: rewritten headers, parts copied byte for byte, and refused line breaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The request parser alone: what it takes, what it refuses, and that nothing slips behind a refusal."""
+"""The request parser alone: requests that it accepts, requests that it refuses, and none after a refused one."""
 
 from __future__ import annotations
 

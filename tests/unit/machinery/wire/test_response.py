@@ -57,7 +57,7 @@ def test_gzip_is_accepted_by_name_and_weight(values: list[str], accepts: bool) -
 
 
 async def answered(asking: str, size: int) -> tuple[Headers, bytes]:
-    """What a server that compresses sends for a body of `size` bytes in two parts."""
+    """Return the headers and body that a compressing server sends for a body of `size` bytes in two parts."""
     parts = [b"a" * (size // 2), b"b" * (size - size // 2)]
     sent: list[Headers] = []
 

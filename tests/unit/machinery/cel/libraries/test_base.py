@@ -1,4 +1,4 @@
-"""The functions that an expression may use by Kubernetes version, and in a rule of a definition."""
+"""Functions of expressions by Kubernetes version, and functions of the rules of definitions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from atoll.machinery.cel.errors import CompileError
 from atoll.machinery.cel.libraries.authorizer import AUTHORIZER
 from atoll.machinery.cel.libraries.base import base_libraries, rule_libraries
 
-#: An expression and the minor version that brought its newest function.
+#: An expression and the minor version that introduced its newest function.
 BROUGHT = [
     ("[1].sum() == 1 && isURL('/') && 'a'.find('a') == 'a'", 0),
     ("quantity('1').isInteger()", 28),

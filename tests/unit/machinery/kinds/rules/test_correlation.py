@@ -1,4 +1,4 @@
-"""What counts as unchanged, and which old item a new one comes from."""
+"""Correlation of new and old values: which values are unchanged, and the old item of each new item."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules in definitions: what does not compile, what costs too much, what may not look back."""
+"""Rules in definitions: errors of the compiler, limits of costs, and uses of oldSelf."""
 
 from __future__ import annotations
 

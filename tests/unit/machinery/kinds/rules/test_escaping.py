@@ -1,4 +1,4 @@
-"""Names of fields as rules write them."""
+"""Escaped names of fields in rules."""
 
 from __future__ import annotations
 

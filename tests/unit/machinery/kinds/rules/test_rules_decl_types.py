@@ -1,4 +1,4 @@
-"""Schemas as rules see them: types, visible parts, and the bounds that the cost model counts with."""
+"""Schemas as rules see them: types, visible parts, and the bounds of the cost model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules against objects: which run, what they see, in which words they refuse, and what they may cost."""
+"""Rules against objects: which rules run, their variables, their messages, and their budgets."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_errors_of_evaluation_are_never_let_pass() -> None:
     assert len(validation_result(schema, thing({"a": {}}), thing({"a": {}})).errors) == 1
 
 
-# --- what keeps rules from running ---
+# --- conditions that keep rules from running ---
 
 
 @pytest.mark.parametrize(
