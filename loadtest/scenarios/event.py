@@ -58,7 +58,7 @@ async def _access(server: Server) -> Object:
 
 async def _subscribe(nats: Nats, access: Object) -> JetStreamContext.PullSubscription:
     """A consumer of changes of ConfigMaps in root from now on; the stream may be a moment away still."""
-    context, name = nats.jetstream(), access["consumers"][0]
+    context, name = nats.jetstream(prefix=access["api_prefix"]), access["consumers"][0]
     config = ConsumerConfig(deliver_policy=DeliverPolicy.NEW)
     async with asyncio.timeout(DEADLINE_S):
         while True:
