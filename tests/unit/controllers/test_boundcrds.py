@@ -16,7 +16,7 @@ from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.times import parse_time
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS
 from atoll.machinery.storage.contract import GuardFailed, Operation, Scope
-from atoll.tenancy.bound_definitions import SchemaMissing
+from atoll.tenancy.bound_definitions import BoundCrd, SchemaMissing, target_of
 from harness.clients.api import crd
 from harness.clients.exports import resource_of, schema_of
 from harness.servers.in_process.minimal_shard import Cell, cell
@@ -123,6 +123,24 @@ async def test_one_that_is_bound_between_the_look_and_the_deletion_stays(
     assert await scene.look() == 0.0
     assert scene.uids() == [scene.uid]
     assert scene.here.found(API_BINDINGS, "consumer", "shapes")["status"]["phase"] == "Bound"
+
+
+async def test_one_that_changes_between_the_look_and_the_mark_is_not_marked(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scene.unbind()
+    scene.now_s += MIN_AGE_S
+    looked = scene.collector._is_bound
+
+    async def late(found: BoundCrd) -> bool:
+        answer = await looked(found)
+        stored = scene.here.found(CRDS, SYSTEM_BOUND_CRDS, scene.uid)
+        await scene.here.loopback.update(target_of(scene.uid), bound_crds.with_export(stored, "other"), whole=True)
+        return answer
+
+    monkeypatch.setattr(scene.collector, "_is_bound", late)
+    assert await scene.look() == 0.0
+    assert bound_crds.COLLECTED not in scene.here.found(CRDS, SYSTEM_BOUND_CRDS, scene.uid)["metadata"]["annotations"]
 
 
 async def test_a_binding_planned_before_the_mark_is_planned_again(scene: Scene) -> None:
