@@ -305,3 +305,17 @@ def prepare(api: Api) -> None:
         api.post(CRDS, _kinds(at))
     for path, body in PREPARED:
         api.post(path, body())
+
+
+_TAKE_LONGEST = (
+    "YAML of a list of objects",
+    "a small patch",
+    "a small JSON patch",
+    "JSON mappings",
+    "a list in another version",
+    "a list-map",
+    "JSON keys",
+    "a Table",
+)
+#: Those that take longest, for processes beside a shard without workers.
+LARGEST = tuple(each for each in REQUESTS if each.name in _TAKE_LONGEST)

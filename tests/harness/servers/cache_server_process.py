@@ -74,6 +74,11 @@ class CacheProcess:
             time.sleep(0.02)
         self.port = int(found[1])
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def stop(self) -> None:
         """SIGTERM; harmless if it does not run."""
         if self._process is not None and self._process.poll() is None:
