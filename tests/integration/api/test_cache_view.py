@@ -10,6 +10,7 @@ import pytest
 from harness.clients.api import MERGE, Api, crd, define, eventually, workspace_under
 from harness.clients.exports import CACHED, cache_beacons, make_export, schema
 from harness.clients.exports import EXPORTS as IN_WORKSPACE
+from harness.clients.put_back import check_read_only, objects
 
 EXPORTS = "/apis/apis.kcp.io/v1alpha2/apiexports"
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
@@ -156,6 +157,15 @@ def test_nothing_is_written_there(home: Api, master: Api, method: str) -> None:
     if method == "DELETE":
         found.send(method, collection, expect=405)
     home.get(f"{IN_WORKSPACE}/shapes")
+
+
+def test_what_is_read_is_the_same_in_every_format(home: Api, master: Api) -> None:
+    make_export(home, "shapes", schema("circles"))
+    found, seen = cache(master), set()
+    for path in objects(found, f"/shards/root/clusters/{home.cluster}", verb="watch"):
+        check_read_only(found, path)
+        seen.add(path.split("/")[-2])
+    assert seen >= {"apiexports", "apiresourceschemas", "logicalclusters"}
 
 
 def test_what_is_no_url_of_the_cache_says_so(master: Api) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from harness.clients.api import APPLY, JSON, JSON_PATCH, YAML, Api, configmap, eventually, workspace_under
-from harness.clients.put_back import check_put_back
+from harness.clients.api import APPLY, JSON, JSON_PATCH, YAML, Api, configmap, crd, define, eventually, workspace_under
+from harness.clients.exports import bind, make_export, schema_of
+from harness.clients.put_back import check_all_put_back
 
 GROUP = "tenancy.kcp.io/v1alpha1"
 TYPES = "/apis/tenancy.kcp.io/v1alpha1/workspacetypes"
@@ -21,6 +22,7 @@ CLUSTERS = "/apis/core.kcp.io/v1alpha1/logicalclusters"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 CONFIGMAP_RULES = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create"]}]
+EVERYTHING = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]
 INITIALIZE, TERMINATE = "initialize", "terminate"
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 #: As client-go.
@@ -93,19 +95,60 @@ def without(cluster: dict[str, Any], member: str, field: str = "initializers") -
     return {**cluster, "status": {**cluster["status"], field: left}}
 
 
+FILLED = ("apibindings", "blobs", "configmaps", "scale", "secrets", "wheels")
+
+
+def fill(here: Api, provider: str, prefix: str = "") -> None:
+    """Objects of many kinds: bound, defined, with a scale, sealed, held by a finalizer."""
+    at = Api(here.shard, token=here.token)
+    at.prefix = here.prefix + prefix
+    bind(at, provider, "blobs")
+    define(at, crd("wheels", "sized.example.com"))
+    for group, kind in (("kept.example.com", "Blob"), ("sized.example.com", "Wheel")):
+        metadata = {"name": "one", "finalizers": ["example.com/hold"]}
+        body = {"apiVersion": f"{group}/v1", "kind": kind, "metadata": metadata, "spec": {"replicas": 2}}
+        at.post(f"/apis/{group}/v1/namespaces/default/{kind.lower()}s", body)
+    at.post(CONFIGMAPS, {**configmap("raw"), "data": {"a": ""}, "binaryData": {"b": "AP8="}})
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "sealed"}, "data": {"k": "AA=="}}
+    at.post("/api/v1/namespaces/default/secrets", secret)
+    at.close()
+
+
+def offer_blobs(provider: Api) -> str:
+    make_export(provider, "blobs", schema_of(crd("blobs", "kept.example.com")))
+    return provider.cluster
+
+
 def test_what_an_initializer_reads_it_can_put_back(site: Site) -> None:
-    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "update"]}]
-    initializer = site.type("made", initializer=True, initializerPermissions=rules)
+    initializer = site.type("made", initializer=True, initializerPermissions=EVERYTHING)
     site.allow("worker", INITIALIZE, "made")
     view, cluster = site.view(initializer), site.workspace("made")
-    view.post(f"/{cluster}{CONFIGMAPS}", configmap("kept", {"k": ""}))
-    check_put_back(view, f"/{cluster}{CONFIGMAPS}/kept")
+    fill(site.home.at(cluster), offer_blobs(site.home))
+    check_all_put_back(view, *FILLED, prefix=f"/{cluster}")
+    check_own_cluster_put_back(view, cluster)
+    view.close()
+
+
+def check_own_cluster_put_back(view: Api, cluster: str) -> None:
     for path in (f"{CLUSTERS}/cluster", f"{CLUSTERS}/cluster/status"):
         before = view.get(f"/{cluster}{path}").json
         for accept in (JSON, YAML):
             answer = view.get(f"/{cluster}{path}", accept=accept)
             assert view.put(f"/{cluster}{CLUSTERS}/cluster/status", answer.body, kind=accept).json == before
-    view.close()
+
+
+def test_what_a_terminator_reads_it_can_put_back(site: Site) -> None:
+    """The workspace's owner can, too, while the deletion waits for the terminator."""
+    provider = offer_blobs(site.home)
+    with terminating(site, lambda here: fill(here, provider), terminatorPermissions=EVERYTHING) as (
+        terminator,
+        cluster,
+    ):
+        view = site.view(terminator, verb=TERMINATE)
+        check_all_put_back(view, *FILLED, prefix=f"/{cluster}")
+        check_own_cluster_put_back(view, cluster)
+        check_all_put_back(site.home.at(cluster), *FILLED)
+        view.close()
 
 
 def test_an_initializer_sees_what_waits_for_it_works_there_and_takes_itself_away(site: Site) -> None:
@@ -274,11 +317,14 @@ def test_withdrawing_the_verb_closes_the_view(site: Site) -> None:
 
 
 @contextlib.contextmanager
-def terminating(site: Site, **spec: Any) -> Iterator[tuple[str, str]]:
+def terminating(site: Site, prepare: Callable[[Api], None] | None = None, **spec: Any) -> Iterator[tuple[str, str]]:
+    """A terminator, and a workspace that waits for it; `prepare` fills the workspace before its deletion."""
     terminator = site.type("made", terminator=True, **spec)
     site.allow("worker", TERMINATE, "made")
     cluster = site.workspace("made", phase="Ready")
     site.home.at(cluster).post(CONFIGMAPS, configmap("kept"))
+    if prepare is not None:
+        prepare(site.home.at(cluster))
     site.home.delete(f"{WORKSPACES}/w")
     site.reach("w", "Terminating")
     yield terminator, cluster

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import yaml
 
-from harness.clients.api import APPLY, JSON_PATCH, MERGE, STRATEGIC, YAML, Api, configmap, crd, define, workspace_under
+from harness.clients.api import (
+    APPLY,
+    JSON_PATCH,
+    MERGE,
+    STRATEGIC,
+    YAML,
+    Api,
+    configmap,
+    crd,
+    define,
+    eventually,
+    workspace_under,
+)
 from harness.clients.exports import bind, make_export, schema_of
-from harness.clients.put_back import check_put_back
+from harness.clients.put_back import check_all_put_back, check_put_back
 from harness.data.yaml_texts import MISREAD
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
@@ -115,32 +127,36 @@ def test_a_configmap_can_be_put_back_as_it_was_read(here: Api, kind: str) -> Non
     check_put_back(here, path)
 
 
-def updatable(api: Api) -> Iterator[str]:
-    """The paths of objects of a workspace that can be got and updated, three of each kind."""
-    groups = [f"/apis/{group['preferredVersion']['groupVersion']}" for group in api.get("/apis").json["groups"]]
-    for root in ("/api/v1", *groups):
-        for resource in api.get(root).json["resources"]:
-            if not {"get", "list", "update"} <= set(resource["verbs"]):
-                continue
-            for obj in api.get(f"{root}/{resource['name']}?limit=3").json["items"]:
-                namespace = obj["metadata"].get("namespace")
-                scope = f"{root}/namespaces/{namespace}" if namespace else root
-                yield f"{scope}/{resource['name']}/{obj['metadata']['name']}"
-
-
 def test_every_object_of_a_workspace_can_be_put_back(admin: Api) -> None:
     provider, consumer = admin.at(workspace_under(admin)), admin.at(workspace_under(admin))
     make_export(provider, "blobs", schema_of(crd("blobs", "kept.example.com")))
     bind(consumer, provider.cluster, "blobs")
-    body = {"apiVersion": "kept.example.com/v1", "kind": "Blob", "metadata": {"name": "one"}, "spec": {"size": 2}}
+    body = {"apiVersion": "kept.example.com/v1", "kind": "Blob", "metadata": {"name": "one"}, "spec": {"replicas": 2}}
     consumer.post("/apis/kept.example.com/v1/namespaces/default/blobs", body)
     consumer.post(CONFIGMAPS, {**configmap("raw"), "data": {"a": ""}, "binaryData": {"b": "AP8="}})
-    seen = set()
-    for api in (provider, consumer):
-        for path in updatable(api):
-            check_put_back(api, path)
-            seen.add(path.split("/")[-2])
-    assert seen >= {"apibindings", "apiexports", "configmaps", "blobs", "namespaces", "secrets"}
+    check_all_put_back(provider, "apiexports", "apiresourceschemas", "secrets")
+    check_all_put_back(consumer, "apibindings", "configmaps", "blobs", "scale")
+
+
+def test_what_is_being_deleted_can_be_put_back(admin: Api) -> None:
+    api = admin.at(workspace_under(admin))
+    held = {"finalizers": ["example.com/hold"]}
+    api.post("/api/v1/namespaces", {"metadata": {"name": "going"}})
+    paths = [f"/api/v1/namespaces/{namespace}/configmaps/held" for namespace in ("default", "going")]
+    for path in paths:
+        api.post(path.removesuffix("/held"), configmap("held", {"k": "v"}, **held))
+    api.delete(paths[0])
+    api.delete("/api/v1/namespaces/going")
+
+    def waits() -> bool:
+        found = api.get("/api/v1/namespaces/going").json["status"]
+        held_by = [each for each in found.get("conditions", []) if each["type"] == "NamespaceFinalizersRemaining"]
+        return bool(held_by) and held_by[0]["status"] == "True"
+
+    eventually(waits, "the namespace waits")
+    for path in ("/api/v1/namespaces/going", *paths):
+        assert api.get(path).json["metadata"]["deletionTimestamp"]
+        check_put_back(api, path)
 
 
 def test_a_json_patch_is_read_by_the_rules_of_bodies(here: Api) -> None:

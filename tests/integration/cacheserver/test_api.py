@@ -227,6 +227,25 @@ async def test_what_a_master_changes_comes_back_as_the_source_has_it(tmp_path: P
         assert after == before
 
 
+@pytest.mark.parametrize("accept", ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"])
+async def test_what_a_master_puts_back_changes_nothing(tmp_path: Path, accept: str) -> None:
+    async with caching(tmp_path) as cache:
+        await cache.owned("c1", "amber")
+        await cache.arrived("amber", "c1", export("widgets"))
+        role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "widgets"}}
+        await cache.arrived("amber", "c1", {**role, "rules": []}, CLUSTER_ROLES)
+        for plural in (EXPORTS, "apis/rbac.authorization.k8s.io/v1/clusterroles"):
+            path = f"{BASE}/shards/amber/clusters/c1/{plural}/widgets"
+            before, read = await cache.ask(path), await cache.ask(path, headers=f"Accept: {accept}\r\n")
+            if read.code == 406:
+                continue
+            kind = accept if read.body != before.body else "application/json"
+            done = await cache.ask(path, MASTER, "PUT", f"Content-Type: {kind}\r\n", read.body)
+            assert (done.code, done.json) == (200, before.json), done.body
+            await cache.settle()
+            assert (await cache.ask(path)).body == before.body
+
+
 async def test_a_change_of_an_object_without_a_source_any_more_is_removed(tmp_path: Path) -> None:
     async with caching(tmp_path) as cache:
         await cache.owned("c1", "amber")

@@ -18,6 +18,7 @@ import pytest
 
 from atoll.machinery.process.pki import Pair, make_ca, make_client, make_serving
 from harness.clients.api import Api, configmap, crd, define, eventually, workspace_under
+from harness.clients.put_back import check_put_back
 from harness.servers.shard_process import ShardProcess
 
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
@@ -403,6 +404,7 @@ def test_another_shard_is_worked_in_through_a_mount(scene: Scene, second: ShardP
     at_mount.token = "carol-token"
     at_mount.post(CONFIGMAPS, configmap("over-there", {"k": "v"}))
     assert Api(second, "root").get(f"{CONFIGMAPS}/over-there").json["data"] == {"k": "v"}
+    check_put_back(at_mount, f"{CONFIGMAPS}/over-there")
     revision = at_mount.get(CONFIGMAPS).json["metadata"]["resourceVersion"]
     with at_mount.watch(f"{CONFIGMAPS}?watch=1&resourceVersion={revision}") as events:
         Api(second, "root").patch(f"{CONFIGMAPS}/over-there", {"data": {"k": "w"}})

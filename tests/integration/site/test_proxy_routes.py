@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from harness.clients.api import TIMEOUT_S, Answer, Api, eventually
+from harness.clients.put_back import check_all_put_back
 from harness.oracles.proxy_audit import audited_requests
 from harness.servers.mutant_shard import altered
 from harness.servers.site import Site, SiteProcess
@@ -73,6 +74,11 @@ def tree(site: Site) -> Tree:
     # The proxy resolves it by replicated rows, without a lookup.
     eventually(lambda: _makes_no_lookups(site, *shards), "the tree arrived at the proxy")
     return Tree(org, clusters, shards)
+
+
+def test_every_object_can_be_put_back_through_the_proxy(site: Site, tree: Tree) -> None:
+    for path in (tree.org, tree.team):
+        check_all_put_back(site.proxy.api(path), "workspaces", "logicalclusters", "clusterrolebindings")
 
 
 def test_the_tree_spans_three_shards(site: Site, tree: Tree) -> None:

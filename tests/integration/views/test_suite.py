@@ -9,6 +9,7 @@ import pytest
 
 from harness.clients.api import PARTIAL_LIST, TABLE, Api, Events, Object, eventually
 from harness.clients.exports import PATIENCE_S
+from harness.clients.put_back import check_put_back, check_read_only
 from harness.servers import virtual_workspaces
 from harness.servers.virtual_workspaces import OfThirdParty, Stand
 
@@ -202,6 +203,15 @@ def test_what_is_only_to_be_read_is_not_written(stand: Stand) -> None:
         assert answer.code in {403, 405}, (method, url, answer.code)
     after = api.get(path).json
     assert (after["metadata"]["uid"], after.get("spec")) == (before["metadata"]["uid"], before.get("spec"))
+
+
+def test_what_is_read_is_the_same_in_every_format_and_putting_it_back_changes_nothing(stand: Stand) -> None:
+    stand.add("first")
+    shows(stand, "first")
+    api, path = stand.one("first")
+    stand.change("first")
+    eventually(lambda: stand.changed(api.get(path).json), "the change is shown", PATIENCE_S)
+    (check_read_only if stand.read_only else check_put_back)(api, path)
 
 
 def test_who_may_not_look_sees_nothing(stand: Stand) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from harness.clients.api import Api, Events, configmap, eventually, workspace_under
 from harness.clients.kubectl import Kubectl
+from harness.clients.put_back import check_put_back
 from harness.servers.processes import atoll, children, is_alive
 from harness.servers.shard_process import ShardProcess
 
@@ -103,6 +104,7 @@ def test_what_one_worker_acknowledged_the_other_reads_and_watches(shard: ShardPr
     assert [(e.type, e.name, e.revision) for e in events.take(20)] == [
         ("ADDED", metadata["name"], int(metadata["resourceVersion"])) for metadata in written
     ]
+    check_put_back(other, f"{CONFIGMAPS}/c1")
     other.delete(f"{CONFIGMAPS}/c0")
     assert (events.next().type, other.get(f"{CONFIGMAPS}/c0", expect=404).code) == ("DELETED", 404)
     one.close()
