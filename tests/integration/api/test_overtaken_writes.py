@@ -255,6 +255,15 @@ async def test_so_is_one_whose_object_changed(shop: Shop) -> None:
         assert [each["data"] for each in here.ours()] == [{"k": "old", "other": "x"}] * 2, verb
 
 
+@pytest.mark.parametrize("field", ["uid", "resourceVersion"])
+async def test_a_delete_is_planned_again_unless_its_precondition_fails(shop: Shop, field: str) -> None:
+    here = await shop.open("w")
+    known = next(each["metadata"] for each in here.ours() if each["metadata"]["name"] == "one")
+    delete = ("DELETE", f"{MAPS}/one", {"preconditions": {field: known[field]}}, JSON)
+    code, message = await here.send(delete, change_objects)
+    assert (code, here.left()) == ((200, {"held"}) if field == "uid" else (409, {"held", "one"})), message
+
+
 async def test_with_its_right_a_write_is_planned_again_until_it_lands(shop: Shop) -> None:
     async for verb, here in shop.each(ALL):
         changes = [deactivate_for_a_moment, *([change_objects] if verb in UPDATES else ())]

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from harness.clients import tenants
-from harness.clients.api import Api
+from harness.clients.api import Api, eventually, workspace_under
 from harness.clients.exports import (
     BINDINGS,
     EXPORTS,
+    PATIENCE_S,
     accepted,
     bind,
     binding,
@@ -23,6 +24,7 @@ from harness.clients.exports import (
     schema,
 )
 
+WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
 SELECTOR = "spec.permissionClaims[0].selector"
 NEEDED = "either one of matchAll, matchLabels, or matchExpressions must be set"
 BAD_SELECTORS: dict[str, tuple[Any, ...]] = {
@@ -114,6 +116,19 @@ def test_a_label_stays_when_the_exports_workspace_cannot_be_found(consumer: Api,
     here.close()
     assert found["labels"].get("a") == "b"
     assert "internal.apis.kcp.io/export" not in found["labels"]
+
+
+def test_a_binding_keeps_its_label_when_the_exports_workspace_is_gone(admin: Api, consumer: Api) -> None:
+    """The label tells that the definition that the binding uses is bound."""
+    name = workspace_under(admin, type_="universal").removeprefix("root:")
+    provider = admin.at(f"root:{name}")
+    make_export(provider, "shapes", schema("circles"))
+    bind(consumer, provider.cluster, "shapes")
+    label = consumer.get(f"{BINDINGS}/shapes").json["metadata"]["labels"]["internal.apis.kcp.io/export"]
+    admin.delete(f"{WORKSPACES}/{name}")
+    eventually(lambda: admin.get(f"{WORKSPACES}/{name}", expect=0).code == 404, "the provider gone", PATIENCE_S)
+    after = consumer.patch(f"{BINDINGS}/shapes", {"metadata": {"labels": {"a": "b"}}}).json["metadata"]["labels"]
+    assert (after["a"], after["internal.apis.kcp.io/export"]) == ("b", label)
 
 
 def test_nobody_binds_what_they_may_not(provider: Api, consumer: Api) -> None:

@@ -126,6 +126,24 @@ def test_what_another_binding_serves_under_the_same_identity_is_adopted(provider
     assert consumer.get(PATH).json["items"] == []
 
 
+def test_two_bindings_that_are_deleted_do_not_leave_their_objects_to_each_other(provider: Api, consumer: Api) -> None:
+    make_export(provider, "shapes", CIRCLES)
+    bind(consumer, provider.cluster, "shapes")
+    consumer.post(PATH, an_object(CIRCLES, "one"))
+    waiting = binding(provider.cluster, "shapes", called="waiting")
+    waiting["metadata"]["finalizers"] = ["example.com/mine"]
+    consumer.post(BINDINGS, waiting)
+    wait_condition(consumer, f"{BINDINGS}/waiting", "Ready", "False", "NamingConflicts")
+    consumer.delete(f"{BINDINGS}/waiting")
+    path = f"{BINDINGS}/waiting"
+    wait(consumer, path, lambda obj: obj["metadata"]["finalizers"] == ["example.com/mine"])
+    assert len(consumer.get(PATH).json["items"]) == 1
+    unbind(consumer, "shapes")
+    consumer.patch(path, {"metadata": {"finalizers": None}})
+    bind(consumer, provider.cluster, "shapes")
+    assert consumer.get(PATH).json["items"] == []
+
+
 def test_a_workspace_with_bindings_and_their_objects_can_be_deleted(admin: Api, provider: Api, consumer: Api) -> None:
     make_export(provider, "shapes", CIRCLES)
     bind(consumer, provider.cluster, "shapes")

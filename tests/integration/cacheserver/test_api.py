@@ -52,7 +52,12 @@ async def test_a_change_keeps_the_uid_and_another_object_of_the_name_gets_anothe
         changed = await metadata()
         assert changed["uid"] == first["uid"] == "uid-of-widgets"
         assert int(changed["resourceVersion"]) > int(first["resourceVersion"])
-        await cache.arrived("amber", "prov", {**export("widgets"), "metadata": {"name": "widgets", "uid": "another"}})
+        path = f"/shards/amber/clusters/prov/{EXPORTS}?watch=1&resourceVersion={changed['resourceVersion']}"
+        async with cache.watch(path) as events:
+            another = {**export("widgets"), "metadata": {"name": "widgets", "uid": "another"}}
+            await cache.arrived("amber", "prov", another)
+            seen = [(kind, obj["metadata"]["uid"]) for kind, obj in [await events.next() for _ in range(2)]]
+        assert seen == [("DELETED", "uid-of-widgets"), ("ADDED", "another")]
         assert (await metadata())["uid"] == "another"
 
 

@@ -62,11 +62,14 @@ async def test_what_is_sent_is_acknowledged_in_order(connection: Connection) -> 
 @pytest.mark.parametrize("limits", [WindowLimits(messages=5), WindowLimits(size_bytes=5 * 2300)])
 async def test_no_more_is_in_flight_than_allowed(connection: Connection, limits: WindowLimits) -> None:
     pipeline = await opened(connection, limits)
-    most = 0
-    for revision in range(1, 200):
-        await pipeline.send(message(revision, size=1000), revision)
-        most = max(most, pipeline.in_flight)
-    assert most == 5
+    for begin in (1, 200):
+        most = 0
+        for revision in range(begin, begin + 199):
+            await pipeline.send(message(revision, size=1000), revision)
+            most = max(most, pipeline.in_flight)
+        # What is acknowledged makes room again.
+        assert most == 5
+        await pipeline.drain()
     await pipeline.close()
 
 

@@ -158,6 +158,8 @@ async def test_what_does_not_say_where_it_is_is_not_there(site: Site, answer: by
 async def test_a_workspace_that_is_unavailable_and_a_mount_are_found_as_such(site: Site) -> None:
     site.shards.answers[target("1org", "off")] = workspace("1off", "west", "Unavailable")
     assert await site.find("root:org:off") == Unavailable()
+    site.shards.answers[target("1off", "below")] = workspace("1below", "west")
+    assert await site.find("root:org:off:below") == ShardLocation("west", "1below", base_url("west"))
     mount = {"spec": {"mount": {"ref": {}}, "URL": "https://there.example"}, "status": {"phase": "Ready"}}
     site.shards.answers[target("1org", "there")] = encode_json(mount)
     assert await site.find("root:org:there") == Mounted("https://there.example", ready=True)

@@ -29,9 +29,11 @@ HELD = StateMark("then", "a1", 5, 9, 1.0)
     [(8, "a1", 1), (9, "a1", 0), (10, "a1", 0), (8, "b2", 0)],
     ids=["older", "as-old", "newer", "of-another-history"],
 )
+@pytest.mark.parametrize("restarted", [False, True], ids=["", "restarted"])
 async def test_a_rewound_stream_counts_once_it_reaches_the_revision_held(
-    tmp_path: Path, written: int, lineage: str, rows: int
+    tmp_path: Path, written: int, lineage: str, rows: int, restarted: bool
 ) -> None:
+    """Also after a restart in the middle of the reading."""
     store = open_store(store_options(tmp_path / "store"))
     writer = ReplicaWriter(store, "", ReplicationMetrics(CollectorRegistry()))
     writer.types = TYPES
@@ -41,6 +43,9 @@ async def test_a_rewound_stream_counts_once_it_reaches_the_revision_held(
     await replica.apply([from_entry("state", Source("east"), ShardLog().put(object_key))], None)
     await replica.sweep(HELD)
     await replica.begin(Gap.REWOUND)
+    if restarted:
+        replica = ShardReplica(writer, SourceShard("east"))
+        await replica.begin(Gap.NEW)
     mark = msgspec.structs.replace(HELD, written=written, lineage=lineage)
     await replica.sweep(mark)
     with store.snapshot() as snapshot:

@@ -97,6 +97,19 @@ async def test_rows_routes_and_mark_are_one_transaction(store: LmdbStore) -> Non
     assert not store.get_mark(OWNERS_PENDING)
 
 
+async def test_a_cluster_that_moved_has_no_owner_once_no_workspace_names_it(store: LmdbStore) -> None:
+    obj, cluster = workspace(ROOT, "shop", "east")
+    written, key = writer(store), workspace_key(ROOT, "shop")
+    await written.route_root()
+    await written.apply("root", [arrival(key, obj)])
+    moved = {wellknown.MOVED_TO: "west", wellknown.MOVED_GENERATION: "3"}
+    left = {"metadata": {"name": "cluster", "annotations": moved}, "spec": {"owner": {"cluster": ROOT, "name": "shop"}}}
+    await written.apply("east", [arrival(cluster_key(cluster), left)])
+    assert shard_of(store, cluster) == "west"
+    await written.apply("root", [ReplicaChange(key, b"", 2, 1)])
+    assert shard_of(store, cluster) == ""
+
+
 async def test_a_tree_that_becomes_known_at_once_is_routed_in_pieces_and_told(store: LmdbStore) -> None:
     obj, parent = workspace(ROOT, "shop", "east")
     clusters = await many(store, parent, 700)

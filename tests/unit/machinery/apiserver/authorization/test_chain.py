@@ -487,6 +487,15 @@ class TestFreshness:
         assert len({id(state.policy) for state in states}) == 1
         assert len({id(state.bound) for state in states}) == 1
 
+    def test_what_is_allowed_of_the_shard_itself_is_not_allowed_of_all_clusters(
+        self, store: FakeStore, authorizer: Authorizer
+    ) -> None:
+        store.put("root", role("metrics", urls("get", "/metrics")))
+        store.put("root", binding("metrics", "metrics", "User:bob"))
+        for wildcard, allowed in ((False, True), (True, False), (False, True)):
+            question = ask(BOB, cluster="", path="/metrics", wildcard=wildcard)
+            assert authorizer.authorize(store, question).allowed is allowed
+
 
 class TestAudit:
     def test_every_step_names_itself(self, store: FakeStore, authorizer: Authorizer) -> None:
