@@ -60,7 +60,7 @@ def facts(value: bytes, label_prefixes: tuple[str, ...]) -> ObjectFacts:
     if metadata.deletionTimestamp is not None:
         flags |= Flag.DELETING.value
     owners = tuple({owner.uid for owner in metadata.ownerReferences}) if metadata.ownerReferences else ()
-    labels = _system_labels(metadata, label_prefixes)
+    labels = _system_labels(metadata, label_prefixes) if metadata.labels or metadata.annotations is not None else ()
     flags |= (Flag.OWNED.value if owners else 0) | (Flag.LABELLED.value if labels else 0)
     return ObjectFacts(flags, owners, labels)
 

@@ -82,8 +82,12 @@ class ReplicaRow(msgspec.Struct, frozen=True, gc=False):
     value: bytes
 
 
-def pack_version(crc: int, flags: int, hole: int) -> bytes:
-    return _VERSION.pack(crc, flags, hole)
+def pack_version(version: Version) -> bytes:
+    return _VERSION.pack(version.crc, version.flags, version.hole)
+
+
+#: A `versions` row as a tuple of CRC, flags and hole: the hot path, which calls no function of ours.
+unpack_version_row = _VERSION.unpack
 
 
 def unpack_version(data: bytes | memoryview) -> Version:

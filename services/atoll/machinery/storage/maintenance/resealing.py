@@ -84,7 +84,7 @@ class _Step:
         sealed = self._sealer.seal(self._type, key[4:], plain)
         row = Version(crc32c(sealed), version.flags | Flag.SEALED.value, version.hole)
         txn.put(key, sealed, db=environment.objects)
-        packed = pack_version(row.crc, row.flags, row.hole)
+        packed = pack_version(row)
         txn.put(key + keys.revision_key(revision), packed, db=environment.versions)
         parts = keys.split(key)
         for cluster in (parts.cluster, ""):

@@ -14,9 +14,16 @@ from google_crc32c import value as crc32c
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import splice
-from atoll.machinery.storage.contract import CorruptRecord
+from atoll.machinery.storage.contract import CorruptRecord, Flag
 from atoll.machinery.storage.encoding import keys, object_facts
-from atoll.machinery.storage.encoding.rows import Entry, Version, covered, unpack_entry, unpack_version
+from atoll.machinery.storage.encoding.rows import (
+    Entry,
+    Version,
+    covered,
+    unpack_entry,
+    unpack_version,
+    unpack_version_row,
+)
 from atoll.machinery.storage.environment.databases import Environment
 from atoll.machinery.storage.sealing import Sealer, SealingError
 
@@ -25,6 +32,7 @@ if TYPE_CHECKING:
 
 
 Alarm = Callable[..., Any]
+_DELETED = Flag.DELETED.value
 
 
 def log_alarm(event: str, **facts: Any) -> None:
@@ -53,12 +61,12 @@ class Records:
             row = bytes(cursor.key())
             if len(row) != len(key) + 8 or not row.startswith(key):
                 return None
-            return keys.revision_of_key(row), unpack_version(cursor.value())
+            return int.from_bytes(row[-8:], "big"), Version(*unpack_version_row(cursor.value()))
 
     def live_version(self, txn: Txn, key: bytes) -> tuple[int, Version] | None:
         """Return the same as `last_version`, but None for a deleted object."""
         found = self.last_version(txn, key)
-        return None if found is None or found[1].deleted else found
+        return None if found is None or found[1].flags & _DELETED else found
 
     def entry(self, txn: Txn, revision: int) -> Entry | None:
         """Return one log entry, None if compaction dropped it or the revision does not exist."""

@@ -61,7 +61,7 @@ class CommitBatch:
         self.log_bytes = 0
         #: The apply count of replicas and routes, once any was applied; None before.
         self.applied: int | None = None
-        self.sealed_types = frozenset(options.sealed_types)
+        self.sealed_types = options.sealed_types
         self.ttl_us = {expiring.type: expiring.ttl_s * 1_000_000 for expiring in options.expiring}
 
     def write_counters(self, txn: Txn) -> None:
@@ -75,7 +75,8 @@ class CommitBatch:
 
     def type_number(self, txn: Txn, type: ResourceType) -> int:
         """Return the number of a type in this transaction, NO_TYPE if no object of it was ever stored."""
-        return self.fresh_types.get(type) or self.records.environment.type_table.number(txn, type)
+        table = self.records.environment.type_table
+        return table.numbers.get(type) or self.fresh_types.get(type) or table.number(txn, type)
 
     def intern(self, txn: Txn, type: ResourceType) -> None:
         """Assign a number to a type, in the batch's own transaction: it outlives a submit that fails."""
@@ -125,7 +126,7 @@ class Counters:
 
     def add(self, key: bytes, count: int, size_bytes: int, revision: int) -> int:
         """Add to a row and set its last revision. Return the last revision before."""
-        row = self.get(key)
+        row = self.changed.get(key) or self._batch.counters.get(key) or self.get(key)
         self.changed[key] = Counter(row.count + count, row.size_bytes + size_bytes, revision)
         return row.last
 
@@ -137,14 +138,11 @@ class IndexRows:
         self._batch, self._txn = batch, txn
         self._environment = batch.records.environment
 
-    def facts(self, image: Image | None) -> ObjectFacts:
-        """Return the facts of a replaced record; decode it only if it has index rows."""
-        if image is None or not image.version.flags & _INDEXED:
-            return _NO_FACTS
-        return object_facts.facts(image.plain, self._batch.options.system_label_prefixes)
-
-    def replace(self, cluster: str, key: bytes, old: ObjectFacts, new: ObjectFacts) -> None:
-        """Replace the `owners` and `labels` rows of an object."""
+    def replace(self, cluster: str, key: bytes, image: Image | None, new: ObjectFacts) -> None:
+        """Replace the `owners` and `labels` rows of an object; a replaced record is decoded only if it has some."""
+        old = _NO_FACTS
+        if image is not None and image.version.flags & _INDEXED:
+            old = object_facts.facts(image.plain, self._batch.options.system_label_prefixes)
         if not (old.owners or old.labels or new.owners or new.labels):
             return
         for uid in set(old.owners).difference(new.owners):

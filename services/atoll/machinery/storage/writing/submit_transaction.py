@@ -15,7 +15,7 @@ from google_crc32c import value as crc32c
 
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import splice
-from atoll.machinery.meta.types import NAMESPACES
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS, NAMESPACES
 from atoll.machinery.storage.contract import (
     Change,
     Check,
@@ -58,7 +58,10 @@ MAX_PREFIX_DELETES = 500
 _FINALIZERS, _DELETING, _SEALED, _DELETED = (
     flag.value for flag in (Flag.FINALIZERS, Flag.DELETING, Flag.SEALED, Flag.DELETED)
 )
+_INDEXED = (Flag.OWNED | Flag.LABELLED).value
 _NO_FACTS = object_facts.ObjectFacts(0)
+#: Guards that hold against the state before the submit.
+_CHECKED_BEFORE = (GateUnchanged, RevisionUnchanged)
 
 
 class _Write(msgspec.Struct, frozen=True, gc=False):
@@ -74,12 +77,6 @@ class _Write(msgspec.Struct, frozen=True, gc=False):
     version: Version
     size_bytes: int
     after: bytes
-
-    @property
-    def operation(self) -> Operation:
-        if self.version.deleted:
-            return Operation.DELETED
-        return Operation.ADDED if self.old is None else Operation.MODIFIED
 
 
 class SubmitTransaction:
@@ -97,9 +94,11 @@ class SubmitTransaction:
     def run(self, mutations: Sequence[Mutation], guards: Sequence[Guard]) -> list[int]:
         """Apply everything or raise. Return one revision (or number) a mutation."""
         for guard in guards:
-            if isinstance(guard, GateUnchanged | RevisionUnchanged) and not self._holds(guard):
+            if isinstance(guard, _CHECKED_BEFORE) and not self._holds(guard):
                 raise GuardFailed(guard)
-        results = [self._mutate(mutation) for mutation in mutations]
+        results = []
+        for mutation in mutations:
+            results.append(self._put(mutation) if type(mutation) is Put else self._mutate(mutation))
         for guard in guards:
             if isinstance(guard, NamespaceActive) and not self._namespace_active(guard):
                 raise GuardFailed(guard)
@@ -129,7 +128,7 @@ class SubmitTransaction:
             case Delete():
                 return self._delete(mutation)
             case Check():
-                self._expect(mutation.key, mutation.expected)
+                self._expect(mutation.key, self._live(mutation.key), mutation.expected)
                 return 0
             case DeletePrefix():
                 return self._delete_prefix(mutation)
@@ -163,9 +162,8 @@ class SubmitTransaction:
         found = self._records.live_version(self._txn, raw)
         return None if found is None else LiveObject(raw, *found)
 
-    def _expect(self, key: ObjectKey, expected: int) -> LiveObject | None:
+    def _expect(self, key: ObjectKey, found: LiveObject | None, expected: int) -> LiveObject | None:
         """Return the object if it has the expected revision. Raise ObjectExists, ObjectMissing or RevisionConflict."""
-        found = self._live(key)
         actual = found.revision if found is not None else 0
         if actual == expected:
             return found
@@ -178,43 +176,46 @@ class SubmitTransaction:
     # --- writes
 
     def _put(self, put: Put) -> int:
-        batch, key = self._batch, put.key
-        found = self._expect(key, put.expected)
+        batch, key, txn = self._batch, put.key, self._txn
+        raw = keys.object_key(batch.type_number(txn, key.type), key.cluster, key.namespace, key.name)
+        live = self._records.live_version(txn, raw)
+        found = self._expect(key, LiveObject(raw, *live) if live is not None else None, put.expected)
         facts = object_facts.facts(put.value, batch.options.system_label_prefixes)
-        self._require_room(put, facts)
-        old = self._image(found)
-        revision = batch.clock.next()
-        raw = found.raw if found else self._key(key)
-        flags = facts.flags | self._index_rows.note_expiry(key.type, raw, revision)
-        stored, version = self._form(put, raw, flags, revision)
-        self._txn.put(raw, stored, db=self._environment.objects)
-        self._index_rows.replace(key.cluster, raw, self._index_rows.facts(old), facts)
-        self._index_rows.set_gate(key, put.value, revision)
-        after = splice(put.value, put.hole, revision) if version.sealed else stored
+        if batch.full:
+            self._require_room(put, facts)
+        old = self._image(found) if found is not None else None
+        revision, index_rows = batch.clock.next(), self._index_rows
+        flags = facts.flags
+        if key.type in batch.ttl_us:
+            flags |= index_rows.note_expiry(key.type, raw, revision)
+        after = splice(put.value, put.hole, revision)
+        if key.type in batch.sealed_types:
+            stored, flags = self._sealed(put, raw), flags | _SEALED
+            version = Version(crc32c(stored), flags, put.hole)
+        else:
+            stored, version = after, Version(crc32c(put.value), flags, put.hole)
+        txn.put(raw, stored, db=self._environment.objects)
+        if old is not None or flags & _INDEXED:
+            index_rows.replace(key.cluster, raw, old, facts)
+        if key.type == LOGICAL_CLUSTERS:
+            index_rows.set_gate(key, put.value, revision)
         self._log(_Write(key, raw, revision, old, version, len(stored), after))
         return revision
 
-    def _key(self, key: ObjectKey) -> bytes:
-        return keys.object_key(self._batch.type_number(self._txn, key.type), key.cluster, key.namespace, key.name)
-
-    def _form(self, put: Put, raw: bytes, flags: int, revision: int) -> tuple[bytes, Version]:
-        """Return the bytes to store and the row that describes them."""
-        if put.key.type not in self._batch.sealed_types:
-            return splice(put.value, put.hole, revision), Version(crc32c(put.value), flags, put.hole)
+    def _sealed(self, put: Put, raw: bytes) -> bytes:
         if self._records.sealer is None:
             raise SealingError("a sealed type is written without a key file")
-        sealed = self._records.sealer.seal(put.key.type, raw[4:], put.value)
-        return sealed, Version(crc32c(sealed), flags | _SEALED, put.hole)
+        return self._records.sealer.seal(put.key.type, raw[4:], put.value)
 
     def _require_room(self, put: Put, facts: object_facts.ObjectFacts) -> None:
-        """Raise StoreFull in a full store, but for steps of a deletion and renewals of leases."""
-        if not self._batch.full or (put.expected and facts.flags & _DELETING):
+        """In a full store: raise StoreFull, but for steps of a deletion and renewals of leases."""
+        if put.expected and facts.flags & _DELETING:
             return
         if not put.expected or put.key.type not in self._batch.options.always_writable:
             raise StoreFull("the store has no room for creates and updates")
 
     def _delete(self, delete: Delete) -> int:
-        found = self._expect(delete.key, delete.expected)
+        found = self._expect(delete.key, self._live(delete.key), delete.expected)
         if found is None:
             raise ObjectMissing(delete.key)
         return self.remove(delete.key, found)
@@ -222,10 +223,9 @@ class SubmitTransaction:
     def remove(self, key: ObjectKey, found: LiveObject) -> int:
         """Delete an object with its index rows. Return the revision of the delete."""
         old = self._image(found)
-        assert old is not None
         raw, revision = found.raw, self._batch.clock.next()
         self._txn.delete(raw, db=self._environment.objects)
-        self._index_rows.replace(key.cluster, raw, self._index_rows.facts(old), _NO_FACTS)
+        self._index_rows.replace(key.cluster, raw, old, _NO_FACTS)
         self._index_rows.set_gate(key, None, revision)
         version = Version(0, _DELETED, old.version.hole)
         after = splice(old.plain, old.version.hole, revision)
@@ -240,9 +240,8 @@ class SubmitTransaction:
             return 0
         doomed = self._without_finalizer(scope, keys.scope_prefix(number, scope), limit)
         for found in doomed:
-            image = self._image(found)
-            assert image is not None
-            self.remove(self._records.object_key(self._txn, found.raw, image.plain), found)
+            key = self._records.object_key(self._txn, found.raw, self._image(found).plain)
+            self.remove(key, found)
         return len(doomed)
 
     def _without_finalizer(self, scope: Scope, prefix: bytes, limit: int) -> list[LiveObject]:
@@ -259,10 +258,8 @@ class SubmitTransaction:
                 on_row = cursor.next()
         return doomed
 
-    def _image(self, found: LiveObject | None) -> Image | None:
+    def _image(self, found: LiveObject) -> Image:
         """Read the record that a write replaces."""
-        if found is None:
-            return None
         raw, version = found.raw, found.version
         stored = self._txn.get(raw, db=self._environment.objects)
         if stored is None:
@@ -273,19 +270,21 @@ class SubmitTransaction:
         """Write the entry with its before-image, the versions row and the counters. Keep the change for watches."""
         environment, txn, raw, revision, old = self._environment, self._txn, write.raw, write.revision, write.old
         size_bytes = write.size_bytes - (len(old.stored) if old else 0)
-        count = (0 if write.version.deleted else 1) - (1 if old else 0)
-        number, operation = keys.type_number_of(raw), write.operation
+        is_deleted = write.version.flags & _DELETED
+        count = (0 if is_deleted else 1) - (1 if old else 0)
+        operation = Operation.DELETED if is_deleted else Operation.MODIFIED if old else Operation.ADDED
+        number, log_key = keys.type_number_of(raw), keys.revision_key(revision)
         before_of_type = self.counters.add(keys.cluster_row_key(write.key.cluster, number), count, size_bytes, revision)
         self.counters.add(keys.cluster_row_key("", number), count, size_bytes, revision)
         head = Head(operation, raw, old.revision if old else 0, before_of_type)
-        entry = pack_entry(head, pack_version(*_fields(old.version)) if old else b"", old.stored if old else b"")
-        txn.put(keys.revision_key(revision), entry, db=environment.log, append=True)
-        txn.put(raw + keys.revision_key(revision), pack_version(*_fields(write.version)), db=environment.versions)
+        entry = pack_entry(head, pack_version(old.version) if old else b"", old.stored if old else b"")
+        txn.put(log_key, entry, db=environment.log, append=True)
+        txn.put(raw + log_key, pack_version(write.version), db=environment.versions)
         self.log_bytes += len(entry)
         before = None
         if old is not None:
             before = splice(old.plain, old.version.hole, old.revision) if old.version.sealed else old.stored
-        published = old.version if old is not None and write.version.deleted else write.version
+        published = old.version if old is not None and is_deleted else write.version
         self._changes.append(
             Change(
                 revision=revision,
@@ -296,10 +295,6 @@ class SubmitTransaction:
                 previous=head.previous,
                 previous_of_type=before_of_type,
                 crc=published.crc,
-                sealed=published.sealed,
+                sealed=published.flags & _SEALED != 0,
             )
         )
-
-
-def _fields(version: Version) -> tuple[int, int, int]:
-    return version.crc, version.flags, version.hole

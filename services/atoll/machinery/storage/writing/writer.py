@@ -61,7 +61,10 @@ class QueuedSubmit:
         self, mutations: Sequence[Mutation], guards: Sequence[Guard], job: Job | None, future: asyncio.Future[Any]
     ) -> None:
         self.mutations, self.guards, self.job, self.future = mutations, guards, job, future
-        self.size_bytes = sum(len(mutation.value) for mutation in mutations if isinstance(mutation, _WITH_VALUE))
+        self.size_bytes = 0
+        for mutation in mutations:
+            if isinstance(mutation, _WITH_VALUE):
+                self.size_bytes += len(mutation.value)
         self.result: Any = None
         self.error: Exception | None = None
 
@@ -117,11 +120,15 @@ class Writer:
         """Queue a submit and wait until it is durable. Waits for room in the queue first."""
         if len(mutations) > 1:
             _require_distinct_keys(mutations)
+        while self._is_queue_full():
+            await self._room_made()
         results: list[int] = await self._enqueue(mutations, guards, None)
         return results
 
     async def run(self, job: Job) -> Any:
         """Run maintenance in a child transaction of the next commit. Return its result."""
+        while self._is_queue_full():
+            await self._room_made()
         return await self._enqueue((), (), job)
 
     def nudge(self) -> None:
@@ -139,19 +146,23 @@ class Writer:
         if self._thread is not None:
             self._thread.shutdown()
 
-    async def _enqueue(self, mutations: Sequence[Mutation], guards: Sequence[Guard], job: Job | None) -> Any:
-        loop = asyncio.get_running_loop()
-        while self._is_queue_full():
-            waiter = loop.create_future()
-            self._room.append(waiter)
-            await waiter
+    def _enqueue(
+        self, mutations: Sequence[Mutation], guards: Sequence[Guard], job: Job | None
+    ) -> asyncio.Future[Any]:
         if self._closed:
             raise StoreClosed
+        loop = asyncio.get_running_loop()
         submit = QueuedSubmit(mutations, guards, job, loop.create_future())
         self._queue.append(submit)
         self._queued_bytes += submit.size_bytes
         self._kick(loop)
-        return await submit.future
+        return submit.future
+
+    async def _room_made(self) -> None:
+        """Wait until a round took submits from the queue."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._room.append(waiter)
+        await waiter
 
     def _is_queue_full(self) -> bool:
         options = self._options
@@ -212,8 +223,9 @@ class Writer:
             submit.error = error
 
     def _apply(self, txn: Txn, batch: CommitBatch, submit: QueuedSubmit) -> None:
+        numbers = self._records.environment.type_table.numbers
         for mutation in submit.mutations:
-            if isinstance(mutation, _WITH_VALUE):
+            if isinstance(mutation, _WITH_VALUE) and mutation.key.type not in numbers:
                 batch.intern(txn, mutation.key.type)
         child = self._records.environment.env.begin(write=True, parent=txn)
         transaction = SubmitTransaction(batch, child)
