@@ -25,8 +25,7 @@ def create(kind: Kind, obj: Object) -> tuple[Object, list[str]]:
     obj = copy.deepcopy(obj)
     kind.prepare_create(obj)
     assert kind.schema is not None
-    kind.schema.prune(obj)
-    kind.schema.default(obj)
+    kind.schema.normalize(obj)
     errors = [*validate_metadata(obj, kind), *kind.schema.validate(obj), *kind.validate(obj)]
     return obj, _texts([*errors, *_rule_errors(kind, obj, None, errors)])
 
@@ -36,8 +35,7 @@ def update(kind: Kind, obj: Object, old: Object) -> tuple[Object, list[str]]:
     obj, old = copy.deepcopy(obj), copy.deepcopy(old)
     kind.prepare_update(obj, old)
     assert kind.schema is not None
-    kind.schema.prune(obj)
-    kind.schema.default(obj)
+    kind.schema.normalize(obj)
     errors = [
         *validate_metadata_update(obj, old, kind),
         *kind.schema.validate(obj, old),

@@ -216,10 +216,9 @@ poison = lambda review: None
         poisoned,
         POISON
         + """
-from atoll.machinery.apiserver.call.call import no_check
 everybody = Admission.validate
 def of_requests(self, review):
-    if review.call.restrictions.check is no_check:
+    if review.call.restrictions.check is None:
         everybody(self, review)
 Admission.validate = of_requests
 """,

@@ -130,6 +130,20 @@ def test_pruning_and_defaulting_are_idempotent_and_leave_nothing_unknown(source:
     assert obj == default_properties
 
 
+@settings(max_examples=300, deadline=None)
+@given(SCHEMAS, VALUES)
+def test_normalizing_is_pruning_and_defaulting(source: Object, spec: Any) -> None:
+    schema, obj = compile_schema(whole(source)), thing(spec)
+    expected = copy.deepcopy(obj)
+    schema.prune(expected)
+    schema.default(expected)
+    schema.normalize(obj)
+    assert obj == expected
+    # What is normal already stays as it is, in the one walk that finds it so.
+    schema.normalize(obj)
+    assert obj == expected
+
+
 @settings(max_examples=150, deadline=None)
 @given(SCHEMAS, VALUES)
 def test_what_is_unknown_is_what_pruning_drops(source: Object, spec: Any) -> None:

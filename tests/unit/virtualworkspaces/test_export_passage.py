@@ -156,6 +156,7 @@ async def test_nothing_is_brought_into_a_claim_or_deleted_by_what_it_does_not_se
     old = {**CONFIGMAP, "metadata": {"name": "a", "labels": dict([claim_pair("root", "shapes", "", "configmaps")])}}
     obj = {**CONFIGMAP, "metadata": {"name": "a", "labels": new}} if new else None
     with site.shard.app.core.store.snapshot() as snapshot, pytest.raises(Forbidden, match="do not match the selector"):
+        assert request.scope.restrictions.write_rule is not None
         request.scope.restrictions.write_rule(snapshot, obj, old)
 
 

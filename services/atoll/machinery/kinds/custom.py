@@ -232,8 +232,7 @@ def _finish(api_version: str, schema: StructuralSchema) -> Finish:
 
     def finish(obj: Object) -> Object:
         obj["apiVersion"] = api_version
-        schema.prune(obj)
-        schema.default(obj)
+        schema.normalize(obj)
         return obj
 
     return finish

@@ -107,6 +107,9 @@ class Schema(Protocol):
     def unknown_fields(self, obj: Object) -> list[str]:
         """Return paths that the schema does not declare, in document order (`spec.foo`, `spec.list[0].x`)."""
 
+    def normalize(self, obj: Object) -> None:
+        """Prune, then default, in place: every write does."""
+
     def prune(self, obj: Object) -> None: ...
 
     def default(self, obj: Object) -> None: ...

@@ -29,8 +29,7 @@ _IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestam
 def validate_metadata(obj: Object, kind: Kind) -> list[FieldError]:
     """Return all errors in the metadata of a new object, after generateName."""
     metadata = mapping(obj, "metadata")
-    errors = [*_name_errors(metadata, kind), *_namespace_errors(metadata, kind)]
-    return errors + _common_errors(metadata, kind)
+    return [*_name_errors(metadata, kind), *_namespace_errors(metadata, kind), *_common_errors(metadata, kind)]
 
 
 def validate_metadata_update(obj: Object, old: Object, kind: Kind) -> list[FieldError]:
@@ -43,7 +42,8 @@ def validate_metadata_update(obj: Object, old: Object, kind: Kind) -> list[Field
     if generation < (number(before, "generation") or 0):
         errors.append(invalid("metadata.generation", generation, "must not be decremented"))
     for name in _IMMUTABLE:
-        errors += immutable(f"metadata.{name}", metadata.get(name), before.get(name))
+        if metadata.get(name) != before.get(name):
+            errors += immutable(f"metadata.{name}", metadata.get(name), before.get(name))
     return errors
 
 
@@ -71,12 +71,13 @@ def _prefix_errors(prefix: str, rule: str) -> list[str]:
 
 def _name_errors(metadata: Object, kind: Kind) -> list[FieldError]:
     errors = []
-    if prefix := text(metadata, "generateName"):
+    if "generateName" in metadata and (prefix := text(metadata, "generateName")):
         errors += invalid_values("metadata.generateName", prefix, _prefix_errors(prefix, kind.name_rule))
     name = text(metadata, "name")
     if not name:
         return [*errors, required("metadata.name", "name or generateName is required")]
-    return errors + invalid_values("metadata.name", name, name_errors(name, kind.name_rule))
+    found = name_errors(name, kind.name_rule)
+    return errors + invalid_values("metadata.name", name, found) if found else errors
 
 
 def _namespace_errors(metadata: Object, kind: Kind) -> list[FieldError]:
@@ -84,7 +85,8 @@ def _namespace_errors(metadata: Object, kind: Kind) -> list[FieldError]:
     if kind.namespaced:
         if not namespace:
             return [required("metadata.namespace")]
-        return invalid_values("metadata.namespace", namespace, labels.dns_label_errors(namespace))
+        found = labels.dns_label_errors(namespace)
+        return invalid_values("metadata.namespace", namespace, found) if found else []
     return [forbidden("metadata.namespace", "not allowed on this type")] if namespace else []
 
 
@@ -93,8 +95,8 @@ def _namespace_errors(metadata: Object, kind: Kind) -> list[FieldError]:
 
 def _common_errors(metadata: Object, kind: Kind) -> list[FieldError]:
     errors = []
-    generation = number(metadata, "generation") or 0
-    if generation < 0:
+    generation = metadata.get("generation")
+    if type(generation) is int and generation < 0:
         errors.append(invalid("metadata.generation", generation, "must be greater than or equal to 0"))
     # Every write runs this, and most objects have few of these fields.
     if metadata.get("labels"):
@@ -105,23 +107,27 @@ def _common_errors(metadata: Object, kind: Kind) -> list[FieldError]:
         errors += _owner_errors([reference for _, reference in objects(metadata, "ownerReferences")])
     if metadata.get("finalizers"):
         errors += _finalizer_errors(strings(metadata, "finalizers"), kind)
-    return errors + _manager_errors(metadata)
+    if metadata.get("managedFields"):
+        errors += _manager_errors(metadata)
+    return errors
 
 
 def label_errors(values: Object, field: str) -> list[FieldError]:
     """Return the errors of a map of labels."""
     errors = []
     for key, value in values.items():
-        errors += invalid_values(field, key, labels.label_key_errors(key))
-        if isinstance(value, str):
-            errors += invalid_values(field, value, labels.label_value_errors(value))
+        if found := labels.label_key_errors(key):
+            errors += invalid_values(field, key, found)
+        if isinstance(value, str) and (found := labels.label_value_errors(value)):
+            errors += invalid_values(field, value, found)
     return errors
 
 
 def _annotation_errors(annotations: Object) -> list[FieldError]:
     errors, size = [], 0
     for key, value in annotations.items():
-        errors += invalid_values("metadata.annotations", key, labels.label_key_errors(key.lower()))
+        if found := labels.label_key_errors(key.lower()):
+            errors += invalid_values("metadata.annotations", key, found)
         size += len(key.encode()) + (len(value.encode()) if isinstance(value, str) else 0)
     if size > ANNOTATIONS_SIZE:
         errors.append(too_long("metadata.annotations", ANNOTATIONS_SIZE))
@@ -182,13 +188,12 @@ def _manager_errors(metadata: Object) -> list[FieldError]:
     errors = []
     for index, entry in objects(metadata, "managedFields"):
         field = f"metadata.managedFields[{index}]"
-        operation, fields_type = text(entry, "operation"), text(entry, "fieldsType")
-        if operation not in ("Apply", "Update"):
-            errors.append(invalid(f"{field}.operation", operation, "must be `Apply` or `Update`"))
-        if fields_type not in ("", "FieldsV1"):
+        if entry.get("operation") not in ("Apply", "Update"):
+            errors.append(invalid(f"{field}.operation", text(entry, "operation"), "must be `Apply` or `Update`"))
+        if entry.get("fieldsType") != "FieldsV1" and (fields_type := text(entry, "fieldsType")):
             errors.append(invalid(f"{field}.fieldsType", fields_type, "must be `FieldsV1`"))
         errors += manager_errors(text(entry, "manager"), f"{field}.manager")
-        if len(text(entry, "subresource").encode()) > _SUBRESOURCE_SIZE:
+        if "subresource" in entry and len(text(entry, "subresource").encode()) > _SUBRESOURCE_SIZE:
             errors.append(too_long(f"{field}.subresource", _SUBRESOURCE_SIZE))
     return errors
 

@@ -65,6 +65,11 @@ class NativeSchema:
         """Return paths that the schema does not declare, in document order."""
         return self._compiled.unknown_fields(obj)
 
+    def normalize(self, obj: Object) -> None:
+        """Drop nulls and undeclared fields, set defaults."""
+        drop_nulls(obj, self._open_values)
+        self._compiled.normalize(obj)
+
     def prune(self, obj: Object) -> None:
         """Drop nulls and undeclared fields."""
         drop_nulls(obj, self._open_values)
@@ -80,7 +85,8 @@ class NativeSchema:
         List keys and sets only declare how to merge. Uniqueness is checked by the kind: Kubernetes accepts a
         ServiceAccount that names a secret twice.
         """
-        return [error for error in self._compiled.validate(obj) if error.type != "FieldValueDuplicate"]
+        errors = self._compiled.validate(obj)
+        return [error for error in errors if error.type != "FieldValueDuplicate"] if errors else errors
 
 
 def drop_nulls(obj: Object, open_values: Collection[str] = ()) -> None:

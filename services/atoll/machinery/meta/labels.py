@@ -1,15 +1,18 @@
 """Syntax of names, label keys and label values, with the error texts of Kubernetes.
 
 Metadata checks, selectors and CRD checks call these; every function returns the list of errors, empty for
-valid text. Lengths count UTF-8 bytes, although the texts say characters.
+valid text. Lengths count UTF-8 bytes, although the texts say characters: of valid text, which is ASCII, both are the
+same.
 """
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 SUBDOMAIN_SIZE = 253
 LABEL_SIZE = 63
+_KEY_SIZE = SUBDOMAIN_SIZE + 1 + LABEL_SIZE
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = _LABEL + r"(\." + _LABEL + ")*"
@@ -24,6 +27,7 @@ _DNS_1035_RE = re.compile(_DNS_1035 + r"\Z")
 _KEY_NAME_RE = re.compile(_KEY_NAME + r"\Z")
 _VALUE_RE = re.compile(_VALUE + r"\Z")
 _CONFIG_KEY_RE = re.compile(_CONFIG_KEY + r"\Z")
+_LABEL_KEY_RE = re.compile(rf"(?:(?P<prefix>{_SUBDOMAIN})/)?(?P<name>{_KEY_NAME})\Z")
 
 
 def _shape(text: str, pattern: str, *examples: str) -> str:
@@ -85,6 +89,8 @@ def _too_long(size: int) -> str:
 
 def dns_label_errors(text: str) -> list[str]:
     """What keeps text from being a DNS-1123 label (names of namespaces, parts of paths)."""
+    if len(text) <= LABEL_SIZE and _LABEL_RE.match(text):
+        return []
     errors = [_too_long(LABEL_SIZE)] if _is_long(text, LABEL_SIZE) else []
     if not _LABEL_RE.match(text):
         errors.append("must not contain dots" if _SUBDOMAIN_RE.match(text) else _LABEL_TEXT)
@@ -93,6 +99,8 @@ def dns_label_errors(text: str) -> list[str]:
 
 def dns_subdomain_errors(text: str) -> list[str]:
     """What keeps text from being a DNS-1123 subdomain (names of most objects, API groups)."""
+    if len(text) <= SUBDOMAIN_SIZE and _SUBDOMAIN_RE.match(text):
+        return []
     errors = [_too_long(SUBDOMAIN_SIZE)] if _is_long(text, SUBDOMAIN_SIZE) else []
     if not _SUBDOMAIN_RE.match(text):
         errors.append(_SUBDOMAIN_TEXT)
@@ -116,6 +124,8 @@ def path_segment_errors(text: str) -> list[str]:
 
 def label_key_errors(text: str) -> list[str]:
     """What keeps text from being a label key, which Kubernetes also calls a qualified name."""
+    if len(text) <= _KEY_SIZE and _is_label_key(text):
+        return []
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
         tail = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
@@ -130,6 +140,13 @@ def label_key_errors(text: str) -> list[str]:
     return errors
 
 
+@lru_cache(maxsize=2048)
+def _is_label_key(text: str) -> bool:
+    """Whether text is a label key. Clients use few: cached for up to _KEY_SIZE characters each."""
+    found = _LABEL_KEY_RE.match(text)
+    return found is not None and len(found["prefix"] or "") <= SUBDOMAIN_SIZE and len(found["name"]) <= LABEL_SIZE
+
+
 def _prefix_errors(prefix: str) -> list[str]:
     if not prefix:
         return ["prefix part must be non-empty"]
@@ -141,6 +158,8 @@ def _prefix_errors(prefix: str) -> list[str]:
 
 def label_value_errors(text: str) -> list[str]:
     """What keeps text from being the value of a label; it may be empty."""
+    if len(text) <= LABEL_SIZE and _VALUE_RE.match(text):
+        return []
     errors = [f"must be no more than {LABEL_SIZE} bytes"] if _is_long(text, LABEL_SIZE) else []
     if not _VALUE_RE.match(text):
         errors.append(_VALUE_TEXT)
@@ -149,6 +168,8 @@ def label_value_errors(text: str) -> list[str]:
 
 def config_key_errors(text: str) -> list[str]:
     """What keeps text from being a key of a ConfigMap or Secret."""
+    if len(text) <= SUBDOMAIN_SIZE and _CONFIG_KEY_RE.match(text) and text != "." and not text.startswith(".."):
+        return []
     errors = [_too_long(SUBDOMAIN_SIZE)] if _is_long(text, SUBDOMAIN_SIZE) else []
     if not _CONFIG_KEY_RE.match(text):
         errors.append(_CONFIG_KEY_TEXT)

@@ -39,6 +39,7 @@ def validate_change(version: str, user: User, before: str, now: str, *, whole: b
     call = Call(info=parse("PUT", target), user=user, cluster="here", kind=kind, whole=whole)
     review = Review(
         call=call,
+        group_resource=("apis.kcp.io", "apiexports"),
         operation="update",
         obj=export(version, now),
         old=export(version, before),

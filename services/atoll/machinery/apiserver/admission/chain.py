@@ -35,11 +35,8 @@ class Review(msgspec.Struct, kw_only=True):
     dry_run: bool = False
     guards: list[Guard] = []
     deferred_validators: list[DeferredValidator] = []
-    #: Every plug-in reads it.
-    group_resource: GroupResource = ("", "")
-
-    def __post_init__(self) -> None:
-        self.group_resource = self.call.kind.group, self.call.kind.plural
+    #: Of the kind of the call: every plug-in reads it.
+    group_resource: GroupResource
 
     @property
     def name(self) -> str:
@@ -88,11 +85,15 @@ class Admission:
         self._others = _Steps.of(plugins, None)
 
     def mutate(self, review: Review) -> None:
-        review.guards.extend(review.call.restrictions.write_rule(review.view, review.obj, review.old))
+        rule = review.call.restrictions.write_rule
+        if rule is not None:
+            review.guards.extend(rule(review.view, review.obj, review.old))
         for mutate in self._steps.get(review.group_resource, self._others).mutate:
             mutate(review)
 
     def validate(self, review: Review) -> None:
-        review.call.restrictions.check(review.obj, review.old)
+        check = review.call.restrictions.check
+        if check is not None:
+            check(review.obj, review.old)
         for validate in self._steps.get(review.group_resource, self._others).validate:
             validate(review)

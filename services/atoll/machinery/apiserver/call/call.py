@@ -60,20 +60,11 @@ Check = Callable[[Object | None, Object | None], None]
 WriteRule = Callable[[View, Object | None, Object | None], Sequence[Guard]]
 
 
-def no_check(obj: Object | None, old: Object | None) -> None:
-    """Allow every write."""
-
-
-def no_rule(view: View, obj: Object | None, old: Object | None) -> Sequence[Guard]:
-    """Change nothing, require nothing."""
-    return ()
-
-
 class Restrictions(msgspec.Struct, frozen=True, kw_only=True):
     """Checks that a virtual workspace adds to admission, and the rows it shows. The defaults restrict nothing."""
 
-    check: Check = no_check
-    write_rule: WriteRule = no_rule
+    check: Check | None = None
+    write_rule: WriteRule | None = None
     #: Only objects with these labels are visible to the call; None: all.
     labels: LabelSelector | None = None
     #: Rows to read instead of the store's.

@@ -23,35 +23,20 @@ _BUILTIN_BYTES = 1024
 _OPEN: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
-class _ByIdentity:
-    """A schema as a cache key, by object identity: schemas are shared values."""
-
-    __slots__ = ("schema",)
-
-    def __init__(self, schema: Schema) -> None:
-        self.schema = schema
-
-    def __hash__(self) -> int:
-        return id(self.schema)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByIdentity) and other.schema is self.schema
-
-
-_compiled: LruCache[_ByIdentity, tuple[int, TypeSchema]] = LruCache(MAX_SCHEMA_BYTES, lambda entry: entry[0])
+#: By the identity of the schema, which the entry keeps alive: schemas are shared values.
+_compiled: LruCache[int, tuple[int, Schema, TypeSchema]] = LruCache(MAX_SCHEMA_BYTES, lambda entry: entry[0])
 _lock = Lock()
 
 
 def _type_schema(schema: Schema, *, builtin: bool = False) -> TypeSchema:
-    key = _ByIdentity(schema)
     with _lock:
-        known = _compiled.get(key)
+        known = _compiled.get(id(schema))
     if known is None:
         compiled = TypeSchema(schema.source, schema.definitions, patches_by_lists=not builtin)
-        known = schema.size_bytes or _BUILTIN_BYTES, compiled
+        known = schema.size_bytes or _BUILTIN_BYTES, schema, compiled
         with _lock:
-            _compiled.put(key, known)
-    return known[1]
+            _compiled.put(id(schema), known)
+    return known[2]
 
 
 @cache

@@ -77,7 +77,7 @@ def _in_version(kind: Kind, obj: Object) -> Object:
 
 def decode_document(data: bytes, content_type: str, kind: Kind, find_duplicates: bool) -> tuple[Object, list[str]]:
     """Decode an object, and list its duplicate fields. Raises BadRequest, UnsupportedMediaType."""
-    media = media_type(content_type)
+    media = JSON if content_type == JSON else media_type(content_type)
     try:
         if media == JSON:
             decoded = decode_json(data, find_duplicates=find_duplicates)

@@ -44,7 +44,15 @@ def plan_delete(context: WriteContext, name: str, options: DeleteOptions) -> Pla
     if old is None:
         raise errors.not_found(call.kind, name)
     _check_preconditions(call, name, old, options)
-    review = Review(call=call, operation="delete", obj=None, old=old.obj, view=context.view, dry_run=options.dry_run)
+    review = Review(
+        call=call,
+        group_resource=(call.kind.group, call.kind.plural),
+        operation="delete",
+        obj=None,
+        old=old.obj,
+        view=context.view,
+        dry_run=options.dry_run,
+    )
     context.admission.mutate(review)
     context.admission.validate(review)
     guards = (*_gate(context), *review.guards)

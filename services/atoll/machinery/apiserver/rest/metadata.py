@@ -10,7 +10,7 @@ from atoll.machinery.apiserver.call.call import Call
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.hashes import CLAIM_LABEL_PREFIX
-from atoll.machinery.meta.objects import Object, annotations_of
+from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.uids import new_uid
 
 _KEPT_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
@@ -44,15 +44,23 @@ def strip_claims(obj: Object) -> None:
 
 def stamp_cluster(obj: Object, cluster: str) -> None:
     """Add the annotation of the logical cluster."""
-    annotations = annotations_of(obj)
-    obj["metadata"]["annotations"] = {**annotations, wellknown.CLUSTER: cluster}
+    metadata = obj["metadata"]
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), wellknown.CLUSTER: cluster}
 
 
 def tidy_metadata(obj: Object) -> None:
-    """Remove empty fields, as Kubernetes' encoding of metadata does, so that empty and absent are the same."""
+    """Remove what the system adds, then empty fields, as Kubernetes' encoding of metadata does.
+
+    So empty and absent are the same.
+    """
     metadata = obj["metadata"]
-    for name in [name for name in _OMITTED_EMPTY if name in metadata and not metadata[name]]:
-        del metadata[name]
+    if "annotations" in metadata:
+        strip_cluster(obj)
+    if "labels" in metadata:
+        strip_claims(obj)
+    for name in _OMITTED_EMPTY:
+        if name in metadata and not metadata[name]:
+            del metadata[name]
 
 
 def wipe_system_fields(obj: Object) -> None:

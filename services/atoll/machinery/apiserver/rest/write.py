@@ -22,13 +22,7 @@ from atoll.machinery.apiserver.catalog.merge_types import reset_of, schemas_of, 
 from atoll.machinery.apiserver.rest import present
 from atoll.machinery.apiserver.rest.answers import EncodedObject, ObjectAnswer, RecordAnswer
 from atoll.machinery.apiserver.rest.body import cannot_be_handled
-from atoll.machinery.apiserver.rest.metadata import (
-    bump_generation,
-    stamp_cluster,
-    strip_claims,
-    strip_cluster,
-    tidy_metadata,
-)
+from atoll.machinery.apiserver.rest.metadata import bump_generation, stamp_cluster, strip_cluster, tidy_metadata
 from atoll.machinery.kinds.kind import Kind, ValidationResult
 from atoll.machinery.kinds.metadata import (
     dedupe_owner_references,
@@ -104,7 +98,8 @@ def own_fields(context: WriteContext, obj: Object, live: Object | None, subresou
     """Attribute changed fields to the writer in metadata.managedFields."""
     kind = context.call.kind
     who = Manager(context.options.manager, "Update", kind.api_version, subresource)
-    options = TrackOptions(reset=reset_of(kind, subresource), convert=kind.convert, schemas=schemas_of(kind))
+    schemas = schemas_of(kind) if kind.versions else None
+    options = TrackOptions(reset=reset_of(kind, subresource), convert=kind.convert, schemas=schemas)
     track_update(live, obj, who, type_schema_of(kind), context.call.now, options)
 
 
@@ -113,9 +108,8 @@ def own_fields(context: WriteContext, obj: Object, live: Object | None, subresou
 
 def prepare_create(context: WriteContext, obj: Object, *, tracked: bool = False) -> PreparedWrite:
     """Prepare the creation of a decoded object. `tracked`: an apply already wrote its managed fields."""
-    call, kind = context.call, context.call.kind
-    _normalize(kind, obj)
-    call.warnings.extend([*dedupe_owner_references(obj), *finalizer_warnings(obj, kind)])
+    kind = context.call.kind
+    _normalize(context, obj)
     checkpoint()
     if not tracked:
         own_fields(context, obj, None)
@@ -136,11 +130,10 @@ def prepare_update(
     blind: bool = True,
 ) -> PreparedWrite:
     """Prepare the change of a stored object to `obj`."""
-    call, kind = context.call, context.call.kind
+    kind = context.call.kind
     before = dict(old.obj, metadata=dict(old.obj["metadata"]))
     strip_cluster(before)
-    _normalize(kind, obj)
-    call.warnings.extend([*dedupe_owner_references(obj), *finalizer_warnings(obj, kind, before)])
+    _normalize(context, obj, before)
     checkpoint()
     if not tracked:
         own_fields(context, obj, before, subresource)
@@ -158,20 +151,23 @@ def prepare_update(
     return PreparedWrite(context, review, errors, old, blind)
 
 
-def _normalize(kind: Kind, obj: Object) -> None:
-    """Remove fields that clients may not set, prune unknown fields, apply defaults."""
-    strip_cluster(obj)
-    strip_claims(obj)
+def _normalize(context: WriteContext, obj: Object, old: Object | None = None) -> None:
+    """Remove fields that clients may not set, unknown fields and repeated owners; apply defaults."""
+    kind, metadata = context.call.kind, obj["metadata"]
     tidy_metadata(obj)
     if kind.schema is not None:
-        kind.schema.prune(obj)
-        checkpoint()
-        kind.schema.default(obj)
+        kind.schema.normalize(obj)
+    if "ownerReferences" in metadata:
+        context.call.warnings.extend(dedupe_owner_references(obj))
+    if "finalizers" in metadata:
+        context.call.warnings.extend(finalizer_warnings(obj, kind, old))
 
 
 def _review(context: WriteContext, operation: str, obj: Object, old: Object | None, subresource: str = "") -> Review:
+    call = context.call
     return Review(
-        call=context.call,
+        call=call,
+        group_resource=(call.kind.group, call.kind.plural),
         operation=operation,
         subresource=subresource,
         obj=obj,
@@ -255,7 +251,8 @@ def admit(prepared: PreparedWrite, result: ValidationResult, view: View) -> Admi
     call, obj = context.call, review.obj
     assert obj is not None
     call.warnings.extend(result.warnings)
-    _refuse_invalid(call, obj, result.errors)
+    if result.errors:
+        _refuse_invalid(call, obj, result.errors)
     review.view = view
     context.admission.validate(review)
     if not review.subresource:
@@ -279,9 +276,8 @@ def _refuse_invalid(call: Call, obj: Object, errors: Sequence[FieldError]) -> No
         wrong = next((error for error in errors if error.type == "FieldValueTypeInvalid"), None)
         if wrong is not None:
             raise BadRequest(f"{cannot_be_handled(kind)}: json: {wrong}")
-    if errors:
-        # The checks of metadata and the schema both find type errors of metadata: report each once.
-        raise invalid(kind.group_kind, obj["metadata"].get("name", ""), list(dict.fromkeys(errors)))
+    # The checks of metadata and the schema both find type errors of metadata: report each once.
+    raise invalid(kind.group_kind, obj["metadata"].get("name", ""), list(dict.fromkeys(errors)))
 
 
 def _guards(call: Call, view: View, *, creates: bool) -> tuple[Guard, ...]:

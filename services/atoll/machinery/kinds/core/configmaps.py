@@ -13,7 +13,8 @@ from atoll.machinery.schema.fielderrors import invalid, too_long
 
 
 def _prepare_create(obj: Object) -> None:
-    join_lines(mapping(obj, "binaryData"))
+    if "binaryData" in obj:
+        join_lines(mapping(obj, "binaryData"))
 
 
 def _prepare_update(obj: Object, old: Object) -> None:
@@ -22,11 +23,11 @@ def _prepare_update(obj: Object, old: Object) -> None:
 
 def _validate(obj: Object) -> list[FieldError]:
     data, binary = mapping(obj, "data"), mapping(obj, "binaryData")
-    errors = [*key_errors(data, "data"), *key_errors(binary, "binaryData")]
-    for key in sorted(data.keys() & binary.keys()):
+    errors = [*key_errors(data, "data"), *(key_errors(binary, "binaryData") if binary else ())]
+    for key in sorted(data.keys() & binary.keys()) if binary else ():
         errors.append(invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
         errors.append(invalid(f"binaryData[{key}]", key, "duplicate of key present in data"))
-    if text_size(data) + decoded_size(binary) > DATA_SIZE:
+    if text_size(data) + (decoded_size(binary) if binary else 0) > DATA_SIZE:
         # The limit is on the whole object; Go prints the empty path like this.
         errors.append(too_long("[]", DATA_SIZE))
     return errors

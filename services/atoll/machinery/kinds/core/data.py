@@ -17,13 +17,18 @@ def key_errors(values: Object, field: str) -> list[FieldError]:
     """Return the errors of the keys of a map of values."""
     errors = []
     for key in values if len(values) <= PART else in_parts(values):
-        errors += invalid_values(f"{field}[{key}]", key, config_key_errors(key))
+        if found := config_key_errors(key):
+            errors += invalid_values(f"{field}[{key}]", key, found)
     return errors
 
 
 def text_size(values: Object) -> int:
     """Return the size of all texts in UTF-8 bytes."""
-    return sum(len(value.encode()) for value in values.values() if isinstance(value, str))
+    size = 0
+    for value in values.values():
+        if isinstance(value, str):
+            size += len(value) if value.isascii() else len(value.encode())
+    return size
 
 
 def immutability_errors(obj: Object, old: Object, fields: tuple[str, ...]) -> list[FieldError]:

@@ -72,6 +72,9 @@ def decode(entries: Iterable[Object] | None) -> Owners:
 
 def encode(owners: Owners) -> list[Object]:
     """Encode owners as managedFields: Apply before Update, then by time, name, version, subresource."""
+    if len(owners) == 1:
+        (entry,) = owners.values()
+        return [entry.wire or _wire(entry)]
     return [entry.wire or _wire(entry) for entry in sorted(owners.values(), key=_sort_key)]
 
 

@@ -41,6 +41,9 @@ def track_update(
     to a subresource. An object whose owners were removed has none until the next apply.
     """
     metadata = new["metadata"]
+    if live is None and not metadata.get("managedFields"):
+        set_managed_fields(metadata, _created(new, manager, schema, now, options))
+        return
     owners, are_live = _initial_owners(live, metadata, manager)
     if live is None and not owners:
         set_managed_fields(metadata, _created(new, manager, schema, now, options))

@@ -43,12 +43,15 @@ def decode_json(data: bytes, *, find_duplicates: bool = False, max_depth: int = 
     `find_duplicates` their paths are listed (`data.a`, `spec.list[0].x`) in document order.
     """
     value, data = _decoded(data, max_depth)
-    checkpoint()
+    is_large = len(data) > LARGE_BYTES
+    if is_large:
+        checkpoint()
     if data.count(b"{") + data.count(b"[") > max_depth and is_too_deep(value, max_depth):
         raise DecodeError(_too_deep(max_depth))
     if _MANY_DIGITS in data.translate(_DIGITS_AS_ZERO):
         _check_range(value)
-    checkpoint()
+    if is_large:
+        checkpoint()
     return Document(value, _find_duplicates(data) if find_duplicates and _lost_a_key(data, value) else [])
 
 
@@ -93,5 +96,6 @@ def _lost_a_key(data: bytes, value: Any) -> bool:
     """
     if b"\\u" in data:
         return True
-    parts = encode_in_parts(value, checkpoint) if len(data) > LARGE_BYTES else (encode_json(value),)
-    return data.count(b'"') != sum(part.count(b'"') for part in parts)
+    if len(data) <= LARGE_BYTES:
+        return data.count(b'"') != encode_json(value).count(b'"')
+    return data.count(b'"') != sum(part.count(b'"') for part in encode_in_parts(value, checkpoint))

@@ -1,15 +1,16 @@
 """Defaulting: setting missing fields to the defaults of a schema.
 
 `structural_schema` calls it on roots, after pruning. As in Kubernetes, a default also replaces a null that the schema
-does not allow.
+does not allow. `is_normal` tells for most objects that neither would change anything, in one walk.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from atoll.machinery.process.time_slicing import checkpoint
+from atoll.machinery.process.time_slicing import PART, checkpoint, in_parts
 from atoll.machinery.schema.structural.node import Node
+from atoll.machinery.schema.structural.object_meta import META_FIELDS
 from atoll.machinery.schema.structural.pruning import structure_of
 
 
@@ -43,3 +44,53 @@ def _default_object(node: Node, value: dict[str, Any]) -> None:
     meta = node.meta
     if meta is not None and type(value.get("metadata")) is dict:
         default(meta, value["metadata"])
+
+
+def is_normal(node: Node, value: dict[str, Any]) -> bool:
+    """Whether pruning and defaulting would leave an object as it is; False too for an object with a null.
+
+    A null may stay, be dropped or be replaced: the walks that change the object decide.
+    """
+    meta = node.meta
+    if node.unions:
+        if meta is not None:
+            return False
+        node = structure_of(node)
+    for key, _ in node.default_properties:
+        if key not in value:
+            return False
+    get, additional = node.properties.get, node.additional
+    for key, item in value.items() if len(value) <= PART else in_parts(value.items()):
+        kind = type(item)
+        if item is None:
+            return False
+        if meta is not None and key in META_FIELDS:
+            if kind is not str and (key != "metadata" or kind is not dict or get(key) or not is_normal(meta, item)):
+                return False
+            continue
+        child = get(key, additional)
+        if child is None:
+            if not node.open:
+                return False
+        elif kind is dict:
+            if not is_normal(child, item):
+                return False
+        elif kind is list and not _has_normal_items(child, item):
+            return False
+    return True
+
+
+def _has_normal_items(node: Node, value: list[Any]) -> bool:
+    items = node.prune_items_by
+    if items is None:
+        return node.items is None
+    for item in value if len(value) <= PART else in_parts(value):
+        kind = type(item)
+        if item is None:
+            return False
+        if kind is dict:
+            if not is_normal(items, item):
+                return False
+        elif kind is list and not _has_normal_items(items, item):
+            return False
+    return True

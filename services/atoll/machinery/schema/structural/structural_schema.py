@@ -17,9 +17,10 @@ from typing import Any
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import FieldError
+from atoll.machinery.process.time_slicing import checkpoint
 from atoll.machinery.schema.structural import list_types, pruning
 from atoll.machinery.schema.structural.compiler import compile_root
-from atoll.machinery.schema.structural.defaulting import default
+from atoll.machinery.schema.structural.defaulting import default, is_normal
 from atoll.machinery.schema.structural.node import Node
 from atoll.machinery.schema.structural.ratcheting import NO_OLD_VALUE, OldValue
 from atoll.machinery.schema.structural.validation import ErrorCollector, validate, validate_embedded
@@ -52,10 +53,11 @@ class _CompiledSchema:
 class StructuralSchema:
     """A schema of whole objects. `source` and `definitions` are constants, in their published form."""
 
-    __slots__ = ("_json", "_permanent", "definitions")
+    __slots__ = ("_json", "_permanent", "_permanent_root", "definitions")
 
     def __init__(self, permanent: _CompiledSchema | None, json: bytes, definitions: Mapping[str, Object]) -> None:
         self._permanent = permanent
+        self._permanent_root = permanent.root if permanent is not None else None
         self._json = json
         self.definitions = definitions
 
@@ -65,7 +67,7 @@ class StructuralSchema:
 
     @property
     def _root(self) -> Node:
-        return self._compiled.root
+        return self._permanent_root or _compiled_for(self._json).root
 
     @property
     def source(self) -> Object:
@@ -92,11 +94,20 @@ class StructuralSchema:
 
     def unknown_fields(self, obj: Object) -> list[str]:
         """List the paths that the schema does not declare, metadata included, in document order."""
-        if pruning.is_clean(self._root, obj):
+        root = self._root
+        if pruning.is_clean(root, obj):
             return []
         paths: list[str] = []
-        pruning.collect_unknown(self._root, obj, "", paths)
+        pruning.collect_unknown(root, obj, "", paths)
         return paths
+
+    def normalize(self, obj: Object) -> None:
+        """Prune, then default; most objects of a write need neither."""
+        root = self._root
+        if not is_normal(root, obj):
+            pruning.prune(root, obj)
+            checkpoint()
+            default(root, obj)
 
     def prune(self, obj: Object) -> None:
         """Drop, in place, unknown fields, and nulls that are neither allowed nor have a default."""
@@ -130,9 +141,7 @@ def compile_schema(source: Object, definitions: Mapping[str, Object] | None = No
     `$ref`s are looked up there by the last part of their path, and a missing definition allows any value. Keywords of
     wrong types are ignored; patterns that RE2 rejects match nothing.
     """
-    compiled = _CompiledSchema(source, definitions)
-    compiled.root  # noqa: B018  (compiled now, not with the first object)
-    return StructuralSchema(compiled, b"", definitions or {})
+    return StructuralSchema(_CompiledSchema(source, definitions), b"", definitions or {})
 
 
 _cache: OrderedDict[bytes, StructuralSchema] = OrderedDict()

@@ -146,9 +146,7 @@ class Writer:
         if self._thread is not None:
             self._thread.shutdown()
 
-    def _enqueue(
-        self, mutations: Sequence[Mutation], guards: Sequence[Guard], job: Job | None
-    ) -> asyncio.Future[Any]:
+    def _enqueue(self, mutations: Sequence[Mutation], guards: Sequence[Guard], job: Job | None) -> asyncio.Future[Any]:
         if self._closed:
             raise StoreClosed
         loop = asyncio.get_running_loop()
