@@ -247,10 +247,15 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     #: available, and objects may be stored in the storage version only.
     conversion: Conversion | None = None
 
-    @property
-    def api_version(self) -> str:
-        """`v1` or `group/version`, as in objects."""
-        return f"{self.group}/{self.version}" if self.group else self.version
+    #: `v1` or `group/version`, as in objects. Derived, as is `type`: every request reads both.
+    api_version: str = ""
+    #: The type under which its objects are stored.
+    type: ResourceType = ResourceType("", "", "")
+
+    def __post_init__(self) -> None:
+        set_field = msgspec.structs.force_setattr
+        set_field(self, "api_version", f"{self.group}/{self.version}" if self.group else self.version)
+        set_field(self, "type", _type(*(self.stored_as or (self.group, self.plural)), self.identity))
 
     @property
     def is_kubernetes(self) -> bool:
@@ -268,12 +273,6 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def group_kind(self) -> str:
         return f"{self.kind}.{self.group}" if self.group else self.kind
-
-    @property
-    def type(self) -> ResourceType:
-        """The type under which its objects are stored."""
-        group, plural = self.stored_as or (self.group, self.plural)
-        return _type(group, plural, self.identity)
 
     @property
     def list_kind_name(self) -> str:

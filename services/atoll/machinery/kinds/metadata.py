@@ -186,7 +186,9 @@ def _new_finalizer_errors(metadata: Object, before: Object) -> list[FieldError]:
 
 def _manager_errors(metadata: Object) -> list[FieldError]:
     errors = []
-    for index, entry in objects(metadata, "managedFields"):
+    for index, entry in enumerate(items(metadata, "managedFields")):
+        if not isinstance(entry, dict):
+            continue
         field = f"metadata.managedFields[{index}]"
         if entry.get("operation") not in ("Apply", "Update"):
             errors.append(invalid(f"{field}.operation", text(entry, "operation"), "must be `Apply` or `Update`"))

@@ -12,7 +12,7 @@ from atoll.machinery.kinds import patch_markers
 from atoll.machinery.kinds.kind import Kind, Schema
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.patch.managedfields.options import ResetFields, SchemaLookup, reset_fields, reset_paths
+from atoll.machinery.patch.managedfields.options import NO_RESET, ResetFields, SchemaLookup, reset_fields, reset_paths
 from atoll.machinery.patch.strategicmerge.paired_types import PairedSchema, PairedType
 from atoll.machinery.patch.structuredmerge.topology import TypeSchema
 
@@ -64,6 +64,8 @@ def _native(api_version: str, kind: str) -> TypeSchema | None:
 
 def reset_of(kind: Kind, subresource: str) -> ResetFields:
     """Return the fields that a write through a subresource ("": the object) cannot own."""
+    if not subresource and not kind.has_status and not kind.resets:
+        return NO_RESET
     paths = kind.resets.get(subresource)
     return reset_fields(subresource, kind.has_status) if paths is None else reset_paths(*paths)
 

@@ -193,7 +193,6 @@ def field_problems(kind: Kind, obj: Object, duplicates: list[str], validation: s
     """Return `unknown field "x"` and `duplicate field "y"` texts in document order; none under Ignore."""
     if validation == "Ignore" or kind.schema is None:
         return []
-    checkpoint()
     unknown = kind.schema.unknown_fields(obj)
     checkpoint()
     if not unknown and not duplicates:

@@ -81,6 +81,11 @@ class PreparedWrite(msgspec.Struct, frozen=True):
     blind: bool = True
     answer: Answer | None = None
 
+    @property
+    def result(self) -> ValidationResult:
+        """The errors so far: all of them, for an object without rules."""
+        return ValidationResult(self.errors, [])
+
 
 def stored(call: Call, view: View, name: str) -> StoredObject | None:
     """Return the stored object by name, or None. A large one is planned in slices."""
@@ -184,12 +189,17 @@ def _schema_errors(kind: Kind, obj: Object, old: Object | None) -> list[FieldErr
 # --- validate ---
 
 
+def has_rules(prepared: PreparedWrite) -> bool:
+    """Return whether there are checks that may take long: few kinds and policies have some."""
+    return prepared.review.call.kind.deferred_validator is not None or bool(prepared.review.deferred_validators)
+
+
 def validate(prepared: PreparedWrite, pause: Callable[[], None]) -> ValidationResult:
     """Return all errors and warnings. Slow rules call `pause`; validation may be run again."""
+    if not has_rules(prepared):
+        return prepared.result
     review, own = prepared.review, prepared.review.call.kind.deferred_validator
     validators = [*([own] if own is not None else ()), *review.deferred_validators]
-    if not validators:
-        return ValidationResult(prepared.errors, [])
     assert review.obj is not None
     found = [validator(review.obj, review.old, prepared.errors, pause) for validator in validators]
     return ValidationResult(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import TypeAlias
 
@@ -26,7 +25,7 @@ from atoll.machinery.apiserver.rest.create import plan_create
 from atoll.machinery.apiserver.rest.delete import MarkedForDeletion, plan_delete, read_options
 from atoll.machinery.apiserver.rest.patch import plan_patch
 from atoll.machinery.apiserver.rest.update import plan_update
-from atoll.machinery.apiserver.rest.write import AdmittedWrite, PreparedWrite, WriteContext, admit, validate
+from atoll.machinery.apiserver.rest.write import AdmittedWrite, PreparedWrite, WriteContext, admit, has_rules, validate
 from atoll.machinery.kinds.conversion import Unconverted
 from atoll.machinery.meta.status import MethodNotAllowed, Timeout
 from atoll.machinery.process.time_slicing import Stopped, checkpoint, run_sliced, try_on_loop
@@ -74,7 +73,7 @@ class WriteService(msgspec.Struct, frozen=True):
             plan = _PLANS[verb]
         else:
             raise MethodNotAllowed(f'{verb} is not supported on resources of kind "{call.kind.group_resource}"')
-        return lambda call, view: plan(self.context(call, view, write))
+        return lambda call, view: plan(WriteContext(call, view, self.admission, write))
 
     def context(self, call: Call, view: View, options: WriteOptions) -> WriteContext:
         return WriteContext(call, view, self.admission, options)
@@ -115,8 +114,10 @@ class WriteService(msgspec.Struct, frozen=True):
         own.
         """
         if len(call.body) <= LARGE_BODY:
-            with suppress(Stopped):
+            try:
                 return await self._admitted_in_steps(call, plan)
+            except Stopped:
+                pass
         return await in_slices(partial(self._admitted_at_once, call, plan))
 
     async def _admitted_in_steps(self, call: Call, plan: Planner) -> Plan | MarkedForDeletion | AdmittedWrite:
@@ -125,7 +126,7 @@ class WriteService(msgspec.Struct, frozen=True):
             prepared = try_on_loop(lambda pause: plan(call, snapshot), PLAN_S)
             if not isinstance(prepared, PreparedWrite):
                 return prepared
-            result = validate_inline(partial(validate, prepared))
+            result = validate_inline(partial(validate, prepared)) if has_rules(prepared) else prepared.result
             if result is not None:
                 return admit(prepared, result, snapshot)
         try:

@@ -72,10 +72,7 @@ def decode(entries: Iterable[Object] | None) -> Owners:
 
 def encode(owners: Owners) -> list[Object]:
     """Encode owners as managedFields: Apply before Update, then by time, name, version, subresource."""
-    if len(owners) == 1:
-        (entry,) = owners.values()
-        return [entry.wire or _wire(entry)]
-    return [entry.wire or _wire(entry) for entry in sorted(owners.values(), key=_sort_key)]
+    return [entry.wire or new_entry(entry) for entry in sorted(owners.values(), key=_sort_key)]
 
 
 def set_managed_fields(metadata: Object, owners: Owners) -> None:
@@ -91,7 +88,8 @@ def _sort_key(entry: ManagedFieldsEntry) -> tuple[str, str, str, str, str]:
     return (manager.operation, entry.time, manager.name, manager.api_version, manager.subresource)
 
 
-def _wire(entry: ManagedFieldsEntry) -> Object:
+def new_entry(entry: ManagedFieldsEntry) -> Object:
+    """Encode one entry that changed."""
     manager = entry.manager
     wire: Object = {
         "manager": manager.name,

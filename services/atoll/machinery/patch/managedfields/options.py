@@ -33,8 +33,6 @@ class ResetFields(msgspec.Struct, frozen=True):
 
     def filter(self, fields: FieldSet) -> FieldSet:
         """Return the set without the fields that the endpoint ignores."""
-        if self is NO_RESET:
-            return fields
         if self.except_top_level is not None:
             fields = {element: node for element, node in fields.items() if element[2:] in self.except_top_level}
         return recursive_difference(fields, self.reset)

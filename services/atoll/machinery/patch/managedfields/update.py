@@ -19,10 +19,11 @@ from atoll.machinery.patch.managedfields.managers import (
     decode,
     decode_request,
     is_reset,
+    new_entry,
     only_times_differ,
     set_managed_fields,
 )
-from atoll.machinery.patch.managedfields.options import TrackOptions, Versions
+from atoll.machinery.patch.managedfields.options import NO_RESET, TrackOptions, Versions
 from atoll.machinery.patch.managedfields.ownership import VersionedChanges, reconcile_with_schema, transfer_ownership
 from atoll.machinery.patch.structuredmerge.fieldset_builder import created_set
 from atoll.machinery.patch.structuredmerge.topology import TypeSchema
@@ -42,11 +43,11 @@ def track_update(
     """
     metadata = new["metadata"]
     if live is None and not metadata.get("managedFields"):
-        set_managed_fields(metadata, _created(new, manager, schema, now, options))
+        _own_all(new, manager, schema, now, options)
         return
     owners, are_live = _initial_owners(live, metadata, manager)
     if live is None and not owners:
-        set_managed_fields(metadata, _created(new, manager, schema, now, options))
+        _own_all(new, manager, schema, now, options)
         return
     if live is not None and not owners:
         set_managed_fields(metadata, {})
@@ -63,9 +64,15 @@ def track_update(
     set_managed_fields(metadata, _attributed(owners, changes, manager, versions, now))
 
 
-def _created(new: Object, manager: Manager, schema: TypeSchema, now: str, options: TrackOptions) -> Owners:
-    fields = options.reset.filter(created_set(new, schema.root))
-    return {manager.key: ManagedFieldsEntry(manager, now, fields)} if fields else {}
+def _own_all(new: Object, manager: Manager, schema: TypeSchema, now: str, options: TrackOptions) -> None:
+    """Make the creator the owner of all fields of a new object."""
+    fields = created_set(new, schema.root)
+    if options.reset is not NO_RESET:
+        fields = options.reset.filter(fields)
+    if fields:
+        new["metadata"]["managedFields"] = [new_entry(ManagedFieldsEntry(manager, now, fields))]
+    else:
+        new["metadata"].pop("managedFields", None)
 
 
 class _InitialOwners(NamedTuple):

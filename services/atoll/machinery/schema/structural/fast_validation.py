@@ -55,7 +55,9 @@ def _string_test(node: Node) -> Accept:
         if has_string_rules(node):
             return lambda node, value: type(value) is str and value in words and string_fits(node, value)
         return lambda node, value: type(value) is str and value in words
-    low, high, matches = node.min_length or 0, node.max_length, node.pattern_matches
+    low, high, matches, is_formatted = node.min_length or 0, node.max_length, node.pattern_matches, node.format_check
+    if is_formatted is not None and matches is None and high is None and not low:
+        return lambda node, value: type(value) is str and is_formatted(value)
     if node.format_check is not None or matches is None:
         return accept_string
     if high is None:
@@ -132,10 +134,9 @@ def accept_object(node: Node, value: Any) -> bool:
         return False
     if node.max_properties is not None and len(value) > node.max_properties:
         return False
-    return node.meta is None or _accept_meta(node, node.meta, value)
-
-
-def _accept_meta(node: Node, meta: Node, value: dict[str, Any]) -> bool:
+    meta = node.meta
+    if meta is None:
+        return True
     metadata = value.get("metadata")
     if metadata is not None and not meta.accept(meta, metadata):
         return False

@@ -40,7 +40,7 @@ class LmdbSnapshot:
         self._replicas: ReplicaView | None = None
 
     def __enter__(self) -> LmdbSnapshot:
-        self._txn = self._environment.reading()
+        self._txn = self._environment.env.begin()
         return self
 
     def __exit__(self, *_raised: object) -> None:
