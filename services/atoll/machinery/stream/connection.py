@@ -106,12 +106,13 @@ def _raise_if_cancelled(task: asyncio.Task[object], before: int) -> None:
 
 def encode_publish(subject: str, payload: bytes, reply: str, headers: Mapping[str, str]) -> bytes:
     """Encode a message for the server (`HPUB`). The client's own encoder checks each header separately, which costs
-    more than the rest of an event. Raises ValueError if a value would break out of its line."""
+    more than the rest of an event. An empty `reply` asks for no answer. Raises ValueError if a value would break out of
+    its line."""
     fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     if fields.count("\n") != len(headers) or fields.count("\r") != len(headers) or not subject.isprintable():
         raise ValueError("line break where a message cannot have one")
     head = f"NATS/1.0\r\n{fields}\r\n".encode()
-    command = f"HPUB {subject} {reply} {len(head)} {len(head) + len(payload)}\r\n"
+    command = f"HPUB {subject} {reply + ' ' if reply else ''}{len(head)} {len(head) + len(payload)}\r\n"
     return b"".join((command.encode(), head, payload, b"\r\n"))
 
 
@@ -199,14 +200,21 @@ class Connection:
         self, subject: str, payload: bytes, reply: str = "", headers: dict[str, str] | None = None
     ) -> None:
         """Send without waiting for an answer. The subject is taken as it is. Raises Unavailable."""
+        if headers is not None:
+            await self.send([encode_publish(subject, payload, reply, headers)])
+            return
+        try:
+            await self.client.publish(subject, payload, reply)
+        except Exception as error:
+            raise Unavailable(f"publishing failed: {error!r}") from error
+
+    async def send(self, frames: Sequence[bytes]) -> None:
+        """Send encoded messages at once, without waiting for an answer. Raises Unavailable."""
         client = self.client
         try:
-            if headers is None:
-                await client.publish(subject, payload, reply)
-                return
-            if not client.is_connected or len(payload) > client.max_payload:
+            if not client.is_connected or max(map(len, frames)) > client.max_payload:
                 raise ConnectionError("not connected, or too long a message")
-            await client._send_command(encode_publish(subject, payload, reply, headers))
+            await client._send_command(b"".join(frames))
             if client._flush_queue is not None and client._flush_queue.empty():
                 await client._flush_pending()
         except Exception as error:

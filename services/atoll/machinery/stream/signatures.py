@@ -145,10 +145,10 @@ def encode(signature: Signature) -> dict[str, str]:
     headers = {
         SEQUENCE: str(signature.sequence),
         KEY: signature.key,
-        SIGNATURE: base64.b64encode(signature.value).decode(),
+        SIGNATURE: binascii.b2a_base64(signature.value, newline=False).decode(),
     }
     if signature.path:
-        headers[PATH] = base64.b64encode(signature.path).decode()
+        headers[PATH] = binascii.b2a_base64(signature.path, newline=False).decode()
     return headers
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from functools import lru_cache
 
 import msgspec
 
@@ -96,11 +97,14 @@ def control_subject(kind: str, shard: str) -> str:
     return f"{_ROOT}.{kind}.{shard}.{CONTROL}"
 
 
+@lru_cache(maxsize=1024)
 def _typed(kind: str, shard: str, type: ResourceType) -> str:
     return f"{_ROOT}.{kind}.{shard}.{escape(type.identity)}.{escape_group(type.group)}.{escape(type.resource)}"
 
 
+@lru_cache(maxsize=1024)
 def changes_subject(shard: str, type: ResourceType, cluster: str) -> str:
+    """The subject of a type's changes in one cluster. Cached: a subject is shorter than NATS' limit of 4 KiB."""
     return f"{_typed(CHANGES, shard, type)}.{escape(cluster)}"
 
 

@@ -16,6 +16,7 @@ from atoll.machinery.stream.publisher.log_source import LogIdentity, SourceEntry
 
 _MARK = b'"resourceVersion":"%016d"'
 _LEAD_SIZE = len(b'"resourceVersion":"')
+_OPERATIONS = {operation.value: operation for operation in Operation}
 
 
 def find_hole(value: bytes, crc: int, *revisions: int) -> int:
@@ -40,7 +41,7 @@ def from_entry(kind: str, source: LogIdentity, entry: SourceEntry) -> Event:
         payload = splice(payload, hole, entry.revision)
     return Event(
         kind=kind,
-        operation=Operation(entry.operation),
+        operation=_OPERATIONS[entry.operation],
         shard=source.shard,
         shard_uid=source.shard_uid,
         lineage=source.lineage,

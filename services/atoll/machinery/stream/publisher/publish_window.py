@@ -2,9 +2,11 @@
 
 A stream writer sends and skips in revision order; acknowledgements return on one inbox in the same order. One request
 for each message would cost a round trip, and the client's own asynchronous publish a future; this costs a row in a
-deque. Invariant: the acknowledged messages are a prefix of those sent, and the first answer that does not fit stops
-everything after it, since the server refused that too. The expected sequence alone does not ensure that: if another
-writer adds one message, our first is refused and our second fits. So each message also names the id of the one before.
+deque. Only the last message of those that are sent together asks for an answer, which stands for all: the server
+refuses what follows a refused one. Until the first acknowledgement each message asks, so that a stream that takes
+nothing says why. Invariant: the acknowledged messages are a prefix of those sent, and the first
+answer that does not fit stops everything after it. The expected sequence alone does not ensure that: if another writer
+adds one message, our first is refused and our second fits. So each message also names the id of the one before.
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from atoll.machinery.stream.connection import ApiError, Connection, Unavailable, Unresponsive
+from atoll.machinery.stream.connection import ApiError, Connection, Unavailable, Unresponsive, encode_publish
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -66,10 +69,13 @@ class _PubAck(msgspec.Struct):
 
 
 class _InFlight:
-    __slots__ = ("revision", "sequence", "size", "written")
+    """Messages that were sent together, and are acknowledged together. `written` and `sequence` are the last one's."""
 
-    def __init__(self, revision: int, written: int, sequence: int, size: int) -> None:
-        self.revision, self.written, self.sequence, self.size = revision, written, sequence, size
+    __slots__ = ("messages", "revision", "sequence", "size", "written")
+
+    def __init__(self, revision: int, written: int, sequence: int, messages: int, size: int) -> None:
+        self.revision, self.written, self.sequence = revision, written, sequence
+        self.messages, self.size = messages, size
 
 
 _decoder = msgspec.json.Decoder(_PubAck)
@@ -84,8 +90,11 @@ class PublishWindow:
         self.acked = start
         self.acks = 0
         self._next = start.sequence
+        #: Entries up to here are done once everything in flight is acknowledged.
+        self._done = start.revision
         self._last_id = ""
         self._in_flight: deque[_InFlight] = deque()
+        self.in_flight = 0
         self._in_flight_bytes = 0
         self._room = asyncio.Event()
         self._subscription: Subscription | None = None
@@ -112,31 +121,44 @@ class PublishWindow:
         """The sequence that the next message takes in the stream."""
         return self._next + 1
 
-    @property
-    def in_flight(self) -> int:
-        return len(self._in_flight)
-
-    async def send(self, message: OutgoingMessage, revision: int) -> None:
-        """Send the next message, waiting for room; its acknowledgement means that entries up to `revision` are done.
+    async def send(self, messages: Sequence[OutgoingMessage], revision: int) -> None:
+        """Send the next messages, waiting for room; their acknowledgement means that entries up to `revision` are done.
         Raises what broke the window."""
-        size = len(message.payload) + _HEADERS_SIZE
-        while self._is_full(size):
+        size = sum([len(message.payload) for message in messages]) + len(messages) * _HEADERS_SIZE
+        while self._is_full(len(messages), size):
             await self._wait_for_progress()
         self.check()
+        if not self._in_flight:
+            self._progress = time.monotonic()
+        if self.acks:
+            frames = self._frames(messages, revision)
+        else:
+            frames = [frame for message in messages for frame in self._frames([message], self._done)]
+            self._in_flight[-1].revision = revision
+        self._done = revision
+        await self._connection.send(frames)
+
+    def _frames(self, messages: Sequence[OutgoingMessage], revision: int) -> list[bytes]:
+        """Note messages that are acknowledged together, and encode them; the last asks for the answer."""
+        last, size = messages[-1], sum([len(message.payload) for message in messages]) + len(messages) * _HEADERS_SIZE
+        frames = [self._frame(message, self._inbox if message is last else "") for message in messages]
+        self._in_flight.append(_InFlight(revision, last.written, self._next, len(messages), size))
+        self.in_flight += len(messages)
+        self._in_flight_bytes += size
+        return frames
+
+    def _frame(self, message: OutgoingMessage, reply: str) -> bytes:
         message.headers[_ID] = message.id
         message.headers[_EXPECTED] = str(self._next)
         if self._last_id:
             message.headers[_EXPECTED_ID] = self._last_id
         self._next += 1
         self._last_id = message.id
-        if not self._in_flight:
-            self._progress = time.monotonic()
-        self._in_flight.append(_InFlight(revision, message.written, self._next, size))
-        self._in_flight_bytes += size
-        await self._connection.publish(message.subject, message.payload, self._inbox, message.headers)
+        return encode_publish(message.subject, message.payload, reply, message.headers)
 
     def skip(self, revision: int) -> None:
         """Mark an entry that needs no message: it is done as soon as those before it are."""
+        self._done = revision
         if self._in_flight:
             self._in_flight[-1].revision = revision
         else:
@@ -148,10 +170,11 @@ class PublishWindow:
             await self._wait_for_progress()
         self.check()
 
-    def _is_full(self, size: int) -> bool:
+    def _is_full(self, messages: int, size: int) -> bool:
         if not self._in_flight:
             return False
-        return len(self._in_flight) >= self._limits.messages or self._in_flight_bytes + size > self._limits.size_bytes
+        limits = self._limits
+        return self.in_flight + messages > limits.messages or self._in_flight_bytes + size > limits.size_bytes
 
     def check(self) -> None:
         """Raises what broke the window, also if an acknowledgement is overdue."""
@@ -185,8 +208,9 @@ class PublishWindow:
             return
         sent = self._in_flight.popleft()
         self._in_flight_bytes -= sent.size
+        self.in_flight -= sent.messages
         self.acked = AckPosition(sent.revision, sent.sequence, sent.written)
-        self.acks += 1
+        self.acks += sent.messages
         self._progress = time.monotonic()
         self._room.set()
 

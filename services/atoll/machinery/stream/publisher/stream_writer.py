@@ -11,7 +11,7 @@ import abc
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import structlog
@@ -298,24 +298,24 @@ class StreamWriter(abc.ABC):
         self._woke = time.monotonic()
 
     async def _send(self, window: PublishWindow, found: Iterable[Outgoing]) -> None:
-        """Send events in order, each run of them under one signature."""
+        """Send events in order, each run of them at once and under one signature."""
         self._check_key()
         for run in _runs(found):
-            signed = iter(self._signed(window, [each.event for each in run if each.event is not None]))
-            for each in run:
-                if each.event is None:
-                    self.stats.skipped += 1
-                    window.skip(each.done)
-                else:
-                    await self._send_one(window, next(signed), each)
+            sent = [each for each in run if each.event is not None]
+            self.stats.skipped += len(run) - len(sent)
+            if not sent:
+                window.skip(run[-1].done)
+                continue
+            signed = self._signed(window, [each.event for each in sent if each.event is not None])
+            messages = [self._message(event, each.extra) for event, each in zip(signed, sent, strict=True)]
+            self.stats.published += len(messages)
+            await window.send(messages, run[-1].done)
 
     def _signed(self, window: PublishWindow, events: Sequence[Event]) -> Sequence[Event]:
         """Sign events for the next sequences of the stream. Only this task sends, so nothing comes in between."""
         numbered = (
             [msgspec.structs.replace(event, filling=self._filling) for event in events] if self._filling else events
         )
-        if not numbered:
-            return ()
         signatures = sign(self._keys.current, numbered, window.next_sequence)
         return [
             msgspec.structs.replace(event, signature=signature)
@@ -329,12 +329,10 @@ class StreamWriter(abc.ABC):
             raise OutOfSequence("another key signs")
         self._key = key
 
-    async def _send_one(self, window: PublishWindow, event: Event, outgoing: Outgoing) -> None:
+    def _message(self, event: Event, extra: Mapping[str, str]) -> OutgoingMessage:
         headers = encode_headers(event)
-        headers.update(outgoing.extra)
-        self.stats.published += 1
-        message = OutgoingMessage(event.subject, event.payload, headers, event.revision, self._message_id(event))
-        await window.send(message, outgoing.done)
+        headers.update(extra)
+        return OutgoingMessage(event.subject, event.payload, headers, event.revision, self._message_id(event))
 
     def _message_id(self, event: Event) -> str:
         """The event's id, by which the server drops a second copy; a fresh id where a second copy is intended. The
