@@ -13,9 +13,12 @@ import pytest
 
 from atoll.machinery.kcp.sharding.stream_policy import KcpStreamPolicy
 from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.meta.objects import Object
 from atoll.machinery.process.backoff import Backoff
+from atoll.machinery.stream.connection import Connection
 from atoll.machinery.stream.definitions import RetentionLimits
 from atoll.machinery.stream.events import Event, Operation
+from atoll.machinery.stream.publisher import stream_admin
 from atoll.machinery.stream.publisher.audit import StreamAudit
 from atoll.machinery.stream.subjects import stream_name
 from harness.models.shard_log import CONFIGMAPS, Entry, ShardLog
@@ -288,6 +291,27 @@ async def test_a_stream_written_again_is_whole(tmp_path: Path) -> None:
         assert await audit.changes(connection)
         await connection.close()
         await running.stop()
+
+
+async def test_messages_that_age_out_during_an_audit_are_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, stream_info = ShardLog(), stream_admin.stream_info
+
+    async def then_age_out(connection: Connection, name: str) -> Object | None:
+        found = await stream_info(connection, name)
+        await connection.api(f"STREAM.PURGE.{name}", {"seq": 20})
+        return found
+
+    async with NatsServer(tmp_path) as nats, publishing(log, nats) as running:
+        write(log, 60)
+        await running.drained()
+        connection, changes = await nats.connect(), running.publisher.changes
+        audit = StreamAudit((changes, running.publisher.state), log, KcpStreamPolicy(), (100_000, 100_000))
+        monkeypatch.setattr(stream_admin, "stream_info", then_age_out)
+        assert await audit.changes(connection)
+        assert changes.stats.damaged_messages == 0
+        await connection.close()
 
 
 async def test_a_server_that_hangs_over_a_damaged_message_is_restarted_and_mended(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which log entries of bindings enqueue the labelling of claimed objects."""
+"""Which log entries of bindings enqueue the labelling of claimed objects, and what of it fails."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from atoll.controllers.bindings.claim_backfill import BATCH, ClaimBackfill
 from atoll.controllers.bindings.permission_claims import Binding, PermissionClaimsController
+from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.meta.hashes import EXPORT_LABEL, export_hash
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, encode
-from atoll.machinery.meta.types import API_BINDINGS
-from atoll.machinery.storage.contract import LogEntry, Operation
+from atoll.machinery.meta.types import API_BINDINGS, CONFIG_MAPS, NAMESPACES
+from atoll.machinery.storage.contract import LogEntry, Operation, Put
+from atoll.tenancy.claim_labels import ClaimLabels
 from harness.servers.in_process.minimal_shard import Cell, cell
 
 CLUSTER = "consumer"
@@ -44,3 +48,24 @@ async def test_metadata_that_reads_like_the_condition_does_not_stop_labelling(he
     unfinished = {**APPLIED, "status": "False", "reason": "Applying"}
     assert enqueues(here, {field: {"kcp.io/cluster": CLUSTER, **APPLIED}}, [unfinished])
     assert enqueues(here, {field: {"kcp.io/cluster": CLUSTER, **APPLIED}}, [])
+
+
+async def test_an_object_that_cannot_be_labelled_is_reported_though_others_follow_it(here: Cell) -> None:
+    await here.cluster(CLUSTER)
+    claim = {"group": "", "resource": "configmaps", "verbs": ["*"], "selector": {"matchAll": True}}
+    metadata = {"name": "one", "labels": {EXPORT_LABEL: export_hash("provider", "one")}}
+    reference = {"export": {"path": "provider", "name": "one"}}
+    applied = {"metadata": metadata, "spec": {"reference": reference}, "status": {"appliedPermissionClaims": [claim]}}
+    await here.put(API_BINDINGS, CLUSTER, {"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding", **applied})
+    await here.put(NAMESPACES, CLUSTER, {"metadata": {"name": "default"}})
+    for number in range(2 * BATCH):
+        target = Target(here.kind(CONFIG_MAPS), CLUSTER, "default", f"m-{number:03d}")
+        await here.loopback.create(target, {"metadata": {"name": target.name}})
+    first = ObjectKey(CONFIG_MAPS, CLUSTER, "default", "m-000")
+    invalid = {**(here.loopback.get(CONFIG_MAPS, CLUSTER, "default", "m-000") or {}), "data": {"not a key": ""}}
+    with here.store.snapshot() as snapshot:
+        revision = snapshot.revision_of(first)
+    await here.store.submit([Put(first, *encode(invalid), revision)])
+    failures = await ClaimBackfill(here.loopback, ClaimLabels()).types(CLUSTER, [CONFIG_MAPS])
+    assert list(failures) == [CONFIG_MAPS]
+    assert failures[CONFIG_MAPS].startswith('"m-000": ')

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from atoll.frontproxy import workspace_locator
 from atoll.frontproxy.workspace_locator import Location, MountLoop, ShardLocation, UnresolvedPath, WorkspaceLocator
 from atoll.machinery.apiserver.federation.pathindex import MAX_DEPTH, Mounted, Unavailable
 from atoll.machinery.meta.hashes import home_cluster_name
@@ -143,6 +144,16 @@ def test_what_leads_nowhere_says_how_far_it_leads(site: Site, path: str, place: 
 def test_a_path_of_any_length_is_followed_no_further_than_the_index_goes(site: Site) -> None:
     found = site.find(":".join(["root", *["x"] * 10 * MAX_DEPTH]))
     assert isinstance(found, UnresolvedPath)
+
+
+def test_paths_that_clients_make_up_do_not_evict_known_ones(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace_locator, "MAX_LOCATIONS", 4)
+    routes = WorkspaceLocator(WORKSPACES, SHARDS)
+    with site.rows.store.snapshot() as view:
+        found = routes.find(view, "root:org:team")
+        for number in range(8):
+            assert isinstance(routes.find(view, f"root:org:none-{number}"), UnresolvedPath)
+        assert routes.find(view, "root:org:team") is found
 
 
 async def test_what_is_being_placed_is_not_there_yet(site: Site) -> None:

@@ -26,12 +26,13 @@ from atoll.machinery.storage.contract import (
 )
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.watching.hub import Hub
-from atoll.machinery.storage.workers import frames
+from atoll.machinery.storage.workers import frames, submit_server
 from atoll.machinery.storage.workers.submit_server import SubmitServer
 from harness.clients.raw_http import until
 from harness.data.stores import CONFIGMAPS, key, put, store_options
 
 KEY = key("a")
+DONE_S = 20.0
 ERRORS = [
     ObjectExists(KEY, 7),
     ObjectMissing(KEY),
@@ -110,6 +111,21 @@ async def test_a_stranger_is_cut_off_and_others_are_served(served: tuple[LmdbSto
     answers = [await frames.read_answer(reader), await frames.read_answer(reader)]
     assert {type(answer) for answer in answers} == {frames.CommitNotice, frames.SubmitResults}
     assert store.hub.last > 0
+    writer.close()
+
+
+async def test_a_worker_submits_more_than_may_be_in_flight_at_once(
+    served: tuple[LmdbStore, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submit_server, "_MAX_IN_FLIGHT", 2)
+    reader, writer = await asyncio.open_unix_connection(str(served[1]))
+    writer.write(b"".join(frames.pack(frames.SubmitRequest(n, [put(key(f"o{n}"))], [])) for n in range(5)))
+    done = set()
+    async with asyncio.timeout(DONE_S):
+        while len(done) < 5:
+            answer = await frames.read_answer(reader)
+            if isinstance(answer, frames.SubmitResults):
+                done.add(answer.id)
     writer.close()
 
 
