@@ -95,7 +95,7 @@ def without(cluster: dict[str, Any], member: str, field: str = "initializers") -
     return {**cluster, "status": {**cluster["status"], field: left}}
 
 
-FILLED = ("apibindings", "blobs", "configmaps", "scale", "secrets", "wheels")
+FILLED = ("apibindings", "blobs", "configmaps", "namespaces", "scale", "secrets", "wheels")
 
 
 def fill(here: Api, provider: str, prefix: str = "") -> None:

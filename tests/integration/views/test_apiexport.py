@@ -41,7 +41,7 @@ from harness.clients.exports import (
     unbind,
     wait,
 )
-from harness.clients.put_back import check_put_back
+from harness.clients.put_back import check_all_put_back
 from harness.oracles.claim_labels import applied
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -304,9 +304,9 @@ def test_what_a_provider_reads_he_can_put_back(provider: Api, consumer: Api) -> 
     consumer.post(HERE, an_object(CIRCLES, "a", spec={"colour": "red"}, status={"replicas": 1}))
     workloads = "/apis/apps/v1/namespaces/default/deployments"
     consumer.post(workloads, {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}})
-    for path in (CONFIGMAPS, sealed, HERE, workloads):
-        check_put_back(view, f"/{cluster}{path}/a")
-        check_put_back(consumer, f"{path}/a")
+    kinds = ("configmaps", "secrets", "circles", "deployments")
+    check_all_put_back(view, *kinds, prefix=f"/{cluster}")
+    check_all_put_back(consumer, *kinds, "apibindings", "namespaces")
     view.close()
 
 

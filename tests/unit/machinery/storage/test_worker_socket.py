@@ -120,7 +120,7 @@ async def test_a_worker_submits_more_than_may_be_in_flight_at_once(
     monkeypatch.setattr(submit_server, "_MAX_IN_FLIGHT", 2)
     reader, writer = await asyncio.open_unix_connection(str(served[1]))
     writer.write(b"".join(frames.pack(frames.SubmitRequest(n, [put(key(f"o{n}"))], [])) for n in range(5)))
-    done = set()
+    done: set[int] = set()
     async with asyncio.timeout(DONE_S):
         while len(done) < 5:
             answer = await frames.read_answer(reader)
