@@ -301,9 +301,9 @@ def test_what_a_provider_reads_he_can_put_back(provider: Api, consumer: Api) -> 
     consumer.post(CONFIGMAPS, {**configmap("a", {"k": ""}), "binaryData": {"b": "AP8="}})
     sealed = "/api/v1/namespaces/default/secrets"
     consumer.post(sealed, {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "data": {"k": "AA=="}})
-    consumer.post(HERE, an_object(CIRCLES, "a", spec={"colour": "red"}, status={"replicas": 1}))
-    workloads = "/apis/apps/v1/namespaces/default/deployments"
-    consumer.post(workloads, {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}})
+    consumer.post(HERE, an_object(CIRCLES, "a", spec={"replicas": 2}, status={"replicas": 1}))
+    workload = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": {"replicas": 2}}
+    consumer.post("/apis/apps/v1/namespaces/default/deployments", workload)
     kinds = ("configmaps", "secrets", "circles", "deployments")
     check_all_put_back(view, *kinds, prefix=f"/{cluster}")
     check_all_put_back(consumer, *kinds, "apibindings", "namespaces")
