@@ -6,13 +6,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from atoll.controllers.exports.cached_endpointslices import CachedEndpoints
 from atoll.controllers.exports.endpointslice_urls import EndpointUrlController
 from atoll.controllers.exports.endpointslices import EndpointSliceController
 from atoll.machinery.apiserver.writing.target import Target
-from atoll.machinery.kcp.apis import endpointslices
+from atoll.machinery.kcp.apis import cachedresources, endpointslices
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.objects import encode
-from atoll.machinery.meta.types import API_EXPORT_ENDPOINT_SLICES, API_EXPORTS
+from atoll.machinery.meta.types import (
+    API_EXPORT_ENDPOINT_SLICES,
+    API_EXPORTS,
+    CACHED_RESOURCE_ENDPOINT_SLICES,
+    CACHED_RESOURCES,
+)
 from atoll.machinery.storage.contract import Delete, Put
 from harness.clients.exports import export
 from harness.servers.in_process.minimal_shard import Cell, cell
@@ -97,3 +103,31 @@ async def test_a_shard_that_root_has_not_told_of_takes_nothing_away(tmp_path: Pa
             await announce(here, shard)
         await here.settle()
         assert urls(here) == [url("amber")]
+
+
+async def test_a_shard_that_root_has_not_told_of_takes_nothing_away_of_cached_resources(tmp_path: Path) -> None:
+    async with cell(tmp_path) as here:
+        here.controllers.append(CachedEndpoints(here.loopback, here.facts, "here"))
+        await here.cluster("provider")
+        await here.put(API_EXPORTS, "provider", export("plans"))
+        kind = {"apiVersion": "cache.kcp.io/v1alpha1", "kind": "ClusterCachedResource"}
+        cached = {"group": "plans.example.com", "version": "v1", "resource": "plans"}
+        await here.put(CACHED_RESOURCES, "provider", {**kind, "metadata": {"name": "plans"}, "spec": cached})
+        kind = {"apiVersion": "cache.kcp.io/v1alpha1", "kind": "ClusterCachedResourceEndpointSlice"}
+        spec = {"clusterCachedResource": {"name": "plans"}, "export": {"name": "plans"}}
+        slices = CACHED_RESOURCE_ENDPOINT_SLICES
+        await here.put(slices, "provider", {**kind, "metadata": {"name": "plans"}, "spec": spec})
+        found = cachedresources.endpoint_url("https://here.example", "provider", "plans")
+        body = cachedresources.apply_configuration("plans", [found])
+
+        def endpoints() -> list[str]:
+            status = here.found(slices, "provider", "plans").get("status") or {}
+            return [each["url"] for each in status.get("endpoints") or []]
+
+        await here.settle()
+        await here.loopback.apply(Target(here.kind(slices), "provider", "", "plans", "status"), body, "here")
+        await here.settle()
+        assert endpoints() == [found]
+        await announce(here, "here")
+        await here.settle()
+        assert endpoints() == []
