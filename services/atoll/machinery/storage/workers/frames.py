@@ -1,12 +1,11 @@
 """The protocol between API workers and the writer over the Unix socket: length-prefixed MessagePack frames.
 
-`worker_store` sends requests; `submit_server` answers and announces commits. Objects cross as the bytes that will be
-stored. Invariant: an error is decoded to the same class with the same facts.
+`worker_store` sends requests; `submit_server` sends news: answers and commits. `frame_protocol` carries the frames.
+Objects cross as the bytes that will be stored. Invariant: an error is decoded to the same class with the same facts.
 """
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from typing import TypeVar
 
@@ -26,7 +25,7 @@ from atoll.machinery.storage.contract import (
     StoreIdentity,
 )
 
-_LENGTH = struct.Struct(">I")
+LENGTH = struct.Struct(">I")
 #: Longer frames are refused by both ends; a submit of 3 MiB objects fits 20 of them.
 MAX_FRAME_BYTES = 64 << 20
 
@@ -47,26 +46,7 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     applied: int = 0
 
 
-class CommitNotice(msgspec.Struct, frozen=True, tag=True):
-    """Everything up to this revision can be read from the file."""
-
-    last: int
-
-
-class ReplicaNotice(msgspec.Struct, frozen=True, tag=True):
-    """Replicas and routes up to this apply count can be read from the file."""
-
-    applied: int
-
-
-class SubmitResults(msgspec.Struct, frozen=True, tag=True):
-    """A submit that is durable."""
-
-    id: int
-    results: list[int]
-
-
-class SubmitFailure(msgspec.Struct, frozen=True, tag=True):
+class SubmitFailure(msgspec.Struct, frozen=True):
     """A failed submit; nothing of it was done. `error` is the class name, the rest are its facts."""
 
     id: int
@@ -77,12 +57,24 @@ class SubmitFailure(msgspec.Struct, frozen=True, tag=True):
     text: str = ""
 
 
-Answer = Hello | CommitNotice | ReplicaNotice | SubmitResults | SubmitFailure
+class News(msgspec.Struct, frozen=True, tag=True):
+    """What happened in the writer since the last one.
+
+    Everything up to revision `last` can be read from the file, and replicas and routes up to the apply count `applied`.
+    `results` are durable submits: the worker's numbers and the results.
+    """
+
+    last: int
+    applied: int
+    results: list[tuple[int, list[int]]]
+    failures: list[SubmitFailure]
+
+
 _Message = TypeVar("_Message")
 
 _encoder = msgspec.msgpack.Encoder()
 _requests = msgspec.msgpack.Decoder(SubmitRequest)
-_answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+_answers: msgspec.msgpack.Decoder[Hello | News] = msgspec.msgpack.Decoder(Hello | News)
 
 
 class InvalidFrame(Exception):
@@ -93,25 +85,25 @@ class WriterError(Exception):
     """A submit failed in the writer for a reason that is none of the store's errors."""
 
 
-def pack(message: SubmitRequest | Answer) -> bytes:
+def pack(message: SubmitRequest | Hello | News) -> bytes:
     """Encode a frame. Raise InvalidFrame for one that the other end would refuse."""
     body = _encoder.encode(message)
     if len(body) > MAX_FRAME_BYTES:
         raise InvalidFrame(f"a frame of {len(body)} bytes")
-    return _LENGTH.pack(len(body)) + body
+    return LENGTH.pack(len(body)) + body
 
 
-async def read_request(reader: asyncio.StreamReader) -> SubmitRequest:
-    """Read the next request. Raise InvalidFrame, or asyncio.IncompleteReadError at the end."""
-    return _decode(_requests, await _read(reader))
+def decode_request(body: memoryview) -> SubmitRequest:
+    """Decode the body of a worker's frame. Raise InvalidFrame."""
+    return _decode(_requests, body)
 
 
-async def read_answer(reader: asyncio.StreamReader) -> Answer:
-    """Read the next answer. Raise InvalidFrame, or asyncio.IncompleteReadError at the end."""
-    return _decode(_answers, await _read(reader))
+def decode_answer(body: memoryview) -> Hello | News:
+    """Decode the body of a writer's frame. Raise InvalidFrame."""
+    return _decode(_answers, body)
 
 
-def failure(id: int, error: Exception) -> SubmitFailure:
+def failure(id: int, error: BaseException) -> SubmitFailure:
     """Encode an error as a frame."""
     name = type(error).__name__
     match error:
@@ -150,14 +142,7 @@ def error_of(failed: SubmitFailure) -> Exception:
     return ObjectMissing(failed.key)
 
 
-async def _read(reader: asyncio.StreamReader) -> bytes:
-    (size,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-    if size > MAX_FRAME_BYTES:
-        raise InvalidFrame(f"a frame of {size} bytes")
-    return await reader.readexactly(size)
-
-
-def _decode(decoder: msgspec.msgpack.Decoder[_Message], body: bytes) -> _Message:
+def _decode(decoder: msgspec.msgpack.Decoder[_Message], body: memoryview) -> _Message:
     try:
         return decoder.decode(body)
     except msgspec.DecodeError as error:

@@ -1,29 +1,19 @@
 """The writer's end of the worker socket: submits from API workers, commits announced to them.
 
-The shard starts it beside its store when it runs workers; `worker_store` is the other end. Requests of one connection
-run concurrently, bounded, so that they join the same group commits as all others. Invariant: an answer leaves only
-after the store's own submit returned; a commit is announced only after it can be read from the file.
+The shard starts it beside its store when it runs workers; `worker_store` is the other end. Submits that arrive together
+join one group commit, and one frame carries its answers and its revision to each worker. Invariant: an answer leaves
+only after the store's own submit returned; a commit is announced only after it can be read from the file.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from pathlib import Path
 
-import structlog
-
 from atoll.machinery.storage.lmdb_store import LmdbStore
-from atoll.machinery.storage.workers.frames import (
-    CommitNotice,
-    Hello,
-    InvalidFrame,
-    ReplicaNotice,
-    SubmitRequest,
-    SubmitResults,
-    failure,
-    pack,
-    read_request,
-)
+from atoll.machinery.storage.workers.frame_protocol import FrameProtocol
+from atoll.machinery.storage.workers.frames import Hello, News, SubmitFailure, decode_request, failure, pack
 
 #: Requests of one worker that may be in the writer at once; the socket is not read beyond.
 _MAX_IN_FLIGHT = 512
@@ -35,90 +25,98 @@ class SubmitServer:
     def __init__(self, store: LmdbStore, socket: Path) -> None:
         self._store, self._socket = store, socket
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: set[_Connection] = set()
+        self._announcing: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Listen. Replace the socket of a dead process; holding the directory lock proves that it is dead."""
         self._socket.unlink(missing_ok=True)
-        self._server = await asyncio.start_unix_server(self._accept, str(self._socket))
+        make = functools.partial(_Connection, self._store, self._connections)
+        self._server = await asyncio.get_running_loop().create_unix_server(make, str(self._socket))
         self._socket.chmod(0o600)
+        self._announcing = [asyncio.create_task(self._announce()), asyncio.create_task(self._announce_replicas())]
 
     async def close(self) -> None:
         """Stop listening and end every connection; submits queued in the store still commit."""
         if self._server is not None:
             self._server.close()
+        for task in self._announcing:
+            task.cancel()
+        await asyncio.gather(*self._announcing, return_exceptions=True)
         for connection in tuple(self._connections):
-            connection.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+            connection.close()
         self._socket.unlink(missing_ok=True)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
-        try:
-            await _Connection(self._store, reader, writer).run()
-        except asyncio.CancelledError:
-            # Only `close` cancels; asyncio would report it as an error of the callback.
-            pass
-        finally:
-            self._connections.discard(task)
-            writer.close()
-
-
-class _Connection:
-    """One worker."""
-
-    def __init__(self, store: LmdbStore, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._store, self._reader, self._writer = store, reader, writer
-        self._room = asyncio.Semaphore(_MAX_IN_FLIGHT)
-        self._requests: set[asyncio.Task[None]] = set()
-
-    async def run(self) -> None:
-        """Serve until the worker disconnects."""
-        last, applied = self._store.hub.last, self._store.hub.applied
-        self._writer.write(pack(Hello(self._store.identity, last, applied)))
-        announcing = [asyncio.create_task(self._announce(last)), asyncio.create_task(self._announce_replicas(applied))]
-        try:
-            while True:
-                await self._room.acquire()
-                self._take(await read_request(self._reader))
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        except InvalidFrame as error:
-            structlog.get_logger().warning("worker connection refused", reason=str(error))
-        finally:
-            for task in announcing:
-                task.cancel()
-            await asyncio.gather(*announcing, return_exceptions=True)
-
-    def _take(self, request: SubmitRequest) -> None:
-        task = asyncio.create_task(self._serve(request))
-        self._requests.add(task)
-        task.add_done_callback(self._served)
-
-    def _served(self, task: asyncio.Task[None]) -> None:
-        self._requests.discard(task)
-        self._room.release()
-
-    async def _serve(self, request: SubmitRequest) -> None:
-        try:
-            results = await self._store.submit(request.mutations, request.guards)
-        except Exception as error:
-            self._writer.write(pack(failure(request.id, error)))
-        else:
-            self._writer.write(pack(SubmitResults(request.id, results)))
-
-    async def _announce(self, sent: int) -> None:
+    async def _announce(self) -> None:
         """Announce commits; a worker that does not read gets one frame for many."""
+        sent = 0
         while True:
             sent = await self._store.committed(sent)
-            self._writer.write(pack(CommitNotice(sent)))
-            await self._writer.drain()
+            self._send()
 
-    async def _announce_replicas(self, sent: int) -> None:
+    async def _announce_replicas(self) -> None:
         """Announce changes of replicas and routes in the same way."""
+        sent = 0
         while True:
             sent = await self._store.replicated(sent)
-            self._writer.write(pack(ReplicaNotice(sent)))
-            await self._writer.drain()
+            self._send()
+
+    def _send(self) -> None:
+        for connection in self._connections:
+            connection.send_soon()
+
+
+class _Connection(FrameProtocol):
+    """One worker."""
+
+    def __init__(self, store: LmdbStore, connections: set[_Connection]) -> None:
+        super().__init__()
+        self._store, self._connections = store, connections
+        self._in_flight = 0
+        self._is_greeted = False
+        #: The last revision and apply count that were sent.
+        self._sent = (0, 0)
+        self._results: list[tuple[int, list[int]]] = []
+        self._failures: list[SubmitFailure] = []
+        connections.add(self)
+
+    def receive(self, body: memoryview) -> None:
+        request = decode_request(body)
+        self._in_flight += 1
+        if self._in_flight >= _MAX_IN_FLIGHT:
+            self.hold()
+        try:
+            submit = self._store.queue(request.mutations, request.guards)
+        except Exception as error:
+            self._answer(failure(request.id, error))
+        else:
+            submit.add_done_callback(functools.partial(self._done, request.id))
+
+    def compose(self) -> list[bytes]:
+        sent, self._sent = self._sent, (self._store.hub.last, self._store.hub.applied)
+        if not self._is_greeted:
+            self._is_greeted = True
+            return [pack(Hello(self._store.identity, *self._sent))]
+        if sent == self._sent and not self._results and not self._failures:
+            return []
+        news = News(*self._sent, self._results, self._failures)
+        self._results, self._failures = [], []
+        return [pack(news)]
+
+    def lost(self) -> None:
+        self._connections.discard(self)
+
+    def _done(self, number: int, submit: asyncio.Future[list[int]]) -> None:
+        if (error := submit.exception()) is not None:
+            self._answer(failure(number, error))
+        else:
+            self._answer((number, submit.result()))
+
+    def _answer(self, answer: SubmitFailure | tuple[int, list[int]]) -> None:
+        if isinstance(answer, SubmitFailure):
+            self._failures.append(answer)
+        else:
+            self._results.append(answer)
+        self._in_flight -= 1
+        self.send_soon()
+        self.release()

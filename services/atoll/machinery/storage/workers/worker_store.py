@@ -9,8 +9,9 @@ outcome unknown, and the worker ends.
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from atoll.machinery.storage.clock import Clock
@@ -21,23 +22,44 @@ from atoll.machinery.storage.environment.opening import open_for_reading
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.reader import StoreReader
 from atoll.machinery.storage.reading.records import Alarm, log_alarm
+from atoll.machinery.storage.workers.frame_protocol import FrameProtocol
 from atoll.machinery.storage.workers.frames import (
-    Answer,
-    CommitNotice,
     Hello,
     InvalidFrame,
-    ReplicaNotice,
-    SubmitFailure,
+    News,
     SubmitRequest,
-    SubmitResults,
+    decode_answer,
     error_of,
     pack,
-    read_answer,
 )
 from atoll.machinery.storage.writing.writer import StoreClosed
 
 #: Log entries read into the ring before the loop gets a turn.
 _FEED_ROWS = 500
+
+
+class _WriterConnection(FrameProtocol):
+    """The worker's end of the socket."""
+
+    def __init__(self, take: Callable[[Hello | News], None], lost: Callable[[], None]) -> None:
+        super().__init__()
+        self._take, self._lost = take, lost
+        self._leaving: list[bytes] = []
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame with the others of this loop turn."""
+        self._leaving.append(frame)
+        self.send_soon()
+
+    def receive(self, body: memoryview) -> None:
+        self._take(decode_answer(body))
+
+    def compose(self) -> list[bytes]:
+        leaving, self._leaving = self._leaving, []
+        return leaving
+
+    def lost(self) -> None:
+        self._lost()
 
 
 class WorkerStore(StoreReader):
@@ -47,23 +69,23 @@ class WorkerStore(StoreReader):
         super().__init__(options, environment, alarm, clock.now_us)
         #: Set when the writer is gone; nothing can be written any more.
         self.disconnected = asyncio.Event()
-        self._writer: asyncio.StreamWriter | None = None
+        self._writer: _WriterConnection | None = None
+        self._greeted: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
         self._open: dict[int, asyncio.Future[list[int]]] = {}
         self._ids = itertools.count(1)
         self._announced = self.hub.last
         self._news = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._following: asyncio.Task[None] | None = None
 
     async def connect(self, socket: Path) -> None:
         """Connect to the writer and start to follow it. Raise OSError, or InvalidFrame for another protocol."""
-        reader, self._writer = await asyncio.open_unix_connection(str(socket))
-        hello = await read_answer(reader)
-        if not isinstance(hello, Hello):
-            raise InvalidFrame("the first frame is no greeting")
+        make = functools.partial(_WriterConnection, self._take, self._lose)
+        _, self._writer = await asyncio.get_running_loop().create_unix_connection(make, str(socket))
+        hello = await self._greeted
         self._identity = hello.identity
         self._announce(hello.last)
         self.hub.publish_applied(hello.applied)
-        self._tasks = [asyncio.create_task(self._receive(reader)), asyncio.create_task(self._follow())]
+        self._following = asyncio.create_task(self._follow())
 
     async def submit(self, mutations: Sequence[Mutation], guards: Sequence[Guard] = ()) -> list[int]:
         if self._writer is None or self.disconnected.is_set():
@@ -73,19 +95,17 @@ class WorkerStore(StoreReader):
         future: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
         self._open[number] = future
         try:
-            self._writer.write(frame)
-            await self._writer.drain()
+            await self._writer.writable.wait()
+            self._writer.send(frame)
             return await future
-        except ConnectionError as error:
-            raise StoreClosed("outcome unknown: the writer is gone") from error
         finally:
             self._open.pop(number, None)
 
     async def close(self) -> None:
         """Disconnect from the writer and close the file."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
         if self._writer is not None:
             self._writer.close()
         self._lose()
@@ -93,30 +113,25 @@ class WorkerStore(StoreReader):
 
     # --- what the writer says
 
-    async def _receive(self, reader: asyncio.StreamReader) -> None:
-        try:
-            while True:
-                self._take(await read_answer(reader))
-        except (asyncio.IncompleteReadError, ConnectionError, InvalidFrame):
-            self._lose()
-
-    def _take(self, answer: Answer) -> None:
-        if isinstance(answer, CommitNotice):
-            self._announce(answer.last)
+    def _take(self, answer: Hello | News) -> None:
+        if isinstance(answer, Hello):
+            self._greeted.set_result(answer)
             return
-        if isinstance(answer, ReplicaNotice):
-            self.hub.publish_applied(answer.applied)
-            return
-        future = self._open.get(answer.id) if isinstance(answer, SubmitResults | SubmitFailure) else None
-        if future is None or future.done():
-            return
-        if isinstance(answer, SubmitResults):
-            future.set_result(answer.results)
-        elif isinstance(answer, SubmitFailure):
-            future.set_exception(error_of(answer))
+        if not self._greeted.done():
+            raise InvalidFrame("the first frame is no greeting")
+        self._announce(answer.last)
+        self.hub.publish_applied(answer.applied)
+        for number, results in answer.results:
+            if (future := self._open.get(number)) is not None and not future.done():
+                future.set_result(results)
+        for failed in answer.failures:
+            if (future := self._open.get(failed.id)) is not None and not future.done():
+                future.set_exception(error_of(failed))
 
     def _lose(self) -> None:
         self.disconnected.set()
+        if not self._greeted.done():
+            self._greeted.set_exception(InvalidFrame("no greeting came"))
         for future in self._open.values():
             if not future.done():
                 future.set_exception(StoreClosed("outcome unknown: the writer is gone"))

@@ -118,16 +118,19 @@ class Writer:
 
     async def submit(self, mutations: Sequence[Mutation], guards: Sequence[Guard]) -> list[int]:
         """Queue a submit and wait until it is durable. Waits for room in the queue first."""
+        while self.is_full:
+            await self._room_made()
+        return await self.queue(mutations, guards)
+
+    def queue(self, mutations: Sequence[Mutation], guards: Sequence[Guard]) -> asyncio.Future[list[int]]:
+        """Queue a submit without a look at the room in the queue."""
         if len(mutations) > 1:
             _require_distinct_keys(mutations)
-        while self._is_queue_full():
-            await self._room_made()
-        results: list[int] = await self._enqueue(mutations, guards, None)
-        return results
+        return self._enqueue(mutations, guards, None)
 
     async def run(self, job: Job) -> Any:
         """Run maintenance in a child transaction of the next commit. Return its result."""
-        while self._is_queue_full():
+        while self.is_full:
             await self._room_made()
         return await self._enqueue((), (), job)
 
@@ -162,7 +165,9 @@ class Writer:
         self._room.append(waiter)
         await waiter
 
-    def _is_queue_full(self) -> bool:
+    @property
+    def is_full(self) -> bool:
+        """Whether a submit has to wait for room in the queue."""
         options = self._options
         return len(self._queue) >= options.max_queued_submits or self._queued_bytes >= options.max_queued_bytes
 
