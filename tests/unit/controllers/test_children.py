@@ -194,6 +194,18 @@ async def test_what_the_stream_brings_is_shown_without_a_call(shard: InsideShard
     assert far.requests == []
 
 
+async def test_what_the_stream_brings_of_another_workspaces_cluster_is_not_shown(
+    shard: InsideShard, far: FarShard
+) -> None:
+    found, cluster = await initializing(shard, far)
+    row, ready = key(found["spec"]["cluster"]), in_phase(cluster, "Ready")
+    another = {**ready, "spec": {**ready["spec"], "owner": {**ready["spec"]["owner"], "uid": "another"}}}
+    await arrives(shard, published(row, another, 9))
+    assert workspace(shard, "w") == found
+    await arrives(shard, published(row, ready, 10))
+    assert workspace(shard, "w")["status"]["phase"] == "Ready"
+
+
 async def test_a_word_that_there_is_news_is_followed_by_a_look_where_the_stream_is_behind(
     shard: InsideShard, far: FarShard
 ) -> None:

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from atoll.controllers.workspaces.workspace_deletion import unheld
+from atoll.controllers.workspaces.workspace_deletion import release_owner, unheld
+from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.meta import wellknown
+from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from harness.servers.in_process.minimal_shard import Cell, cell
+from harness.servers.in_process.shard import shard_inside
 
 WORKSPACE: Object = {"metadata": {"name": "w", "uid": "u-1"}, "spec": {"cluster": "leaf"}}
 OWNER: Object = {"apiVersion": "tenancy.kcp.io/v1alpha1", "resource": "workspaces", "cluster": "above", "name": "w"}
@@ -64,3 +67,22 @@ async def test_a_cluster_or_workspace_with_a_finalizer_of_others_does_not(leaf: 
 async def test_a_cluster_that_is_gone_is_none(leaf: Cell) -> None:
     await leaf.delete_row(LOGICAL_CLUSTERS, "leaf", wellknown.SINGLETON)
     assert unheld(leaf.loopback.batch(), WORKSPACE) == ""
+
+
+async def test_a_workspace_is_released_for_its_own_cluster_only(tmp_path: Path) -> None:
+    async with shard_inside(tmp_path) as shard:
+        cluster, type = await shard.workspace("w"), shard.app.identities.workspaces
+        obj = shard.loopback.get(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON) or {}
+        held = {**obj["metadata"], "finalizers": [*obj["metadata"]["finalizers"], "example.com/hold"]}
+        target = shard.target(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON)
+        await shard.loopback.update(target, {**obj, "metadata": held})
+        await shard.loopback.delete(shard.target(type, ROOT, "", "w"), DeleteOptions())
+        await shard.until_idle()
+
+        def released(owner: Object) -> int:
+            batch = shard.loopback.batch()
+            release_owner(batch, {**obj, "spec": {**obj["spec"], "owner": owner}}, type)
+            return len(batch)
+
+        owner = obj["spec"]["owner"]
+        assert [released(owner), released({**owner, "uid": "another"})] == [1, 0]

@@ -190,6 +190,19 @@ async def test_only_what_counts_is_told_and_its_end_with_what_it_was(store: Lmdb
     assert [each.operation.name for each in told.entries][2:] == ["ADDED", "MODIFIED"]
 
 
+async def test_what_goes_with_its_cluster_is_told(store: LmdbStore) -> None:
+    home = hashes.home_cluster_name("bob")
+    written, told, export = writer(store), ChangeRecorder(), ObjectKey(API_EXPORTS, home, "", "e")
+    written.set_listener(told)
+    cluster = {"metadata": {"name": "cluster"}, "spec": {"createdBy": {"username": "bob"}}}
+    await written.apply("east", [arrival(cluster_key(home), cluster), arrival(export)])
+    assert shard_of(store, home) == "east"
+    told.entries.clear()
+    await written.apply("east", [ReplicaChange(each, b"", 2, 1) for each in (cluster_key(home), export)])
+    assert shard_of(store, home) == ""
+    assert [told.of(each) for each in (cluster_key(home), export)] == [["DELETED"], ["DELETED"]]
+
+
 async def test_a_workspace_of_ones_own_routes_what_it_names_and_what_is_below(store: LmdbStore) -> None:
     obj, parent = workspace("here", "shop", "east")
     clusters = await many(store, parent, 3)
