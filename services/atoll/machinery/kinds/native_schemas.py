@@ -95,7 +95,9 @@ def drop_nulls(obj: Object, open_values: Collection[str] = ()) -> None:
     while todo:
         node, holds_names = todo.pop()
         if type(node) is list:
-            todo.extend((item, False) for item in node if type(item) in _CONTAINERS)
+            for item in node:
+                if type(item) in _CONTAINERS:
+                    todo.append((item, False))
             continue
         if None in node.values():
             for name in [name for name, value in node.items() if value is None]:

@@ -125,7 +125,9 @@ def fresh(obj: Object) -> Object:
     entries = metadata.get("managedFields")
     if not entries:
         return _copied(obj)
-    copy = _copied({**obj, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}})
+    rest = dict(metadata)
+    del rest["managedFields"]
+    copy = _copied({**obj, "metadata": rest})
     copy["metadata"]["managedFields"] = entries
     return copy
 

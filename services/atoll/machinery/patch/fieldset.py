@@ -135,7 +135,7 @@ def intersection(a: FieldSet, b: FieldSet) -> FieldSet:
 
 def difference(a: FieldSet, b: FieldSet) -> FieldSet:
     """Return the members of a that are not members of b; descendants of a member of b stay."""
-    if not b:
+    if not a or not b:
         return a
     checkpoint()
     out: FieldSet = {}

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import threading
 import time
 import traceback
@@ -44,6 +45,8 @@ class _Current(threading.local):
     """The pause of the computation that runs in this thread."""
 
     pause: Callable[[], None] | None = None
+    #: When it next has to be called, in seconds of the monotonic clock.
+    due_s = math.inf
     #: It runs on the loop and may be stopped there.
     is_tried = False
 
@@ -56,7 +59,7 @@ def checkpoint() -> None:
 
     Walks of unbounded values call it once for each list and mapping, at a cost of 50 ns.
     """
-    if (pause := _current.pause) is not None:
+    if time.monotonic() > _current.due_s and (pause := _current.pause) is not None:
         pause()
 
 
@@ -116,11 +119,11 @@ def try_on_loop(work: Work[T], limit_s: float) -> T:
         if time.monotonic() > end:
             raise Stopped
 
-    _current.pause, _current.is_tried = pause, True
+    _current.pause, _current.due_s, _current.is_tried = pause, end, True
     try:
         return work(pause)
     finally:
-        _current.pause, _current.is_tried = None, False
+        _current.pause, _current.due_s, _current.is_tried = None, math.inf, False
 
 
 class _Slots:
@@ -213,7 +216,7 @@ class _Sliced(Generic[T]):
 
     def _compute(self) -> None:
         self._its_turn.acquire()
-        _current.pause = self._pause
+        _current.pause, _current.due_s = self._pause, self._slice_end
         try:
             if not self._stopped:
                 self._results.append(self._work(self._pause))
@@ -232,5 +235,6 @@ class _Sliced(Generic[T]):
             return
         self._our_turn.release()
         self._its_turn.acquire()
+        _current.due_s = self._slice_end
         if self._stopped:
             raise Stopped

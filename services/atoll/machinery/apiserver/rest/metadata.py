@@ -23,9 +23,9 @@ def strip_cluster(obj: Object) -> None:
     """Remove the cluster annotation, which storage adds to every object and no field manager owns."""
     annotations = obj["metadata"].get("annotations")
     if isinstance(annotations, dict) and wellknown.CLUSTER in annotations:
-        rest = {name: value for name, value in annotations.items() if name != wellknown.CLUSTER}
-        if rest:
-            obj["metadata"]["annotations"] = rest
+        if len(annotations) > 1:
+            rest = obj["metadata"]["annotations"] = dict(annotations)
+            del rest[wellknown.CLUSTER]
         else:
             del obj["metadata"]["annotations"]
 

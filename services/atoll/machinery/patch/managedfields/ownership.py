@@ -56,9 +56,21 @@ class OwnershipTransfer(NamedTuple):
     conflicts: list[FieldManagerConflict]
 
 
-def transfer_ownership(
-    owners: Owners, changes: VersionedChanges, writer: ManagerKey | None = None
-) -> OwnershipTransfer:
+def without_changes(owners: Owners, changes: VersionedChanges, writer: ManagerKey) -> Owners:
+    """Take changed fields from every owner but `writer`, and removed ones from all."""
+    remaining: Owners = {}
+    for key, entry in owners.items():
+        comparison = changes.at(entry.manager.api_version)
+        if comparison is None:
+            continue
+        fields = entry.fields if key == writer else difference(entry.fields, comparison.touched)
+        fields = difference(fields, comparison.removed)
+        if fields:
+            remaining[key] = entry.owning(fields)
+    return remaining
+
+
+def transfer_ownership(owners: Owners, changes: VersionedChanges, writer: ManagerKey) -> OwnershipTransfer:
     """Take changed and removed fields from every owner but `writer`, whose entry stays as it is."""
     remaining: Owners = {}
     conflicts: list[FieldManagerConflict] = []

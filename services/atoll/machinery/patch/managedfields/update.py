@@ -24,7 +24,7 @@ from atoll.machinery.patch.managedfields.managers import (
     set_managed_fields,
 )
 from atoll.machinery.patch.managedfields.options import NO_RESET, TrackOptions, Versions
-from atoll.machinery.patch.managedfields.ownership import VersionedChanges, reconcile_with_schema, transfer_ownership
+from atoll.machinery.patch.managedfields.ownership import VersionedChanges, reconcile_with_schema, without_changes
 from atoll.machinery.patch.structuredmerge.fieldset_builder import created_set
 from atoll.machinery.patch.structuredmerge.topology import TypeSchema
 
@@ -92,7 +92,7 @@ def _initial_owners(live: Object | None, metadata: Object, manager: Manager) -> 
 
 
 def _attributed(owners: Owners, changes: VersionedChanges, manager: Manager, versions: Versions, now: str) -> Owners:
-    owners = transfer_ownership(reconcile_with_schema(owners, versions), changes).owners
+    owners = without_changes(reconcile_with_schema(owners, versions), changes, manager.key)
     touched = changes.own.touched
     if touched:
         entry = owners.get(manager.key)

@@ -40,7 +40,7 @@ class Comparison(NamedTuple):
 
     def owned(self) -> Comparison:
         """Return the comparison without the fields that no manager owns."""
-        return Comparison(*(difference(fields, UNOWNED_FIELDS) for fields in self))
+        return Comparison(*[difference(fields, UNOWNED_FIELDS) if fields else fields for fields in self])
 
 
 NOTHING = Comparison(EMPTY, EMPTY, EMPTY)
@@ -63,8 +63,12 @@ def _maps(old: Object, new: Object, type: Type) -> Comparison:
     for name, value in new.items() if len(new) <= PART else in_parts(new.items()):
         if name not in old:
             out.added["f:" + name] = whole_node(value, type.field(name))
-        elif not same(old[name], value):
-            _pair(old[name], value, type.field(name), "f:" + name, out)
+            continue
+        before = old[name]
+        if before is value or (value.__class__ is str and before.__class__ is str and before == value):
+            continue
+        if not same(before, value):
+            _pair(before, value, type.field(name), "f:" + name, out)
     for name, value in old.items() if len(old) <= PART else in_parts(old.items()):
         if name not in new:
             out.removed["f:" + name] = whole_node(value, type.field(name))

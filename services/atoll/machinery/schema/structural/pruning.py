@@ -78,7 +78,7 @@ def is_clean(node: Node, value: Any) -> bool:
     """Whether no field is unknown; the fast equivalent of an empty `collect_unknown`."""
     kind = type(value)
     if kind is dict:
-        return _is_clean_object(structure_of(node) if node.unions else node, value)
+        return _is_clean_object(node, value)
     if kind is list and node.prune_items_by is not None:
         items = node.prune_items_by
         for item in value:
@@ -89,6 +89,8 @@ def is_clean(node: Node, value: Any) -> bool:
 
 
 def _is_clean_object(node: Node, value: dict[str, Any]) -> bool:
+    if node.unions:
+        node = structure_of(node)
     get, additional, meta = node.properties.get, node.additional, node.meta
     for key, item in value.items():
         child = get(key, additional)
@@ -98,7 +100,10 @@ def _is_clean_object(node: Node, value: dict[str, Any]) -> bool:
         elif child is None:
             if not node.open:
                 return False
-        elif type(item) is not str and (type(item) is dict or type(item) is list) and not is_clean(child, item):
+        elif type(item) is dict:
+            if not _is_clean_object(child, item):
+                return False
+        elif type(item) is list and not is_clean(child, item):
             return False
     return True
 
