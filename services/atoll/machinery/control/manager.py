@@ -269,7 +269,8 @@ class Manager:
                 await asyncio.sleep(0)
 
     def _dispatch_entry(self, entry: LogEntry) -> None:
-        for controller in self._watching(entry.key.type):
+        watching = self._watchers.get(entry.key.type)
+        for controller in self._watching(entry.key.type) if watching is None else watching:
             self._add_keys(controller.name, controller.keys, entry, entry.revision)
 
     def _add_keys(self, name: str, keys: KeysOf, entry: LogEntry, revision: int) -> None:

@@ -52,8 +52,8 @@ class Records:
         self.sealed_types = sealed_types
         self._alarm = alarm
 
-    def last_version(self, txn: Txn, key: bytes) -> tuple[int, Version] | None:
-        """Return revision and row of a key's last version, a delete included; None if it was never written."""
+    def live_version(self, txn: Txn, key: bytes) -> tuple[int, Version] | None:
+        """Return revision and row of an object's last version; None for one that is deleted or was never written."""
         with txn.cursor(self.environment.versions) as cursor:
             found = cursor.prev() if cursor.set_range(key + keys.BEHIND) else cursor.last()
             if not found:
@@ -61,12 +61,8 @@ class Records:
             row = bytes(cursor.key())
             if len(row) != len(key) + 8 or not row.startswith(key):
                 return None
-            return int.from_bytes(row[-8:], "big"), Version(*unpack_version_row(cursor.value()))
-
-    def live_version(self, txn: Txn, key: bytes) -> tuple[int, Version] | None:
-        """Return the same as `last_version`, but None for a deleted object."""
-        found = self.last_version(txn, key)
-        return None if found is None or found[1].flags & _DELETED else found
+            crc, flags, hole = unpack_version_row(cursor.value())
+            return None if flags & _DELETED else (int.from_bytes(row[-8:], "big"), Version(crc, flags, hole))
 
     def entry(self, txn: Txn, revision: int) -> Entry | None:
         """Return one log entry, None if compaction dropped it or the revision does not exist."""

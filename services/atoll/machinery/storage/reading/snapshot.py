@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 #: Rows that `under_deletion` reads between two pauses.
 _PAUSE_ROWS = 50
+_SEALED = Flag.SEALED.value
 
 
 class LmdbSnapshot:
@@ -78,7 +79,7 @@ class LmdbSnapshot:
             raise records.corrupt(txn, raw, "the object has no version")
         revision, version = found
         records.verify(txn, raw, value, version)
-        if version.sealed:
+        if version.flags & _SEALED:
             value = records.client_value(txn, raw, value, version, revision)
         return Record(key or records.object_key(txn, raw, value), revision, value, version.flags)
 
