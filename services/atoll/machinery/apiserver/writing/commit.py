@@ -28,6 +28,7 @@ from atoll.machinery.apiserver.rest.update import plan_update
 from atoll.machinery.apiserver.rest.write import AdmittedWrite, PreparedWrite, WriteContext, admit, has_rules, validate
 from atoll.machinery.kinds.conversion import Unconverted
 from atoll.machinery.meta.status import MethodNotAllowed, Timeout
+from atoll.machinery.process.shared_timeout import SharedTimeout
 from atoll.machinery.process.time_slicing import Stopped, checkpoint, run_sliced, try_on_loop
 from atoll.machinery.storage import contract
 
@@ -58,6 +59,7 @@ class WriteService(msgspec.Struct, frozen=True):
     catalogs: Catalogs
     admission: Admission
     conversions: Conversions
+    submit_limit: SharedTimeout = msgspec.field(default_factory=lambda: SharedTimeout(SUBMIT_TIMEOUT_S))
 
     def planner(self, call: Call) -> Planner:
         """Return the planner of a mutating call. Raises MethodNotAllowed for a verb that the kind lacks."""
@@ -175,7 +177,7 @@ class WriteService(msgspec.Struct, frozen=True):
 
     async def _submit(self, plan: Plan) -> list[int]:
         try:
-            async with asyncio.timeout(SUBMIT_TIMEOUT_S):
+            with self.submit_limit.wait():
                 return await self.store.submit(plan.mutations, plan.guards)
         except TimeoutError as error:
             raise Timeout("Timeout: request did not complete within requested timeout - outcome unknown") from error
