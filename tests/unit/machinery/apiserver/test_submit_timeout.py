@@ -21,7 +21,8 @@ HOME = "home"
 
 async def test_a_write_whose_commit_hangs_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def hang(*_: Sequence[object]) -> list[int]:
-        return await asyncio.get_running_loop().create_future()
+        outcome: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+        return await outcome
 
     async with cell(tmp_path) as here:
         await here.cluster(HOME)

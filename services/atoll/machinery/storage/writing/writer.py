@@ -11,7 +11,7 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import lmdb
@@ -25,6 +25,7 @@ from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.reading.records import Records
 from atoll.machinery.storage.watching.hub import Hub
 from atoll.machinery.storage.writing.commit_batch import CommitBatch
+from atoll.machinery.storage.writing.commit_thread import CommitThread
 from atoll.machinery.storage.writing.submit_transaction import SubmitTransaction
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class Writer:
         self._room: deque[asyncio.Future[None]] = deque()
         self._busy = False
         self._closed = False
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread: CommitThread[CommitBatch | None] = CommitThread()
 
     @property
     def queued(self) -> int:
@@ -146,8 +147,7 @@ class Writer:
         if not self._closed:
             await self.run(_nothing)
             self._closed = True
-        if self._thread is not None:
-            self._thread.shutdown()
+        self._thread.stop()
 
     def _enqueue(self, mutations: Sequence[Mutation], guards: Sequence[Guard], job: Job | None) -> asyncio.Future[Any]:
         if self._closed:
@@ -182,10 +182,7 @@ class Writer:
         if not self.threaded:
             self._finish(loop, taken, lazy, self._commit(taken, lazy))
             return
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
-        running = loop.run_in_executor(self._thread, self._commit, taken, lazy)
-        running.add_done_callback(lambda done: self._finish(loop, taken, lazy, done.result()))
+        self._thread.run(loop, partial(self._commit, taken, lazy), lambda batch: self._finish(loop, taken, lazy, batch))
 
     def _take(self) -> list[QueuedSubmit]:
         taken: list[QueuedSubmit] = []
