@@ -19,7 +19,7 @@ from atoll.machinery.meta.status import ApiError
 from atoll.machinery.wire import response
 from atoll.machinery.wire.exchange import Peer
 from atoll.machinery.wire.host import Flushable, Host
-from atoll.machinery.wire.parser import HEAD, IDLE, ParsedRequest, RequestParser
+from atoll.machinery.wire.parser import HEAD, IDLE, WHOLE, ParsedRequest, RequestParser
 from atoll.machinery.wire.server_exchange import ServerExchange
 
 log = structlog.get_logger()
@@ -50,12 +50,12 @@ class Connection(asyncio.Protocol):
         "_pumping",
         "_reading_paused",
         "_seen_taken",
-        "_server",
         "_stalled_since",
         "_timed_phase",
         "_transport",
         "_waiters",
         "_written_bytes",
+        "host",
         "limits",
         "lost",
         "paused",
@@ -68,7 +68,7 @@ class Connection(asyncio.Protocol):
         self.limits = server.limits
         self.lost = True
         self.paused = False
-        self._server = server
+        self.host = server
         self._active: ServerExchange | None = None
         self._held: deque[memoryview] = deque()
         self._held_bytes = 0
@@ -83,32 +83,27 @@ class Connection(asyncio.Protocol):
         self._stalled_since = 0.0
         self._waiters: list[asyncio.Future[None]] = []
 
-    @property
-    def draining(self) -> bool:
-        return self._server.draining
-
-    @property
-    def date(self) -> str:
-        return self._server.date
-
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self.lost = False
         self._parser = self._make_parser(_peer(transport))
-        self._stalled_since = self._server.now()
+        self._stalled_since = self.host.now()
         self._deadline = self._stalled_since + self.limits.header_timeout_s
-        self._server.opened(self)
+        self.host.opened(self)
 
     def data_received(self, data: bytes) -> None:
         if self._active is None and not self._held and len(data) <= _SLICE_BYTES and not self._closing:
             self._parser.feed(data)
             self._pump()
-            return
-        if self._closing:
+        elif self._closing:
             self._drop(len(data))
-            return
+        else:
+            self._hold(data)
+
+    def _hold(self, data: bytes) -> None:
+        """Keep bytes that may follow a request in progress."""
         view = memoryview(data)
         self._held.extend(view[at : at + _SLICE_BYTES] for at in range(0, len(data), _SLICE_BYTES))
         self._held_bytes += len(data)
@@ -122,7 +117,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lose()
-        self._server.closed(self)
+        self.host.closed(self)
 
     def pause_writing(self) -> None:
         self.paused = True
@@ -147,7 +142,7 @@ class Connection(asyncio.Protocol):
 
     def flush_soon(self, exchange: Flushable) -> None:
         """Call `exchange.flush` once at the end of this loop turn."""
-        self._server.flush_soon(exchange)
+        self.host.flush_soon(exchange)
 
     def unsent_bytes(self) -> int:
         """Bytes held by the transport; 0 below its high-water mark, which saves a call for each write."""
@@ -155,7 +150,7 @@ class Connection(asyncio.Protocol):
 
     async def writable(self) -> None:
         """Wait until the transport fell below its low-water mark. Raises ConnectionResetError when it is lost."""
-        waiter = self._server.loop.create_future()
+        waiter = self.host.loop.create_future()
         self._waiters.append(waiter)
         await waiter
         if self.lost:
@@ -163,23 +158,26 @@ class Connection(asyncio.Protocol):
 
     def track(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `work` as a task of the server."""
-        return self._server.track(work)
+        return self.host.track(work)
 
     def ended(self, exchange: Flushable) -> None:
         """The reply is complete: release the request's body, and go on with the next request or close."""
         active = self._active
         if active is None or active is not exchange:
             return
+        if active.body is not WHOLE and not self._body_done(active):
+            return
         self._active = None
-        self._server.account(-len(active.request.body))
+        if active.request.body:
+            self.host.account(-len(active.request.body))
         if self.lost:
             return
-        if not active.keep_alive or self._server.draining:
+        if not active.keep_alive or self.host.draining:
             self._close()
         elif not self._pumping:
             if self._held or self._parser.phase or self._parser.refusal or self._parser.ready:
                 # In a turn of its own: the next handler must not run inside of the task that ended this exchange.
-                self._server.loop.call_soon(self._pump)
+                self.host.loop.call_soon(self._pump)
             else:
                 self._time()
 
@@ -217,8 +215,12 @@ class Connection(asyncio.Protocol):
 
     # Internal
 
+    def _body_done(self, exchange: ServerExchange) -> bool:
+        """Whether the connection can go on behind the body of an answered request."""
+        return True
+
     def _make_parser(self, peer: Peer) -> RequestParser:
-        return RequestParser(self.limits, peer, self._server.account)
+        return RequestParser(self.limits, peer, self.host.account)
 
     def _pump(self) -> None:
         """Serve complete requests until an exchange stays active or none is left."""
@@ -242,11 +244,11 @@ class Connection(asyncio.Protocol):
             self._rest()
 
     def _begin(self, parsed: ParsedRequest) -> None:
-        exchange = ServerExchange(self, parsed)
+        exchange = ServerExchange(self, parsed.request, parsed.keep_alive, parsed.old, parsed.body)
         self._active = exchange
         self._deadline = NEVER
         try:
-            self._server.handler(exchange)
+            self.host.handler(exchange)
         except Exception as error:
             exchange.failed(error)
 
@@ -262,17 +264,18 @@ class Connection(asyncio.Protocol):
         if self._reading_paused:
             self._reading_paused = False
             self._transport.resume_reading()
-        self._time()
+        if parser.phase != self._timed_phase or self._deadline == NEVER:
+            self._time()
 
     def _time(self) -> None:
         """Set the deadline of the phase. It runs from the phase's begin, so that trickling bytes buys no time."""
         phase = self._parser.phase
         if phase != self._timed_phase or self._deadline == NEVER:
             self._timed_phase = phase
-            self._deadline = self._server.now() + self._server.phase_timeouts_s[phase]
+            self._deadline = self.host.now() + self.host.phase_timeouts_s[phase]
 
     def _refuse(self, error: ApiError) -> None:
-        self.send(response.refusal(error, self._server.date))
+        self.send(response.refusal(error, self.host.date))
         if error.code in _SENDING_ON and not self.lost:
             self._close_lingering()
         else:
@@ -282,7 +285,7 @@ class Connection(asyncio.Protocol):
         """Read and drop for a while: closing with unread bytes resets the connection, and the client would miss the
         response."""
         self._closing = self._linger = True
-        self._deadline = self._server.now() + self.limits.linger_s
+        self._deadline = self.host.now() + self.limits.linger_s
         self._held.clear()
         if self._reading_paused:
             self._reading_paused = False
@@ -300,7 +303,7 @@ class Connection(asyncio.Protocol):
             return
         if not self._closing and self._parser.phase != IDLE:
             error = ApiError("the request did not arrive in time", code=408, reason="")
-            self.send(response.refusal(error, self._server.date))
+            self.send(response.refusal(error, self.host.date))
         self._close()
 
     def _close(self) -> None:
@@ -308,7 +311,7 @@ class Connection(asyncio.Protocol):
         self._closing = True
         self._linger = False
         self._held.clear()
-        self._deadline = self._server.now() + self.limits.stall_timeout_s
+        self._deadline = self.host.now() + self.limits.stall_timeout_s
         if not self.lost:
             self._transport.close()
 
@@ -316,7 +319,7 @@ class Connection(asyncio.Protocol):
         if self.lost:
             return
         self.lost = True
-        self._server.account(-self._bodies_held())
+        self.host.account(-self._bodies_held())
         exchange, self._active = self._active, None
         self._parser.close()
         self._held.clear()

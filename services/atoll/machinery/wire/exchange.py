@@ -23,6 +23,18 @@ class Peer(msgspec.Struct, frozen=True):
     certificate: bytes | None = None
 
 
+class HeaderSet(msgspec.Struct):
+    """Headers that requests of one connection share, but for Content-Length.
+
+    `credentials` and `preferences` are what the handler read in them, kept for the next request. They derive from
+    nothing else, and not from Content-Length.
+    """
+
+    headers: Mapping[str, list[str]]
+    credentials: Any = None
+    preferences: Any = None
+
+
 class HttpRequest(msgspec.Struct, frozen=True):
     """One parsed request. `target` is the raw request target, parsed further exactly once by the pipeline.
 
@@ -37,6 +49,8 @@ class HttpRequest(msgspec.Struct, frozen=True):
     body: bytes
     peer: Peer
     streamed: bool = False
+    #: None for a request that was not received.
+    header_set: HeaderSet | None = None
 
     def header(self, name: str, default: str = "") -> str:
         """First value of a header (lower-case name), or default."""

@@ -98,10 +98,7 @@ class Outlet(Protocol):
         """The transport holds more than its high-water mark."""
 
     @property
-    def draining(self) -> bool: ...
-
-    @property
-    def date(self) -> str: ...
+    def host(self) -> Host: ...
 
     def send(self, data: bytes) -> None:
         """Write at once; dropped when the client is gone."""

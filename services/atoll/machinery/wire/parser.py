@@ -11,12 +11,14 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import httptools
+import msgspec
 
 from atoll.machinery.meta.status import ApiError, BadRequest, RequestEntityTooLarge, ServiceUnavailable
-from atoll.machinery.wire.exchange import HttpRequest, Peer
+from atoll.machinery.wire.exchange import HeaderSet, HttpRequest, Peer
+from atoll.machinery.wire.head_cache import HeadCache
 from atoll.machinery.wire.limits import Limits
 
 #: State of the parser between two feeds.
@@ -113,7 +115,7 @@ class BodyPolicy(Protocol):
         """Whether a streamed body may exceed `Limits.body_bytes`; asked only for one that does."""
 
 
-class ParsedRequest(NamedTuple):
+class ParsedRequest(msgspec.Struct, frozen=True):
     """A request and what its reply needs to know about the connection."""
 
     request: HttpRequest
@@ -138,6 +140,7 @@ class RequestParser:
         "_head_bytes",
         "_header_count",
         "_headers",
+        "_heads",
         "_limits",
         "_method",
         "_old",
@@ -173,6 +176,8 @@ class RequestParser:
         self._account = account
         self._policy = policy
         self._upgrade: RequestBody | None = None
+        largest = limits.body_bytes if policy is None else min(limits.body_bytes, policy.min_bytes - 1)
+        self._heads = HeadCache(peer, limits.header_bytes, limits.target_bytes, largest)
         self._parser = httptools.HttpRequestParser(self)
         self._reset()
 
@@ -195,6 +200,10 @@ class RequestParser:
         if self.ended:
             return
         phase = self.phase
+        if phase == IDLE and (request := self._heads.find(data)) is not None:
+            self._take(request)
+            return
+        begun = len(self.ready)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as error:
@@ -211,6 +220,20 @@ class RequestParser:
         else:
             if self.phase:
                 self._count_raw(phase, len(data))
+            elif phase == IDLE and len(self.ready) == begun + 1 and not self.ended:
+                self._heads.add(data, self.ready[-1].request)
+
+    def _take(self, request: HttpRequest) -> None:
+        """Make a request ready that arrived in one piece."""
+        if request.body:
+            self.body_bytes = len(request.body)
+            try:
+                self._account(self.body_bytes)
+            except ApiError as error:
+                self._refuse(error)
+                return
+            self.body_bytes = 0
+        self.ready.append(ParsedRequest(request, True, False, WHOLE))
 
     def close(self) -> None:
         """Break the cycle with the C parser; nothing may be fed afterwards."""
@@ -384,7 +407,8 @@ class RequestParser:
         body = WHOLE
         if upgrade and self._wants_upgrade():
             body = self._upgrade = whole_body(self._headers, content, upgrades=True)
-        request = HttpRequest(self._method, self._target, self._headers, content, self._peer)
+        known = HeaderSet(self._headers)
+        request = HttpRequest(self._method, self._target, self._headers, content, self._peer, False, known)
         self.ready.append(ParsedRequest(request, keep_alive, self._old, body))
         self.awaits_continue = False
         self.ended = not keep_alive

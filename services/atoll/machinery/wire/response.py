@@ -13,13 +13,13 @@ from atoll.machinery.wire.exchange import Headers
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
+_END = "\r\n"
 
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 
 
-def bodiless(status: int) -> bool:
-    """Responses that never carry a body nor a length (RFC 9110 6.4.1); 304 is one of them by its framing."""
-    return status in (204, 304) or status < 200
+#: Responses that never carry a body nor a length (RFC 9110 6.4.1); 304 is one of them by its framing.
+BODILESS = frozenset((*range(100, 200), 204, 304))
 
 
 def head(status: int, headers: Headers, framing: str, date: str) -> bytes:
@@ -28,10 +28,11 @@ def head(status: int, headers: Headers, framing: str, date: str) -> bytes:
     Raises ValueError if a header would break out of its line.
     """
     line = _STATUS_LINES.get(status) or f"HTTP/1.1 {status} \r\n"
-    fields = "".join([f"{name}: {value}\r\n" for name, value in headers])
-    if fields.count("\n") != len(headers) or fields.count("\r") != len(headers) or "\0" in fields:
+    fields = "\r\n".join(map(": ".join, headers))
+    breaks = max(len(headers) - 1, 0)
+    if fields.count("\n") != breaks or fields.count("\r") != breaks or "\0" in fields:
         raise ValueError("line break or NUL in a response header")
-    return f"{line}{fields}{framing}{date}\r\n".encode()
+    return f"{line}{fields}{_END if headers else ''}{framing}{date}\r\n".encode()
 
 
 def refusal(error: ApiError, date: str) -> bytes:

@@ -10,14 +10,15 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+import msgspec
 import structlog
 
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import InternalError
 from atoll.machinery.wire import response
-from atoll.machinery.wire.exchange import Headers
+from atoll.machinery.wire.exchange import Headers, HttpRequest
 from atoll.machinery.wire.host import Outlet
-from atoll.machinery.wire.parser import ParsedRequest
+from atoll.machinery.wire.parser import RequestBody
 
 log = structlog.get_logger()
 
@@ -31,38 +32,23 @@ _FLUSH_BYTES = 64 * 1024
 _FAILED = encode_json(InternalError("Internal error occurred: the request could not be served").status()) + b"\n"
 
 
-class ServerExchange:
+class ServerExchange(msgspec.Struct, eq=False):
     """Implements `wire.exchange.Exchange`, which documents the methods."""
 
-    __slots__ = (
-        "_chunked",
-        "_connection",
-        "_head",
-        "_on_close",
-        "_on_drain",
-        "_pending",
-        "_pending_bytes",
-        "_silent",
-        "_state",
-        "_task",
-        "body",
-        "keep_alive",
-        "old",
-        "request",
-    )
-
-    def __init__(self, connection: Outlet, parsed: ParsedRequest) -> None:
-        self.request, self.keep_alive, self.old, self.body = parsed
-        self._connection = connection
-        self._state = NEW
-        self._head = b""
-        self._pending: list[bytes] = []
-        self._pending_bytes = 0
-        self._chunked = False
-        self._silent = False
-        self._task: asyncio.Task[None] | None = None
-        self._on_close: list[Callable[[], None]] | None = None
-        self._on_drain: list[Callable[[], None]] | None = None
+    _connection: Outlet
+    request: HttpRequest
+    keep_alive: bool
+    old: bool
+    body: RequestBody
+    _state: int = NEW
+    _head: bytes = b""
+    _pending: list[bytes] = []
+    _pending_bytes: int = 0
+    _chunked: bool = False
+    _silent: bool = False
+    _task: asyncio.Task[None] | None = None
+    _on_close: list[Callable[[], None]] | None = None
+    _on_drain: list[Callable[[], None]] | None = None
 
     @property
     def closed(self) -> bool:
@@ -74,14 +60,16 @@ class ServerExchange:
         if self._state != NEW:
             raise RuntimeError("this exchange was answered already")
         connection = self._connection
+        host = connection.host
         if not isinstance(body, bytes):
             body = b"".join(body)
-        framing = self._connection_line()
-        if not response.bodiless(status):
+        plain = self.keep_alive and not self.old and not host.draining
+        framing = "" if plain else self._connection_line()
+        if status not in response.BODILESS:
             framing = f"Content-Length: {len(body)}\r\n{framing}"
         elif body:
             raise ValueError(f"a {status} has no body")
-        head = response.head(status, headers, framing, connection.date)
+        head = response.head(status, headers, framing, host.date)
         self._state = ENDED
         if self.request.method == "HEAD":
             connection.send(head)
@@ -101,7 +89,7 @@ class ServerExchange:
             # HTTP/1.0 has no chunks: the end of the connection ends the body.
             self.keep_alive = False
         framing = ("Transfer-Encoding: chunked\r\n" if self._chunked else "") + self._connection_line()
-        head = response.head(status, headers, framing, self._connection.date)
+        head = response.head(status, headers, framing, self._connection.host.date)
         self._state = STREAMING
         self._head = head
         self._connection.flush_soon(self)
@@ -180,7 +168,7 @@ class ServerExchange:
 
     def on_drain(self, callback: Callable[[], None]) -> None:
         """Call back once when the server begins to drain, or at once if it has begun."""
-        if self._connection.draining:
+        if self._connection.host.draining:
             callback()
         elif self._on_drain is None:
             self._on_drain = [callback]
@@ -247,7 +235,7 @@ class ServerExchange:
         self._pending, self._pending_bytes = [], 0
 
     def _connection_line(self) -> str:
-        if self._connection.draining:
+        if self._connection.host.draining:
             self.keep_alive = False
         if not self.keep_alive:
             return "Connection: close\r\n"

@@ -23,8 +23,8 @@ def parse(data: bytes, limits: Limits | None = None) -> RequestParser:
 def only(data: bytes) -> HttpRequest:
     parser = parse(data)
     assert parser.refusal is None
-    ((request, *_),) = parser.ready
-    return request
+    (parsed,) = parser.ready
+    return parsed.request
 
 
 def refused(data: bytes, limits: Limits | None = None) -> ApiError:
@@ -76,7 +76,7 @@ def test_an_absolute_target_is_a_path_of_its_own_host(absolute: bytes, target: b
 @pytest.mark.parametrize("target", [b"http://user@a/b", b"ftp://a/b"])
 def test_other_targets_than_paths_are_passed_on_as_they_are(target: bytes) -> None:
     parser = parse(b"GET %b HTTP/1.1\r\nHost: a\r\n\r\n" % target)
-    assert parser.refusal is not None or parser.ready[0][0].target == target
+    assert parser.refusal is not None or parser.ready[0].request.target == target
 
 
 def test_an_asterisk_is_passed_on() -> None:

@@ -19,7 +19,7 @@ from atoll.machinery.wire.proxy import framing
 from atoll.machinery.wire.proxy.backend import Backend, BackendUnreachable
 from atoll.machinery.wire.proxy.backend_connection import BackendConnection, ResponseHead
 from atoll.machinery.wire.proxy.streaming import StreamingExchange
-from atoll.machinery.wire.response import bodiless
+from atoll.machinery.wire.response import BODILESS
 
 log = structlog.get_logger()
 
@@ -182,7 +182,7 @@ class Relay:
             exchange.send(framing.response_head(head.first, head.headers, closing, upgrade=upgrade) + data)
         else:
             # A client of HTTP/1.0 gets the content until the connection closes.
-            has_body = not bodiless(head.status) and exchange.request.method != "HEAD"
+            has_body = head.status not in BODILESS and exchange.request.method != "HEAD"
             self._chunks = head.chunked and has_body and not exchange.old
             closing += b"Transfer-Encoding: chunked\r\n" if self._chunks else b""
             exchange.send(framing.untrusted_head(head.first, head.headers, closing, upgrade=upgrade))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
@@ -18,7 +18,7 @@ from atoll.machinery.meta.status import ApiError
 from atoll.machinery.wire import response
 from atoll.machinery.wire.connection import NEVER, Connection
 from atoll.machinery.wire.exchange import Headers, Peer
-from atoll.machinery.wire.host import Flushable, Host
+from atoll.machinery.wire.host import Host
 from atoll.machinery.wire.parser import WHOLE, BodyPolicy, ParsedRequest, RequestBody, RequestParser, whole_body
 from atoll.machinery.wire.server_exchange import ENDED, NEW, STREAMING, ServerExchange
 
@@ -53,14 +53,10 @@ class StreamingExchange(ServerExchange):
     """A request whose body may still be arriving. In addition to `reply` and `start` ... `finish`, a response can be
     sent as `send` ... `end`: bytes that are framed already."""
 
-    __slots__ = ("_end_delivered", "_sink")
-
-    _connection: StreamingConnection
-
-    def __init__(self, connection: StreamingConnection, parsed: ParsedRequest) -> None:
-        super().__init__(connection, parsed)
-        self._sink: BodySink | None = None
-        self._end_delivered = False
+    _sink: BodySink | None = None
+    _end_delivered: bool = False
+    if TYPE_CHECKING:
+        _connection: StreamingConnection
 
     @property
     def begun(self) -> bool:
@@ -153,7 +149,7 @@ class StreamingExchange(ServerExchange):
     def connection_header(self) -> bytes:
         """The Connection header line of the response, empty for none. Call it when the head is sent, as it depends on
         how much of the body has arrived."""
-        if self._connection.draining or not self.body.ended:
+        if self._connection.host.draining or not self.body.ended:
             self.keep_alive = False
         return b"" if self.keep_alive else b"Connection: close\r\n"
 
@@ -161,7 +157,7 @@ class StreamingExchange(ServerExchange):
         """As for every exchange. No further request is read from a client that is still sending this one."""
         if not self.body.ended:
             self.keep_alive = False
-        super().reply(status, headers, body)
+        ServerExchange.reply(self, status, headers, body)
 
     # Called by the connection
 
@@ -259,13 +255,6 @@ class StreamingConnection(Connection):
 
     # asyncio.Protocol
 
-    def data_received(self, data: bytes) -> None:
-        if self._upgraded and self._active is not None:
-            cast(StreamingExchange, self._active).upgraded_data(data)
-            self._hold_reading()
-            return
-        super().data_received(data)
-
     def pause_writing(self) -> None:
         super().pause_writing()
         self._client_flow(True)
@@ -278,12 +267,12 @@ class StreamingConnection(Connection):
 
     def count(self, size_bytes: int) -> None:
         """Count body bytes held outside of the parser (negative: taken by a sink)."""
-        self._server.account(size_bytes)
+        self.host.account(size_bytes)
 
     def parse_soon(self) -> None:
         """Parse on in a turn of its own: the sink may call in the middle of its work."""
         if not self.lost:
-            self._server.loop.call_soon(self._pump)
+            self.host.loop.call_soon(self._pump)
 
     def switch_protocols(self) -> None:
         """Give everything that follows, and what already followed the request, to the sink of the active exchange."""
@@ -305,30 +294,35 @@ class StreamingConnection(Connection):
         if not self.lost and not self._closing:
             self._close()
 
-    def ended(self, exchange: Flushable) -> None:
-        active = self._active
-        if active is not None and active is exchange and active.body is not WHOLE:
-            body = active.body
-            if not body.ended and not self.lost:
-                # The response came first: what the client still sends must not cost it the response.
-                self._release(active)
-                self._close_lingering()
-                return
-            self._server.account(-body.held_bytes)
-            body.take()
-        super().ended(exchange)
-
     # Internal
 
+    def _hold(self, data: bytes) -> None:
+        if self._upgraded and self._active is not None:
+            cast(StreamingExchange, self._active).upgraded_data(data)
+            self._hold_reading()
+        else:
+            super()._hold(data)
+
+    def _body_done(self, exchange: ServerExchange) -> bool:
+        body = exchange.body
+        if not body.ended and not self.lost:
+            # The response came first: what the client still sends must not cost it the response.
+            self._release(exchange)
+            self._close_lingering()
+            return False
+        self.host.account(-body.held_bytes)
+        body.take()
+        return True
+
     def _make_parser(self, peer: Peer) -> RequestParser:
-        return RequestParser(self.limits, peer, self._server.account, self._policy)
+        return RequestParser(self.limits, peer, self.host.account, self._policy)
 
     def _begin(self, parsed: ParsedRequest) -> None:
-        exchange = StreamingExchange(self, parsed)
+        exchange = StreamingExchange(self, parsed.request, parsed.keep_alive, parsed.old, parsed.body)
         self._active = exchange
-        self._deadline = NEVER if parsed.body.ended else self._server.now() + self.limits.body_timeout_s
+        self._deadline = NEVER if parsed.body.ended else self.host.now() + self.limits.body_timeout_s
         try:
-            self._server.handler(exchange)
+            self.host.handler(exchange)
         except Exception as error:
             exchange.failed(error)
 
@@ -368,7 +362,7 @@ class StreamingConnection(Connection):
                 self._deadline = NEVER
             elif active.body.unlimited:
                 # A body without limit may take any time, as long as it makes progress.
-                self._deadline = self._server.now() + self.limits.body_timeout_s
+                self._deadline = self.host.now() + self.limits.body_timeout_s
         return True
 
     def _refuse_active(self, exchange: StreamingExchange, error: ApiError) -> None:
@@ -388,7 +382,7 @@ class StreamingConnection(Connection):
 
     def _release(self, exchange: ServerExchange) -> None:
         """The active exchange is over: uncount the bytes held for it."""
-        self._server.account(-exchange.body.held_bytes - len(exchange.request.body))
+        self.host.account(-exchange.body.held_bytes - len(exchange.request.body))
         exchange.body.take()
         self._active = None
 
