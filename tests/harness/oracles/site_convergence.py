@@ -30,7 +30,9 @@ _Rows = Mapping[ObjectKey, tuple[int, bytes]]
 def _opened(directory: Path) -> Iterator[tuple[Environment, Snapshot]]:
     environment = open_for_reading(StoreOptions(directory=str(directory), allow_any_filesystem=True))
     try:
-        with LmdbSnapshot(Records(environment, None, lambda *_event, **_facts: None, frozenset())) as snapshot:
+        with LmdbSnapshot(
+            Records(environment, None, lambda *_event, **_facts: None, frozenset()), environment
+        ) as snapshot:
             yield environment, snapshot
     finally:
         environment.close()

@@ -7,7 +7,7 @@ an API worker (own read transactions, mutations over a Unix socket). Both pass t
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -412,8 +412,15 @@ class Snapshot(Rows, Protocol):
         """The last revision committed."""
 
     @property
+    def transaction(self) -> int:
+        """The number of the last transaction committed, of whatever rows: snapshots with equal ones are equal."""
+
+    @property
     def replicas(self) -> ReplicaView:
         """The rows published by other shards."""
+
+    def stamp(self, types: Sequence[ResourceType]) -> Hashable:
+        """Return a value that is another one after each change of a type in any cluster, and of any replica."""
 
     def gate(self, cluster: str) -> Gate: ...
 

@@ -67,7 +67,7 @@ class StoreReader:
             return self._environment.compacted(txn)
 
     def snapshot(self) -> LmdbSnapshot:
-        return LmdbSnapshot(self._records)
+        return LmdbSnapshot(self._records, self._environment)
 
     def page(
         self,

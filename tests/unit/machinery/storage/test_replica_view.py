@@ -144,7 +144,7 @@ async def test_a_file_without_replicas_is_read_as_it_is_and_gets_them_from_its_w
     older(tmp_path)
     assert fsck(store.options) == []
     environment = open_for_reading(store.options)
-    with LmdbSnapshot(Records(environment, None, print, frozenset())) as snapshot:
+    with LmdbSnapshot(Records(environment, None, print, frozenset()), environment) as snapshot:
         assert snapshot.replicas is NO_REPLICAS
         assert snapshot.revision_of(key("a")) == revision
     environment.close()

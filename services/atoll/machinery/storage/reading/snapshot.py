@@ -6,14 +6,17 @@ transaction. Invariant: all reads of one snapshot see one revision.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.storage.contract import Flag, Gate, Position, Record, ReplicaView, Scope, Usage
 from atoll.machinery.storage.encoding import keys
 from atoll.machinery.storage.encoding.rows import unpack_counter, unpack_gate, unpack_last, unpack_version
+from atoll.machinery.storage.environment.databases import Environment
 from atoll.machinery.storage.environment.type_table import NO_TYPE
 from atoll.machinery.storage.reading.records import Records
 from atoll.machinery.storage.reading.replica_view import replica_view
@@ -21,27 +24,27 @@ from atoll.machinery.storage.reading.replica_view import replica_view
 if TYPE_CHECKING:
     from atoll.machinery.storage.environment.lmdb_types import Database, Txn
 
+_SEALED = Flag.SEALED.value
 #: Rows that `under_deletion` reads between two pauses.
 _PAUSE_ROWS = 50
 _SEALED = Flag.SEALED.value
 
 
-class LmdbSnapshot:
+class LmdbSnapshot(msgspec.Struct, eq=False):
     """One read transaction, open from `with` to its end. Keep it short: it pins pages."""
 
-    __slots__ = ("_environment", "_gate", "_records", "_replicas", "_revision", "_txn")
-
-    _txn: Txn
-
-    def __init__(self, records: Records) -> None:
-        self._records = records
-        self._environment = records.environment
-        self._revision = -1
-        self._gate: tuple[str, Gate] | None = None
-        self._replicas: ReplicaView | None = None
+    _records: Records
+    _environment: Environment
+    _revision: int = -1
+    _gate: tuple[str, Gate] | None = None
+    _replicas: ReplicaView | None = None
+    #: Open from `__enter__` on.
+    _txn: Any = None
+    transaction: int = -1
 
     def __enter__(self) -> LmdbSnapshot:
-        self._txn = self._environment.env.begin()
+        txn = self._txn = self._environment.env.begin()
+        self.transaction = txn.id()
         return self
 
     def __exit__(self, *_raised: object) -> None:
@@ -58,6 +61,14 @@ class LmdbSnapshot:
         if self._replicas is None:
             self._replicas = replica_view(self._records, self._txn)
         return self._replicas
+
+    def stamp(self, types: Sequence[ResourceType]) -> Hashable:
+        table, environment, get = self._environment.type_table, self._environment, self._txn.get
+        found = [get(b"applied", db=environment.meta)]
+        for type in types:
+            number = table.numbers.get(type) or table.number(self._txn, type)
+            found.append(get(keys.cluster_row_key("", number), db=environment.clusters) if number else None)
+        return tuple(found)
 
     def _key(self, key: ObjectKey) -> bytes | None:
         table = self._environment.type_table
