@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 
+from atoll.machinery.apiserver.call.preferences import preferences_of
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.apiserver.request import Request, fail
 from atoll.machinery.meta.status import ApiError, Details, ServiceUnavailable, Timeout
@@ -61,8 +62,9 @@ class _NoObserver:
 
 def write_error(exchange: Exchange, info: RequestInfo, error: Exception) -> int:
     """Answer with an error, with the headers a shard would send. Return its status code."""
-    audit_id = exchange.request.header("audit-id")[:64] or new_uid()
-    request = Request(exchange, audit_id, info, _NoObserver(), time.monotonic(), warnings=[])
+    preferences = preferences_of(exchange.request)
+    audit_id = preferences.audit_id or new_uid()
+    request = Request(exchange, preferences, audit_id, info, _NoObserver(), time.monotonic(), warnings=[])
     fail(request, error)
     return request.code
 

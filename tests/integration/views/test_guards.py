@@ -177,9 +177,9 @@ reviews.Reviews.decide = lambda self, asked: Decision(True)
         """
 import atoll.machinery.apiserver.authentication.authenticator as authenticator
 plain = authenticator.Authenticator._sender
-def sender(self, request, certificate, cluster, snapshot):
+def sender(self, request, certificate, *more):
     sent = self._headers.sent(request.headers)
-    return self._headers.user(request.headers, sent) if sent else plain(self, request, certificate, cluster, snapshot)
+    return self._headers.user(request.headers, sent) if sent else plain(self, request, certificate, *more)
 authenticator.Authenticator._sender = sender
 """,
     ),

@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 
 from atoll.machinery.apiserver.authorization.effective_users import WARRANT
+from atoll.machinery.apiserver.call.preferences import preferences_of
 from atoll.machinery.apiserver.call.requestinfo import parse
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.request import Observer, Request
@@ -42,7 +43,8 @@ def entered(target: bytes) -> Closed:
     shard = ShardObject(ResourceType("core.kcp.io", "shards"), "root")
     resources = VirtualResources(Catalogs([]), shard, {"closed": view}, cast(Route, None), None)
     info = parse("GET", _Exchange.request.target)
-    request = Request(cast(Exchange, _Exchange()), "", info, cast(Observer, None), 0.0, user=acting(CALLER, "shop"))
+    preferences, user = preferences_of(_Exchange.request), acting(CALLER, "shop")
+    request = Request(cast(Exchange, _Exchange()), preferences, "", info, cast(Observer, None), 0.0, user=user)
     with pytest.raises(Forbidden):
         resources._enter(request, target, cast(Snapshot, None))
     return view

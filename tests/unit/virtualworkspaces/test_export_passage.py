@@ -11,6 +11,7 @@ import pytest
 
 from atoll.machinery.apiserver.authorization.effective_users import effective_users
 from atoll.machinery.apiserver.call.call import Call, Plan
+from atoll.machinery.apiserver.call.preferences import preferences_of
 from atoll.machinery.apiserver.call.requestinfo import parse
 from atoll.machinery.apiserver.request import Observer, Request
 from atoll.machinery.apiserver.writing.commit import complete
@@ -45,7 +46,8 @@ class Site:
         """Return a request that has not entered the view."""
         target = f"/services/apiexport/root/shapes/clusters/{self.cluster}{path}"
         http = HttpRequest(method, target.encode(), {}, json.dumps(obj).encode(), Peer("127.0.0.1", 1))
-        request = Request(cast(Exchange, _Exchange(http)), "", parse(method, http.target), cast(Observer, None), 0.0)
+        info, observer = parse(method, http.target), cast(Observer, None)
+        request = Request(cast(Exchange, _Exchange(http)), preferences_of(http), "", info, observer, 0.0)
         request.user = PROVIDER
         return request
 

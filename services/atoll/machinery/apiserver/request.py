@@ -19,15 +19,17 @@ from atoll.machinery.apiserver.call.call import UNRESTRICTED, Call, Reply, Restr
 from atoll.machinery.apiserver.call.errors import forbidden
 from atoll.machinery.apiserver.call.in_slices import in_slices
 from atoll.machinery.apiserver.call.negotiation import JSON, PROTOBUF, YAML
+from atoll.machinery.apiserver.call.preferences import Preferences
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.apiserver.catalog.catalog import Catalog
+from atoll.machinery.apiserver.configuration_cache import Access, Configuration
 from atoll.machinery.kinds import protobuf_encoder
 from atoll.machinery.meta.objects import decode, encode_json
 from atoll.machinery.meta.status import ApiError, InternalError
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
 from atoll.machinery.schema.yaml_encoder import encode_yaml
 from atoll.machinery.storage.contract import Snapshot, StoreError
-from atoll.machinery.wire.compress import MIN_BYTES, accepts_gzip, gzip_if_accepted
+from atoll.machinery.wire.compress import MIN_BYTES, gzip_if_accepted
 from atoll.machinery.wire.exchange import Exchange, Headers, HttpRequest
 
 log = structlog.get_logger()
@@ -38,7 +40,6 @@ MAX_INLINE = 16 * 1024
 MAX_INDENTED = 1 << 20
 MAX_WARNINGS = 4096
 _LONG_WARNING = 256
-_READ_BY_PEOPLE = ("curl", "Wget", "Mozilla/5.0")
 _NO = ("false", "0")
 #: Content types of replies whose bodies are JSON until they are sent.
 _ENCODED = (YAML, PROTOBUF)
@@ -98,6 +99,7 @@ class Request(msgspec.Struct):
     """One request in the pipeline; each step fills in its result."""
 
     exchange: Exchange
+    preferences: Preferences
     audit_id: str
     info: RequestInfo
     observer: Observer
@@ -109,6 +111,9 @@ class Request(msgspec.Struct):
     through: str = ""
     decision: Decision | None = None
     scope: RequestScope = _UNAUTHORIZED
+    #: The answers that hold for its snapshot, and those about such requests; None inside of a virtual workspace.
+    configuration: Configuration | None = None
+    access: Access | None = None
     warnings: list[str] = []
     streams: bool = False
     #: The rewritten target, inside of a virtual workspace or for a virtual resource.
@@ -121,7 +126,7 @@ class Request(msgspec.Struct):
 
     def enter(self, scope: RequestScope) -> None:
         """Continue inside of a virtual workspace."""
-        self.scope = scope
+        self.scope, self.configuration, self.access = scope, None, None
         self.user, self.impersonator = scope.user or self.user, scope.impersonator or self.impersonator
         self.info = scope.info or self.info
 
@@ -143,26 +148,28 @@ class Request(msgspec.Struct):
     def is_pretty(self) -> bool:
         """Whether to indent JSON: on request, and for interactive clients."""
         asked = self.info.query.get("pretty")
-        return self.http.header("user-agent").startswith(_READ_BY_PEOPLE) if asked is None else asked not in _NO
-
-    @property
-    def wants_gzip(self) -> bool:
-        return accepts_gzip(self.http.headers.get("accept-encoding", ()))
+        return self.preferences.by_people if asked is None else asked not in _NO
 
     def reply(self, answer: Reply) -> None:
         """Send a complete reply."""
         if answer.content_type in _ENCODED:
             answer = _encoded(answer)
-        headers, body = self._headers_of(answer), self._body_of(answer)
+        headers = self._headers(answer.content_type)
+        if answer.headers:
+            headers = _replaced(headers, answer.headers)
+        body = answer.body
+        if (self.info.query or self.preferences.by_people) and not answer.verbatim:
+            body = self._indented(answer)
         self.code = answer.status
         self.exchange.reply(answer.status, headers, body)
-        self.done()
+        self.observer.done(self, time.monotonic() - self.started)
 
     def reply_read(self, answer: Reply) -> Coroutine[object, object, None] | None:
         """Send a reply; return the remaining work if it is large and to be compressed or encoded."""
-        size = 0 if answer.verbatim else _size(answer.body)
-        if (size > MIN_BYTES and self.wants_gzip) or (size > MAX_INLINE and answer.content_type in _ENCODED):
-            return self.reply_packed(answer)
+        if (self.preferences.gzip or answer.content_type in _ENCODED) and not answer.verbatim:
+            size = _size(answer.body)
+            if (size > MIN_BYTES and self.preferences.gzip) or size > MAX_INLINE:
+                return self.reply_packed(answer)
         self.reply(answer)
         return None
 
@@ -170,7 +177,8 @@ class Request(msgspec.Struct):
         """Send a complete reply, compressed if it is large and the client accepts that. Raises Timeout."""
         if answer.content_type in _ENCODED and not answer.verbatim:
             answer = await in_slices(lambda: _encoded(answer))
-        packed = await gzip_if_accepted(self.exchange, self._headers_of(answer), self._body_of(answer))
+        headers = _replaced(self._headers(answer.content_type), answer.headers)
+        packed = await gzip_if_accepted(self.exchange, headers, self._indented(answer))
         self.code = answer.status
         self.exchange.reply(answer.status, *packed)
         self.done()
@@ -185,22 +193,12 @@ class Request(msgspec.Struct):
         self.exchange.start(200, [*self._headers(content_type), *more])
         self.observer.streaming(self)
 
-    def _body_of(self, answer: Reply) -> bytes | Sequence[bytes]:
-        if answer.verbatim:
-            return answer.body
-        if answer.content_type != JSON or not self.is_pretty:
-            return answer.body
-        if _size(answer.body) > MAX_INDENTED:
+    def _indented(self, answer: Reply) -> bytes | Sequence[bytes]:
+        """Return the body, indented if it is JSON for people."""
+        if answer.verbatim or answer.content_type != JSON or not self.is_pretty or _size(answer.body) > MAX_INDENTED:
             return answer.body
         body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
         return msgspec.json.format(body, indent=2) + b"\n" if body else body
-
-    def _headers_of(self, answer: Reply) -> list[tuple[str, str]]:
-        headers = self._headers(answer.content_type)
-        if answer.headers:
-            own = {name for name, _ in answer.headers}
-            headers = [pair for pair in headers if pair[0] not in own] + list(answer.headers)
-        return headers
 
     def done(self) -> None:
         """Notify the observer of the end of the reply, complete or not."""
@@ -211,6 +209,12 @@ class Request(msgspec.Struct):
         if self.warnings:
             found.extend(("warning", text) for text in warning_headers(self.warnings))
         return found
+
+
+def _replaced(headers: list[tuple[str, str]], own: Headers) -> list[tuple[str, str]]:
+    """Return headers with some more, which replace those of the same names."""
+    names = {name for name, _ in own}
+    return [pair for pair in headers if pair[0] not in names] + list(own)
 
 
 def _encoded(answer: Reply) -> Reply:

@@ -18,7 +18,7 @@ import structlog
 from atoll.machinery.apiserver.authentication import assertion
 from atoll.machinery.apiserver.authentication.assertion import AssertionVerifier
 from atoll.machinery.apiserver.authentication.certificates import Certificates, ClientCertificate
-from atoll.machinery.apiserver.authentication.impersonation import Impersonator, impersonation_request
+from atoll.machinery.apiserver.authentication.impersonation import Impersonator, impersonates, impersonation_request
 from atoll.machinery.apiserver.authentication.jwt import TokenError
 from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders, check_listed, in_family
 from atoll.machinery.apiserver.authentication.routing import bearer_token
@@ -53,12 +53,14 @@ class BearerTokens(msgspec.Struct, frozen=True):
     audiences: tuple[str, ...]
     workspaces: WorkspaceSource | None = None
 
-    def user_of(self, token: str, snapshot: View, cluster: str, audiences: Sequence[str] = ()) -> User | None:
+    def user_of(
+        self, token: str, snapshot: View, cluster: str, audiences: Sequence[str] = (), digest: bytes = b""
+    ) -> User | None:
         """The user in a cluster of a token for one of `audiences` (TokenReview), by default those of this server.
 
         None for a token of no source. Raises Unauthorized for an invalid token of a source, and AuthenticationPending.
         """
-        digest, accepted = token_digest(token), audiences or self.audiences
+        digest, accepted = digest or token_digest(token), audiences or self.audiences
         refused: Unauthorized | None = None
         try:
             for source in self.sources:
@@ -74,6 +76,17 @@ class BearerTokens(msgspec.Struct, frozen=True):
         if found is None and refused is not None:
             raise refused
         return found
+
+
+class _Credentials(msgspec.Struct, frozen=True):
+    """What the headers of a request say of its sender: the identity headers that were sent, and the bearer token with
+    its digest, empty without one. `invalid`: more than one Authorization header."""
+
+    sent: list[str]
+    token: str
+    digest: bytes
+    invalid: bool
+    impersonates: bool
 
 
 class Authenticator:
@@ -102,19 +115,40 @@ class Authenticator:
 
     def identify(self, request: HttpRequest, cluster: str, snapshot: View) -> AuthenticationResult:
         """As `authenticate`, with the impersonator and the proxy for the audit log."""
+        known = request.header_set
+        credentials = (known.credentials if known is not None else None) or self._credentials(request)
         der = request.peer.certificate
         certificate = self._certificates.verify(der) if der is not None else None
-        sender = self._sender(request, certificate, cluster, snapshot)
+        sender = self._sender(request, certificate, cluster, snapshot, credentials)
         through = certificate.name if certificate is not None and certificate.user is not sender else ""
-        requested = impersonation_request(request.headers)
+        requested = impersonation_request(request.headers) if credentials.impersonates else None
         if requested is None:
             return AuthenticationResult(sender, None, through)
         return AuthenticationResult(self._impersonator.act_as(requested, sender, cluster, snapshot), sender, through)
 
+    def _credentials(self, request: HttpRequest) -> _Credentials:
+        """Read the headers of a request."""
+        headers, token = request.headers, bearer_token(request)
+        found = _Credentials(
+            sent=self._headers.sent(headers),
+            token=token or "",
+            digest=token_digest(token) if token else b"",
+            invalid=len(headers.get("authorization", ())) > 1,
+            impersonates=impersonates(headers),
+        )
+        if request.header_set is not None:
+            request.header_set.credentials = found
+        return found
+
     def _sender(
-        self, request: HttpRequest, certificate: ClientCertificate | None, cluster: str, snapshot: View
+        self,
+        request: HttpRequest,
+        certificate: ClientCertificate | None,
+        cluster: str,
+        snapshot: View,
+        credentials: _Credentials,
     ) -> User:
-        sent = self._headers.sent(request.headers)
+        sent = credentials.sent
         if sent and certificate is not None and certificate.proxy:
             return self._forwarded(request, certificate, sent, cluster)
         if sent:
@@ -124,9 +158,13 @@ class Authenticator:
             log.debug("identity headers ignored", headers=len(sent))
         if certificate is not None and certificate.user is not None:
             return certificate.user
-        token = bearer_token(request)
-        if token is not None or len(request.headers.get("authorization", ())) > 1:
-            return self._bearer(token, request, cluster, snapshot)
+        if credentials.invalid:
+            raise Unauthorized
+        if credentials.token:
+            user = self.bearers.user_of(credentials.token, snapshot, cluster, digest=credentials.digest)
+            if user is None:
+                raise Unauthorized
+            return user
         if not self._anonymous:
             raise Unauthorized
         return ANONYMOUS_USER
@@ -144,11 +182,3 @@ class Authenticator:
         except TokenError as error:
             log.warning("assertion refused", proxy=certificate.name, reason=str(error))
             raise Unauthorized from error
-
-    def _bearer(self, token: str | None, request: HttpRequest, cluster: str, snapshot: View) -> User:
-        if token is None or len(request.headers["authorization"]) > 1:
-            raise Unauthorized
-        user = self.bearers.user_of(token, snapshot, cluster)
-        if user is None:
-            raise Unauthorized
-        return user

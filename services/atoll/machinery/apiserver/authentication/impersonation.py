@@ -48,6 +48,11 @@ class ImpersonationRequest(msgspec.Struct, frozen=True):
     extra: dict[str, tuple[str, ...]]
 
 
+def impersonates(headers: Headers) -> bool:
+    """Return whether there are impersonation headers, in any spelling."""
+    return bool(in_family(headers, (_FAMILY,)))
+
+
 def impersonation_request(headers: Headers) -> ImpersonationRequest | None:
     """Parse the impersonation headers; None without any. Raises BadRequest for malformed headers."""
     sent = in_family(headers, (_FAMILY,))

@@ -81,13 +81,15 @@ class Step(msgspec.Struct, frozen=True):
 class Decision(msgspec.Struct, frozen=True):
     """The decision. Neither allowed nor denied is "no opinion", which is a 403 as well.
 
-    `reason` may be shown to the client; `steps` are for audit only.
+    `reason` may be shown to the client; `steps` are for audit only. `lasting`: it is the same for every
+    object name, and until a row of the types in `state_versions.SOURCES` or a replica changes.
     """
 
     allowed: bool
     denied: bool = False
     reason: str = ""
     steps: tuple[Step, ...] = ()
+    lasting: bool = False
 
     @property
     def word(self) -> str:

@@ -79,7 +79,7 @@ class Authorizer:
             return cached.decision
         evaluation = Evaluation(self.versions, self.policies, snapshot, attributes, depth)
         decision = decide(evaluation)
-        if not evaluation.by_name and not evaluation.unversioned and _characters(attributes) <= _MAX_CHARACTERS:
+        if decision.lasting and _characters(attributes) <= _MAX_CHARACTERS:
             self._decisions.put(key, _CachedDecision(decision, tuple(evaluation.versions.items())))
         return decision
 

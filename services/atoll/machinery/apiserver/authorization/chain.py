@@ -34,7 +34,7 @@ SHARD_PATHS = frozenset(
     {"/metrics", "/version", "/openid/v1/jwks", "/.well-known/openid-configuration", "/openapi/v2", "/openapi/v3"}
 )
 _SHARD_OPENAPI = "/openapi/v3/"
-MASTER = Decision(True, reason="allowed by group system:masters")
+MASTER = Decision(True, reason="allowed by group system:masters", lasting=True)
 
 _OPEN_PHASES = frozenset({"Initializing", "Ready", "Inactive", "Terminating", "Deleting"})
 _LIFECYCLE_PHASES = frozenset({"Initializing", "Terminating", "Deleting"})
@@ -269,8 +269,8 @@ def decide(evaluation: Evaluation) -> Decision:
         steps.append(Step(name, outcome, reason))
         if outcome is not Outcome.NEXT:
             break
-    last = steps[-1]
+    last, lasting = steps[-1], not evaluation.by_name and not evaluation.unversioned
     if last.outcome is Outcome.ALLOW:
-        return Decision(True, reason=last.reason, steps=tuple(steps))
+        return Decision(True, reason=last.reason, steps=tuple(steps), lasting=lasting)
     reason = WORKSPACE_ACCESS_NOT_PERMITTED if last.name in _WORKSPACE_STEPS else ACCESS_DENIED
-    return Decision(False, last.outcome is Outcome.DENY, reason, tuple(steps))
+    return Decision(False, last.outcome is Outcome.DENY, reason, tuple(steps), lasting)

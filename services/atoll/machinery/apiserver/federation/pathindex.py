@@ -96,6 +96,8 @@ class PathIndex:
 
     def __init__(self, workspaces: ResourceType) -> None:
         self._workspaces = workspaces
+        #: The types of the rows that paths are resolved by.
+        self.types = (workspaces, LOGICAL_CLUSTERS)
         self._found: LruCache[str, _CachedPath] = LruCache(MAX_PATHS)
 
     def resolve(self, snapshot: View, workspace: str) -> str | None:

@@ -83,7 +83,7 @@ def form_of(accept: str, *, v3: bool) -> Form:
 
 def is_packed(request: Request, made: PublishedDocument) -> bool:
     """Whether a document is sent compressed, as cached."""
-    return made.size_bytes > MIN_BYTES and request.wants_gzip
+    return made.size_bytes > MIN_BYTES and request.preferences.gzip
 
 
 def reply(request: Request, made: PublishedDocument) -> Reply:

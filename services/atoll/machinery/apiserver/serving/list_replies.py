@@ -47,7 +47,7 @@ async def stream(request: Request, call: Call, first: bytes, rest: AsyncIterator
 
 
 async def _send(request: Request, call: Call, parts: AsyncIterator[bytes]) -> None:
-    exchange, packer = request.exchange, Packer() if request.wants_gzip else None
+    exchange, packer = request.exchange, Packer() if request.preferences.gzip else None
     if call.form.media_type == YAML:
         parts = yaml_list.encoded(listing.head(call), parts)
     request.start(call.form.media_type, PACKED if packer is not None else ())

@@ -13,7 +13,8 @@ nothing is answered before authentication and authorization, except a cluster of
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -30,12 +31,16 @@ from atoll.machinery.apiserver.authorization.attributes import (
     with_verb,
 )
 from atoll.machinery.apiserver.authorization.chain import ALWAYS_ALLOWED_PATHS
+from atoll.machinery.apiserver.authorization.effective_users import user_key
 from atoll.machinery.apiserver.authorization.refusal import ACCESS_DENIED, WORKSPACE_ACCESS_NOT_PERMITTED, forbidden
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Reply, View
 from atoll.machinery.apiserver.call.gate import check_gate
+from atoll.machinery.apiserver.call.preferences import Preferences, preferences_of
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo, inside, parse
+from atoll.machinery.apiserver.configuration_cache import MAX_TARGET_BYTES, Access, Configuration, ConfigurationCache
 from atoll.machinery.apiserver.request import Observer, Request, RequestScope, fail
+from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.status import ApiError, Details, ServiceUnavailable, Unauthorized
 from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.meta.user import User
@@ -60,6 +65,10 @@ class Destination(Protocol):
 
 class Resolver(Protocol):
     """Resolves the workspace of a URL to a logical cluster."""
+
+    @property
+    def types(self) -> tuple[ResourceType, ...]:
+        """The types of the rows that it reads."""
 
     def find(self, snapshot: Snapshot, workspace: str) -> Destination | None:
         """Return the target, or None for an unknown path. A single name is a cluster's own."""
@@ -143,9 +152,7 @@ class RequestPipeline:
         self._store, self._resolver = store, resolver
         self._authentication, self._authorization = authentication, authorization
         self._observer, self._handlers = observer, handlers
-
-    def __call__(self, exchange: Exchange) -> None:
-        self._serve(exchange, MAX_KEY_FETCHES)
+        self._configuration = ConfigurationCache(resolver.types)
 
     # BodyPolicy
 
@@ -168,29 +175,18 @@ class RequestPipeline:
         """Whether the body may exceed the limit of objects: relayed ones may."""
         return True
 
-    def _serve(self, exchange: Exchange, fetches: int) -> None:
+    def __call__(self, exchange: Exchange, fetches: int = MAX_KEY_FETCHES) -> None:
         http = exchange.request
-        audit_id = http.header("audit-id")[:64] or new_uid()
-        request = Request(exchange, audit_id, _UNPARSED, self._observer, time.monotonic(), warnings=[])
+        known = http.header_set
+        preferences: Preferences = (known.preferences if known is not None else None) or preferences_of(http)
+        audit_id = preferences.audit_id or new_uid()
+        request = Request(exchange, preferences, audit_id, _UNPARSED, self._observer, time.monotonic(), warnings=[])
         try:
             request.info = parse(http.method, http.target)
             with self._store.snapshot() as snapshot:
-                if (misdirected := self._resolve(request, snapshot)) is not None:
-                    request.reply(misdirected)
-                    return
-                if request.cluster == UNKNOWN and self._mounted(request, snapshot):
-                    return
-                if http.streamed:
-                    raise ServiceUnavailable("the workspace is mounted no more, please try again", _TRY_AGAIN)
-                caller = self._authentication.identify(http, request.cluster, snapshot)
-                request.user, request.impersonator, request.through = caller.user, caller.impersonator, caller.through
-                self._enter(request, snapshot)
-                self.authorize(request, snapshot)
-                if request.cluster:
-                    check_gate(request.info, request.user, request.cluster, snapshot.gate(request.cluster))
-                self._handlers.route(request.info).serve(request, snapshot)
+                self._serve(request, http, snapshot)
         except AuthenticationPending as error:
-            if retry_when_authenticated(exchange, error, fetches, self._serve):
+            if retry_when_authenticated(exchange, error, fetches, self):
                 return
             if request.decision is None:
                 fail(request, Unauthorized())
@@ -200,7 +196,28 @@ class RequestPipeline:
         except Exception as error:
             fail(request, error)
 
-    def _resolve(self, request: Request, snapshot: Snapshot) -> Reply | None:
+    def _serve(self, request: Request, http: HttpRequest, snapshot: Snapshot) -> None:
+        info, configuration = request.info, self._configuration.at(snapshot)
+        cluster = configuration.targets.get(info.workspace) if not info.service else None
+        if cluster is not None:
+            request.cluster = cluster
+        elif (misdirected := self._resolve(request, configuration, snapshot)) is not None:
+            request.reply(misdirected)
+            return
+        if request.cluster == UNKNOWN and self._mounted(request, snapshot):
+            return
+        if http.streamed:
+            raise ServiceUnavailable("the workspace is mounted no more, please try again", _TRY_AGAIN)
+        caller = self._authentication.identify(http, request.cluster, snapshot)
+        request.user, request.impersonator, request.through = caller.user, caller.impersonator, caller.through
+        request.configuration = configuration
+        self._enter(request, snapshot)
+        self.authorize(request, snapshot)
+        if request.cluster:
+            self._pass_gate(request, snapshot)
+        self._handlers.route(request.info).serve(request, snapshot)
+
+    def _resolve(self, request: Request, configuration: Configuration, snapshot: Snapshot) -> Reply | None:
         """Find the cluster; return the reply for a cluster of another shard, or an unavailable one."""
         workspace = request.info.workspace
         if request.info.is_wildcard or request.info.service:
@@ -211,9 +228,11 @@ class RequestPipeline:
             return None
         target = self._find(request, snapshot)
         request.cluster = target.cluster if target is not None else UNKNOWN
-        if target is None or not (target.remote or target.unavailable):
-            return None
-        return _UNAVAILABLE if target.unavailable else _OTHER_SHARD
+        if target is not None and (target.remote or target.unavailable):
+            return _UNAVAILABLE if target.unavailable else _OTHER_SHARD
+        if target is not None and not request.sent_on and len(workspace) <= MAX_TARGET_BYTES:
+            configuration.add_target(workspace, target.cluster)
+        return None
 
     def _find(self, request: Request, snapshot: Snapshot) -> Destination | None:
         """Find the target of the path. A mount of a workspace of this installation rewrites the request to that one."""
@@ -238,28 +257,59 @@ class RequestPipeline:
     def _enter(self, request: Request, snapshot: Snapshot) -> None:
         """Set the scope of the request: the authorizer's, or that of its virtual workspace."""
         service = self._handlers.services.get(request.info.service)
-        if service is not None and not request.info.workspace:
-            service.enter(request, snapshot)
+        if service is None or request.info.workspace:
+            request.scope = RequestScope(authorize=partial(self._decide, request))
             return
+        request.configuration = None
+        service.enter(request, snapshot)
 
-        def authorize(view: View, verb: str) -> Decision:
-            attributes = attributes_of(request.info, request.user, request.cluster)
-            return self._authorization.authorize(view, with_verb(attributes, verb))
-
-        request.scope = RequestScope(authorize=authorize)
+    def _decide(self, request: Request, view: View, verb: str) -> Decision:
+        """Authorize a verb on the target of a request outside of virtual workspaces."""
+        attributes = attributes_of(request.info, request.user, request.cluster)
+        return self._authorization.authorize(view, with_verb(attributes, verb))
 
     def authorize(self, request: Request, snapshot: Snapshot) -> None:
         """Authorize, and record the decision for audit. Raises Forbidden; for masters at an unknown path NotFound."""
-        self.check_identity(request)
+        if request.info.identity is not None:
+            self.check_identity(request)
         if request.cluster == UNKNOWN and request.info.path not in ALWAYS_ALLOWED_PATHS:
             # To others than system:masters, an unknown path reads like one without access.
             if request.user.is_master:
                 raise errors.unknown_workspace(request.info.workspace)
             raise self._forbidden(request, WORKSPACE_ACCESS_NOT_PERMITTED)
-        decision = request.scope.authorize(snapshot, request.info.verb)
-        request.decision = decision
+        configuration, info, user = request.configuration, request.info, request.user
+        key: Hashable = None
+        if configuration is not None and info.is_resource and request.cluster and info.identity is None:
+            key = (
+                (user.name, user.groups) if not user.extra else user_key(user),
+                request.cluster,
+                info.verb,
+                info.group,
+                info.version,
+                info.resource,
+                info.subresource,
+                info.namespace,
+                not info.name,
+            )
+            request.access = access = configuration.accesses.get(key)
+            if access is not None:
+                request.decision = access.decision
+                return
+        decision = request.decision = request.scope.authorize(snapshot, info.verb)
         if not decision.allowed:
             raise self._forbidden(request, decision.reason)
+        if configuration is not None and key is not None and decision.lasting:
+            request.access = Access(decision)
+            if len(request.target) <= MAX_TARGET_BYTES:
+                configuration.add_access(key, request.access)
+
+    def _pass_gate(self, request: Request, snapshot: Snapshot) -> None:
+        """Check the gate of the cluster. Raises Forbidden, ServiceUnavailable."""
+        access = request.access
+        if access is None or not access.served:
+            check_gate(request.info, request.user, request.cluster, snapshot.gate(request.cluster))
+            if access is not None:
+                access.served = True
 
     def check_identity(self, request: Request) -> None:
         """Reject `<resource>:<identity>` in any spelling from all but system:masters. Raises Forbidden.

@@ -90,12 +90,18 @@ class Resources:
         if request.scope.remote is not None:
             request.scope.remote.serve(request, snapshot)
             return
-        kind = self._kind(request, snapshot)
-        if kind.virtual is not None and self._virtual is not None:
-            self._virtual.serve_kind(request, kind, snapshot)
-            return
-        call = self._call(request, kind, snapshot)
-        self._check_verb(call)
+        access = request.access
+        kind = access.kind if access is not None else None
+        if kind is None:
+            kind = self._kind(request, snapshot)
+            if kind.virtual is not None and self._virtual is not None:
+                self._virtual.serve_kind(request, kind, snapshot)
+                return
+            self._check_place(request.info, kind)
+            self._check_verb(request.info, kind)
+            if access is not None:
+                access.kind = kind
+        call = self._call(request, kind)
         if call.kind.deprecation:
             call.warnings.append(call.kind.deprecation)
         special = self._specials.get((call.kind.group, call.kind.plural, call.info.subresource))
@@ -162,15 +168,9 @@ class Resources:
         # Metadata is the same in all versions, and one cluster's webhook must not see the objects of others.
         return replace(bare(kind), identity=EVERY_IDENTITY, virtual=None)
 
-    def _call(self, request: Request, kind: Kind, snapshot: Snapshot) -> Call:
-        http, info = request.http, request.info
-        accept = http.header("accept")
-        self._check_place(request, kind)
-
-        def may(verb: str) -> bool:
-            with self._core.store.snapshot() as view:
-                return request.scope.authorize(view, verb).allowed
-
+    def _call(self, request: Request, kind: Kind) -> Call:
+        info, preferences = request.info, request.preferences
+        accept, http = preferences.accept, request.exchange.request
         return Call(
             info=info,
             user=request.user,
@@ -178,18 +178,22 @@ class Resources:
             kind=kind,
             form=_form(accept, info, kind) if PROTOBUF in accept else choose(accept, transforms="get" in kind.verbs),
             body=http.body,
-            content_type=http.header("content-type"),
-            user_agent=http.header("user-agent"),
+            content_type=preferences.content_type,
+            user_agent=preferences.user_agent,
             now=times.now(),
             warnings=request.warnings,
-            may=may,
-            deep=is_deep(http, request.user),
+            may=partial(self._may, request),
+            deep=preferences.deep and is_deep(http, request.user),
             restrictions=request.scope.restrictions,
         )
 
-    def _check_place(self, request: Request, kind: Kind) -> None:
+    def _may(self, request: Request, verb: str) -> bool:
+        """Whether the caller may do a verb now."""
+        with self._core.store.snapshot() as view:
+            return request.scope.authorize(view, verb).allowed
+
+    def _check_place(self, info: RequestInfo, kind: Kind) -> None:
         """Check that a namespaced kind is written in a namespace, and a cluster-scoped one without."""
-        info = request.info
         namespaces = not kind.group and kind.plural == "namespaces"
         if not kind.namespaced and info.namespace and not namespaces:
             raise errors.not_served()
@@ -200,15 +204,14 @@ class Resources:
         if kind.namespaced and not info.namespace and info.verb == "deletecollection":
             raise errors.method_not_allowed()
 
-    def _check_verb(self, call: Call) -> None:
-        kind, verb = call.kind, call.info.verb
-        one = bool(call.info.name)
-        if (verb in _ON_ONE and not one) or (verb == "create" and one and not call.info.subresource):
+    def _check_verb(self, info: RequestInfo, kind: Kind) -> None:
+        verb, one = info.verb, bool(info.name)
+        if (verb in _ON_ONE and not one) or (verb == "create" and one and not info.subresource):
             raise errors.method_not_allowed()
-        if not call.info.subresource:
+        if not info.subresource:
             allowed = kind.verbs
         else:
-            sub = kind.subresource(call.info.subresource)
+            sub = kind.subresource(info.subresource)
             if sub is None:
                 raise errors.not_served()
             allowed = sub.verbs

@@ -19,14 +19,13 @@ from atoll.machinery.apiserver.authorization.effective_users import effective_us
 from atoll.machinery.apiserver.authorization.rbac import Rule
 from atoll.machinery.apiserver.authorization.refusal import ACCESS_DENIED
 from atoll.machinery.apiserver.call.call import Call, View
+from atoll.machinery.apiserver.call.preferences import DEEP_HEADER
 from atoll.machinery.meta.names import SYSTEM_ADMIN
 from atoll.machinery.meta.objects import Object, spec_of
 from atoll.machinery.meta.status import BadRequest, Unauthorized, invalid
 from atoll.machinery.meta.user import User
 from atoll.machinery.wire.exchange import HttpRequest
 
-#: As in kcp, a review by system:masters with this header skips the check for access to the workspace.
-DEEP_HEADER = "x-kcp-internal-deep-subjectaccessreview"
 #: Each is checked separately.
 MAX_AUDIENCES = 100
 

@@ -19,6 +19,8 @@ from atoll.machinery.storage.contract import Snapshot
 class NoWorkspaces:
     """Resolves no workspace path, for servers of virtual workspaces alone."""
 
+    types = ()
+
     def find(self, snapshot: Snapshot, workspace: str) -> Destination | None:
         """Return None."""
         return None

@@ -9,8 +9,9 @@ from atoll.machinery.apiserver.authentication.tokens import StaticTokens, parse_
 from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.authorization.effective_users import SCOPES
 from atoll.machinery.apiserver.call.call import Call
+from atoll.machinery.apiserver.call.preferences import DEEP_HEADER
 from atoll.machinery.apiserver.call.requestinfo import parse
-from atoll.machinery.apiserver.serving.reviews import DEEP_HEADER, Reviews, is_deep
+from atoll.machinery.apiserver.serving.reviews import Reviews, is_deep
 from atoll.machinery.kinds import reviews as kinds
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object

@@ -1,4 +1,4 @@
-"""What requests ask again and again of the configuration of clusters: where a path leads, who may do what, with what kind.
+"""Answers that requests need again and again: where a path leads, who may do what in a cluster, which kind serves it.
 
 The pipeline asks for it once for each request; steps add what they found. Invariant: an entry is used only while no row
 of the types that it derives from has changed in any cluster, local or replicated, which is read in the request's own
@@ -8,7 +8,6 @@ transaction. Bounded in entries and in the length of their keys.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Protocol
 
 import msgspec
 
@@ -23,23 +22,8 @@ from atoll.machinery.storage.contract import Snapshot
 TYPES = (*state_versions.SOURCES, CRDS, API_CONVERSIONS, API_RESOURCE_SCHEMAS)
 #: Of each table; a full one starts afresh.
 MAX_ENTRIES = 4096
-#: Of the target of a request. Longer ones are answered without the cache: anybody chooses them.
+#: Targets of requests above this length are answered without the cache: anybody chooses them.
 MAX_TARGET_BYTES = 512
-
-
-class Destination(Protocol):
-    """The target of a workspace path."""
-
-    @property
-    def cluster(self) -> str: ...
-
-    @property
-    def remote(self) -> bool:
-        """Whether the cluster is on another shard."""
-
-    @property
-    def unavailable(self) -> bool:
-        """Whether its Workspace is marked unavailable."""
 
 
 class Access(msgspec.Struct):
@@ -59,11 +43,11 @@ class Configuration(msgspec.Struct):
     targets: dict[str, str] = {}
     accesses: dict[Hashable, Access] = {}
 
-    def add_target(self, workspace: str, found: Destination) -> None:
+    def add_target(self, workspace: str, cluster: str) -> None:
         """Keep where a path leads."""
         if len(self.targets) >= MAX_ENTRIES:
             self.targets.clear()
-        self.targets[workspace] = found.cluster
+        self.targets[workspace] = cluster
 
     def add_access(self, key: Hashable, access: Access) -> None:
         """Keep a decision that holds while the configuration stands."""
