@@ -83,7 +83,7 @@ def an_api_ends(scene: Scene) -> bool:
     return codes(scene.helper, SHAPES) == [404] * 6
 
 
-def a_path_leads_elsewhere(scene: Scene) -> bool:
+def a_path_names_another_workspace(scene: Scene) -> bool:
     body = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": "moved"}}
     workspace, inside = f"{TENANCY}/workspaces/moved", scene.here.at(f"{scene.here.cluster}:moved")
 
@@ -101,7 +101,7 @@ def a_path_leads_elsewhere(scene: Scene) -> bool:
     return closed == [403] * 6 and inside.status(f"{CONFIGMAPS}/kept") == 404
 
 
-TRIALS = (a_binding_ends, a_role_changes, a_workspace_becomes_inactive, an_api_ends, a_path_leads_elsewhere)
+TRIALS = (a_binding_ends, a_role_changes, a_workspace_becomes_inactive, an_api_ends, a_path_names_another_workspace)
 
 
 @pytest.mark.parametrize("trial", TRIALS)

@@ -93,8 +93,7 @@ class Replica(msgspec.Struct, frozen=True, tag=True):
 
     `value` is the object's JSON with its revision in it; empty: it was deleted. In the row's `generation` a higher
     revision replaces the row, in a later generation any revision does, in an earlier one none. (A generation is one
-    full read of an origin.) Deleted objects leave no row, sealed types are never stored. The result is the apply count
-    of the change, 0 without a change.
+    full read of an origin.) Deleted objects leave no row, sealed types are never stored. Result: the apply count, or 0.
     """
 
     origin: str
@@ -107,8 +106,7 @@ class Replica(msgspec.Struct, frozen=True, tag=True):
 class SweepReplicas(msgspec.Struct, frozen=True, tag=True):
     """Delete the rows of an origin that are of an earlier generation. Only as the first mutation of a submit.
 
-    It runs in bounded pieces, each durable by itself, before the rest of the submit, which is one transaction. The
-    result is the number of rows deleted.
+    It runs in bounded pieces, each durable by itself, before the rest of the submit. Result: the number of rows deleted.
     """
 
     origin: str
@@ -226,8 +224,7 @@ class Change(msgspec.Struct, frozen=True):
 
     `before` is the record before the write with its own revision in it (None for ADDED); `after` the record written,
     with `revision` in it; for DELETED `after` is the before-image with the deletion's revision. `previous` is the
-    object's revision before (0: none); `previous_of_type` that of (cluster, type). `crc` and `sealed` are those of the
-    entry as it is published (`LogEntry`).
+    object's revision before (0: none); `previous_of_type` that of (cluster, type). `crc`, `sealed`: as in `LogEntry`.
     """
 
     revision: int
@@ -362,18 +359,16 @@ class Rows(Protocol):
     ) -> list[ObjectKey]:
         """Return the objects with a system label pair, of one type if given, at most `limit` unless 0.
 
-        Their order is that of the index; `after` continues it. Admission does not guard system labels of all types, so
-        pass the type to be sure of what is found.
+        In the order of the index; `after` continues it. Admission guards system labels of some types only: pass one.
         """
 
 
 class ReplicaView(Rows, Protocol):
     """Rows published by other shards about their clusters, in the transaction of the snapshot.
 
-    A row is effective if its origin is the shard of its cluster's route. Only effective rows are returned, unless a
-    method says otherwise. Revisions are those of the origin. `last` is the local apply count of the last change: a
-    cluster that moves to another shard changes in all its types, a cluster without a route has 0, that of "" never
-    falls.
+    A row is effective if its origin is the shard of its cluster's route. Methods return only effective rows, unless
+    they say otherwise. Revisions are those of the origin. `last` is the local apply count of the last change: a cluster
+    that moves to another shard changes in all its types, one without a route has 0, that of "" never falls.
     """
 
     @property
@@ -411,9 +406,8 @@ class Snapshot(Rows, Protocol):
     def revision(self) -> int:
         """The last revision committed."""
 
-    @property
-    def transaction(self) -> int:
-        """The number of the last transaction committed, of whatever rows: snapshots with equal ones are equal."""
+    #: The number of the last transaction committed, of whatever rows: snapshots with equal ones are equal.
+    transaction: int
 
     @property
     def replicas(self) -> ReplicaView:
