@@ -106,7 +106,7 @@ class Replica(msgspec.Struct, frozen=True, tag=True):
 class SweepReplicas(msgspec.Struct, frozen=True, tag=True):
     """Delete the rows of an origin that are of an earlier generation. Only as the first mutation of a submit.
 
-    It runs in bounded pieces, each durable by itself, before the rest of the submit. Result: the number of rows deleted.
+    It runs in bounded pieces, each durable by itself, before the rest of the submit. Result: rows deleted.
     """
 
     origin: str
@@ -406,8 +406,7 @@ class Snapshot(Rows, Protocol):
     def revision(self) -> int:
         """The last revision committed."""
 
-    #: The number of the last transaction committed, of whatever rows: snapshots with equal ones are equal.
-    transaction: int
+    transaction: int  # the number of the last one committed: snapshots with equal numbers are equal
 
     @property
     def replicas(self) -> ReplicaView:
