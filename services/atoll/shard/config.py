@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final, Literal
 from urllib.parse import urlsplit
 
 from atoll.machinery.apiserver.authentication.request_header_config import REQUEST_HEADER_SETTINGS, RequestHeaderConfig
@@ -27,6 +27,8 @@ GATES = (
 )
 
 MAX_WORKERS = 64
+AUTO: Final = "auto"
+Workers = int | Literal["auto"]
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _DURATION = re.compile(r"(?:(\d{1,8})h)?(?:(\d{1,10})m)?(?:(\d{1,10})s?)?")
 _SHORT = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(ms|s)")
@@ -52,7 +54,7 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
     enable_home_workspaces: bool = True
     home_workspaces_home_creator_groups: str = "system:authenticated"
     nats_url: str = ""
-    workers: int = 0
+    workers: Workers = 0
     log_requests: str = logging.AUTO
     egress_allow_cidr: str = ""
     mount_proxy_client_cert_file: str = ""
@@ -99,7 +101,8 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
             "kubeconfig_path": "file of the administrators' kubeconfig; empty: admin.kubeconfig in the root directory",
             **LISTEN_SETTINGS,
             "external_hostname": "without effect, accepted as in kcp; shard-external-url is the URL for clients",
-            "workers": "API worker processes beside the writer; 0: one process for everything",
+            "workers": "API worker processes beside the writer; 0: one process for everything; auto: by the cores"
+            " and the memory that it may use",
             "tls_cert_file": "PEM file with the serving certificate and its chain; empty: one is made",
             "tls_private_key_file": "PEM file with the key of that certificate",
             "root_ca_file": "PEM file with the CA that clients in workspaces trust; empty: the CA of the serving"
@@ -176,7 +179,7 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
         if not 0 < self.transformation_timeout_s <= MAX_TRANSFORMATION_S:
             raise ValueError(f"conversion-cel-transformation-timeout must be between 1ms and {MAX_TRANSFORMATION_S:g}s")
         self.require("root_directory")
-        if not 0 <= self.workers <= MAX_WORKERS:
+        if self.workers != AUTO and not 0 <= self.workers <= MAX_WORKERS:
             raise ValueError(f"workers {self.workers} is not between 0 and {MAX_WORKERS}")
         if not 1 <= self.list_window <= self.log_retention:
             raise ValueError(f"list-window {self.list_window} is not between 1 and log-retention {self.log_retention}")

@@ -61,8 +61,8 @@ class StartupHandler:
 class Listener:
     """The listener of a shard, in one process or in several."""
 
-    def __init__(self, config: ShardConfig, store: LmdbStore, credentials: Credentials) -> None:
-        self._config, self._store, self._credentials = config, store, credentials
+    def __init__(self, config: ShardConfig, store: LmdbStore, credentials: Credentials, workers: int) -> None:
+        self._config, self._store, self._credentials, self._count = config, store, credentials, workers
         self._handler = StartupHandler()
         self._server: Server | None = None
         self._reserved: socket.socket | None = None
@@ -72,7 +72,7 @@ class Listener:
     async def listen(self, port: int) -> int:
         """Bind a port (0 picks one) and return it. Raises OSError if it is in use, with workers after `PATIENCE_S`."""
         host = self._config.bind_address
-        if self._config.workers:
+        if self._count:
             self._reserved = await reserve_with_retry(host, port)
             return int(self._reserved.getsockname()[1])
         connection = functools.partial(StreamingConnection, policy=self._handler)
@@ -91,9 +91,7 @@ class Listener:
             reloading = reload_client_cas(self._config, self._credentials, app.identity.certificates, self._server.use)
             self._tasks = [asyncio.create_task(work) for work in (app.watches.open.follow(), reloading)]
             return
-        self._workers = WorkerPool(
-            self._store, self._config.workers, Path(self._config.root_directory), app.health.results
-        )
+        self._workers = WorkerPool(self._store, self._count, Path(self._config.root_directory), app.health.results)
         port = int(self._reserved.getsockname()[1])
         brief = WorkerSettings(
             self._config, store, str(self._workers.socket), app.url, port, names, self._credentials.tokens

@@ -35,6 +35,7 @@ from atoll.shard.app import ShardApp
 from atoll.shard.authentication import Credentials, load
 from atoll.shard.config import GATES, ShardConfig
 from atoll.shard.membership.root_shard import RootShard, wait_for_root_shard
+from atoll.standalone import worker_count
 from atoll.standalone.change_stream import CREDENTIALS_FILE, ChangeStream, require_keys
 from atoll.standalone.listener import Listener
 
@@ -111,7 +112,7 @@ class ShardRunner:
         names = _names(self._config)
         service_account_keys.require(self._config, self._store)
         credentials = load(self._config, names)
-        listener = Listener(self._config, self._store, credentials)
+        listener = Listener(self._config, self._store, credentials, worker_count.resolve(self._config.workers))
         port = await take_port(listener.listen, self._config.bind_address, self._config.secure_port, self._root)
         stream = None
         try:

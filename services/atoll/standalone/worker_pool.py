@@ -31,6 +31,8 @@ from atoll.shard.worker import READY, WorkerSettings
 
 log = structlog.get_logger()
 
+#: The name of the socket to the writer, in the root directory.
+SOCKET = "submit"
 #: Longest path of a Unix socket on every system; below a longer root directory the socket is in a temporary one.
 MAX_SOCKET_PATH_BYTES = 100
 START_TIMEOUT_S = 30.0
@@ -97,11 +99,11 @@ class WorkerPool:
 
     def __init__(self, store: LmdbStore, count: int, root: Path, checks: Callable[[], dict[str, CheckResult]]) -> None:
         self._checks, self._sent = checks, b""
-        self.socket = root / "submit"
+        self.socket = root / SOCKET
         self._temporary: Path | None = None
         if len(os.fsencode(self.socket)) > MAX_SOCKET_PATH_BYTES:
             self._temporary = Path(tempfile.mkdtemp(prefix="atoll-"))
-            self.socket = self._temporary / "submit"
+            self.socket = self._temporary / SOCKET
         self._submit_server = SubmitServer(store, self.socket)
         self._count = count
         self._supervisors: list[asyncio.Task[None]] = []

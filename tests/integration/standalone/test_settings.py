@@ -53,6 +53,12 @@ def test_a_flag_goes_before_a_variable_before_the_file_before_the_default(tmp_pa
     assert [found[key] for key in ("secure-port", "workers", "log-level", "shard-name")] == [3, 2, "debug", "root"]
 
 
+def test_workers_are_a_number_or_auto(tmp_path: Path) -> None:
+    (tmp_path / "atoll.yaml").write_text("workers: auto\n")
+    file = ("--config", str(tmp_path / "atoll.yaml"))
+    assert [printed(*flags)["workers"] for flags in ((), file, (*file, "--workers=2"))] == [0, "auto", 2]
+
+
 def test_a_setting_of_several_parts_is_a_repeated_flag_or_a_list_or_has_commas(tmp_path: Path) -> None:
     (tmp_path / "atoll.yaml").write_text("service-account-key-file: [a, b]\napi-audiences: x, y\n")
     file, issuers = str(tmp_path / "atoll.yaml"), {"ATOLL_SERVICE_ACCOUNT_ISSUER": "one,two"}
@@ -77,6 +83,8 @@ def test_a_setting_of_several_parts_is_a_repeated_flag_or_a_list_or_has_commas(t
         (("--batteries-included", "admin,+user"), {}, "give all names with + or -, or none"),
         (("--batteries-included", "user"), {}, "user needs admin"),
         (("--workers", "-1"), {}, "workers -1 is not between"),
+        (("--workers", "65"), {}, "workers 65 is not between"),
+        (("--workers", "some"), {}, "workers"),
         (("--bind-address", "here"), {}, "bind-address 'here' is not an IP address"),
         (("--shard-name", "Root.1"), {}, "shard-name 'Root.1' is not a DNS label"),
         (("--log-level", "loud"), {}, "log-level 'loud' is none of"),

@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from atoll.machinery.process.host_resources import usable
+from atoll.standalone.worker_count import choose
 from harness.clients.api import Api, Events, configmap, eventually, workspace_under
 from harness.clients.kubectl import Kubectl
 from harness.clients.put_back import check_put_back
@@ -160,6 +162,16 @@ def _readiness(shard: ShardProcess, path: str = "/readyz") -> tuple[int, str] | 
             return response.status, response.read().decode()
     except OSError:
         return None
+
+
+def test_auto_starts_the_workers_that_its_cores_allow_and_the_doctor_knows_them(tmp_path: Path) -> None:
+    expected = choose(usable())
+    with ShardProcess(tmp_path, "--workers", "auto") as shard:
+        assert len(workers(shard)) == expected
+        Api(shard, "root").post(CONFIGMAPS, configmap("auto"))
+        result = atoll("doctor", "--root-directory", str(shard.root), "--allow-any-filesystem")
+        (line,) = (line for line in result.stdout.splitlines() if "cores:" in line)
+        assert (expected > 1) == ("the shard of this directory has workers" in line), line
 
 
 def test_on_sigterm_all_leave_and_streams_end_cleanly(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_a_fresh_machine_passes_and_nothing_is_left_behind(tmp_path: Path, capsy
     code = doctor.run(flags(tmp_path / "atoll", free_port()))
     lines = capsys.readouterr().out.splitlines()
     names = [line[5:].partition(":")[0] for line in lines]
-    assert names[:6] == ["file-system", "disk-space", "disk-sync", "clock", "clock-drift", "python"]
+    assert names[:7] == ["file-system", "disk-space", "disk-sync", "clock", "clock-drift", "cores", "python"]
     assert {"lmdb", "nats-server", "kubectl", "kubectl-plugins", "permissions", "port"} <= set(names)
     assert all(line.split()[0] in {"ok", "warn"} for line in lines)
     assert code == 0

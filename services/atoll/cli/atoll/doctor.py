@@ -24,6 +24,7 @@ from pathlib import Path
 
 import msgspec
 
+from atoll.machinery.process import host_resources
 from atoll.machinery.process.listen_address import PORT_FILE
 from atoll.machinery.storage.environment import filesystem
 from atoll.machinery.storage.environment.opening import open_for_reading
@@ -31,7 +32,9 @@ from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.stream.connection import TooOld, check_version
 from atoll.machinery.stream.server.embedded import ServerFailed, find_binary
 from atoll.shard.config import ShardConfig
+from atoll.standalone import worker_count
 from atoll.standalone.runner import store_options
+from atoll.standalone.worker_pool import SOCKET
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 MIB, GIB = 1 << 20, 1 << 30
@@ -62,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
     """Print every finding. Return 1 if one of them is a failure."""
     config = _config(arguments)
     failed = False
-    for check in (disk, clock, versions, permissions, port):
+    for check in (disk, clock, cores, versions, permissions, port):
         for finding in _safely(check, config):
             failed = failed or finding.level == FAIL
             sys.stdout.write(f"{finding}\n")
@@ -159,6 +162,30 @@ def _last_revision(config: ShardConfig) -> int:
     environment = open_for_reading(options)
     with contextlib.closing(environment), environment.reading() as txn:
         return environment.last(txn)
+
+
+# --- cores
+
+
+def cores(config: ShardConfig) -> Iterator[Finding]:
+    """Name the cores and the memory that a shard may use here, and how many workers use them."""
+    sentence = worker_count.advice(
+        host_resources.usable(),
+        os.getloadavg()[0],
+        is_running=_is_running(config),
+        has_workers=_listens(Path(config.root_directory, SOCKET)),
+    )
+    yield Finding(OK, "cores", sentence)
+
+
+def _listens(path: Path) -> bool:
+    """Return whether a process listens on a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+        return True
 
 
 # --- versions

@@ -30,6 +30,7 @@ _METAVARS = {
     "address": "IP",
     "cidr": "CIDR",
     "gates": "GATES",
+    "workers": "N|auto",
 }
 
 #: Descriptions of settings: subject, then setting, then text.

@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
+import msgspec
 import structlog
 
 from atoll.machinery.kcp.bootstrap.batteries import ADMIN
@@ -25,6 +26,7 @@ from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerOptions
 from atoll.machinery.wire.client import Origin
 from atoll.shard import kubeconfig
 from atoll.shard.config import ShardConfig
+from atoll.standalone import worker_count
 from atoll.standalone.site import credentials, layout, processes
 from atoll.standalone.site.layout import NATS, NATS_HOST, PROXY, Layout, Ports, Site, SiteError
 from atoll.standalone.site.processes import SET_BY_SITE, ProcessSpec, StartConfig
@@ -58,8 +60,9 @@ async def start(config: StartConfig) -> None:
         ports = Ports(config.bind_address)
         try:
             site = plan(files, config, ports)
-            users = prepare(files, site, config.shard)
-            await SiteRunner(files, site, config.shard, began).run(users)
+            shard = msgspec.structs.replace(config.shard, workers=worker_count.resolve(config.workers, config.shards))
+            users = prepare(files, site, shard)
+            await SiteRunner(files, site, shard, began).run(users)
         finally:
             ports.close()
 
