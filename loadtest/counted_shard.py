@@ -87,7 +87,7 @@ async def counted_shard(directory: Path, counter: CallCounter) -> AsyncIterator[
     config = ShardConfig(root_directory=str(directory), allow_any_filesystem=True)
     store = prepare(config)
     credentials = load(config, ["localhost"])
-    listener = Listener(config, store, credentials)
+    listener = Listener(config, store, credentials, 0)
     port = await listener.listen(0)
     app = ShardApp(config, store, credentials, f"https://127.0.0.1:{port}")
     await app.bootstrap()
