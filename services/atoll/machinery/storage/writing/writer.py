@@ -121,19 +121,14 @@ class Writer:
         """Queue a submit and wait until it is durable. Waits for room in the queue first."""
         while self.is_full:
             await self._room_made()
-        return await self.queue(mutations, guards)
-
-    def queue(self, mutations: Sequence[Mutation], guards: Sequence[Guard]) -> asyncio.Future[list[int]]:
-        """Queue a submit without a look at the room in the queue."""
-        if len(mutations) > 1:
-            _require_distinct_keys(mutations)
-        return self._enqueue(mutations, guards, None)
+        results: list[int] = await self.queue(mutations, guards)
+        return results
 
     async def run(self, job: Job) -> Any:
         """Run maintenance in a child transaction of the next commit. Return its result."""
         while self.is_full:
             await self._room_made()
-        return await self._enqueue((), (), job)
+        return await self.queue((), (), job)
 
     def nudge(self) -> None:
         """Commit lazy positions now, if there are any."""
@@ -149,7 +144,12 @@ class Writer:
             self._closed = True
         self._thread.stop()
 
-    def _enqueue(self, mutations: Sequence[Mutation], guards: Sequence[Guard], job: Job | None) -> asyncio.Future[Any]:
+    def queue(
+        self, mutations: Sequence[Mutation], guards: Sequence[Guard], job: Job | None = None
+    ) -> asyncio.Future[Any]:
+        """Queue a submit without a look at the room in the queue. Raise StoreClosed, ValueError."""
+        if len(mutations) > 1:
+            _require_distinct_keys(mutations)
         if self._closed:
             raise StoreClosed
         loop = asyncio.get_running_loop()
