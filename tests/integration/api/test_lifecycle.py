@@ -13,7 +13,7 @@ import pytest
 
 from harness.clients.api import APPLY, JSON, JSON_PATCH, YAML, Api, configmap, crd, define, eventually, workspace_under
 from harness.clients.exports import bind, make_export, schema_of
-from harness.clients.put_back import check_all_put_back
+from harness.clients.put_back import check_all_put_back, check_put_back
 
 GROUP = "tenancy.kcp.io/v1alpha1"
 TYPES = "/apis/tenancy.kcp.io/v1alpha1/workspacetypes"
@@ -147,7 +147,8 @@ def test_what_a_terminator_reads_it_can_put_back(site: Site) -> None:
         view = site.view(terminator, verb=TERMINATE)
         check_all_put_back(view, *FILLED, prefix=f"/{cluster}")
         check_own_cluster_put_back(view, cluster)
-        check_all_put_back(site.home.at(cluster), *FILLED)
+        for path in (f"{CONFIGMAPS}/raw", "/apis/kept.example.com/v1/namespaces/default/blobs/one"):
+            check_put_back(site.home.at(cluster), path)
         view.close()
 
 
