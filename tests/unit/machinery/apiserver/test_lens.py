@@ -189,6 +189,22 @@ async def test_a_wait_ends_with_a_change_of_either_and_with_a_nudge(store: LmdbS
     cursor.close()
 
 
+async def test_what_is_no_longer_chosen_is_no_longer_followed(store: LmdbStore) -> None:
+    world = World(store, 1)
+    for name, cluster in (("a", "east"), ("b", "west")):
+        await world.put(ROWS, cluster, name, colour="red")
+        await world.put(PICKS, HOME, name, of=cluster, colour="red")
+    revision, visible = world.listed()
+    cursor = world.lens.cursor(SCOPE, revision)
+    drain(cursor, visible)
+    followed = store.hub.watchers
+    await world.delete(PICKS, HOME, "b")
+    drain(cursor, visible)
+    assert (visible, store.hub.watchers) == ({("east", "a"): "red"}, followed - 1)
+    cursor.close()
+    assert store.hub.watchers == 0
+
+
 async def test_a_watch_that_comes_late_looks_past_all_that_is_not_its_own(tmp_path: Path) -> None:
     store = open_store(store_options(tmp_path, ring_bytes=1))
     try:
