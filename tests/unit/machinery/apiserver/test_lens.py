@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from atoll.machinery.apiserver.filtered_rows import FilteredRows, RowFilter
+from atoll.machinery.apiserver.filtered_rows import cursor as cursor_module
 from atoll.machinery.apiserver.filtered_rows.cursor import FilteredCursor
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import decode, encode
@@ -252,6 +253,31 @@ async def test_what_was_chosen_beyond_the_list_window_is_not_guessed(tmp_path: P
         cursor = world.lens.cursor(SCOPE, revision)
         with pytest.raises(RevisionCompacted):
             cursor.read()
+        cursor.close()
+    finally:
+        await store.close()
+
+
+async def test_a_watch_from_beyond_the_list_window_goes_on_while_the_choice_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows that decide changed more often than one read returns."""
+    monkeypatch.setattr(cursor_module, "READ_LIMIT", 5)
+    clock = HandClock()
+    store = open_store(store_options(tmp_path, list_window_s=10), clock=clock.clock())
+    try:
+        world = World(store, 1)
+        await world.put(PICKS, HOME, "p", of="east", colour="red")
+        with store.snapshot() as snapshot:
+            revision = snapshot.revision
+        for number in range(6):
+            await world.put(PICKS, HOME, "p", of="east", colour="red", number=str(number))
+        clock.pass_time(3600)
+        await world.put(ROWS, "east", "a", colour="red")
+        cursor, visible = world.lens.cursor(SCOPE, revision), dict[tuple[str, str], str]()
+        assert isinstance(cursor, FilteredCursor)
+        drain(cursor, visible)
+        assert visible == {("east", "a"): "red"}
         cursor.close()
     finally:
         await store.close()
