@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.clients.api import Api, Object, configmap, eventually
-from harness.clients.exports import PATIENCE_S, cluster_of
+from harness.clients.exports import EXPORTS, PATIENCE_S, cluster_of
 from harness.clients.kubectl import Kubectl
 from harness.servers.shard_process import process_of
 from harness.servers.third_party_view import program
@@ -76,6 +76,15 @@ def test_a_row_is_made_of_two_kinds_and_follows_both(third: OfThirdParty) -> Non
         consumer.delete(f"{CONFIGMAPS}/north")
         assert events.next().type == "DELETED"
     consumer.get(f"{ROSTERS}/north", expect=404)
+
+
+def test_it_is_not_served_by_its_identity(third: OfThirdParty) -> None:
+    consumer = third.consumer()
+    team(consumer, "north", "ann")
+    roster(consumer, "north")
+    identity = third.provider.get(f"{EXPORTS}/teams").json["status"]["identityHash"]
+    for cluster in (cluster_of(consumer), "*"):
+        Api(consumer.shard, cluster, "shard-admin").get(f"{ALL}:{identity}", expect=404)
 
 
 def test_consumers_do_not_see_each_other(third: OfThirdParty) -> None:

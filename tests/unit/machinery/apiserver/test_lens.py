@@ -197,6 +197,7 @@ async def test_what_is_no_longer_chosen_is_no_longer_followed(store: LmdbStore) 
         await world.put(PICKS, HOME, name, of=cluster, colour="red")
     revision, visible = world.listed()
     cursor = world.lens.cursor(SCOPE, revision)
+    assert isinstance(cursor, FilteredCursor)
     drain(cursor, visible)
     followed = store.hub.watchers
     await world.delete(PICKS, HOME, "b")
