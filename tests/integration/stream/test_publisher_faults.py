@@ -20,6 +20,7 @@ from atoll.machinery.stream.definitions import RetentionLimits
 from atoll.machinery.stream.events import Event, Operation
 from atoll.machinery.stream.publisher import stream_admin
 from atoll.machinery.stream.publisher.audit import StreamAudit
+from atoll.machinery.stream.publisher.stream_writer import Outgoing
 from atoll.machinery.stream.subjects import stream_name
 from harness.models.shard_log import CONFIGMAPS, Entry, ShardLog
 from harness.servers.in_process.publisher import QUICK, Running, publishing, read_events, read_stream
@@ -291,6 +292,28 @@ async def test_a_stream_written_again_is_whole(tmp_path: Path) -> None:
         assert await audit.changes(connection)
         await connection.close()
         await running.stop()
+
+
+async def test_entries_behind_an_older_one_are_written_again(tmp_path: Path) -> None:
+    """The server would drop copies with the ids of the first messages."""
+    log = ShardLog()
+    async with NatsServer(tmp_path) as nats:
+        async with publishing(log, nats) as running:
+            write(log, 10)
+            await running.drained()
+        async with publishing(log.reopened(), nats) as running:
+            changes = running.publisher.changes
+            await eventually(lambda: changes._consumers_informed)
+            changes._rewritten_until = log.last()
+            assert changes._window is not None
+            await changes._send(changes._window, [Outgoing(log.last(), changes._from_entry(log.tail(0, 10)[4]))])
+            await changes._window.drain()
+        # The cursor is that of before.
+        async with publishing(log.reopened(epoch=2), nats) as running:
+            await eventually(lambda: running.publisher.changes._consumers_informed)
+            await running.drained()
+        written = [entry.revision for entry in log.entries]
+        assert revisions(await read_stream(nats, "changes")) == [*written, *written[4:]]
 
 
 async def test_messages_that_age_out_during_an_audit_are_no_damage(
