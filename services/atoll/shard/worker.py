@@ -2,6 +2,7 @@
 
 `standalone.worker_pool` starts it with one line of JSON on standard input (`WorkerSettings`), keeps that pipe open, and
 reads one line back when the worker serves. Later lines are results of the main process's checks (`parent_health`).
+Accepted connections come from the main process over the descriptor that is the argument.
 Reads go to the LMDB file; mutations go to the writer over its Unix socket. Invariant: a worker has no state of its own;
 any worker may answer any request, and any may crash.
 """
@@ -13,6 +14,7 @@ import functools
 import gc
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from atoll.machinery.apiserver.authentication.admin_tokens import AdminTokens
 from atoll.machinery.process import logging
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.workers.worker_store import connect_store
+from atoll.machinery.wire.connection_spread import PassedConnections
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.proxy.streaming import StreamingConnection
 from atoll.machinery.wire.server import Server
@@ -36,6 +39,8 @@ log = structlog.get_logger()
 
 DRAIN_S = 10.0
 READY = "ready"
+#: Seconds between two reports of the number of connections.
+REPORT_S = 0.5
 
 
 class WorkerSettings(msgspec.Struct, frozen=True):
@@ -45,12 +50,11 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     store: StoreOptions
     socket: str
     url: str
-    port: int
     names: list[str]
     tokens: AdminTokens | None
 
 
-async def serve(settings: WorkerSettings) -> None:
+async def serve(settings: WorkerSettings, channel: socket.socket) -> None:
     """Serve until SIGTERM, or until the connection to the writer or the pipe to the parent closes."""
     stop, parent = asyncio.Event(), ParentHealth()
     loop = asyncio.get_running_loop()
@@ -65,7 +69,8 @@ async def serve(settings: WorkerSettings) -> None:
         pipeline = app.pipeline()
         connection = functools.partial(StreamingConnection, policy=pipeline)
         server = Server(pipeline, Limits(), credentials.context, connection)
-        await server.start(settings.config.bind_address, settings.port, reuse_port=True)
+        passed = PassedConnections(channel)
+        server.accept_from(passed)
         # Objects made at start-up live as long as the process: exclude them from garbage collection.
         gc.freeze()
         sys.stdout.write(READY + "\n")
@@ -74,15 +79,24 @@ async def serve(settings: WorkerSettings) -> None:
         reload = asyncio.create_task(
             reload_client_cas(settings.config, credentials, app.identity.certificates, server.use)
         )
+        report = asyncio.create_task(_report(passed, server))
         ends = {asyncio.create_task(store.disconnected.wait()), asyncio.create_task(stop.wait()), follow, reload}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         app.health.add("shutdown", lambda: "process is shutting down")
         await server.drain(DRAIN_S)
         follow.cancel()
         reload.cancel()
+        report.cancel()
         await app.close()
     finally:
         await store.close()
+
+
+async def _report(passed: PassedConnections, server: Server) -> None:
+    """Report the number of connections, by which the parent spreads new ones."""
+    while True:
+        passed.report(server.connections)
+        await asyncio.sleep(REPORT_S)
 
 
 def _watch_parent(parent: ParentHealth, closed: asyncio.Event) -> None:
@@ -105,7 +119,7 @@ def main() -> None:
 
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=WorkerSettings)
     logging.configure(settings.config.log_level, settings.config.log_format)
-    uvloop.run(serve(settings))
+    uvloop.run(serve(settings, socket.socket(fileno=int(sys.argv[1]))))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The HTTPS listener of a shard: in this process, or in API workers that share a port.
+"""The HTTPS listener of a shard: in this process, or in API workers, for which it accepts.
 
 `runner` calls this. `listen` binds the port before the shard is built, so that a second server fails early and URLs are
 known; `open` serves requests once the shard is built. Until then every request is answered with 503.
@@ -25,7 +25,7 @@ from atoll.shard.authentication import Credentials
 from atoll.shard.client_ca_reload import reload_client_cas
 from atoll.shard.config import ShardConfig
 from atoll.shard.worker import WorkerSettings
-from atoll.standalone.worker_pool import WorkerPool, reserve_with_retry
+from atoll.standalone.worker_pool import WorkerPlace, WorkerPool, reserve
 
 DRAIN_S = 10.0
 
@@ -70,10 +70,10 @@ class Listener:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def listen(self, port: int) -> int:
-        """Bind a port (0 picks one) and return it. Raises OSError if it is in use, with workers after `PATIENCE_S`."""
+        """Bind a port (0 picks one) and return it. Raises OSError if it is in use."""
         host = self._config.bind_address
         if self._count:
-            self._reserved = await reserve_with_retry(host, port)
+            self._reserved = reserve(host, port)
             return int(self._reserved.getsockname()[1])
         connection = functools.partial(StreamingConnection, policy=self._handler)
         self._server = Server(self._handler, Limits(), self._credentials.context, connection)
@@ -91,11 +91,9 @@ class Listener:
             reloading = reload_client_cas(self._config, self._credentials, app.identity.certificates, self._server.use)
             self._tasks = [asyncio.create_task(work) for work in (app.watches.open.follow(), reloading)]
             return
-        self._workers = WorkerPool(self._store, self._count, Path(self._config.root_directory), app.health.results)
-        port = int(self._reserved.getsockname()[1])
-        brief = WorkerSettings(
-            self._config, store, str(self._workers.socket), app.url, port, names, self._credentials.tokens
-        )
+        place = WorkerPlace(Path(self._config.root_directory), self._reserved)
+        self._workers = WorkerPool(self._store, self._count, place, app.health.results)
+        brief = WorkerSettings(self._config, store, str(self._workers.socket), app.url, names, self._credentials.tokens)
         await self._workers.start(brief)
 
     async def close(self) -> None:

@@ -1,15 +1,14 @@
 """API worker processes of a shard: started, supervised, replaced when they exit, drained at the end.
 
-`listener` starts the pool. All workers listen on one port (SO_REUSEPORT); this process keeps it bound, so that no other
-process gets it while no worker listens. Settings are sent over a pipe; a worker that reads its end has lost its parent
-and exits.
+`listener` starts the pool. This process accepts and passes each connection to the worker with the fewest. The port is
+bound from the start and listened on once a worker serves. Settings are sent over a pipe; a worker that reads its end
+has lost its parent and exits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import os
 import shutil
 import socket
@@ -18,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -26,6 +26,7 @@ from atoll.machinery.apiserver.serving.health import CheckResult
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.storage.workers.submit_server import SubmitServer
+from atoll.machinery.wire.connection_spread import ConnectionSpreader
 from atoll.shard.parent_health import encode
 from atoll.shard.worker import READY, WorkerSettings
 
@@ -37,8 +38,6 @@ SOCKET = "submit"
 MAX_SOCKET_PATH_BYTES = 100
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
-#: Seconds that a port in use is retried, and between attempts.
-PATIENCE_S, RETRY_S = 5.0, 0.05
 #: Seconds between two looks at the checks whose results the workers report.
 CHECK_S = 0.5
 #: Failures of one worker to start before the start of the shard fails.
@@ -49,7 +48,7 @@ HEALTHY_S = 30.0
 
 
 def reserve(host: str, port: int) -> socket.socket:
-    """Bind a port that workers will share, without listening on it. Raises OSError if it is in use."""
+    """Bind a port without listening on it. Raises OSError if it is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     if port:
         _refuse_sharing(family, host, port)
@@ -63,28 +62,9 @@ def reserve(host: str, port: int) -> socket.socket:
     return sock
 
 
-async def reserve_with_retry(host: str, port: int) -> socket.socket:
-    """`reserve` with retries: workers of a killed parent hold the port until they notice that it is gone.
-
-    Another port instead would break every client of the previous start. Raises OSError after PATIENCE_S.
-    """
-    deadline = time.monotonic() + PATIENCE_S
-    logged = False
-    while True:
-        try:
-            return reserve(host, port)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE or time.monotonic() >= deadline:
-                raise
-        if not logged:
-            log.info("port in use, possibly by workers of the previous start", port=port, patience_s=PATIENCE_S)
-            logged = True
-        await asyncio.sleep(RETRY_S)
-
-
 def _refuse_sharing(family: socket.AddressFamily, host: str, port: int) -> None:
-    """Raise OSError if the port is in use: with SO_REUSEPORT the kernel would share it with workers of another shard
-    and distribute requests among both."""
+    """Raise OSError if the port is in use: with SO_REUSEPORT the kernel would share it with another shard and give each
+    of them some of the connections."""
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind((host, port))
@@ -94,11 +74,21 @@ class WorkerStartFailure(Exception):
     """A worker did not start."""
 
 
+class WorkerPlace(NamedTuple):
+    """The root directory of the shard, and its port, which is bound."""
+
+    root: Path
+    bound: socket.socket
+
+
 class WorkerPool:
     """A fixed number of worker processes. `start` returns once all of them serve."""
 
-    def __init__(self, store: LmdbStore, count: int, root: Path, checks: Callable[[], dict[str, CheckResult]]) -> None:
-        self._checks, self._sent = checks, b""
+    def __init__(
+        self, store: LmdbStore, count: int, place: WorkerPlace, checks: Callable[[], dict[str, CheckResult]]
+    ) -> None:
+        self._checks, self._sent, root = checks, b"", place.root
+        self._spreader = ConnectionSpreader(place.bound)
         self.socket = root / SOCKET
         self._temporary: Path | None = None
         if len(os.fsencode(self.socket)) > MAX_SOCKET_PATH_BYTES:
@@ -130,9 +120,18 @@ class WorkerPool:
                 log.error("worker did not start", worker=number, attempt=attempt, error=str(error))
 
     async def _spawn(self, number: int, data: bytes) -> None:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "atoll.shard.worker", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-        )
+        channel, theirs = socket.socketpair()
+        try:
+            with theirs:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", "atoll.shard.worker", str(theirs.fileno())),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    pass_fds=(theirs.fileno(),),
+                )
+        except OSError:
+            channel.close()
+            raise
         self._processes[number] = process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -143,8 +142,10 @@ class WorkerPool:
                 await process.stdin.drain()
                 line = await process.stdout.readline()
         if line.strip() != READY.encode():
+            channel.close()
             await _end(process)
             raise WorkerStartFailure(f"worker {number} did not start")
+        self._spreader.add(number, channel)
         log.info("worker started", worker=number, pid=process.pid)
 
     async def _follow_checks(self) -> None:
@@ -172,6 +173,7 @@ class WorkerPool:
         while not self._stopping:
             since = time.monotonic()
             code = await self._processes[number].wait()
+            self._spreader.remove(number)
             if self._stopping:
                 return
             failures = 0 if time.monotonic() - since > HEALTHY_S else failures
@@ -191,6 +193,7 @@ class WorkerPool:
         for supervisor in self._supervisors:
             supervisor.cancel()
         await asyncio.gather(*self._supervisors, return_exceptions=True)
+        self._spreader.close()
         processes = [process for process in self._processes.values() if process.returncode is None]
         for process in processes:
             process.terminate()

@@ -9,6 +9,7 @@ import signal
 import ssl
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -60,7 +61,7 @@ def served_by(shard: ShardProcess, api: Api) -> int:
 
 
 def one_at_each(shard: ShardProcess, cluster: str) -> list[Api]:
-    """A client of each worker; the kernel assigns connections, so the helper connects until it has both."""
+    """A client of each worker, made by connecting until there is one: the worker with the fewest gets a connection."""
     found: dict[int, Api] = {}
 
     def met() -> bool:
@@ -234,18 +235,56 @@ def test_writers_at_both_workers_get_each_name_once(shard: ShardProcess) -> None
     assert [sorted(pair) for pair in zip(codes[0], codes[1], strict=True)] == [[201, 409]] * 50
 
 
-def test_a_start_waits_for_the_port_that_workers_of_a_killed_one_still_hold(tmp_path: Path) -> None:
+def test_a_start_takes_the_port_while_workers_of_a_killed_one_hold_connections(tmp_path: Path) -> None:
     with ShardProcess(tmp_path, "--workers", "2") as shard:
         url, orphans = shard.url, workers(shard)
+        kept = one_at_each(shard, "root")
         for pid in orphans:
             os.kill(pid, signal.SIGSTOP)
         try:
             shard.kill()
             shard.spawn()
-            eventually(lambda: "port in use" in shard.stderr_path.read_text(), "the port was found in use")
+            eventually(lambda: shard._announced() and shard._ready(), "it serves", 30)
         finally:
             for pid in orphans:
                 os.kill(pid, signal.SIGCONT)
-        eventually(lambda: shard._announced() and shard._ready(), "it serves", 30)
         assert shard.url == url
         eventually(lambda: not any(map(is_alive, orphans)), "the orphans left")
+        for api in kept:
+            api.close()
+
+
+def spread(shard: ShardProcess, apis: list[Api]) -> list[int]:
+    """How many of these connections each worker serves, the fewest first."""
+    return sorted(Counter(dict.fromkeys(workers(shard), 0) | Counter(served_by(shard, api) for api in apis)).values())
+
+
+def connected(shard: ShardProcess, count: int) -> list[Api]:
+    """Clients with one connection each."""
+    found = [Api(shard, "root") for _ in range(count)]
+    for api in found:
+        api.get("/livez")
+    return found
+
+
+def test_connections_are_spread_evenly_and_again_after_some_were_closed(shard: ShardProcess) -> None:
+    first = connected(shard, 32)
+    fewest, most = spread(shard, first)
+    assert (fewest + most, most < 2 * fewest) == (32, True)
+    emptied = served_by(shard, first[0])
+    kept = [api for api in first if served_by(shard, api) != emptied]
+    for api in first:
+        if api not in kept:
+            api.close()
+    found: list[Api] = []
+
+    def is_even() -> bool:
+        for api in found:
+            api.close()
+        found[:] = connected(shard, 16)
+        fewest, most = spread(shard, [*kept, *found])
+        return most < 2 * fewest
+
+    eventually(is_even, "new connections go to the worker that has none")
+    for api in (*kept, *found):
+        api.close()

@@ -12,6 +12,7 @@ import contextlib
 import socket
 import ssl
 from collections import deque
+from typing import Any, Protocol
 
 import structlog
 
@@ -19,9 +20,9 @@ from atoll.machinery.wire.host import Host
 
 log = structlog.get_logger()
 
-_BACKLOG = 4096
+BACKLOG = 4096
 #: Accepted in one loop turn, so that a storm of connections does not stop running requests.
-_BATCH = 32
+BATCH = 32
 #: A handshake older than this is cancelled if others wait.
 _STALLED_HANDSHAKE_S = 1.0
 #: Pause after `accept` failed (out of descriptors or memory).
@@ -33,10 +34,21 @@ _PLAIN_TO_TLS = (
 )
 
 
+class Listening(Protocol):
+    """A listening socket, or what stands for one."""
+
+    def fileno(self) -> int: ...
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Return a connection and its address. Raises OSError."""
+
+    def close(self) -> None: ...
+
+
 class Acceptor:
     """Accepts on one socket for a Server. `pending` counts sockets that are not yet connections."""
 
-    def __init__(self, server: Host, sock: socket.socket, ssl_context: ssl.SSLContext | None) -> None:
+    def __init__(self, server: Host, sock: Listening, ssl_context: ssl.SSLContext | None) -> None:
         self._server = server
         self._sock = sock
         self._ssl_context = ssl_context
@@ -98,7 +110,7 @@ class Acceptor:
         return server.connections < server.limits.connections and server.now() >= self._paused_until_s
 
     def _accept(self) -> None:
-        for _ in range(_BATCH):
+        for _ in range(BATCH):
             if not self._has_room():
                 self._pause()
                 return
@@ -188,7 +200,7 @@ class Acceptor:
             raise
 
 
-async def bind(host: str, port: int, *, reuse_port: bool) -> socket.socket:
+async def bind(host: str, port: int) -> socket.socket:
     """Return a listening, non-blocking TCP socket on the first address of `host`. Raises OSError."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -196,21 +208,19 @@ async def bind(host: str, port: int, *, reuse_port: bool) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if reuse_port:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address[0] != "::"))
-        _keep_alive(sock)
+        keep_alive(sock)
         sock.setblocking(False)
         sock.bind(address)
-        sock.listen(_BACKLOG)
+        sock.listen(BACKLOG)
     except OSError:
         sock.close()
         raise
     return sock
 
 
-def _keep_alive(sock: socket.socket) -> None:
+def keep_alive(sock: socket.socket) -> None:
     """Enable TCP keep-alive, which accepted sockets inherit: a vanished peer is noticed within two minutes."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_KEEPIDLE"):

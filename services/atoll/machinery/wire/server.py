@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from atoll.machinery.wire.acceptor import Acceptor, bind
+from atoll.machinery.wire.acceptor import Acceptor, Listening, bind
 from atoll.machinery.wire.connection import Connection
 from atoll.machinery.wire.exchange import Handler
 from atoll.machinery.wire.host import Flushable, Host, OpenConnection
@@ -72,12 +72,15 @@ class Server:
         """Open connections, those in their handshake included."""
         return len(self._connections) + sum(acceptor.pending for acceptor in self._acceptors)
 
-    async def start(self, host: str, port: int, *, reuse_port: bool = False) -> int:
-        """Listen on one more TCP address and return its port (port 0 picks one). `reuse_port` lets several processes
-        share the address; the kernel spreads connections over them. Raises OSError if it is taken."""
-        sock = await bind(host, port, reuse_port=reuse_port)
-        self._listen(Acceptor(self, sock, self._ssl_context))
+    async def start(self, host: str, port: int) -> int:
+        """Listen on one more TCP address and return its port (port 0 picks one). Raises OSError if it is taken."""
+        sock = await bind(host, port)
+        self.accept_from(sock)
         return int(sock.getsockname()[1])
+
+    def accept_from(self, listening: Listening) -> None:
+        """Accept from one more socket, which the server then owns."""
+        self._listen(Acceptor(self, listening, self._ssl_context))
 
     def use(self, ssl_context: ssl.SSLContext) -> None:
         """Use another TLS context for new connections; open ones keep theirs.
