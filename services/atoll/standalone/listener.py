@@ -86,8 +86,8 @@ class Listener:
     async def open(self, app: ShardApp, names: list[str], store: StoreOptions) -> None:
         """Serve requests: with the pipeline of this process, or by starting the workers."""
         if self._reserved is None:
-            self._handler.pipeline = app.pipeline()
             assert self._server is not None
+            self._server.handler = self._handler.pipeline = app.pipeline()
             reloading = reload_client_cas(self._config, self._credentials, app.identity.certificates, self._server.use)
             self._tasks = [asyncio.create_task(work) for work in (app.watches.open.follow(), reloading)]
             return

@@ -61,6 +61,9 @@ class ServerExchange(msgspec.Struct, eq=False):
             raise RuntimeError("this exchange was answered already")
         connection = self._connection
         host = connection.host
+        if not self.body.ended:
+            # No further request is read from a client that is still sending this one.
+            self.keep_alive = False
         if not isinstance(body, bytes):
             body = b"".join(body)
         plain = self.keep_alive and not self.old and not host.draining

@@ -7,11 +7,13 @@ encoded slash, NUL or dot segment is rejected.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from types import MappingProxyType
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
+from msgspec.structs import replace
 
 from atoll.machinery.meta.names import is_workspace_path
 from atoll.machinery.meta.status import BadRequest
@@ -20,6 +22,11 @@ MAX_QUERY_FIELDS = 1000
 #: Longer targets are parsed at each request: anybody chooses them, and a field takes some 150 bytes.
 _MAX_CACHED_TARGET = 256
 WILDCARD = "*"
+#: Last segments without an escape or a dot segment.
+_PLAIN_NAME = re.compile(rb"[a-z0-9][a-z0-9.-]*")
+#: Stands for the name of any object.
+_SAMPLE = "0-sample"
+_MAX_CACHED = 2048
 _NO_QUERY: MappingProxyType[str, str] = MappingProxyType({})
 
 _VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -55,9 +62,37 @@ class RequestInfo(msgspec.Struct, frozen=True):
         return self.workspace == WILDCARD
 
 
+#: By method and target.
+_recent: dict[tuple[str, bytes], RequestInfo] = {}
+
+
 def parse(method: str, target: bytes) -> RequestInfo:
     """Parse a request target. Raises BadRequest for a malformed one."""
-    return _parse_cached(method, target) if len(target) <= _MAX_CACHED_TARGET else _parse(method, target)
+    found = _recent.get((method, target))
+    if found is None:
+        if len(target) > _MAX_CACHED_TARGET:
+            return _parse(method, target)
+        found = _parse_last(method, target)
+        if len(_recent) >= _MAX_CACHED:
+            _recent.clear()
+        _recent[method, target] = found
+    return found
+
+
+def _parse_last(method: str, target: bytes) -> RequestInfo:
+    """Parse a target of a collection that may be known: requests for many objects differ in their last segment."""
+    collection, _, last = target.rpartition(b"/")
+    if _PLAIN_NAME.fullmatch(last) and b"/api" in collection and b"?" not in collection:
+        known = _parse_collection(method, collection)
+        if known.name == _SAMPLE and not known.subresource and known.namespace != _SAMPLE:
+            name = last.decode()
+            return replace(known, name=name, path=known.path[: -len(_SAMPLE)] + name)
+    return _parse(method, target)
+
+
+@lru_cache(maxsize=512)
+def _parse_collection(method: str, collection: bytes) -> RequestInfo:
+    return _parse(method, collection + b"/" + _SAMPLE.encode())
 
 
 def _parse(method: str, target: bytes) -> RequestInfo:
@@ -69,9 +104,6 @@ def _parse(method: str, target: bytes) -> RequestInfo:
     if segments and segments[0] == "services":
         return RequestInfo(method, workspace, path, method.lower(), query, service="/".join(segments[1:2]))
     return _resource_info(method, workspace, path, segments, query)
-
-
-_parse_cached = lru_cache(maxsize=2048)(_parse)
 
 
 def inside(target: bytes, depth: int) -> bytes:

@@ -9,7 +9,7 @@ is cut so that the client sees it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
@@ -17,7 +17,7 @@ import msgspec
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.wire import response
 from atoll.machinery.wire.connection import NEVER, Connection
-from atoll.machinery.wire.exchange import Headers, Peer
+from atoll.machinery.wire.exchange import Peer
 from atoll.machinery.wire.host import Host
 from atoll.machinery.wire.parser import WHOLE, BodyPolicy, ParsedRequest, RequestBody, RequestParser, whole_body
 from atoll.machinery.wire.server_exchange import ENDED, NEW, STREAMING, ServerExchange
@@ -152,12 +152,6 @@ class StreamingExchange(ServerExchange):
         if self._connection.host.draining or not self.body.ended:
             self.keep_alive = False
         return b"" if self.keep_alive else b"Connection: close\r\n"
-
-    def reply(self, status: int, headers: Headers, body: bytes | Sequence[bytes] = b"") -> None:
-        """As for every exchange. No further request is read from a client that is still sending this one."""
-        if not self.body.ended:
-            self.keep_alive = False
-        ServerExchange.reply(self, status, headers, body)
 
     # Called by the connection
 
