@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import os
 import signal
+import socket
 import ssl
 import tempfile
 import threading
@@ -50,7 +51,12 @@ def served_by(shard: ShardProcess, api: Api) -> int:
     """The worker with the server end of this client's connection among its sockets."""
     connection = api._connection
     assert connection is not None
-    ours = connection.sock.getsockname()[1]
+    return serving(shard, connection.sock)
+
+
+def serving(shard: ShardProcess, sock: socket.socket) -> int:
+    """The worker with the other end of a socket among its own."""
+    ours = sock.getsockname()[1]
     port = urlsplit(shard.url).port
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
@@ -252,6 +258,22 @@ def test_a_start_takes_the_port_while_workers_of_a_killed_one_hold_connections(t
         eventually(lambda: not any(map(is_alive, orphans)), "the orphans left")
         for api in kept:
             api.close()
+
+
+def test_a_tls_session_is_resumed_where_it_began_and_served_at_any_worker(shard: ShardProcess) -> None:
+    context, address = ssl._create_unverified_context(), ("127.0.0.1", urlsplit(shard.url).port)
+
+    def livez(session: ssl.SSLSession | None) -> ssl.SSLSocket:
+        connection = context.wrap_socket(socket.create_connection(address), session=session)
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+        return connection
+
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(livez(None))
+        later = [stack.enter_context(livez(first.session)) for _ in range(4)]
+        resumed = {serving(shard, each) == serving(shard, first): each.session_reused for each in later}
+    assert resumed == {True: True, False: False}
 
 
 def spread(shard: ShardProcess, apis: list[Api]) -> list[int]:
