@@ -20,18 +20,30 @@ CONFIG_MAPS = Resource("", "v1", "configmaps")
 WORKSPACES = Resource("tenancy.kcp.io", "v1alpha1", "workspaces", False)
 #: Fills an object to about 1 KB as it is stored.
 FILLING = "y" * 700
+#: Sizes of a run. Tiny ones measure nothing: they show that a scenario works.
+TINY, QUICK, FULL = "tiny", "quick", "full"
+_TINY_PART = 40
 
 
 class Bench:
     """One scenario's surroundings."""
 
-    def __init__(self, directory: Path, *, quick: bool) -> None:
-        self._directory, self.quick = directory, quick
+    def __init__(self, directory: Path, size: str = FULL, *, own: bool = True) -> None:
+        """`own` False: servers run the code of another checkout, so nothing is measured in this process."""
+        self._directory, self._size, self.own = directory, size, own
         self._made = 0
 
     def size(self, quick: int, full: int) -> int:
-        """A count or a number of seconds."""
-        return quick if self.quick else full
+        """A count."""
+        if self._size == TINY:
+            return max(1, quick // _TINY_PART)
+        return quick if self._size == QUICK else full
+
+    def seconds(self, quick: float, full: float) -> float:
+        """The length of a load."""
+        if self._size == TINY:
+            return quick / _TINY_PART
+        return quick if self._size == QUICK else full
 
     def place(self) -> Path:
         """A fresh directory."""
@@ -41,11 +53,11 @@ class Bench:
         return path
 
     @asynccontextmanager
-    async def server(self) -> AsyncIterator[Server]:
-        """A fresh server, stopped and removed at the end."""
+    async def server(self, *flags: str, cores: set[int] | None = None) -> AsyncIterator[Server]:
+        """A fresh server, on a core of its own unless `cores` are given; stopped and removed at the end."""
         place = self.place()
         try:
-            async with running(place, processes.cores()[0]) as server:
+            async with running(place, cores or processes.cores()[0], *flags) as server:
                 yield server
         finally:
             shutil.rmtree(place, ignore_errors=True)

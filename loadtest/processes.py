@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,8 @@ import msgspec
 #: Cores this process was given, before it bound itself to one.
 USABLE = sorted(os.sched_getaffinity(0))
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+NATS = "nats-server"
+_COMMANDS = (b"start", b"shard", b"front-proxy", b"cache-server")
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -43,6 +46,24 @@ def cpu_s(pid: int) -> float:
     """User and system time of one process, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * _TICK_S
+
+
+def cpu_of_tree(pid: int) -> dict[int, float]:
+    """The same for a process and each that it started, which may end meanwhile."""
+    found = {}
+    for each in tree(pid):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found[each] = cpu_s(each)
+    return found
+
+
+def name(pid: int) -> str:
+    """What a process is: `nats-server`, `worker`, or the subcommand of `atoll` that it runs."""
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    if Path(words[0].decode()).name == NATS:
+        return NATS
+    known = [word.decode() for word in words if word in _COMMANDS]
+    return known[0] if known else "worker"
 
 
 def memory(pids: list[int]) -> Memory:

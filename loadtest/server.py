@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from atoll.machinery.client.client import Client
@@ -24,8 +25,8 @@ from loadtest.http import Origin
 class Server(ShardProcess):
     """A shard that is measured."""
 
-    def __init__(self, directory: Path, cores: set[int]) -> None:
-        super().__init__(directory)
+    def __init__(self, directory: Path, cores: set[int], *flags: str) -> None:
+        super().__init__(directory, *flags)
         self._cores = cores
 
     def spawn(self) -> None:
@@ -59,28 +60,49 @@ class Server(ShardProcess):
         return processes.memory(processes.tree(self.pid))
 
 
-class Cost:
-    """CPU and wall time of the server's main process while the block ran, in seconds."""
+class Measured(Protocol):
+    """A server that runs."""
 
-    def __init__(self, server: ShardProcess) -> None:
+    @property
+    def pid(self) -> int: ...
+
+
+class Cost:
+    """CPU and wall time of a server and all its processes while the block ran, in seconds.
+
+    `cpu_s` is without nats-server, which has an entry in `by_process` like each process with a share.
+    """
+
+    def __init__(self, server: Measured) -> None:
         self._pid = server.pid
         self.cpu_s = self.wall_s = 0.0
+        self.by_process: list[tuple[str, float]] = []
 
     def __enter__(self) -> Cost:
-        self._cpu, self._wall = processes.cpu_s(self._pid), time.perf_counter()
+        self._cpu, self._wall = processes.cpu_of_tree(self._pid), time.perf_counter()
         return self
+
+    def note(self, count: int) -> str:
+        """The microseconds of each process for one of `count` operations, where there are several."""
+        if len(self.by_process) < 2:
+            return ""
+        return ", ".join(f"{name} {cpu_s / count * 1e6:.0f}" for name, cpu_s in self.by_process)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.cpu_s = processes.cpu_s(self._pid) - self._cpu
         self.wall_s = time.perf_counter() - self._wall
+        for pid, cpu_s in processes.cpu_of_tree(self._pid).items():
+            spent = cpu_s - self._cpu.get(pid, 0.0)
+            if spent > 0.0:
+                self.by_process.append((processes.name(pid), spent))
+        self.cpu_s = sum(spent for name, spent in self.by_process if name != processes.NATS)
 
 
 @asynccontextmanager
-async def running(directory: Path, server_cores: set[int]) -> AsyncIterator[Server]:
+async def running(directory: Path, server_cores: set[int], *flags: str) -> AsyncIterator[Server]:
     """A started server; stopped at the end."""
-    server = Server(directory, server_cores)
+    server = Server(directory, server_cores, *flags)
     async with server:
         await server.free_children()
         yield server

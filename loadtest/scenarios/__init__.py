@@ -1,7 +1,7 @@
 """One file a scenario; its docstring's first paragraph is the question that it answers.
 
 Each has `async def run(bench) -> list[Row]`, makes its own server and leaves nothing behind. Sizes and times are
-bounded: `bench.size(quick, full)`.
+bounded: `bench.size(quick, full)`, `bench.seconds(quick, full)`.
 """
 
 #: In the order of the table of budgets.
@@ -11,6 +11,7 @@ ORDER = (
     "memory",
     "get",
     "create",
+    "patch",
     "apply",
     "list",
     "watch",
@@ -25,6 +26,7 @@ ORDER = (
     "definitions",
     "cel",
     "replicas",
+    "workers",
     "frontproxy",
     "bindacross",
 )

@@ -84,7 +84,7 @@ def large(name: str, salt: str) -> Object:
 
 
 async def run(bench: Bench) -> list[Row]:
-    seconds = bench.size(3, 15)
+    seconds = bench.seconds(3, 15)
     async with bench.server() as server:
         async with server.client() as client:
             await client.create(_DEFINITIONS, definition())
@@ -114,7 +114,7 @@ async def _served(client: Client) -> None:
                 await asyncio.sleep(0.02)
 
 
-async def _cost_us(server: Server, seconds: int, path: str, make: Callable[[str], Object]) -> float:
+async def _cost_us(server: Server, seconds: float, path: str, make: Callable[[str], Object]) -> float:
     """CPU of the server's process for one request, after a round over all objects."""
     origin = server.origin
     await closed_loop(origin, itertools.islice(_requests(origin, path, make), OBJECTS), CONNECTIONS, seconds)

@@ -27,7 +27,8 @@ SETTLE_S, LIMIT_S = 3, 60
 
 
 async def run(bench: Bench) -> list[Row]:
-    exports, bindings, alone = bench.size(50, 500), bench.size(500, 10_000), bench.size(60, 300)
+    exports = max(PER_PROVIDER, bench.size(50, 500))
+    bindings, alone = max(PER_CONSUMER, bench.size(500, 10_000)), bench.size(60, 300)
     async with bench.server() as server, readiness(server) as ready, posters(server, ready, CLIENTS) as clients:
         first, *_ = clients
         providers = [(await first.make("root", f"provider-{index}"))[1] for index in range(exports // PER_PROVIDER)]

@@ -18,20 +18,20 @@ PATH = "/clusters/root/api/v1/namespaces/default/configmaps"
 
 
 async def run(bench: Bench) -> list[Row]:
-    seconds = bench.size(4, 20)
+    seconds = bench.seconds(4, 20)
     async with bench.server() as server:
-        await _load(server, 16, 1)
+        await _load(server, 16, bench.seconds(1, 1))
         alone, _ = await _load(server, 1, seconds)
         many, cost = await _load(server, 16, seconds)
     spread = f"p50 {many.percentile_ms(0.5):.1f} ms, p99 {many.percentile_ms(0.99):.1f} ms"
     return [
         Row("create, 1 client, p50", alone.percentile_ms(0.5), "ms", 1.5),
         Row("create, 16 clients", many.rate, "/s", 3000, more=True, note=spread),
-        Row("  CPU a request", cost.cpu_s / many.answers * 1e6, "us", 250, note="publishing included"),
+        Row("  CPU a request", cost.cpu_s / many.answers * 1e6, "us", 250, note=cost.note(many.answers)),
     ]
 
 
-async def _load(server: Server, connections: int, seconds: int) -> tuple[Load, Cost]:
+async def _load(server: Server, connections: int, seconds: float) -> tuple[Load, Cost]:
     origin = server.origin
     with Cost(server) as cost:
         load = await closed_loop(origin, _requests(origin), connections, seconds)

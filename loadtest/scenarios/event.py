@@ -26,13 +26,13 @@ FILTER = "atoll.changes.root.core.core.configmaps.root"
 
 
 async def run(bench: Bench) -> list[Row]:
-    seconds = bench.size(4, 20)
+    count = bench.size(4 * WRITES_A_SECOND, 20 * WRITES_A_SECOND)
     async with bench.server() as server:
         access = await _access(server)
         nats = Nats()
         await nats.connect(**access["connect"])
         try:
-            ages = await _ages(server, await _subscribe(nats, access), seconds * WRITES_A_SECOND)
+            ages = await _ages(server, await _subscribe(nats, access), count)
         finally:
             await nats.close()
     return [

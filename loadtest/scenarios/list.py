@@ -15,8 +15,9 @@ PATH = "/clusters/root/api/v1/namespaces/default/configmaps"
 
 
 async def run(bench: Bench) -> list[Row]:
+    objects = bench.size(OBJECTS, OBJECTS)
     async with bench.server() as server:
-        await _create(server)
+        await _create(server, objects)
         origin = server.origin
         request = origin.request("GET", PATH)
         await closed_loop(origin, repeat(request, 3), 1, 30)
@@ -25,13 +26,13 @@ async def run(bench: Bench) -> list[Row]:
     megabytes = load.bytes / load.answers / 1e6
     median = load.percentile_ms(0.5)
     return [
-        Row(f"LIST of {OBJECTS:,} objects ({megabytes:.1f} MB), p50", median, "ms", 60),
+        Row(f"LIST of {objects:,} objects ({megabytes:.1f} MB), p50", median, "ms", 60),
         Row("  throughput", megabytes / median * 1000, "MB/s", 400, more=True),
         Row("  CPU a request", cost.cpu_s / load.answers * 1000, "ms"),
     ]
 
 
-async def _create(server: Server) -> None:
+async def _create(server: Server, objects: int) -> None:
     origin = server.origin
-    requests = (origin.request("POST", PATH, encode_json(config_map(f"o-{number:05d}"))) for number in range(OBJECTS))
+    requests = (origin.request("POST", PATH, encode_json(config_map(f"o-{number:05d}"))) for number in range(objects))
     sound(await closed_loop(origin, requests, CLIENTS, 60))

@@ -52,7 +52,7 @@ class Watcher(asyncio.Protocol):
 
 
 async def run(bench: Bench) -> list[Row]:
-    watchers, seconds = bench.size(1000, 1000), bench.size(5, 20)
+    watchers, seconds = bench.size(1000, 1000), bench.seconds(5, 20)
     async with bench.server() as server, server.client() as client:
         for name in ("hot", *map(_name, range(2 * WRITERS))):
             await client.create(CONFIG_MAPS, config_map(name, stamp="0"), "default")
@@ -84,14 +84,14 @@ async def _open(server: Server, client: Client, audience: Audience, watchers: in
     return await connect(server.origin, watchers, lambda: Watcher(audience, request))
 
 
-async def _paced(server: Server, audience: Audience, seconds: int) -> tuple[float, float]:
+async def _paced(server: Server, audience: Audience, seconds: float) -> tuple[float, float]:
     """Events a second and microseconds of CPU an event, at a fixed pace of writes."""
     async with server.client() as client:
         await asyncio.sleep(0.5)
         audience.events, audience.ages_s = 0, []
         began = time.perf_counter()
         with Cost(server) as cost:
-            for number in range(seconds * WRITES_A_SECOND):
+            for number in range(max(1, int(seconds * WRITES_A_SECOND))):
                 await client.patch(CONFIG_MAPS, "hot", _patch(), "default")
                 ahead = began + number / WRITES_A_SECOND - time.perf_counter()
                 await asyncio.sleep(max(ahead, 0))
@@ -99,7 +99,7 @@ async def _paced(server: Server, audience: Audience, seconds: int) -> tuple[floa
     return audience.events / cost.wall_s, cost.cpu_s / max(audience.events, 1) * 1e6
 
 
-async def _flat_out(server: Server, audience: Audience, seconds: int) -> tuple[float, float]:
+async def _flat_out(server: Server, audience: Audience, seconds: float) -> tuple[float, float]:
     """The same with writes in a closed loop of many clients, each object written by one at a time."""
     audience.events = 0
     with Cost(server) as cost:

@@ -24,6 +24,10 @@ _FORK_SERVER = multiprocessing.get_context("forkserver")
 _FORK_SERVER.set_forkserver_preload([*(f"atoll.cli.atoll.{name}" for name in _IMPORTED), "atoll.shard.app"])
 
 
+#: Where the code of servers is. The benchmarks set another checkout's, to compare.
+services = SERVICES
+
+
 class Process(Protocol):
     """What a forked process and one of `subprocess` have in common."""
 
@@ -43,8 +47,8 @@ def launch(
     `environment` is set besides this process's own, of which no setting of `atoll` is inherited.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("ATOLL_")}
-    whole = {**inherited, "PYTHONPATH": str(SERVICES), **(environment or {})}
-    if list(command[:3]) == [sys.executable, "-m", "atoll.cli"] and not environment:
+    whole = {**inherited, "PYTHONPATH": str(services), **(environment or {})}
+    if list(command[:3]) == [sys.executable, "-m", "atoll.cli"] and not environment and services == SERVICES:
         return _Forked(command[3:], whole, directory, (out, err))
     with out.open("ab") as stdout, err.open("ab") as stderr:
         return subprocess.Popen(

@@ -24,6 +24,7 @@ def test_a_row_without_a_budget_has_no_ratio() -> None:
         "ms",
         "-",
         "-",
+        "-",
     ]
 
 
@@ -33,7 +34,7 @@ def test_a_failed_scenario_stands_in_the_table() -> None:
 
 def test_the_json_holds_what_the_table_shows(tmp_path: Path) -> None:
     file = tmp_path / "results" / "a.json"
-    report.write(file, [Section("s", "q", 1, [Row("rate", 5, "/s", 10, more=True)])], quick=True)
+    report.write(file, [Section("s", "q", 1, [Row("rate", 5, "/s", 10, more=True)])], size="quick")
     document = json.loads(file.read_bytes())
     assert document["size"] == "quick"
     assert document["scenarios"][0]["rows"] == [
