@@ -33,7 +33,9 @@ class Origin(msgspec.Struct, frozen=True):
         self, method: str, path: str, body: bytes = b"", content_type: str = "application/json", more: str = ""
     ) -> bytes:
         """A whole request; `more` are headers, each with its line end."""
-        head = f"{method} {path} HTTP/1.1\r\nHost: {self.host}\r\nAuthorization: Bearer {self.token}\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: {self.host}\r\n"
+        if self.token:
+            head += f"Authorization: Bearer {self.token}\r\n"
         if body:
             head += f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
         return (head + more).encode() + b"User-Agent: loadtest\r\n\r\n" + body

@@ -8,19 +8,25 @@ nobody there but one shard: the time from the new process to the first answer th
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import shutil
 import socket
 import ssl
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from itertools import repeat
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
 
 from atoll.frontproxy.process import STORE, STORE_NAME
 from atoll.machinery.meta.names import ROOT, ObjectKey
+from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import ClusterRoute, Mutation
 from atoll.machinery.storage.lmdb_store import open_store
@@ -28,16 +34,17 @@ from atoll.machinery.storage.options import StoreOptions
 from harness.data.front_proxy_rows import WORKSPACES, ProxyRows
 from harness.data.stores import replica
 from harness.servers.in_process.front_proxy import BEARER, client_tls, echoing, files_in, publish
-from harness.servers.site import Site
 from loadtest import processes
 from loadtest.bench import Bench, config_map, sound
 from loadtest.http import Load, Origin, closed_loop
 from loadtest.report import Row
-from loadtest.server import Cost
+from loadtest.server import Cost, Server
 
 CPU_US, RATIO, RESTART_MS = 65, 2, 1000
 PATH = "/clusters/root/api/v1/namespaces/default/configmaps"
 _BATCH = 1500
+#: Entries of a site's kubeconfig: the proxy, and the root shard itself.
+_DOORS = ("base", "shard-base")
 #: The longest wait for a proxy.
 TIMEOUT_S = 60.0
 _SERVICES = Path(__file__).parents[2] / "services"
@@ -57,37 +64,55 @@ async def run(bench: Bench) -> list[Row]:
     ]
 
 
+class _Proxy(msgspec.Struct, frozen=True):
+    """The front proxy among the processes of a site."""
+
+    pid: int
+
+
 async def _compared(bench: Bench) -> list[Row]:
     """The same GET at the shard and through the proxy."""
-    place, seconds = bench.place(), bench.seconds(3, 15)
-    site = Site(place, shards=2)
-    try:
-        await asyncio.to_thread(site.start)
-        os.sched_setaffinity(site.proxy.pid, processes.cores()[0])
-        await asyncio.to_thread(site.root.api(ROOT).post, f"{PATH.removeprefix('/clusters/root')}", config_map("hot"))
-        tls = site.context(site.certificate("kcp-admin", "system:kcp:admin"))
+    seconds = bench.seconds(3, 15)
+    async with bench.server("--shards", "2", cores=set(processes.USABLE)) as site:
+        pid = next(each for each in processes.tree(site.pid) if processes.name(each) == "front-proxy")
+        os.sched_setaffinity(pid, processes.cores()[0])
+        tls = _certified(site)
+        proxied_at, direct_at = (_origin(str(site.entry("cluster", name)["server"]), tls) for name in _DOORS)
+        created = proxied_at.request("POST", PATH, encode_json(config_map("hot")))
+        sound(await closed_loop(proxied_at, iter([created]), 1, TIMEOUT_S))
         rows: list[Row] = []
         for connections in (1, 16):
-            direct, _ = await _load(site, site.root.url, tls, connections, seconds)
-            proxied, cpu_us = await _load(site, site.proxy.url, tls, connections, seconds)
+            direct, _ = await _load(_Proxy(pid), direct_at, connections, seconds)
+            proxied, cpu_us = await _load(_Proxy(pid), proxied_at, connections, seconds)
             ratio = proxied.percentile_ms(0.5) / direct.percentile_ms(0.5)
             note = f"p50 {direct.percentile_ms(0.5):.2f} ms direct, {proxied.percentile_ms(0.5):.2f} ms proxied"
             rows += [
-                Row(f"proxy: GET p50, {connections} clients", proxied.percentile_ms(0.5), "ms"),
+                Row(f"proxy: GET, {connections} clients", proxied.rate, "/s", more=True),
                 Row(f"proxy: GET p50 over the direct one, {connections} clients", ratio, "times", RATIO, note=note),
-                Row("  CPU of the proxy a request", cpu_us, "us", CPU_US, note=f"{proxied.rate:,.0f}/s"),
+                Row("  CPU of the proxy a request", cpu_us, "us", CPU_US),
             ]
         return rows
-    finally:
-        await asyncio.to_thread(site.close)
-        shutil.rmtree(place, ignore_errors=True)
 
 
-async def _load(site: Site, url: str, tls: ssl.SSLContext, connections: int, seconds: float) -> tuple[Load, float]:
-    origin = Origin("127.0.0.1", int(url.rpartition(":")[2]), tls, "")
-    request = f"GET {PATH}/hot HTTP/1.1\r\nHost: localhost\r\nUser-Agent: loadtest\r\n\r\n".encode()
-    await closed_loop(origin, repeat(request), connections, 0.5)
-    with Cost(site.proxy) as cost:
+def _certified(site: Server) -> ssl.SSLContext:
+    """TLS with the client certificate of kcp-admin."""
+    tls, user = site.tls(), site.entry("user", "kcp-admin")
+    with tempfile.TemporaryDirectory() as place:
+        files = [Path(place) / name for name in ("client-certificate-data", "client-key-data")]
+        for file in files:
+            file.write_bytes(base64.b64decode(user[file.name]))
+        tls.load_cert_chain(files[0], files[1])
+    return tls
+
+
+def _origin(url: str, tls: ssl.SSLContext) -> Origin:
+    return Origin("127.0.0.1", urlsplit(url).port or 0, tls, "")
+
+
+async def _load(proxy: _Proxy, origin: Origin, connections: int, seconds: float) -> tuple[Load, float]:
+    request = origin.request("GET", f"{PATH}/hot")
+    await closed_loop(origin, repeat(request), connections, min(0.5, seconds))
+    with Cost(proxy) as cost:
         load = sound(await closed_loop(origin, repeat(request), connections, seconds))
     return load, cost.cpu_s / load.answers * 1e6
 

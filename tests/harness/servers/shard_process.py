@@ -123,7 +123,7 @@ class ShardProcess:
 
     def token(self, user: str = "kcp-admin") -> str:
         """The bearer token of a user of admin.kubeconfig."""
-        return str(self._entry("user", user)["token"])
+        return str(self.entry("user", user)["token"])
 
     def tls(self) -> ssl.SSLContext:
         """A context that trusts only this shard's authority."""
@@ -131,7 +131,7 @@ class ShardProcess:
 
     def authority(self) -> bytes:
         """The certificate of this shard's authority, PEM."""
-        return base64.b64decode(self._entry("cluster", "base")["certificate-authority-data"])
+        return base64.b64decode(self.entry("cluster", "base")["certificate-authority-data"])
 
     def get(self, path: str, user: str = "") -> tuple[int, bytes]:
         """Status and body of a GET, anonymous unless a user of admin.kubeconfig is named."""
@@ -146,7 +146,8 @@ class ShardProcess:
     def log_tail(self, lines: int = 40) -> str:
         return "\n".join(self.stderr_path.read_text(errors="replace").splitlines()[-lines:])
 
-    def _entry(self, kind: str, name: str) -> dict[str, Any]:
+    def entry(self, kind: str, name: str) -> dict[str, Any]:
+        """A cluster or a user of admin.kubeconfig."""
         document = _parsed(self.kubeconfig.read_text())
         return next(dict(item[kind]) for item in document[f"{kind}s"] if item["name"] == name)
 
