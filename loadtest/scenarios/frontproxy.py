@@ -44,7 +44,7 @@ CPU_US, RATIO, RESTART_MS = 65, 2, 1000
 PATH = "/clusters/root/api/v1/namespaces/default/configmaps"
 _BATCH = 1500
 #: Entries of a site's kubeconfig: the proxy, and the root shard itself.
-_DOORS = ("base", "shard-base")
+_CLUSTERS = ("base", "shard-base")
 #: The longest wait for a proxy.
 TIMEOUT_S = 60.0
 _SERVICES = Path(__file__).parents[2] / "services"
@@ -77,7 +77,7 @@ async def _compared(bench: Bench) -> list[Row]:
         pid = next(each for each in processes.tree(site.pid) if processes.name(each) == "front-proxy")
         os.sched_setaffinity(pid, processes.cores()[0])
         tls = _certified(site)
-        proxied_at, direct_at = (_origin(str(site.entry("cluster", name)["server"]), tls) for name in _DOORS)
+        proxied_at, direct_at = (_origin(str(site.entry("cluster", name)["server"]), tls) for name in _CLUSTERS)
         created = proxied_at.request("POST", PATH, encode_json(config_map("hot")))
         sound(await closed_loop(proxied_at, iter([created]), 1, TIMEOUT_S))
         rows: list[Row] = []

@@ -28,6 +28,7 @@ _FLAG = re.compile(r"(?<![\w-])--([a-z][a-z-]+)")
 _OTHER_PATHS = re.compile(r"apiexports/content|DESIGN\.md|\.atoll(/.*)?|store/|nats/|\*.*")
 #: Flags of kubectl and its plug-ins, and of tests and commands that are not processes.
 _OTHER_FLAGS = {
+    "against",
     "drop",
     *(
         "enter",
