@@ -27,6 +27,7 @@ from atoll.machinery.apiserver.serving.version import version
 from atoll.machinery.control.manager import ControllerMetrics, Manager
 from atoll.machinery.egress import Egress, policy
 from atoll.machinery.egress.forward import Forwarder
+from atoll.machinery.process.freed_memory import return_freed_memory
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.pki import Pair, load_pair
 from atoll.machinery.process.tls import client_context, public_context
@@ -105,7 +106,9 @@ class _Serving:
             files.clients,
             ReloadTarget(files.serving, certificates, listener.use),
         )
-        self._life.run_in_background(self._manager.run(), self._follower.run(), self._store.run_maintenance(), renewing)
+        self._life.run_in_background(
+            self._manager.run(), self._follower.run(), self._store.run_maintenance(), renewing, return_freed_memory()
+        )
         await self._life.stopped()
         log.info("draining")
         await listener.drain(DRAIN_S)

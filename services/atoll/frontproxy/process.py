@@ -42,6 +42,7 @@ from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.wellknown import TENANCY_GROUP
 from atoll.machinery.process import pki
 from atoll.machinery.process.feature_gates import warn_without_effect
+from atoll.machinery.process.freed_memory import return_freed_memory
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.listen_address import serving_names, take_port
 from atoll.machinery.process.pki import Pair
@@ -209,6 +210,7 @@ class FrontProxy:
         self._life.run_in_background(
             reload_on_change(files, trusted, target),
             self._store.run_maintenance(),
+            return_freed_memory(),
             self._announce(f"https://{config.host}:{port}", began_s),
         )
         if config.cluster_map_file:

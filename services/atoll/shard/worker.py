@@ -23,6 +23,7 @@ import structlog
 
 from atoll.machinery.apiserver.authentication.admin_tokens import AdminTokens
 from atoll.machinery.process import logging
+from atoll.machinery.process.freed_memory import return_freed_memory
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.workers.worker_store import connect_store
 from atoll.machinery.wire.connection_spread import PassedConnections
@@ -80,6 +81,7 @@ async def serve(settings: WorkerSettings, channel: socket.socket) -> None:
             reload_client_cas(settings.config, credentials, app.identity.certificates, server.use)
         )
         report = asyncio.create_task(_report(passed, server))
+        returning = asyncio.create_task(return_freed_memory())
         ends = {asyncio.create_task(store.disconnected.wait()), asyncio.create_task(stop.wait()), follow, reload}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         app.health.add("shutdown", lambda: "process is shutting down")
@@ -87,6 +89,7 @@ async def serve(settings: WorkerSettings, channel: socket.socket) -> None:
         follow.cancel()
         reload.cancel()
         report.cancel()
+        returning.cancel()
         await app.close()
     finally:
         await store.close()

@@ -22,6 +22,7 @@ from atoll.machinery.kcp.bootstrap.batteries import ADMIN
 from atoll.machinery.meta.status import InsufficientStorage
 from atoll.machinery.meta.types import SECRETS
 from atoll.machinery.process.feature_gates import warn_without_effect
+from atoll.machinery.process.freed_memory import return_freed_memory
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.listen_address import serving_names, take_port
 from atoll.machinery.storage.contract import StoreFull
@@ -171,7 +172,7 @@ class ShardRunner:
         follower = None
         if self._config.in_site and stream.access is not None:
             follower = app.follower(self._store, stream.access)
-        work = [app.manager(self._store, follower).run(), self._store.run_maintenance()]
+        work = [app.manager(self._store, follower).run(), self._store.run_maintenance(), return_freed_memory()]
         if self._config.in_site:
             work.append(self._registration(app, stream))
         if follower is not None:

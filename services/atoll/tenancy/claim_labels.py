@@ -36,17 +36,19 @@ class ClaimLabels:
         last = view.last(API_BINDINGS, cluster)
         if not last:
             return NO_CLAIMS
-        if isinstance(view, Batch):
+        if isinstance(view, Batch) and view.has_written(API_BINDINGS, cluster):
             return self._in_batch(view, cluster, last)
         found = self._clusters.get(cluster)
         if found is not None and found[0] == last:
             return found[1]
         made = _compiled(view, cluster)
-        self._clusters.put(cluster, (last, made))
+        if view.last(API_BINDINGS, cluster) == last:
+            # A batch reads the latest state each time: a commit in between may have changed the bindings.
+            self._clusters.put(cluster, (last, made))
         return made
 
     def _in_batch(self, batch: Batch, cluster: str, last: int) -> Labelling:
-        """Return the labelling for an unsubmitted batch. It is cached for this batch only, not in the shared cache."""
+        """Return the labelling for a batch that writes bindings. It is cached for this batch only."""
         known = self._batch
         if known is not None and known[0]() is batch and known[1:3] == (cluster, last):
             return known[3]

@@ -13,6 +13,11 @@ def rss_bytes(pid: int) -> int:
     return _field(pid, "VmRSS")
 
 
+def anonymous_bytes(pid: int) -> int:
+    """Resident memory now without pages of files, such as the store's."""
+    return _field(pid, "RssAnon")
+
+
 def peak_bytes(pid: int) -> int:
     """The most that was resident since the start or the last `forget_peak`."""
     return _field(pid, "VmHWM")

@@ -14,12 +14,13 @@ from atoll.machinery.kcp.apis import cachedresources, endpointslices
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.objects import encode
 from atoll.machinery.meta.types import (
+    API_BINDINGS,
     API_EXPORT_ENDPOINT_SLICES,
     API_EXPORTS,
     CACHED_RESOURCE_ENDPOINT_SLICES,
     CACHED_RESOURCES,
 )
-from atoll.machinery.storage.contract import Delete, Put
+from atoll.machinery.storage.contract import Delete, LogEntry, Put
 from harness.clients.exports import export
 from harness.servers.in_process.minimal_shard import Cell, cell
 
@@ -55,6 +56,15 @@ def urls(here: Cell) -> list[str]:
     return sorted(each["url"] for each in status.get("endpoints") or [])
 
 
+def revision(here: Cell) -> int:
+    with here.store.snapshot() as snapshot:
+        return snapshot.revision
+
+
+def bindings_since(here: Cell, revision: int) -> list[LogEntry]:
+    return [entry for entry in here.store.tail(revision, 100) if entry.key.type == API_BINDINGS]
+
+
 @asynccontextmanager
 async def with_a_slice(directory: Path) -> AsyncIterator[Cell]:
     """A provider with an export and a slice, on the shard `here`, which is not root's."""
@@ -88,6 +98,27 @@ async def test_the_slices_own_shard_takes_away_what_shards_left_that_are_no_more
         await forget(here, "amber")
         await here.settle()
         assert urls(here) == [each for each in everybody if each != url("amber")]
+
+
+async def test_a_binding_more_reconciles_only_slices_without_the_shards_endpoint(tmp_path: Path) -> None:
+    async with with_a_slice(tmp_path) as here:
+        await announce(here, "here")
+        await here.settle()
+        (urls_of_here,) = (each for each in here.controllers if isinstance(each, EndpointUrlController))
+        before = revision(here)
+        await here.bind("consumer", "provider", "shapes")
+        (first,) = bindings_since(here, before)
+        assert list(urls_of_here.keys(first)) == [("provider", "shapes")]
+        await here.settle()
+        assert urls(here) == [url("here")]
+        assert list(urls_of_here.keys(first)) == []
+        removed = endpointslices.apply_configuration("shapes", [])
+        kind = here.kind(API_EXPORT_ENDPOINT_SLICES)
+        await here.loopback.apply(Target(kind, "provider", "", "shapes", "status"), removed, "here")
+        assert urls(here) == []
+        assert list(urls_of_here.keys(first)) == [("provider", "shapes")]
+        await here.settle()
+        assert urls(here) == [url("here")]
 
 
 async def test_a_shard_that_root_has_not_told_of_takes_nothing_away(tmp_path: Path) -> None:

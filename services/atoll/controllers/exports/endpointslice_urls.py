@@ -48,6 +48,8 @@ class EndpointUrlController(ReplicaController):
         )
         #: Paths of exports by revision; exports are few compared with bindings.
         self._paths = RevisionCache(path_of, MAX_EXPORTS)
+        #: Whether slices have this shard's endpoint, by revision.
+        self._listed = RevisionCache(lambda obj: bool(endpointslices.owned_urls(obj, shard)), MAX_EXPORTS)
 
     # --- keys ---
 
@@ -75,17 +77,24 @@ class EndpointUrlController(ReplicaController):
     keys_of_replica = keys
 
     def _slices_of_bound(self, entry: LogEntry) -> Iterable[Hashable]:
-        bound = bound_export(entry.value, entry.key.cluster)
+        bound, deleted = bound_export(entry.value, entry.key.cluster), entry.operation is Operation.DELETED
         with self._loopback.store.snapshot() as snapshot:
             cluster = self._facts.cluster_of(snapshot, bound.path)
             export = ObjectKey(API_EXPORTS, cluster or "", "", bound.name)
             view = federated(snapshot)
             revision = view.revision_of(export)
-            if entry.operation is Operation.DELETED and _is_bound(snapshot, export.cluster, export.name):
+            if deleted and _is_bound(snapshot, export.cluster, export.name):
                 # Another binding still binds the export, so the endpoint stays.
                 return
             if revision:
-                yield from slices_of(view, export, self._paths.of(view, export, revision))
+                for cluster, name in slices_of(view, export, self._paths.of(view, export, revision)):
+                    if deleted or not self._is_listed(view, ObjectKey(API_EXPORT_ENDPOINT_SLICES, cluster, "", name)):
+                        yield cluster, name
+
+    def _is_listed(self, view: View, slice: ObjectKey) -> bool:
+        """Return whether a slice has this shard's endpoint. If that is removed, the slice's log entry yields a key."""
+        revision = view.revision_of(slice)
+        return bool(revision) and self._listed.of(view, slice, revision)
 
     def all_keys(self) -> Iterable[Hashable]:
         return every_slice(self._loopback, API_EXPORT_ENDPOINT_SLICES)

@@ -14,7 +14,7 @@ from atoll.machinery.storage.contract import Change, Cursor, DeletePrefix, Opera
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.reading.log_reader import LogReader
 from atoll.machinery.storage.watching.cursors import SCAN_ROWS
-from atoll.machinery.storage.watching.hub import Ring
+from atoll.machinery.storage.watching.ring import Ring
 from harness.data.stores import CONFIGMAPS, HandClock, create, delete, key, put, store_options
 
 OTHER = ResourceType("apps", "deployments")

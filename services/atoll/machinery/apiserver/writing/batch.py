@@ -102,6 +102,10 @@ class Batch:
         with self._core.store.snapshot() as snapshot:
             return snapshot.last(type, cluster) + own
 
+    def has_written(self, type: ResourceType, cluster: str) -> bool:
+        """Whether the batch contains writes of a type in a cluster; without, its view of them is the store's."""
+        return (type, cluster) in self._written
+
     def gate(self, cluster: str) -> Gate:
         with self._core.store.snapshot() as snapshot:
             return snapshot.gate(cluster)

@@ -9,95 +9,17 @@ its floor.
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import Sequence
 
-from atoll.machinery.storage.contract import EVERYTHING, Change, Interest, LogEntry, Operation, Scope
+from atoll.machinery.storage.contract import EVERYTHING, Change, Interest, Scope
 from atoll.machinery.storage.watching.registrations import Registrations, Watcher
+from atoll.machinery.storage.watching.ring import KEPT_BYTES, Ring
 from atoll.machinery.storage.watching.wake_batching import BATCHED_WATCHERS, WakeBatcher
 
-#: Memory of a change beside its two images.
-_CHANGE_OVERHEAD_BYTES = 600
-#: Dropped changes are freed when they are this many, or this part of the ring's limit.
-_TRIM_ROWS = 4096
-_TRIM_PART = 16
-
-
-class Ring:
-    """The latest changes in order, bounded in bytes."""
-
-    def __init__(self, floor: int, limit_bytes: int) -> None:
-        #: Every change above this revision is held.
-        self.floor = floor
-        self.size_bytes = 0
-        self.limit_bytes = limit_bytes
-        self._changes: list[Change] = []
-        self._revisions: list[int] = []
-        self._head = 0
-        self._dropped_bytes = 0
-
-    def extend(self, changes: Sequence[Change]) -> None:
-        """Append changes of one commit and drop the oldest beyond the limit."""
-        self._changes.extend(changes)
-        self._revisions.extend(change.revision for change in changes)
-        for change in changes:
-            self.size_bytes += _size_bytes(change)
-        while self.size_bytes > self.limit_bytes and self._head < len(self._changes):
-            dropped = self._changes[self._head]
-            size_bytes = _size_bytes(dropped)
-            self.size_bytes -= size_bytes
-            self._dropped_bytes += size_bytes
-            self.floor = dropped.revision
-            self._head += 1
-        if self._is_to_trim():
-            del self._changes[: self._head]
-            del self._revisions[: self._head]
-            self._head = self._dropped_bytes = 0
-
-    def _is_to_trim(self) -> bool:
-        if self._head == len(self._changes) or self._head >= _TRIM_ROWS:
-            return True
-        return self._dropped_bytes > self.limit_bytes // _TRIM_PART
-
-    def above(self, revision: int, limit: int) -> list[Change]:
-        """Return up to `limit` changes above a revision, which must not lie below the floor."""
-        start = bisect_right(self._revisions, revision, lo=self._head)
-        return self._changes[start : start + limit]
-
-    def entries(self, revision: int, limit: int) -> list[LogEntry] | None:
-        """Return the same as entries for the publisher; None if they must be read from the log.
-
-        That is so below the floor, and if an entry is sealed: the ring holds plain values.
-        """
-        if revision < self.floor:
-            return None
-        changes = self.above(revision, limit)
-        return None if any(change.sealed for change in changes) else [_entry(change) for change in changes]
-
-    def __len__(self) -> int:
-        return len(self._changes) - self._head
-
-
-def _entry(change: Change) -> LogEntry:
-    value = change.after
-    if change.operation is Operation.DELETED:
-        assert change.before is not None
-        value = change.before
-    return LogEntry(
-        revision=change.revision,
-        operation=change.operation,
-        key=change.key,
-        value=value,
-        sealed=False,
-        crc=change.crc,
-        previous=change.previous,
-        previous_of_type=change.previous_of_type,
-        before=change.before or b"",
-    )
-
-
-def _size_bytes(change: Change) -> int:
-    return len(change.after) + len(change.before or b"") + _CHANGE_OVERHEAD_BYTES
+#: A change stays in the ring for once to twice this time.
+RING_AGE_S = 60.0
+#: Seconds between two steps in which old changes are dropped.
+_EXPIRY_STEP_S = 0.02
 
 
 class Waiters:
@@ -135,6 +57,9 @@ class Hub:
         self.registrations = Registrations()
         self._wake_batcher = WakeBatcher()
         self._published, self._arrived = Waiters(), Waiters()
+        self._expiry: asyncio.TimerHandle | None = None
+        #: Changes of the ring up to this revision are dropped at the next expiry.
+        self._expiring = last
 
     @property
     def watchers(self) -> int:
@@ -161,6 +86,21 @@ class Hub:
             for watcher in watchers:
                 watcher.wake(before)
         self._published.wake()
+        if self._expiry is None and self.ring.size_bytes > KEPT_BYTES:
+            self._expire_in(RING_AGE_S)
+
+    def _expire_in(self, seconds: float) -> None:
+        self._expiry = asyncio.get_running_loop().call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        """Drop the changes that were in the ring at the last expiry; readers of those read the log."""
+        self._expiry = None
+        if not self.ring.expire(self._expiring):
+            self._expire_in(_EXPIRY_STEP_S)
+            return
+        self._expiring = self.last
+        if self.ring.size_bytes > KEPT_BYTES:
+            self._expire_in(RING_AGE_S)
 
     def skip(self, last: int) -> None:
         """Empty the ring up to a revision and wake every watcher; they read the log."""
