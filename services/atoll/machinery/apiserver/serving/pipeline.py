@@ -279,7 +279,9 @@ class RequestPipeline:
             raise self._forbidden(request, WORKSPACE_ACCESS_NOT_PERMITTED)
         configuration, info, user = request.configuration, request.info, request.user
         key: Hashable = None
-        if configuration is not None and info.is_resource and request.cluster and info.identity is None:
+        plain = info.is_resource and info.identity is None and request.cluster
+        # Who impersonates chooses the groups of the user, which would be kept.
+        if configuration is not None and plain and request.impersonator is None:
             key = (
                 (user.name, user.groups) if not user.extra else user_key(user),
                 request.cluster,
