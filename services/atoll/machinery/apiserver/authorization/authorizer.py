@@ -24,7 +24,10 @@ from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import SYSTEM_ADMIN
 from atoll.machinery.meta.user import User
 
-MAX_DECISIONS = 8192
+#: Bytes of cached decisions, about 16,000 of usual users.
+MAX_BYTES = 16 << 20
+#: What an entry takes beside its texts.
+_ENTRY_BYTES = 800
 #: Decisions about longer texts are not cached: anybody chooses them.
 _MAX_CHARACTERS = 512
 _EVERYTHING = rbac.Rule(("*",), ("*",), ("*",))
@@ -34,6 +37,11 @@ _EVERY_PATH = rbac.Rule(("*",), urls=("*",))
 class _CachedDecision(msgspec.Struct, frozen=True):
     decision: Decision
     versions: tuple[tuple[str, StateVersion], ...]
+    size_bytes: int
+
+
+def _size_bytes(cached: _CachedDecision) -> int:
+    return cached.size_bytes
 
 
 def _characters(attributes: Attributes) -> int:
@@ -41,13 +49,19 @@ def _characters(attributes: Attributes) -> int:
     return sum(map(len, texts))
 
 
+def _user_characters(user: User) -> int:
+    """The length of a user's texts, which whoever may impersonate chooses."""
+    texts = [user.name, *user.groups, *(text for texts in (user.extra or {}).values() for text in texts)]
+    return sum(map(len, texts))
+
+
 class Authorizer:
     """Decides for one shard. Synchronous, without I/O except reads of the snapshot; one per event loop."""
 
-    def __init__(self, max_decisions: int = MAX_DECISIONS) -> None:
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self.versions = StateVersions()
         self.policies = PolicyCache()
-        self._decisions: LruCache[Hashable, _CachedDecision] = LruCache(max_decisions)
+        self._decisions: LruCache[Hashable, _CachedDecision] = LruCache(max_bytes, _size_bytes)
 
     def authorize(
         self, snapshot: View, attributes: Attributes, *, deep: bool = False, anywhere: bool = False
@@ -79,8 +93,10 @@ class Authorizer:
             return cached.decision
         evaluation = Evaluation(self.versions, self.policies, snapshot, attributes, depth)
         decision = decide(evaluation)
-        if decision.lasting and _characters(attributes) <= _MAX_CHARACTERS:
-            self._decisions.put(key, _CachedDecision(decision, tuple(evaluation.versions.items())))
+        characters = _characters(attributes)
+        if decision.lasting and characters <= _MAX_CHARACTERS:
+            size_bytes = _ENTRY_BYTES + characters + _user_characters(user)
+            self._decisions.put(key, _CachedDecision(decision, tuple(evaluation.versions.items()), size_bytes))
         return decision
 
     def permits(self, snapshot: View, attributes: Attributes, cluster: str, export: str) -> bool:

@@ -530,3 +530,12 @@ def test_a_binding_of_unknown_subject_kind_grants_nothing(store: FakeStore, auth
     odd["subjects"] = [{"kind": "Robot", "name": "bob"}, subject("ServiceAccount:bob"), {"name": "bob"}]
     store.put(WEB, odd)
     assert not authorizer.authorize(store, ask(BOB)).allowed
+
+
+def test_cached_decisions_are_weighed_with_the_texts_of_their_users(store: FakeStore) -> None:
+    authorizer = Authorizer(max_bytes=100_000)
+    for number in range(200):
+        many = tuple(f"group-{number}-{index}" for index in range(100))
+        authorizer.authorize(store, ask(User("alice", (AUTHENTICATED, *many))))
+    # A key holds some 1,300 characters of groups.
+    assert 0 < len(authorizer._decisions) <= 100_000 // 1300
