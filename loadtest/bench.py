@@ -30,7 +30,9 @@ class Bench:
 
     def __init__(self, directory: Path, size: str = FULL, *, own: bool = True) -> None:
         """`own` False: servers run the code of another checkout, so nothing is measured in this process."""
-        self._directory, self._size, self.own = directory, size, own
+        self._directory, self._size = directory, size
+        #: Whether parts of the server are measured in this process, which changes its logging.
+        self.in_process = own and size != TINY
         self._made = 0
 
     def size(self, quick: int, full: int) -> int:

@@ -52,7 +52,7 @@ _SERVICES = Path(__file__).parents[2] / "services"
 
 async def run(bench: Bench) -> list[Row]:
     rows = await _compared(bench)
-    if not bench.own:
+    if not bench.in_process:
         return rows
     count = bench.size(10_000, 100_000)
     took_ms, cpu_ms = await _restarted(bench.place(), count)

@@ -26,7 +26,7 @@ async def run(bench: Bench) -> list[Row]:
         await _load(server, 16, bench.seconds(1, 1))
         alone, _ = await _load(server, 1, seconds)
         rows = [Row("GET 1 KB, 1 client, p50", alone.percentile_ms(0.5), "ms")]
-        if bench.own:
+        if bench.in_process:
             rows.append(Row("GET 1 KB, CPU in the chain", await get_us(bench.place()), "us", 50))
         for connections in (16, 32):
             load, cost = await _load(server, connections, seconds)
