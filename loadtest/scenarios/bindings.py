@@ -66,7 +66,7 @@ async def run(bench: Bench) -> list[Row]:
             note=f"exports {(exported - before) / 1e6:.1f} MB",
         ),
         Row(f"  bindings bound, {CLIENTS} clients", len(wanted) / cost.wall_s, "/s"),
-        Row("  CPU a binding", cost.cpu_s / len(wanted) * 1000, "ms"),
+        Row("  CPU a binding", cost.cpu_s / len(wanted) * 1000, "ms", note=cost.note(len(wanted))),
     ]
 
 

@@ -88,7 +88,7 @@ async def _many(server: Server, count: int) -> list[Row]:
         published = await _idle_rss(server)
     return [
         Row(f"{count} definitions, each from POST to listed", defined_s / count * 1000, "ms", 50),
-        Row("  CPU for each", cost.cpu_s / count * 1000, "ms", 50),
+        Row("  CPU for each", cost.cpu_s / count * 1000, "ms", 50, note=cost.note(count)),
         Row("  discovery right after one more", fresh_ms, "ms", 50),
         Row("  discovery", percentile(kept_ms, 0.5), "ms", 50, note=f"p95 {percentile(kept_ms, 0.95):.1f} ms"),
         Row("  memory for them", (after - before) / 1e6, "MB", 200),

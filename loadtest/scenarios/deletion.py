@@ -37,7 +37,7 @@ async def run(bench: Bench) -> list[Row]:
             30 * count / 10_000,
             note="" if count == 10_000 else "budget in proportion: 30 s for 10,000",
         ),
-        Row("  CPU a workspace", cost.cpu_s / count * 1000, "ms"),
+        Row("  CPU a workspace", cost.cpu_s / count * 1000, "ms", note=cost.note(count)),
         Row("  looks at a status that was not honest", dishonest, "times"),
     ]
 

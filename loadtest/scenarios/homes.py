@@ -46,7 +46,7 @@ async def run(bench: Bench) -> list[Row]:
     mapped = f"{before.private / 1e6:.0f} MB before, {after.private / 1e6:.0f} MB after, without mapped pages"
     return [
         Row(f"homes made on first use, {CLIENTS} clients, {count:,}", made.rate, "/s", 200, more=True, note=note),
-        Row("  CPU a home", making.cpu_s / count * 1000, "ms"),
+        Row("  CPU a home", making.cpu_s / count * 1000, "ms", note=making.note(count)),
         Row("  memory a home", max(private, 0.001), "KB", 10, note=mapped),
         Row("  found again", found.rate, "/s", note=f"p50 {found.percentile_ms(0.5):.1f} ms"),
         Row("  restart to /readyz", started, "s", 2.5, note=f"{restarted.private / 1e6:.0f} MB after {again:,} used"),

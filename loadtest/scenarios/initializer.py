@@ -52,7 +52,7 @@ async def run(bench: Bench) -> list[Row]:
             note=f"p99 {percentile(took, 0.99):.0f} ms",
         ),
         Row(f"  workspaces with it, {CLIENTS} clients", many / cost.wall_s, "/s"),
-        Row("  CPU a workspace", cost.cpu_s / many * 1000, "ms"),
+        Row("  CPU a workspace", cost.cpu_s / many * 1000, "ms", note=cost.note(many)),
     ]
 
 

@@ -28,7 +28,7 @@ async def run(bench: Bench) -> list[Row]:
     return [
         Row(f"LIST of {objects:,} objects ({megabytes:.1f} MB), p50", median, "ms", 60),
         Row("  throughput", megabytes / median * 1000, "MB/s", 400, more=True),
-        Row("  CPU a request", cost.cpu_s / load.answers * 1000, "ms"),
+        Row("  CPU a request", cost.cpu_s / load.answers * 1000, "ms", note=cost.note(load.answers)),
     ]
 
 

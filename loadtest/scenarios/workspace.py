@@ -39,9 +39,9 @@ async def run(bench: Bench) -> list[Row]:
         _alone("workspace, POST to Ready, 1 client, p50", times),
         _alone(f"  {DEPTH} deep", below),
         Row(f"workspaces flat, {CLIENTS} clients", many / flat.wall_s, "/s", BUDGET_RATE, more=True, note=note),
-        Row("  CPU a workspace", flat.cpu_s / many * 1000, "ms"),
+        Row("  CPU a workspace", flat.cpu_s / many * 1000, "ms", note=flat.note(many)),
         Row(f"workspaces {DEPTH} deep, {CLIENTS} clients", made / deep.wall_s, "/s", BUDGET_RATE, more=True),
-        Row("  CPU a workspace", deep.cpu_s / made * 1000, "ms"),
+        Row("  CPU a workspace", deep.cpu_s / made * 1000, "ms", note=deep.note(made)),
     ]
 
 
