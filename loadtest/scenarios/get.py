@@ -30,6 +30,7 @@ async def run(bench: Bench) -> list[Row]:
             rows.append(Row("GET 1 KB, CPU in the chain", await get_us(bench.place()), "us", 50))
         for connections in (16, 32):
             load, cost = await _load(server, connections, seconds)
+            note = f"{_latency(load)} {cost.note(load.answers)}".rstrip()
             rows.extend(
                 [
                     Row(f"GET 1 KB, {connections} clients", load.rate, "/s", RATE, more=True),
