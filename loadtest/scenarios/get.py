@@ -34,13 +34,7 @@ async def run(bench: Bench) -> list[Row]:
             rows.extend(
                 [
                     Row(f"GET 1 KB, {connections} clients", load.rate, "/s", RATE, more=True),
-                    Row(
-                        "  CPU a request",
-                        cost.cpu_s / load.answers * 1e6,
-                        "us",
-                        1e6 / RATE,
-                        note=f"{_latency(load)} {cost.note(load.answers)}".rstrip(),
-                    ),
+                    Row("  CPU a request", cost.cpu_s / load.answers * 1e6, "us", 1e6 / RATE, note=note),
                 ]
             )
         return rows

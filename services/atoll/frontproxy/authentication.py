@@ -118,7 +118,12 @@ class ProxyAuthentication:
         """All end-to-end headers of a request to a shard. Raises ApiError for too large an identity."""
         if not requester.verified:
             return passed_on(request.headers, self._dropped)
-        found = passed_on(request.headers, (*self._dropped, *_CREDENTIALS))
+        shared = request.header_set
+        found = shared.forwarded if shared is not None else None
+        if found is None:
+            found = passed_on(request.headers, (*self._dropped, *_CREDENTIALS))
+            if shared is not None:
+                shared.forwarded = found
         return [*found, *self.identity_headers(requester.user, cluster)]
 
     def stripped(self, request: HttpRequest) -> list[tuple[str, str]]:

@@ -145,6 +145,9 @@ class ProxyHandler:
     def _mapped(self, exchange: StreamingExchange, info: RequestInfo, began_s: float) -> ProxyRequest:
         """Choose the mapping of a request, and find the workspace it names. Raises ApiError."""
         request, mappings = exchange.request, self._parts.mappings
+        if info.workspace and mappings.only_shards is not None:
+            rest = request_target.after_workspace(request.target)
+            return ProxyRequest(exchange, info, mappings.only_shards, info.workspace, rest, 0, True, began_s)
         segments = [part for part in info.path.split("/") if part]
         if info.workspace:
             segments = ["clusters", info.workspace, *segments]
@@ -278,7 +281,7 @@ class ProxyHandler:
         version = "1.0" if exchange.old else "1.1"
         own = [*headers, ("x-forwarded-for", http.peer.address), ("via", f"{version} {PSEUDONYM}")]
         head = framing.request_head(http, target, backend.authority, own, body, old=exchange.old)
-        self._parts.metrics.open.inc()
+        self._parts.metrics.open += 1
         owner = _RelayedRequest(request, self._parts.metrics, to)
         Relay(exchange, backend, head, owner, endless=_is_watch(request.info)).start()
 
@@ -312,13 +315,14 @@ class _RelayedRequest:
         self.done(write_error(self._request.exchange, self._request.info, shown))
 
     def done(self, status: int) -> None:
-        self._metrics.open.dec()
+        self._metrics.open -= 1
         self._metrics.count(self._to, status, self._request.began_s)
 
 
 def _passes(request: HttpRequest) -> int:
     """How often a request passed a front proxy already."""
-    return sum(value.count(PSEUDONYM) for value in request.headers.get("via", ()))
+    values = request.headers.get("via")
+    return sum([value.count(PSEUDONYM) for value in values]) if values else 0
 
 
 def _is_watch(info: RequestInfo) -> bool:

@@ -66,6 +66,8 @@ class MappingTable:
     def __init__(self, mappings: Sequence[Mapping]) -> None:
         self.mappings = tuple(sorted(mappings, key=_specificity, reverse=True))
         self._shapes = [(mapping, mapping.segments, mapping.is_prefix) for mapping in self.mappings]
+        #: The mapping of `/clusters/`, if no other takes a path that begins so: then such a path need not be matched.
+        self.only_shards = _only_shards(self.mappings)
 
     def match(self, segments: Sequence[str]) -> tuple[Mapping | None, str]:
         """The mapping for a path, and the value of its `{cluster}`, empty if it has none."""
@@ -76,6 +78,12 @@ class MappingTable:
             if cluster is not None:
                 return mapping, cluster
         return None, ""
+
+
+def _only_shards(mappings: Sequence[Mapping]) -> Mapping | None:
+    shards = [mapping for mapping in mappings if mapping.is_shards]
+    others = [mapping.segments[0] for mapping in mappings if mapping.segments and not mapping.is_shards]
+    return shards[0] if shards and not any(each == "clusters" or _placeholder(each) for each in others) else None
 
 
 def _specificity(mapping: Mapping) -> tuple[int, int, bool]:

@@ -91,6 +91,50 @@ async def test_a_shard_that_says_nothing_is_given_up_and_nothing_is_promised(tmp
         await until(lambda: proxy.backend_connections == 0)
 
 
+async def begins_and_stops(line: Line) -> None:
+    """Send the head and a part of the body, as a shard does that is stopped."""
+    await line.head()
+    await line.say(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+    await asyncio.Event().wait()
+
+
+async def test_a_body_that_stalls_is_cut_and_never_taken_for_whole(tmp_path: Path) -> None:
+    limits = BackendLimits(body_timeout_s=0.2)
+    async with scripted(begins_and_stops) as backend, front(tmp_path, {"east": backend.url}, backends=limits) as proxy:
+        client = await proxy.connect()
+        with pytest.raises(asyncio.IncompleteReadError):
+            await client.ask(f"{ORG}/api", headers=BEARER)
+        await until(lambda: proxy.backend_connections == 0)
+
+
+async def test_a_watch_may_be_silent_for_longer_than_a_body(tmp_path: Path) -> None:
+    events = asyncio.Event()
+
+    async def script(line: Line) -> None:
+        await line.head()
+        await line.say(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
+        await events.wait()
+        await line.say(b"3\r\ntwo\r\n")
+        await asyncio.Event().wait()
+
+    limits = BackendLimits(body_timeout_s=0.1)
+    async with (
+        scripted(script) as backend,
+        scripted(begins_and_stops) as stopped,
+        front(tmp_path, {"east": backend.url, "west": stopped.url}, backends=limits) as proxy,
+    ):
+        client, other = await proxy.connect(), await proxy.connect()
+        await client.send(f"GET {ORG}/api/v1/pods?watch=true HTTP/1.1\r\nHost: a\r\n{BEARER}\r\n".encode())
+        await client.head()
+        assert await client.chunk() == b"one"
+        # The sweep that cuts this body has looked at the watch too, which began before.
+        with pytest.raises(asyncio.IncompleteReadError):
+            await other.ask(f"{OTHER}/api", headers=BEARER)
+        events.set()
+        assert await client.chunk() == b"two"
+        client.close()
+
+
 class Dying:
     """A backend that answers the first request of each connection, and closes it on the next."""
 

@@ -151,3 +151,23 @@ def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(MappingError, match="No such file"):
         read(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("paths", "alone"),
+    [
+        (("/clusters/", "/"), True),
+        (("/clusters/", "/services/", "/"), True),
+        (("/clusters/", "/clusters/root/"), False),
+        (("/clusters/", "/{any}/x/"), False),
+        (("/",), False),
+    ],
+)
+def test_paths_of_clusters_are_matched_only_where_another_mapping_may_take_them(
+    paths: tuple[str, ...], alone: bool
+) -> None:
+    table = MappingTable([Mapping(path) for path in paths])
+    assert (table.only_shards is not None) == alone
+    if table.only_shards is not None:
+        for segments in (["clusters", "a"], ["clusters", "root", "services", "x"]):
+            assert table.match(segments) == (table.only_shards, "")

@@ -40,6 +40,7 @@ _LIMITS = BackendLimits(
     head_timeout_s=60.0,
     # Watches are long: the server's own bookmarks keep them from being silent for so long.
     silence_timeout_s=600.0,
+    body_timeout_s=600.0,
     # The kubelet's default streamingConnectionIdleTimeout, for exec, attach and port-forward.
     upgraded_silence_timeout_s=4 * 3600.0,
 )

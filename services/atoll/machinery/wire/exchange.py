@@ -26,13 +26,14 @@ class Peer(msgspec.Struct, frozen=True):
 class HeaderSet(msgspec.Struct):
     """Headers that requests of one connection share, but for Content-Length.
 
-    `credentials` and `preferences` are what the handler read in them, kept for the next request. They derive from
-    nothing else, and not from Content-Length.
+    `credentials` and `preferences` are what the handler read in them, `forwarded` what a proxy passes on of them, kept
+    for the next request. They derive from nothing else, and not from Content-Length.
     """
 
     headers: Mapping[str, list[str]]
     credentials: Any = None
     preferences: Any = None
+    forwarded: Any = None
 
 
 class HttpRequest(msgspec.Struct, frozen=True):

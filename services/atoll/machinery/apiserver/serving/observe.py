@@ -8,41 +8,24 @@ from __future__ import annotations
 
 import logging as levels
 import time
-from bisect import bisect_left
 from collections.abc import Iterator
-from itertools import accumulate
 
 import structlog
 from prometheus_client import CollectorRegistry, Gauge, Metric
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 from atoll.machinery.apiserver.request import Request
 from atoll.machinery.apiserver.serving.audit import COMPLETE, STARTED, AuditedRequest, AuditLog, event_of
 from atoll.machinery.process import logging
+from atoll.machinery.process.durations import Durations
 
 log = structlog.get_logger()
 
-_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _LABELS = ("verb", "group", "version", "resource", "subresource", "code")
 SLOW_S = 1.0
 _READS = frozenset({"get", "list", "watch", "head"})
 MAX_SERIES = 5000
-
-
-class _Durations:
-    """A histogram of seconds; `counts` has one count for each bucket and one for what is above all."""
-
-    __slots__ = ("counts", "sum_s")
-
-    def __init__(self) -> None:
-        self.counts, self.sum_s = [0] * (len(_BUCKETS) + 1), 0.0
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """Upper bounds and cumulative counts, as exposed."""
-        bounds = [*map(floatToGoString, _BUCKETS), "+Inf"]
-        return [(bound, float(total)) for bound, total in zip(bounds, accumulate(self.counts), strict=True)]
 
 
 class RequestMetrics(Collector):
@@ -51,7 +34,7 @@ class RequestMetrics(Collector):
     def __init__(self, registry: CollectorRegistry) -> None:
         self.streams = Gauge("apiserver_longrunning_requests", "Open streams.", registry=registry)
         self._requests: dict[tuple[str, ...], int] = {}
-        self._durations: dict[tuple[str, ...], _Durations] = {}
+        self._durations: dict[tuple[str, ...], Durations] = {}
         registry.register(self)
 
     def count(self, labels: tuple[str, str, str, str, str], code: int, duration_s: float) -> None:
@@ -65,9 +48,8 @@ class RequestMetrics(Collector):
         self._requests[key] = counted + 1
         durations = self._durations.get(labels)
         if durations is None:
-            durations = self._durations[labels] = _Durations()
-        durations.counts[bisect_left(_BUCKETS, duration_s)] += 1
-        durations.sum_s += duration_s
+            durations = self._durations[labels] = Durations()
+        durations.add(duration_s)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics for a scrape."""

@@ -37,6 +37,8 @@ class BackendLimits(msgspec.Struct, frozen=True):
     stall_timeout_s: float = 60.0
     #: A backend that sends nothing of a response it began for so long is left.
     silence_timeout_s: float = math.inf
+    #: The same for a response that has an end: a frozen shard. Watches have none.
+    body_timeout_s: float = 60.0
     #: An upgraded connection on which neither side sends anything for so long is closed.
     upgraded_silence_timeout_s: float = math.inf
     #: Below a shard's 120 s, so that ours closes first.
@@ -139,7 +141,10 @@ class Backend:
         """End waits that are over, and close what has been idle for too long. Called by the sweep."""
         limits = self.limits
         for connection in list(self._busy):
-            connection.check(now_s, limits.stall_timeout_s, limits.silence_timeout_s, limits.upgraded_silence_timeout_s)
+            silence_s = limits.silence_timeout_s
+            if not connection.endless:
+                silence_s = min(silence_s, limits.body_timeout_s)
+            connection.check(now_s, limits.stall_timeout_s, silence_s, limits.upgraded_silence_timeout_s)
         self._idle.expire(now_s - limits.idle_timeout_s)
         if self._busy:
             self.used_at_s = now_s

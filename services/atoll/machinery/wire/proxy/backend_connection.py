@@ -89,6 +89,7 @@ class BackendConnection(PooledConnection):
         "_written_bytes",
         "between_chunks",
         "deadline_s",
+        "endless",
         "full",
     )
 
@@ -109,6 +110,7 @@ class BackendConnection(PooledConnection):
         self._interim = 0
         self._written_bytes = self._seen_taken = 0
         self._stalled_since = 0.0
+        self.endless = False
         self._active, self._active_s = True, 0.0
         #: Parsed content that was not handed on yet; None where bodies go on as they arrived.
         self._content: list[bytes] | None = None
@@ -117,9 +119,10 @@ class BackendConnection(PooledConnection):
     def reusable(self) -> bool:
         return not self.closed and self._sink is None and not self._transport.is_closing()
 
-    def begin(self, sink: ResponseSink, *, head_only: bool) -> None:
-        """Give the next response to `sink`; `head_only` for HEAD, whose response has no body."""
+    def begin(self, sink: ResponseSink, *, head_only: bool, endless: bool) -> None:
+        """Give the next response to `sink`; `head_only` for HEAD, whose response has no body, `endless` for a watch."""
         self._sink = sink
+        self.endless = endless
         self._head_only = head_only
         self._phase = _HEAD
         self._interim = 0

@@ -29,7 +29,7 @@ def request_head(
     ValueError if anything would break out of its line.
     """
     first = f"{request.method} {target} HTTP/{'1.0' if old else '1.1'}\r\n"
-    lines = [f"host: {host}\r\n", *(f"{name}: {value}\r\n" for name, value in headers)]
+    lines = [f"host: {host}\r\n", *[f"{name}: {value}\r\n" for name, value in headers]]
     if body.length_bytes is None:
         lines.append("transfer-encoding: chunked\r\n")
     elif body.announced:

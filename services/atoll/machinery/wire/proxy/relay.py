@@ -95,7 +95,7 @@ class Relay:
         if self._exchange.old:
             self._exchange.keep_alive = False
         self._connection = connection
-        connection.begin(self, head_only=self._exchange.request.method == "HEAD")
+        connection.begin(self, head_only=self._exchange.request.method == "HEAD", endless=self._endless)
         if self._exchange.client_full:
             connection.pause(True)
         self._exchange.stream_body(self)
