@@ -158,7 +158,7 @@ def test_a_watch_from_a_list_leads_to_the_state_at_its_position(
                 await cursor.wait() if cursor.position < last else None
             assert state == {key: revision for key, revision in held.keys.items() if of_resource(key)}
             assert revisions == sorted(set(revisions))
-            assert cursor.read() == []
+            assert not cursor.read()
             cursor.close()
         finally:
             await store.close()
@@ -177,7 +177,7 @@ async def test_a_waiting_watch_is_woken_by_commits_and_nudges_and_by_nothing_els
     held = Written(store)
     with store.snapshot() as snapshot:
         cursor = held.rows.cursor(WANTED, snapshot.revision)
-    assert cursor.read() == []
+    assert not cursor.read()
     waiting = asyncio.ensure_future(cursor.wait())
     assert not (await asyncio.wait([waiting], timeout=0.05))[0]
     cursor.nudge()

@@ -7,7 +7,7 @@ an API worker (own read transactions, mutations over a Unix socket). Both pass t
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -440,15 +440,16 @@ class Cursor(Protocol):
     def position(self) -> int:
         """Every change at or below it was read."""
 
-    def read(self, limit: int = 500) -> list[Change]:
-        """Return the next changes in scope, in order, each once, and advance.
+    def read(self, limit: int = 500) -> Sequence[Change]:
+        """Return the next changes in scope, in order, each once, and advance. Cursors may share the sequence.
 
         Fewer than `limit` (or none): all up to `position` were returned. Raise RevisionCompacted if compaction passed
         the position.
         """
 
-    async def wait(self) -> None:
-        """Return once a commit changed the scope after the last read (at once if one did), or on `nudge`."""
+    async def wait(self, serve: Callable[[], bool] | None = None) -> None:
+        """Return once a commit changed the scope after the last read (at once if one did), or on `nudge`. `serve` may
+        be called instead, in a turn of its own, while it returns true; what it raises is raised."""
 
     def nudge(self) -> None:
         """Make a pending `wait` return, even without a change."""

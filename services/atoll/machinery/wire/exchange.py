@@ -77,6 +77,10 @@ class Exchange(Protocol):
     def write(self, data: bytes) -> None:
         """Queue body bytes; all writes of one loop turn leave as one chunk."""
 
+    def write_now(self, data: bytes) -> bool:
+        """Send body bytes in this call, as a chunk of their own; false, with nothing sent, if the client does not take
+        them yet or written bytes wait before them."""
+
     async def drain(self) -> None:
         """Wait until the client read enough for more to be sent. Raises ConnectionResetError if it is gone, and cuts a
         client that reads nothing for the server's stall limit (60 s)."""

@@ -114,6 +114,16 @@ class ServerExchange(msgspec.Struct, eq=False):
         elif len(self._pending) == 1:
             connection.flush_soon(self)
 
+    def write_now(self, data: bytes) -> bool:
+        """Send a chunk at once; false if it must wait."""
+        connection = self._connection
+        if self._state != STREAMING or self._pending or self._head or connection.paused or connection.lost:
+            return False
+        if self._silent:
+            return True
+        connection.send(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        return True
+
     def flush(self) -> None:
         """Send pending bytes as one chunk. Called by the server at the end of a loop turn."""
         frame = self._frame(b"")

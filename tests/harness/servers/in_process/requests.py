@@ -59,6 +59,9 @@ class _WholeReply:
     def write(self, data: bytes) -> None:
         raise NotImplementedError
 
+    def write_now(self, data: bytes) -> bool:
+        raise NotImplementedError
+
     async def drain(self) -> None:
         raise NotImplementedError
 

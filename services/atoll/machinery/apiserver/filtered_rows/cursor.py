@@ -9,7 +9,7 @@ is DELETED at the filter's revision; a row that it shows is ADDED with its curre
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -155,7 +155,7 @@ class FilteredCursor:
 
     # --- waiting
 
-    async def wait(self) -> None:
+    async def wait(self, serve: Callable[[], bool] | None = None) -> None:
         """Return once any of the cursors may have a change, or on `nudge`."""
         self._waiter = asyncio.get_running_loop().create_future()
         waits = [asyncio.ensure_future(feed.cursor.wait()) for feed in self._feeds]

@@ -114,7 +114,7 @@ class _MappedCursor:
             return None
         return replace(change, operation=Operation.DELETED, before=before, after=with_revision(before, change.revision))
 
-    async def wait(self) -> None:
+    async def wait(self, serve: Callable[[], bool] | None = None) -> None:
         """Wait as the store does; hidden rows wake it too."""
         if self._behind:
             await asyncio.sleep(0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 import msgspec
@@ -166,7 +166,7 @@ class _MergedCursor:
             raise RevisionCompacted(self.position, revision)
         return change
 
-    async def wait(self) -> None:
+    async def wait(self, serve: Callable[[], bool] | None = None) -> None:
         """Wait for a commit of anything, or a nudge."""
         if self._behind:
             await asyncio.sleep(0)

@@ -7,7 +7,7 @@ frames of recent changes, so that a thousand watchers of one write cost one enco
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 
 import msgspec
@@ -17,10 +17,13 @@ from atoll.machinery.apiserver.catalog import tables
 from atoll.machinery.apiserver.rest.present import as_object, in_version
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.storage.contract import Change
 
 ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 MAX_CACHED_BYTES, MAX_FORMS = 16 << 20, 1024
+#: Bound of joined frames and of the changes kept with them; past it all are dropped.
+MAX_JOINED_BYTES = 8 << 20
 
 
 class FrameForm(msgspec.Struct, frozen=True):
@@ -100,6 +103,8 @@ class FrameCache:
         self._frames: OrderedDict[tuple[int, str, int], bytes] = OrderedDict()
         self._forms: dict[FrameForm, int] = {}
         self._numbers = count()
+        self._joined: dict[tuple[int, int], tuple[Sequence[Change], bytes]] = {}
+        self._joined_bytes = 0
 
     def number(self, form: FrameForm) -> int:
         """Return a number that equal forms share; a watch calls it once, to avoid comparing forms for each event."""
@@ -120,6 +125,19 @@ class FrameCache:
             self._bytes -= len(dropped)
         return found
 
+    def joined(self, changes: Sequence[Change], number: int) -> bytes | None:
+        """Return the frames of one reading in a form, for watches without selectors; None if they are not cached."""
+        found = self._joined.get((id(changes), number))
+        return found[1] if found is not None else None
+
+    def add_joined(self, changes: Sequence[Change], number: int, frames: bytes) -> None:
+        """Cache the frames of one reading, which is kept with them so that no other gets its identity."""
+        if self._joined_bytes > MAX_JOINED_BYTES:
+            self._joined.clear()
+            self._joined_bytes = 0
+        self._joined[id(changes), number] = changes, frames
+        self._joined_bytes += len(frames) + sum(len(each.after) + len(each.before or b"") for each in changes)
+
 
 class PrivateFrames(FrameCache):
     """An empty cache, for watches through a virtual workspace, where many changes may share a revision."""
@@ -127,6 +145,9 @@ class PrivateFrames(FrameCache):
     def find(self, revision: int, type: str, number: int) -> bytes | None:
         """Return None."""
         return None
+
+    def add_joined(self, changes: Sequence[Change], number: int, frames: bytes) -> None:
+        """Keep nothing."""
 
     def add(self, revision: int, type: str, number: int, body: bytes) -> bytes:
         """Return the frame."""

@@ -2,13 +2,16 @@
 
 Order of a stream: the current state as ADDED events if requested, one annotated bookmark, then every later change
 exactly once. A bookmark carries the position that the cursor has read to, and is written like an event, so that it
-never overtakes one. A slow client costs a position, not a queue.
+never overtakes one. A slow client costs a position, not a queue. The events of a commit are sent in the wake-up itself;
+the task of a watch goes on only for bookmarks, its end, slow clients and much to send.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
@@ -86,8 +89,12 @@ class Watch:
         self._form_number = cache.number(self._form)
         self._encode = frames.object_encoder(kind, self._form)
         self._needs_columns = call.form.transform == "Table"
+        self._selects_all = request.chosen.is_everything
         self._ended = False
+        self._due = 0.0
         self._cursor: Cursor | None = None
+        #: Read during a wake-up, and left to the task.
+        self._unsent: Sequence[Change] = ()
 
     async def run(self, exchange: Exchange) -> None:
         """Serve to the end, and finish the exchange."""
@@ -151,28 +158,30 @@ class Watch:
         loop = asyncio.get_running_loop()
         self._cursor = cursor
         bookmarks = self._request.options.bookmarks
-        due = next_due(loop.time(), deadline, bookmarks=bookmarks)
-        timer = loop.call_at(due, cursor.nudge)
+        self._due = next_due(loop.time(), deadline, bookmarks=bookmarks)
+        timer = loop.call_at(self._due, cursor.nudge)
+        serve = partial(self._serve, exchange, cursor, loop) if self._convert is None else None
         try:
             while not exchange.closed:
                 # Checked before the read, so that changes before the end are sent, the last deletions included.
                 ending = self._ended
-                changes = cursor.read(READ_LIMIT)
+                left, self._unsent = self._unsent, ()
+                changes = left or cursor.read(READ_LIMIT)
                 await self._send_changes(exchange, changes if self._convert is None else await self._converted(changes))
-                if len(changes) >= READ_LIMIT:
+                if left or len(changes) >= READ_LIMIT:
                     continue
                 if ending:
                     return
                 if self._ended:
                     # Ended during a write, when there was no wait to nudge.
                     continue
-                if loop.time() >= due:
+                if loop.time() >= self._due:
                     if loop.time() >= deadline:
                         return
                     self._write(exchange, frames.bookmark(self._call.kind, self._form, cursor.position))
-                    due = next_due(loop.time(), deadline, bookmarks=bookmarks)
-                    timer = loop.call_at(due, cursor.nudge)
-                await cursor.wait()
+                    self._due = next_due(loop.time(), deadline, bookmarks=bookmarks)
+                    timer = loop.call_at(self._due, cursor.nudge)
+                await cursor.wait(serve)
         finally:
             timer.cancel()
 
@@ -182,12 +191,41 @@ class Watch:
         if self._cursor is not None:
             self._cursor.nudge()
 
-    async def _send_changes(self, exchange: Exchange, changes: list[Change]) -> None:
-        everything, size = self._request.chosen.is_everything, 0
+    def _serve(self, exchange: Exchange, cursor: Cursor, loop: asyncio.AbstractEventLoop) -> bool:
+        """Send the changes of a commit; false if the task must go on."""
+        if self._ended or self._needs_columns or loop.time() >= self._due:
+            return False
+        changes = cursor.read(READ_LIMIT)
+        if not changes:
+            return False
+        joined = self._cache.joined(changes, self._form_number) if self._selects_all else None
+        if joined is None:
+            joined = self._joined(changes)
+        if joined is None or (joined and not exchange.write_now(joined)):
+            self._unsent = changes
+            return False
+        return True
+
+    def _joined(self, changes: Sequence[Change]) -> bytes | None:
+        """Return the frames of changes, b"" if none is selected, None if they are too large to send at once."""
+        if len(changes) >= READ_LIMIT or sum(len(change.after) for change in changes) > _DRAIN_BYTES:
+            return None
+        joined = b"".join(map(self._frame, changes))
+        if self._selects_all:
+            self._cache.add_joined(changes, self._form_number, joined)
+        return joined
+
+    def _frame(self, change: Change) -> bytes:
+        """Return the frame of a change under this watch's selectors, b"" if it is none."""
+        kind = _OPERATIONS[change.operation] if self._selects_all else self._transition(change)
+        if not kind:
+            return b""
+        return self._cache.find(change.revision, kind, self._form_number) or self._encoded(change, kind)
+
+    async def _send_changes(self, exchange: Exchange, changes: Sequence[Change]) -> None:
+        size = 0
         for change in changes:
-            kind = _OPERATIONS[change.operation] if everything else self._transition(change)
-            if kind:
-                frame = self._cache.find(change.revision, kind, self._form_number) or self._encoded(change, kind)
+            if frame := self._frame(change):
                 self._write(exchange, frame)
                 size += len(frame)
                 if size > _DRAIN_BYTES:
@@ -203,7 +241,7 @@ class Watch:
             value = with_revision(change.before or change.after, change.revision)
         return self._cache.add(change.revision, kind, self._form_number, self._encode(value))
 
-    async def _converted(self, changes: list[Change]) -> list[Change]:
+    async def _converted(self, changes: Sequence[Change]) -> Sequence[Change]:
         """Convert the images of changes to the request's version; only selectors read the earlier images."""
         assert self._convert is not None
         wanted = [] if self._request.chosen.is_everything else [each.before for each in changes if each.before]

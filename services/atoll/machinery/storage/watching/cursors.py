@@ -2,12 +2,15 @@
 
 A watch handler reads, writes the result to its client, and waits; the hub wakes it when a commit changes its scope.
 Recent changes come from the ring in memory, older ones from the log. Invariant: a cursor is registered before its first
-read; it returns the log of its scope in order, each change once; its position never passes what it read.
+read; it returns the log of its scope in order, each change once; its position never passes what it read. Cursors with
+the same scope and position share one reading of the ring between two commits.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from atoll.machinery.storage.contract import EVERYTHING, Change, Interest, RevisionCompacted, Scope
@@ -28,6 +31,8 @@ SCAN_ROWS = 1000
 _RING_ROWS = 10_000
 #: Links of a chain, or rows of a prefix, that may be followed instead of the log.
 _DETOUR_ROWS = 2000
+#: Watches served in one loop turn, so that requests are served in between: 128 events take some ms of TLS.
+_SERVED_A_TURN = 128
 
 
 class Cursors:
@@ -35,6 +40,8 @@ class Cursors:
 
     def __init__(self, records: Records, history: LogReader, hub: Hub) -> None:
         self.records, self.environment, self.history, self.hub = records, records.environment, history, hub
+        #: Cursors to serve in the next loop turn, after what an earlier commit woke.
+        self.queue: deque[LmdbCursor] = deque()
 
     def open(self, scope: Scope, revision: int, interest: Interest = EVERYTHING) -> LmdbCursor:
         """`contract.Store.cursor`."""
@@ -46,18 +53,57 @@ class Cursors:
             raise
         return cursor
 
+    def serve(self) -> None:
+        """Serve queued cursors without their tasks, which go on where that is not possible."""
+        queue, floor = self.queue, self.hub.ring.floor
+        for _ in range(min(len(queue), _SERVED_A_TURN)):
+            cursor = queue.popleft()
+            cursor.queued = False
+            serve, waiter = cursor.serve, cursor.waiter
+            if serve is None or waiter is None or waiter.done():
+                continue
+            error = None
+            try:
+                if cursor.position >= floor and serve():
+                    continue
+            except Exception as raised:
+                error = raised
+            # Serving may have ended the task: a write can lose the client.
+            if waiter.done():
+                continue
+            if error is not None:
+                waiter.set_exception(error)
+            else:
+                waiter.set_result(None)
+        if queue:
+            asyncio.get_running_loop().call_soon(self.serve)
+
 
 class LmdbCursor:
     """One watch. Belongs to the event loop of its hub."""
 
-    __slots__ = ("_cursors", "_detour", "_hub", "_interest", "_pending", "_scope", "_waiter", "position")
+    __slots__ = (
+        "_cursors",
+        "_detour",
+        "_hub",
+        "_interest",
+        "_pending",
+        "_scope",
+        "position",
+        "queued",
+        "serve",
+        "waiter",
+    )
 
     def __init__(self, cursors: Cursors, scope: Scope, revision: int, interest: Interest) -> None:
         self._cursors, self._hub, self._scope, self._interest = cursors, cursors.hub, scope, interest
         self.position = revision
         self._pending = True
         self._detour = True
-        self._waiter: asyncio.Future[None] | None = None
+        #: Of a pending `wait`.
+        self.waiter: asyncio.Future[None] | None = None
+        self.serve: Callable[[], bool] | None = None
+        self.queued = False
         self._hub.register(scope, self, interest)
 
     # --- wake-up
@@ -75,20 +121,30 @@ class LmdbCursor:
 
     def nudge(self) -> None:
         """`contract.Cursor.nudge`."""
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
+        waiter = self.waiter
+        if waiter is None or self.queued or waiter.done():
+            return
+        if self.serve is None:
             waiter.set_result(None)
+            return
+        queue = self._cursors.queue
+        if not queue:
+            # In a turn of its own: tasks that an earlier commit woke, as those that end watches, run before.
+            asyncio.get_running_loop().call_soon(self._cursors.serve)
+        queue.append(self)
+        self.queued = True
 
-    async def wait(self) -> None:
-        """Return once there may be something to read; always yield to the loop."""
+    async def wait(self, serve: Callable[[], bool] | None = None) -> None:
+        """`contract.Cursor.wait`; always yield to the loop."""
         if self._pending:
             await asyncio.sleep(0)
             return
-        self._waiter = asyncio.get_running_loop().create_future()
+        self.waiter = asyncio.get_running_loop().create_future()
+        self.serve = serve
         try:
-            await self._waiter
+            await self.waiter
         finally:
-            self._waiter = None
+            self.waiter = self.serve = None
 
     def close(self) -> None:
         """Unregister. Idempotent."""
@@ -115,13 +171,20 @@ class LmdbCursor:
         row = txn.get(key, db=self._cursors.environment.clusters)
         return unpack_counter(row).last if row is not None else None
 
-    def read(self, limit: int = 500) -> list[Change]:
+    def read(self, limit: int = 500) -> Sequence[Change]:
         """`contract.Cursor.read`."""
         if not self._pending:
             self.position = max(self.position, self._hub.last)
-            return []
+            return ()
+        shared = self._hub.readings.get((self._scope, self._interest.name, self.position, limit))
+        if shared is not None:
+            found, self.position, self._pending = shared
+            return found
         if self.position >= self._hub.ring.floor:
-            return self._read_ring(limit)
+            reading = self._scope, self._interest.name, self.position, limit
+            found = tuple(self._read_ring(limit))
+            self._hub.readings[reading] = found, self.position, self._pending
+            return found
         return self._read_log(limit)
 
     def _read_ring(self, limit: int) -> list[Change]:

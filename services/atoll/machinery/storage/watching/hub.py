@@ -55,6 +55,9 @@ class Hub:
         self.applied = applied
         self.ring = Ring(last, ring_bytes)
         self.registrations = Registrations()
+        #: What cursors have read of the ring since the last publish, each reading for all with the same scope, name,
+        #: position and limit: the changes, the position behind them, and whether more may follow.
+        self.readings: dict[tuple[Scope, str, int, int], tuple[Sequence[Change], int, bool]] = {}
         self._wake_batcher = WakeBatcher()
         self._published, self._arrived = Waiters(), Waiters()
         self._expiry: asyncio.TimerHandle | None = None
@@ -77,6 +80,7 @@ class Hub:
     def publish(self, changes: Sequence[Change], last: int) -> None:
         """Append the changes of a commit, in order, and wake each watcher that they concern once."""
         before = self.last
+        self.readings.clear()
         self.ring.extend(changes)
         self.last = max(self.last, last)
         watchers = self.registrations.watchers_of(changes)
@@ -105,6 +109,7 @@ class Hub:
     def skip(self, last: int) -> None:
         """Empty the ring up to a revision and wake every watcher; they read the log."""
         before, self.last = self.last, max(self.last, last)
+        self.readings.clear()
         self.ring = Ring(self.last, self.ring.limit_bytes)
         for watcher in self.registrations:
             watcher.wake(before)
