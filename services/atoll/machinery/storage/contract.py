@@ -448,8 +448,7 @@ class Cursor(Protocol):
         """
 
     async def wait(self, serve: Callable[[], bool] | None = None) -> None:
-        """Return once a commit changed the scope after the last read (at once if one did), or on `nudge`. `serve` may
-        be called instead, in a turn of its own, while it returns true; what it raises is raised."""
+        """Return at a change of the scope after the last read, or on `nudge`. A `serve` that returns true keeps it waiting."""
 
     def nudge(self) -> None:
         """Make a pending `wait` return, even without a change."""
