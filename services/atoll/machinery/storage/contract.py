@@ -448,7 +448,7 @@ class Cursor(Protocol):
         """
 
     async def wait(self, serve: Callable[[], bool] | None = None) -> None:
-        """Return at a change of the scope since the last read, or on `nudge`. `serve` goes first; true keeps waiting."""
+        """Return at a change in scope since the last read, or on `nudge`. `serve` goes first; true keeps waiting."""
 
     def nudge(self) -> None:
         """Make a pending `wait` return, even without a change."""
