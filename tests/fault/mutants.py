@@ -160,7 +160,7 @@ def split_batch() -> None:
     async def submit(writer: Any, mutations: Sequence[Any], guards: Sequence[Any]) -> list[int]:
         results: list[int] = []
         for mutation in mutations:
-            results += await writer._enqueue([mutation], (), None)
+            results += await writer.queue([mutation], ())
         return results
 
     Writer.submit = submit  # type: ignore[assignment, method-assign]
@@ -265,8 +265,8 @@ def lost_precondition() -> None:
     """The writer does not check that the object is unchanged since it was read."""
     from atoll.machinery.storage.writing.submit_transaction import SubmitTransaction
 
-    def expect(transaction: Any, key: Any, expected: int) -> Any:
-        return transaction._live(key)
+    def expect(transaction: Any, key: Any, found: Any, expected: int) -> Any:
+        return found
 
     SubmitTransaction._expect = expect  # type: ignore[assignment, method-assign]
 

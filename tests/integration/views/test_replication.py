@@ -15,7 +15,6 @@ from harness.clients.exports import (
     bind,
     cluster_of,
     condition,
-    identity_of,
     is_true,
     resource_of,
     schema_of,
@@ -203,17 +202,6 @@ def test_a_consumer_reads_the_providers_objects_at_its_own_url(provider: Api, co
 
 def presented_cluster(obj: Object) -> str:
     return str(obj["metadata"]["annotations"]["kcp.io/cluster"])
-
-
-def test_it_is_not_served_by_its_identity(provider: Api, consumer: Api, master: Api) -> None:
-    cached_identity = offer(provider)
-    bind(consumer, provider.cluster, "plans")
-    provider.post(PLANS, plan("gold"))
-    eventually(lambda: names(consumer) == ["gold"], "the plan is shown", PATIENCE_S)
-    everywhere = Api(master.shard, "*", "shard-admin")
-    for identity in (identity_of(provider, "plans"), cached_identity):
-        for api in (consumer, everywhere):
-            api.get(f"{PLANS}:{identity}", expect=404)
 
 
 def test_a_consumer_sees_its_own_cluster_on_pages_and_in_watches(provider: Api, consumer: Api) -> None:
