@@ -29,7 +29,7 @@ _HEAD = (
     "# Python calls an operation",
     "",
     "Written in the tests' environment by `PYTHONPATH=services:tests:. python -m loadtest.calls --write`. A test",
-    "holds each within 2 %, but for publishing: who changes one, writes it again.",
+    "holds each within 2 %, publishing within 5 %: who changes one, writes it again.",
     "A call is a Python function entered, or a coroutine resumed, anywhere in the server but in the event loop and in",
     "nats-py. A create, an update, a patch and a delete include what controllers do with the event; nothing includes",
     "the publisher, which has a row of its own.",

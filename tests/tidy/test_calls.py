@@ -10,8 +10,8 @@ import pytest
 from loadtest.calls import parse, recorded
 
 _TOLERANCE = 0.02
-#: The grouping of events into windows depends on how fast NATS acknowledges.
-_TOLERANCE_OF_PUBLISHING = 0.08
+#: How much of the stream's end is read, and checked, when a publisher starts depends on its windows.
+_TOLERANCE_OF_PUBLISHING = 0.05
 
 
 def test_operations_take_as_many_calls_as_the_table_says() -> None:
