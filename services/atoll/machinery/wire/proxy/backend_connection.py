@@ -1,14 +1,16 @@
 """The proxy's side of one connection to a backend: a request out, a response in, and again.
 
 Made and pooled by `backend`; `relay` sends and receives through it. Responses are parsed only as far as needed to know
-where they end: their bodies go on as they arrived, except on a `ReframingConnection`. Invariant: it is `reusable` only
-when the last response was complete, its framing clear, both sides keep it alive, and nothing arrived unrequested.
+where they end: their bodies go on as they arrived, except on a `ReframingConnection`. A whole and plain response goes on
+unchanged, without llhttp. Invariant: it is `reusable` only when the last response was complete, its framing clear, both
+sides keep it alive, and nothing arrived unrequested.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import re
 import socket
 from typing import Protocol, cast
 
@@ -20,6 +22,16 @@ from atoll.machinery.wire.idle_pool import PooledConnection
 #: Bounds of a response's head, and of the number of interim responses (1xx) before it.
 MAX_HEAD_BYTES, MAX_INTERIM = 64 * 1024, 16
 _END = b"\r\n\r\n"
+#: Headers of responses that mean the same on both sides, as they are written on both.
+_FIELDS = (
+    rb"(?:(?!(?i:connection|content-length|keep-alive|proxy-|te:|trailer|transfer-encoding|upgrade))"
+    rb"[A-Za-z0-9-]++: [!-~][ -~]*+\r\n)*+"
+)
+#: The head of a response that can go on unchanged: one Content-Length, nothing about the connection or the framing.
+_PLAIN = re.compile(
+    rb"HTTP/1\.1 ((?!204|304)[2-5][0-9][0-9]) [ -~]*+\r\n%s(?i:content-length): ([0-9]{1,7})\r\n%s\r\n"
+    % (_FIELDS, _FIELDS)
+)
 _IDLE, _HEAD, _BODY, _UPGRADED = 0, 1, 2, 3
 NEVER = math.inf
 
@@ -40,7 +52,8 @@ class ResponseHead(msgspec.Struct, frozen=True):
 
 
 class ResponseSink(Protocol):
-    """The receiver of a response. Called from the event loop; not after `response_end`, `response_lost` or `leave`."""
+    """The receiver of a response. Called from the event loop; not after an end (`whole_response`, `response_end`,
+    `response_lost`) or `leave`."""
 
     upgrades: bool
 
@@ -49,6 +62,12 @@ class ResponseSink(Protocol):
 
     def response_head(self, head: ResponseHead, data: bytes) -> None:
         """The head of the response, with the part of its body that arrived with it."""
+
+    def passes_whole(self) -> bool:
+        """Whether `whole_response` may be called."""
+
+    def whole_response(self, status: int, data: bytes) -> None:
+        """A complete response that can go on unchanged; nothing follows, not `response_end` either."""
 
     def response_data(self, data: bytes) -> None:
         """More of the body, or of the protocol after an upgrade."""
@@ -204,7 +223,8 @@ class BackendConnection(PooledConnection):
         elif self._phase == _UPGRADED:
             sink.response_data(data)
         elif self._phase == _HEAD:
-            self._take_heads(sink, data)
+            if not self._took_whole(sink, data):
+                self._take_heads(sink, data)
         elif self._parsed(data):
             sink.response_data(data if self._content is None else self._take_content())
             self._end_if_complete()
@@ -261,6 +281,21 @@ class BackendConnection(PooledConnection):
 
     def _begun(self) -> bool:
         return self._phase != _HEAD or bool(self._buffer) or self._interim > 0
+
+    def _took_whole(self, sink: ResponseSink, data: bytes) -> bool:
+        """Hand a response on unchanged that is whole and plain; False for any other."""
+        found = _PLAIN.match(data)
+        if found is None or found.end() > MAX_HEAD_BYTES or found.end() + int(found[2]) != len(data):
+            return False
+        if self._head_only or self._buffer or self._content is not None or not sink.passes_whole():
+            return False
+        self.deadline_s = NEVER
+        self._sink = None
+        self._phase = _IDLE
+        self.used = True
+        self.pause(False)
+        sink.whole_response(int(found[1]), data)
+        return True
 
     def _take_heads(self, sink: ResponseSink, data: bytes) -> None:
         while self._phase == _HEAD:

@@ -31,7 +31,10 @@ class RelayOwner(Protocol):
     """The code that began a relay. Exactly one of `failed` and `done` is called, once."""
 
     def check(self, head: ResponseHead) -> None:
-        """Look at the head of the response before any of it is sent. What this raises ends in `failed`."""
+        """Look at the head of the response before any of it is sent. What this raises ends in `failed`.
+
+        Not called for a whole response of a backend that the operator trusts.
+        """
 
     def failed(self, error: Exception) -> None:
         """No response was begun, and the client waits for one.
@@ -192,6 +195,17 @@ class Relay:
             exchange.switch_protocols()
         elif head.chunked and self._endless:
             exchange.on_drain(self._end_watch)
+
+    def passes_whole(self) -> bool:
+        return self._request_ended and self._exchange.stays_open and not self.upgrades
+
+    def whole_response(self, status: int, data: bytes) -> None:
+        connection, self._connection = self._connection, None
+        assert connection is not None
+        self._status = status
+        self._backend.release(connection)
+        self._exchange.send_whole(data)
+        self._report(status)
 
     def response_data(self, data: bytes) -> None:
         if self._chunks:

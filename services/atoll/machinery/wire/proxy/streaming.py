@@ -124,6 +124,17 @@ class StreamingExchange(ServerExchange):
             self._state = STREAMING
         self._connection.send(data)
 
+    @property
+    def stays_open(self) -> bool:
+        """The response needs no Connection header: a next request may follow."""
+        return self.keep_alive and self.body.ended and not self._connection.host.draining
+
+    def send_whole(self, data: bytes) -> None:
+        """Send bytes of a final response that are all of it."""
+        self._state = ENDED
+        self._connection.send(data)
+        self._connection.ended(self)
+
     def send_interim(self, data: bytes) -> None:
         """Send a complete interim response (1xx)."""
         self._connection.send(data)
