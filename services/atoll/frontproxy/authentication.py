@@ -16,7 +16,7 @@ import msgspec
 from atoll.frontproxy.mapping import RemoteHeaderNames
 from atoll.frontproxy.tokens import TokenAuthentication
 from atoll.machinery.apiserver.authentication import assertion
-from atoll.machinery.apiserver.authentication.assertion import AssertionSigner, AssertionTooLarge
+from atoll.machinery.apiserver.authentication.assertion import AssertionSigner, AssertionTooLarge, SignedAssertion
 from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders
 from atoll.machinery.apiserver.authentication.routing import bearer_token
@@ -116,6 +116,11 @@ class ProxyAuthentication:
 
     def headers(self, request: HttpRequest, requester: RequestUser, cluster: str) -> list[tuple[str, str]]:
         """All end-to-end headers of a request to a shard. Raises ApiError for too large an identity."""
+        found = self.forwarded(request, requester)
+        return [*found, *self.identity_headers(requester.user, cluster)] if requester.verified else found
+
+    def forwarded(self, request: HttpRequest, requester: RequestUser) -> list[tuple[str, str]]:
+        """The client's own among the headers of a request to a shard."""
         if not requester.verified:
             return passed_on(request.headers, self._dropped)
         shared = request.header_set
@@ -124,7 +129,7 @@ class ProxyAuthentication:
             found = passed_on(request.headers, (*self._dropped, *_CREDENTIALS))
             if shared is not None:
                 shared.forwarded = found
-        return [*found, *self.identity_headers(requester.user, cluster)]
+        return list(found)
 
     def stripped(self, request: HttpRequest) -> list[tuple[str, str]]:
         """All end-to-end headers of a request to a mount, which verifies the caller's own credential."""
@@ -132,10 +137,18 @@ class ProxyAuthentication:
 
     def identity_headers(self, user: User, cluster: str) -> Headers:
         """The headers that assert a user to a shard, for a cluster. Raises ApiError for too large an identity."""
+        return [(assertion.HEADER, self.signed(user, cluster).text)]
+
+    def signed(self, user: User, cluster: str) -> SignedAssertion:
+        """The assertion of a user to a shard, for a cluster. Raises ApiError for too large an identity."""
         try:
-            return [(assertion.HEADER, self._assertions.assertion(user, cluster))]
+            return self._assertions.signed(user, cluster)
         except AssertionTooLarge as error:
             raise ApiError(str(error), code=431, reason="RequestHeaderFieldsTooLarge") from error
+
+    def is_fresh(self, signed: SignedAssertion) -> bool:
+        """Whether an assertion may still be sent."""
+        return self._assertions.is_fresh(signed)
 
     def remote_headers(
         self, request: HttpRequest, requester: RequestUser, names: RemoteHeaderNames

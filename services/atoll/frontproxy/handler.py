@@ -13,7 +13,6 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Callable
-from typing import NamedTuple, cast
 
 import msgspec
 import structlog
@@ -33,6 +32,7 @@ from atoll.frontproxy.errors import (
 from atoll.frontproxy.mapping import Mapping, MappingTable
 from atoll.frontproxy.metrics import PROXY, ProxyMetrics
 from atoll.frontproxy.route_table import Routes, RouteTable
+from atoll.frontproxy.shard_heads import PSEUDONYM, ShardHeads, fields
 from atoll.frontproxy.unknown_workspace import UnknownWorkspace
 from atoll.frontproxy.workspace_locator import Location, MountLoop, ShardLocation, UnresolvedPath
 from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
@@ -46,7 +46,7 @@ from atoll.machinery.egress.forward import Forwarder
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.status import ApiError, ServiceUnavailable, Unauthorized
 from atoll.machinery.storage.contract import Snapshot, Store
-from atoll.machinery.wire.exchange import Exchange, Headers, HttpRequest
+from atoll.machinery.wire.exchange import Exchange, HttpRequest
 from atoll.machinery.wire.proxy import framing
 from atoll.machinery.wire.proxy.backend import Backend, Backends, BackendUnreachable
 from atoll.machinery.wire.proxy.backend_connection import ResponseHead
@@ -55,8 +55,7 @@ from atoll.machinery.wire.proxy.streaming import StreamingExchange
 
 log = structlog.get_logger()
 
-#: The proxy's name in `Via`, and how often a request may pass it: mappings can form a loop.
-PSEUDONYM = "atoll-front-proxy"
+#: How often a request may pass the proxy, whose name `Via` has: mappings can form a loop.
 MAX_PASSES = 4
 
 
@@ -75,7 +74,7 @@ class ProxyParts(msgspec.Struct, frozen=True):
     metrics: ProxyMetrics
 
 
-class ProxyRequest(NamedTuple):
+class ProxyRequest(msgspec.Struct, frozen=True):
     """A request after its mapping was chosen."""
 
     exchange: StreamingExchange
@@ -99,10 +98,12 @@ class ProxyHandler:
 
     def __init__(self, parts: ProxyParts) -> None:
         self._parts = parts
+        self._shard_heads = ShardHeads(parts.authentication)
         self._unknown_workspace = UnknownWorkspace()
 
     def __call__(self, exchange: Exchange) -> None:
-        self._serve(cast(StreamingExchange, exchange), MAX_KEY_FETCHES)
+        assert isinstance(exchange, StreamingExchange)
+        self._serve(exchange, MAX_KEY_FETCHES)
 
     # BodyPolicy
 
@@ -124,10 +125,10 @@ class ProxyHandler:
         parts = self._parts
         try:
             info = parse(exchange.request.method, exchange.request.target)
-            if parts.endpoints.serves(info):
+            if not info.is_resource and parts.endpoints.serves(info):
                 parts.endpoints.serve(exchange, info, began_s)
                 return
-            if _passes(exchange.request) >= MAX_PASSES:
+            if "via" in exchange.request.headers and _passes(exchange.request) >= MAX_PASSES:
                 raise loop_detected()
             request = self._mapped(exchange, info, began_s)
             with parts.store.snapshot() as snapshot:
@@ -199,14 +200,16 @@ class ProxyHandler:
     def _relay_to_shard(self, request: ProxyRequest, location: ShardLocation, target: str, user: RequestUser) -> None:
         parts = self._parts
         backend = parts.backends.at_url(location.base_url, parts.shards)
-        headers = parts.authentication.headers(request.exchange.request, user, location.cluster)
-        self._relay(request, backend, backend.path + target, headers, location.shard)
+        exchange, target = request.exchange, backend.path + target
+        head = self._shard_heads.head(exchange, target, backend.authority, user, location.cluster)
+        self._relay(request, backend, head, location.shard)
 
     def _relay_to_mapping(
         self, request: ProxyRequest, routes: Routes, cluster: str, user: RequestUser, snapshot: Snapshot
     ) -> None:
         """Relay to the backend of a mapping other than `/clusters/`, or to the root shard if it names none."""
         parts, mapping, http = self._parts, request.mapping, request.exchange.request
+        exchange = request.exchange
         target = request_target.with_cluster(http.target, request.at, cluster)
         if mapping.backend:
             backend = parts.backends.at_url(mapping.backend, mapping.tls or parts.shards)
@@ -217,7 +220,8 @@ class ProxyHandler:
                 raise shard_unreachable()
             backend = parts.backends.at_url(base_url, parts.shards)
             headers = parts.authentication.headers(http, user, cluster if request.bound else "")
-        self._relay(request, backend, backend.path + target, headers, mapping.path)
+        line = framing.request_line(http.method, backend.path + target, old=exchange.old)
+        self._relay(request, backend, line + fields(exchange, backend.authority, headers), mapping.path)
 
     def _serve_unresolved(
         self, request: ProxyRequest, routes: Routes, path: UnresolvedPath, user: RequestUser, snapshot: Snapshot
@@ -275,15 +279,10 @@ class ProxyHandler:
 
     # Responses
 
-    def _relay(self, request: ProxyRequest, backend: Backend, target: str, headers: Headers, to: str) -> None:
-        exchange = request.exchange
-        http, body = exchange.request, exchange.open_body()
-        version = "1.0" if exchange.old else "1.1"
-        own = [*headers, ("x-forwarded-for", http.peer.address), ("via", f"{version} {PSEUDONYM}")]
-        head = framing.request_head(http, target, backend.authority, own, body, old=exchange.old)
+    def _relay(self, request: ProxyRequest, backend: Backend, head: bytes, to: str) -> None:
         self._parts.metrics.open += 1
         owner = _RelayedRequest(request, self._parts.metrics, to)
-        Relay(exchange, backend, head, owner, endless=_is_watch(request.info)).start()
+        Relay(request.exchange, backend, head, owner, endless=_is_watch(request.info)).start()
 
     def _count(self, request: ProxyRequest, to: str, code: int) -> None:
         self._parts.metrics.count(to, code, request.began_s)
@@ -321,8 +320,7 @@ class _RelayedRequest:
 
 def _passes(request: HttpRequest) -> int:
     """How often a request passed a front proxy already."""
-    values = request.headers.get("via")
-    return sum([value.count(PSEUDONYM) for value in values]) if values else 0
+    return sum(value.count(PSEUDONYM) for value in request.headers["via"])
 
 
 def _is_watch(info: RequestInfo) -> bool:

@@ -27,12 +27,14 @@ class RouteTable:
 
     def __init__(self, store: Store, get: ShardGet, identity_headers: IdentityHeaders) -> None:
         self._store, self._get, self._identity_headers = store, get, identity_headers
-        self._count = -1
+        self._transaction = self._count = -1
         self._types: RootTypes | None = None
         self._routes: Routes | None = None
 
     def at(self, snapshot: Snapshot) -> Routes | None:
         """The routes of a snapshot; None before anything of the root shard arrived."""
+        if snapshot.transaction == self._transaction:
+            return self._routes
         replicas = snapshot.replicas
         if replicas.count != self._count:
             self._count = replicas.count
@@ -41,6 +43,7 @@ class RouteTable:
                 locator = WorkspaceLocator(types.workspaces, types.shards)
                 fallback = PathFallback(locator, self._store, self._get, self._identity_headers)
                 self._types, self._routes = types, Routes(locator, fallback)
+        self._transaction = snapshot.transaction
         return self._routes
 
     def ready(self) -> str | None:

@@ -19,7 +19,7 @@ from atoll.machinery.apiserver.federation.pathindex import Mounted, PathIndex, U
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType, is_workspace_path
 from atoll.machinery.meta.paths import HOME
-from atoll.machinery.storage.contract import Scope
+from atoll.machinery.storage.contract import Scope, Snapshot
 from atoll.machinery.storage.pages import each_record
 
 MAX_LOCATIONS = 8192
@@ -73,13 +73,16 @@ class WorkspaceLocator:
     def __init__(self, workspaces: ResourceType, shards: ResourceType) -> None:
         self._index, self._shards = PathIndex(workspaces), shards
         self._cache: LruCache[str, Location] = LruCache(MAX_LOCATIONS)
-        self._count = -1
+        self._transaction = self._count = -1
 
-    def find(self, view: View, workspace: str) -> Location:
+    def find(self, view: Snapshot, workspace: str) -> Location:
         """Resolve the text after `/clusters/`. A wildcard or a malformed path does not resolve."""
-        if view.replicas.count != self._count:
-            self._cache.clear()
-            self._count = view.replicas.count
+        if view.transaction != self._transaction:
+            count = view.replicas.count
+            if count != self._count:
+                self._cache.clear()
+                self._count = count
+            self._transaction = view.transaction
         location = self._cache.get(workspace)
         if location is None:
             location = self._find(federated(view), workspace)
@@ -118,7 +121,7 @@ class WorkspaceLocator:
             return MountLoop()
         return mounted if onward == workspace else self._find(view, onward)
 
-    def beyond(self, view: View, mounted: Mounted) -> Location:
+    def beyond(self, view: Snapshot, mounted: Mounted) -> Location:
         """The location that a mount leads to: the mount itself, unless it is of a workspace of this installation."""
         onward = workspace_of(mounted.url, self._external_urls(federated(view))) if mounted.ready else ""
         return self.find(view, onward) if onward else mounted

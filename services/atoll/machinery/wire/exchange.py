@@ -27,13 +27,15 @@ class HeaderSet(msgspec.Struct):
     """Headers that requests of one connection share, but for Content-Length.
 
     `credentials` and `preferences` are what the handler read in them, `forwarded` what a proxy passes on of them, kept
-    for the next request. They derive from nothing else, and not from Content-Length.
+    for the next request. They derive from nothing else, and not from Content-Length. `fields` are the headers of the
+    last request that a proxy sent for one without a body, and what else they derive from.
     """
 
     headers: Mapping[str, list[str]]
     credentials: Any = None
     preferences: Any = None
     forwarded: Any = None
+    fields: Any = None
 
 
 class HttpRequest(msgspec.Struct, frozen=True):

@@ -120,20 +120,29 @@ class AssertionSigner:
 
     def __init__(self, key: PrivateKey, clock: Callable[[], float] = time.time) -> None:
         self._key, self._clock = key, clock
-        self._signed: LruCache[Hashable, _SignedAssertion] = LruCache(CACHE_BYTES, _signed_bytes)
+        self._signed: LruCache[Hashable, SignedAssertion] = LruCache(CACHE_BYTES, _signed_bytes)
 
     def assertion(self, user: User, cluster: str) -> str:
         """An assertion of the user for requests to a cluster ("" for none). Raises AssertionTooLarge."""
+        return self.signed(user, cluster).text
+
+    def is_fresh(self, signed: SignedAssertion) -> bool:
+        """Whether an assertion may still be sent."""
+        # The wall clock, as on the shards: a clock that is set takes effect at once, in either direction.
+        return signed.at_s <= self._clock() < signed.at_s + LIFE_S / 2
+
+    def signed(self, user: User, cluster: str) -> SignedAssertion:
+        """The same with the time of its signature."""
         key, now_s = (_key(user), cluster), self._clock()
         cached = self._signed.get(key)
-        # The wall clock, as on the shards: a clock that is set takes effect at once, in either direction.
-        if cached is not None and cached.at_s <= now_s < cached.at_s + LIFE_S / 2:
-            return cached.text
+        if cached is not None and self.is_fresh(cached):
+            return cached
         at_s = int(now_s)
         extra = {name: tuple(values) for name, values in user.extra.items()}
         text = sign(AssertionClaims(user.name, user.groups, user.uid, extra, cluster, at_s, at_s + LIFE_S), self._key)
-        self._signed.put(key, _SignedAssertion(at_s, text))
-        return text
+        signed = SignedAssertion(at_s, text)
+        self._signed.put(key, signed)
+        return signed
 
 
 class AssertionVerifier:
@@ -162,7 +171,7 @@ class AssertionVerifier:
         return verified.user
 
 
-class _SignedAssertion(msgspec.Struct, frozen=True):
+class SignedAssertion(msgspec.Struct, frozen=True):
     """An assertion and the time of its signature (Unix seconds)."""
 
     at_s: int
@@ -181,7 +190,7 @@ class _VerifiedAssertion(msgspec.Struct, frozen=True):
 _ENTRY_BYTES = 512
 
 
-def _signed_bytes(entry: _SignedAssertion) -> int:
+def _signed_bytes(entry: SignedAssertion) -> int:
     return _ENTRY_BYTES + len(entry.text)
 
 

@@ -1,7 +1,7 @@
 """The proxy's side of one connection to a backend: a request out, a response in, and again.
 
 Made and pooled by `backend`; `relay` sends and receives through it. Responses are parsed only as far as needed to know
-where they end: their bodies go on as they arrived, except on a `ReframingConnection`. A whole and plain response goes on
+where they end: their bodies go on as they arrived, except on a `ReframingConnection`. A whole, plain response goes on
 unchanged, without llhttp. Invariant: it is `reusable` only when the last response was complete, its framing clear, both
 sides keep it alive, and nothing arrived unrequested.
 """

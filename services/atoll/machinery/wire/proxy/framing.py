@@ -7,6 +7,8 @@ can end its line, and headers of one hop stay on it.
 
 from __future__ import annotations
 
+import re
+
 from atoll.machinery.wire.exchange import Headers, HttpRequest
 from atoll.machinery.wire.parser import RequestBody
 
@@ -18,17 +20,32 @@ _UNTRUSTED = frozenset((b"proxy-authorization", b"trailer", b"transfer-encoding"
 #: Never dropped, even if Connection lists them: the body would be read otherwise than it is sent.
 _FRAMING = frozenset((b"content-length", b"transfer-encoding"))
 LAST_CHUNK = b"0\r\n\r\n"
+_BREAKS_LINE = re.compile(r"[\r\n\0 ]")
 
 
 def request_head(
     request: HttpRequest, target: str, host: str, headers: Headers, body: RequestBody, *, old: bool
 ) -> bytes:
-    """The head of the request to a backend. `headers` are the end-to-end ones; those of framing and hop are added here.
+    """The head of the request to a backend: `request_line` and `request_fields`."""
+    return request_line(request.method, target, old=old) + request_fields(request, host, headers, body, old=old)
 
-    For a client of HTTP/1.0 (`old`) the request is sent in that version, as the response may not have chunks. Raises
-    ValueError if anything would break out of its line.
+
+def request_line(method: str, target: str, *, old: bool) -> bytes:
+    """The first line of a request. Raises ValueError for a target that would break out of it.
+
+    For a client of HTTP/1.0 (`old`) the request is sent in that version, as the response may not have chunks.
     """
-    first = f"{request.method} {target} HTTP/{'1.0' if old else '1.1'}\r\n"
+    if _BREAKS_LINE.search(target) is not None:
+        raise ValueError("line break, NUL or space in a target")
+    # Targets are bytes as they arrived, headers are text.
+    return f"{method} {target} HTTP/{'1.0' if old else '1.1'}\r\n".encode("latin-1")
+
+
+def request_fields(request: HttpRequest, host: str, headers: Headers, body: RequestBody, *, old: bool) -> bytes:
+    """The rest of a head. `headers` are the end-to-end ones; those of framing and hop are added here.
+
+    Raises ValueError if anything would break out of its line.
+    """
     lines = [f"host: {host}\r\n", *[f"{name}: {value}\r\n" for name, value in headers]]
     if body.length_bytes is None:
         lines.append("transfer-encoding: chunked\r\n")
@@ -42,12 +59,9 @@ def request_head(
     elif old:
         lines.append("connection: close\r\n")
     text = "".join(lines)
-    whole = first + text
-    breaks = len(lines) + 1
-    if whole.count("\n") != breaks or whole.count("\r") != breaks or "\0" in whole or " " in target:
-        raise ValueError("line break, NUL or space where a request cannot have one")
-    # Targets are bytes as they arrived, headers are text.
-    return first.encode("latin-1") + f"{text}\r\n".encode()
+    if text.count("\n") != len(lines) or text.count("\r") != len(lines) or "\0" in text:
+        raise ValueError("line break or NUL in a header")
+    return f"{text}\r\n".encode()
 
 
 def response_head(first: bytes, headers: list[tuple[bytes, bytes]], closing: bytes, *, upgrade: bool = False) -> bytes:
