@@ -20,6 +20,7 @@ from atoll.machinery.apiserver.authentication.assertion import AssertionSigner, 
 from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders
 from atoll.machinery.apiserver.authentication.routing import bearer_token
+from atoll.machinery.apiserver.authentication.tokens import token_digest
 from atoll.machinery.apiserver.authorization.effective_users import WARRANT
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.forwarded_identity import IDENTITY, passed_on
@@ -44,6 +45,24 @@ class RequestUser(msgspec.Struct, frozen=True):
 
 
 _ANONYMOUS = RequestUser()
+
+
+class _BearerToken(msgspec.Struct, frozen=True):
+    """A token and its digest."""
+
+    text: str
+    digest: bytes
+
+
+_NO_TOKEN = _BearerToken("", b"")
+
+
+def _bearer_token(request: HttpRequest) -> _BearerToken:
+    """The token of a request; of no text for no credential, or a malformed one, which the shard refuses."""
+    text = bearer_token(request)
+    if text is None or len(request.headers["authorization"]) > 1:
+        return _NO_TOKEN
+    return _BearerToken(text, token_digest(text))
 
 
 class GroupFilter(msgspec.Struct, frozen=True):
@@ -75,8 +94,8 @@ class ProxyAuthentication:
         groups: GroupFilter,
         assertions: AssertionSigner,
     ) -> None:
-        self.certificates = certificates
-        self._tokens, self._headers, self._groups, self._assertions = tokens, headers, groups, assertions
+        self.certificates, self.assertions = certificates, assertions
+        self._tokens, self._headers, self._groups = tokens, headers, groups
         self._dropped = (*headers.family, *_CLIENT_ADDRESS)
         #: Bytes, user and asserted user, by the identity of the user.
         self._users: LruCache[int, tuple[int, User, RequestUser]] = LruCache(USERS_BYTES, lambda entry: entry[0])
@@ -94,11 +113,15 @@ class ProxyAuthentication:
                 return self._verified_user(self._headers.user(request.headers, sent))
         if presented is not None and presented.user is not None:
             return self._verified_user(presented.user)
-        token = bearer_token(request)
-        if token is None or len(request.headers["authorization"]) > 1:
-            # No credential, or a malformed one, which the shard refuses.
+        shared = request.header_set
+        token: _BearerToken | None = shared.credentials if shared is not None else None
+        if token is None:
+            token = _bearer_token(request)
+            if shared is not None:
+                shared.credentials = token
+        if not token.text:
             return _ANONYMOUS
-        found = self._tokens.authenticate(token, cluster, view, vouch=vouch)
+        found = self._tokens.authenticate(token.text, cluster, view, digest=token.digest, vouch=vouch)
         if found is None:
             return _ANONYMOUS
         return self._verified_user(found.user) if found.verified else RequestUser(found.user)
@@ -142,13 +165,9 @@ class ProxyAuthentication:
     def signed(self, user: User, cluster: str) -> SignedAssertion:
         """The assertion of a user to a shard, for a cluster. Raises ApiError for too large an identity."""
         try:
-            return self._assertions.signed(user, cluster)
+            return self.assertions.signed(user, cluster)
         except AssertionTooLarge as error:
             raise ApiError(str(error), code=431, reason="RequestHeaderFieldsTooLarge") from error
-
-    def is_fresh(self, signed: SignedAssertion) -> bool:
-        """Whether an assertion may still be sent."""
-        return self._assertions.is_fresh(signed)
 
     def remote_headers(
         self, request: HttpRequest, requester: RequestUser, names: RemoteHeaderNames

@@ -101,10 +101,6 @@ class ProxyHandler:
         self._shard_heads = ShardHeads(parts.authentication)
         self._unknown_workspace = UnknownWorkspace()
 
-    def __call__(self, exchange: Exchange) -> None:
-        assert isinstance(exchange, StreamingExchange)
-        self._serve(exchange, MAX_KEY_FETCHES)
-
     # BodyPolicy
 
     def streams(self, request: HttpRequest) -> bool:
@@ -119,7 +115,8 @@ class ProxyHandler:
             routes = self._parts.route_table.at(snapshot)
             return routes is not None and isinstance(routes.locator.find(snapshot, info.workspace), Mounted)
 
-    def _serve(self, exchange: StreamingExchange, key_fetches: int) -> None:
+    def __call__(self, exchange: Exchange, key_fetches: int = MAX_KEY_FETCHES) -> None:
+        assert isinstance(exchange, StreamingExchange)
         began_s = time.monotonic()
         info = _UNPARSED
         parts = self._parts
@@ -138,7 +135,7 @@ class ProxyHandler:
                 location = routes.locator.find(snapshot, request.workspace) if request.workspace else None
                 self._route(request, routes, location, snapshot)
         except AuthenticationPending as error:
-            if not retry_when_authenticated(exchange, error, key_fetches, self._serve):
+            if not retry_when_authenticated(exchange, error, key_fetches, self):
                 self._fail(exchange, info, Unauthorized(), began_s)
         except Exception as error:
             self._fail(exchange, info, error, began_s)
@@ -280,9 +277,11 @@ class ProxyHandler:
     # Responses
 
     def _relay(self, request: ProxyRequest, backend: Backend, head: bytes, to: str) -> None:
+        info = request.info
+        endless = info.verb == "watch" or (bool(info.query) and _asks_for_watch(info))
         self._parts.metrics.open += 1
         owner = _RelayedRequest(request, self._parts.metrics, to)
-        Relay(request.exchange, backend, head, owner, endless=_is_watch(request.info)).start()
+        Relay(request.exchange, backend, head, owner, endless=endless).start()
 
     def _count(self, request: ProxyRequest, to: str, code: int) -> None:
         self._parts.metrics.count(to, code, request.began_s)
@@ -323,9 +322,9 @@ def _passes(request: HttpRequest) -> int:
     return sum(value.count(PSEUDONYM) for value in request.headers["via"])
 
 
-def _is_watch(info: RequestInfo) -> bool:
-    """Whether the response has no end of its own, whichever backend sends it."""
-    return info.verb == "watch" or info.query.get("watch", "false").lower() not in {"false", "0"}
+def _asks_for_watch(info: RequestInfo) -> bool:
+    """Whether a backend may take the request for a watch, whose response has no end of its own."""
+    return info.query.get("watch", "false").lower() not in {"false", "0"}
 
 
 _UNPARSED = parse("GET", b"/")

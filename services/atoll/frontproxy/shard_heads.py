@@ -35,7 +35,7 @@ class ShardHeads:
     """Writes heads of requests to shards."""
 
     def __init__(self, authentication: ProxyAuthentication) -> None:
-        self._authentication = authentication
+        self._authentication, self._assertions = authentication, authentication.assertions
 
     def head(
         self, exchange: StreamingExchange, target: str, authority: str, requester: RequestUser, cluster: str
@@ -53,7 +53,7 @@ class ShardHeads:
             or kept.user is not user
             or kept.cluster != cluster
             or kept.authority != authority
-            or (kept.assertion is not None and not self._authentication.is_fresh(kept.assertion))
+            or (kept.assertion is not None and not self._assertions.is_fresh(kept.assertion))
         ):
             kept = self._fields(exchange, authority, requester, cluster)
             if exchange.body is WHOLE:  # It has no header that is about the body.

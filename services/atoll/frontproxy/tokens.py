@@ -113,12 +113,15 @@ class TokenAuthentication:
         self._sources, self._accounts, self._audiences, self._workspaces = sources, accounts, audiences, workspaces
         self._fetching: set[asyncio.Future[None]] = set()
 
-    def authenticate(self, token: str, cluster: str, view: View, *, vouch: bool = False) -> TokenUser | None:
+    def authenticate(
+        self, token: str, cluster: str, view: View, *, digest: bytes = b"", vouch: bool = False
+    ) -> TokenUser | None:
         """The user of a token in a cluster (or ""), None to leave it to the backend.
 
-        `vouch`: the backend is no shard, and cannot judge a token. Raises Unauthorized, AuthenticationPending.
+        `digest` is that of the token, if it was computed. `vouch`: the backend is no shard, and cannot judge a token.
+        Raises Unauthorized, AuthenticationPending.
         """
-        digest = token_digest(token)
+        digest = digest or token_digest(token)
         account = self._accounts.user_of(token, digest)
         if account is not None:
             return TokenUser(account, verified=vouch and self._accounts.confirm(token, digest, cluster, view))

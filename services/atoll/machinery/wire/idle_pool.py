@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 class PooledConnection(asyncio.Protocol, ABC):
     """A connection that carries one request at a time, and can be kept between two of them."""
 
-    __slots__ = ("_transport", "closed", "idle_since_s", "used")
+    __slots__ = ("_poll", "_transport", "closed", "idle_since_s", "used")
 
     _transport: asyncio.Transport
 
@@ -25,6 +25,7 @@ class PooledConnection(asyncio.Protocol, ABC):
         #: A request was answered on it.
         self.used = False
         self.idle_since_s = 0.0
+        self._poll: select.poll | None = None
 
     @property
     @abstractmethod
@@ -45,8 +46,10 @@ class PooledConnection(asyncio.Protocol, ABC):
         A byte or an end of stream that the loop has not seen yet means that the server closed the connection: a request
         written now would be lost, with its outcome unknown.
         """
-        poll = select.poll()
-        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        poll = self._poll
+        if poll is None:
+            poll = self._poll = select.poll()
+            poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         return not poll.poll(0)
 
 

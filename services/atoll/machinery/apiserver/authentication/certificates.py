@@ -2,7 +2,7 @@
 
 The authenticator calls it for each request of a connection with a client certificate. TLS verified the certificate
 against all CAs together; here the request-header CA makes proxies, the client CA makes users, and neither makes the
-other. Invariant: results are cached by the certificate's hash, bounded, but the expiry is checked on every request,
+other. Invariant: results are cached by the certificate, bounded in bytes, but the expiry is checked on every request,
 because connections outlive certificates; a change of the CAs empties the cache.
 """
 
@@ -26,7 +26,8 @@ from atoll.machinery.process.pki import issued_by
 from atoll.machinery.process.tls import client_identity
 
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
-MAX_CERTIFICATES = 4096
+#: Bytes of certificates with a cached result, and of the rest of an entry.
+CACHE_BYTES, _ENTRY_BYTES = 16 << 20, 2048
 
 
 class ClientCertificate(msgspec.Struct, frozen=True):
@@ -57,23 +58,28 @@ class Certificates:
         self._client_ca, self._proxy_ca = client_ca_pem, proxy_ca_pem
         self._proxy_names = frozenset(proxy_names)
         self._clock = clock
-        self._verified: LruCache[bytes, ClientCertificate] = LruCache(MAX_CERTIFICATES)
+        self._verified = self._cache()
 
     def trust(self, client_ca_pem: bytes, proxy_ca_pem: bytes) -> None:
         """Replace the CAs, also for open connections."""
         self._client_ca, self._proxy_ca = client_ca_pem, proxy_ca_pem
-        self._verified = LruCache(MAX_CERTIFICATES)
+        self._verified = self._cache()
 
     def verify(self, der: bytes) -> ClientCertificate:
         """The user or proxy that a certificate names. Raises Unauthorized for neither, and if it has expired."""
-        digest = hashlib.sha256(der).digest()
-        certificate = self._verified.get(digest)
-        if certificate is None:
-            certificate = self._read(der, digest)
-            self._verified.put(digest, certificate)
+        found = self._verified.get(der)
+        if found is None:
+            found = len(der), self._read(der, hashlib.sha256(der).digest())
+            self._verified.put(der, found)
+        certificate = found[1]
         if (certificate.user is None and not certificate.proxy) or self._clock() > certificate.not_after_s:
             raise Unauthorized
         return certificate
+
+    @staticmethod
+    def _cache() -> LruCache[bytes, tuple[int, ClientCertificate]]:
+        # By the certificate's own bytes: a connection keeps one object, whose hash Python keeps.
+        return LruCache(CACHE_BYTES, lambda entry: _ENTRY_BYTES + entry[0])
 
     def _read(self, der: bytes, digest: bytes) -> ClientCertificate:
         try:

@@ -293,7 +293,8 @@ class BackendConnection(PooledConnection):
         self._sink = None
         self._phase = _IDLE
         self.used = True
-        self.pause(False)
+        if self._reading_paused:
+            self.pause(False)
         sink.whole_response(int(found[1]), data)
         return True
 

@@ -202,10 +202,11 @@ class Relay:
     def whole_response(self, status: int, data: bytes) -> None:
         connection, self._connection = self._connection, None
         assert connection is not None
-        self._status = status
         self._backend.release(connection)
         self._exchange.send_whole(data)
-        self._report(status)
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.done(status)
 
     def response_data(self, data: bytes) -> None:
         if self._chunks:

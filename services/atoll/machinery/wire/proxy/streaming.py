@@ -89,6 +89,10 @@ class StreamingExchange(ServerExchange):
     def stream_body(self, sink: BodySink) -> None:
         """Give the body to `sink` from now on."""
         self._sink = sink
+        if self.body is WHOLE and not self.request.body and not self._end_delivered:
+            self._end_delivered = True
+            sink.request_end()
+            return
         self.body_arrived()
         if not self.body.ended:
             # Until now only a little of the body was parsed.
@@ -350,7 +354,7 @@ class StreamingConnection(Connection):
             self._rest()
         elif parser.refusal is not None and not parser.ready:
             self._refuse_active(cast(StreamingExchange, self._active), parser.refusal)
-        else:
+        elif self._upgraded or self._held or self._reading_paused:
             self._hold_reading()
 
     def _parse_piece(self) -> bool:
@@ -405,8 +409,8 @@ class StreamingConnection(Connection):
 
     def _hold_reading(self) -> None:
         """Read from the socket only while what was read is taken."""
-        active = cast("StreamingExchange | None", self._active)
         if self._upgraded:
+            active = cast("StreamingExchange | None", self._active)
             hold = active is not None and active.sink_full
         else:
             hold = self._held_bytes > self.limits.pipelined_bytes
