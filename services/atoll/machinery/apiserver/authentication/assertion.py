@@ -150,7 +150,7 @@ class AssertionVerifier:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._verified: LruCache[tuple[bytes, bytes], _VerifiedAssertion] = LruCache(CACHE_BYTES, _verified_bytes)
+        self._verified: LruCache[tuple[bytes, bytes], VerifiedAssertion] = LruCache(CACHE_BYTES, _verified_bytes)
 
     def user(self, values: Sequence[str], key: PublicKey, certificate: bytes, cluster: str) -> User:
         """The user that the holder of a certificate asserts in a request to a cluster. Raises TokenError.
@@ -158,6 +158,16 @@ class AssertionVerifier:
         `values` are the values of the header, `key` is the certificate's key and `certificate` its digest. No group is
         added.
         """
+        verified = self.verified(values, key, certificate)
+        self.check(verified, cluster)
+        return verified.user
+
+    def check(self, verified: VerifiedAssertion, cluster: str) -> None:
+        """Raise TokenError unless an assertion is for this cluster and the present time."""
+        check(verified.claims, cluster, self._clock())
+
+    def verified(self, values: Sequence[str], key: PublicKey, certificate: bytes) -> VerifiedAssertion:
+        """The assertion, for whichever cluster and time. Raises TokenError."""
         if len(values) != 1 or len(values[0]) > MAX_SIZE or not values[0].isascii():
             raise TokenError("not one assertion")
         digest = hashlib.sha256(values[0].encode()).digest()
@@ -165,10 +175,9 @@ class AssertionVerifier:
         if verified is None:
             claims = verify(values[0], key)
             user = User(claims.user, claims.groups, claims.uid, claims.extra)
-            verified = _VerifiedAssertion(claims, user, len(values[0]))
+            verified = VerifiedAssertion(claims, user, len(values[0]))
             self._verified.put((certificate, digest), verified)
-        check(verified.claims, cluster, self._clock())
-        return verified.user
+        return verified
 
 
 class SignedAssertion(msgspec.Struct, frozen=True):
@@ -178,7 +187,7 @@ class SignedAssertion(msgspec.Struct, frozen=True):
     text: str
 
 
-class _VerifiedAssertion(msgspec.Struct, frozen=True):
+class VerifiedAssertion(msgspec.Struct, frozen=True):
     """An assertion whose signature was verified."""
 
     claims: AssertionClaims
@@ -194,7 +203,7 @@ def _signed_bytes(entry: SignedAssertion) -> int:
     return _ENTRY_BYTES + len(entry.text)
 
 
-def _verified_bytes(entry: _VerifiedAssertion) -> int:
+def _verified_bytes(entry: VerifiedAssertion) -> int:
     return _ENTRY_BYTES + 2 * entry.size_bytes
 
 

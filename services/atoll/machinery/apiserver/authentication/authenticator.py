@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from atoll.machinery.apiserver.authentication import assertion
-from atoll.machinery.apiserver.authentication.assertion import AssertionVerifier
+from atoll.machinery.apiserver.authentication.assertion import AssertionVerifier, VerifiedAssertion
 from atoll.machinery.apiserver.authentication.certificates import Certificates, ClientCertificate
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator, impersonates, impersonation_request
 from atoll.machinery.apiserver.authentication.jwt import TokenError
@@ -78,7 +78,15 @@ class BearerTokens(msgspec.Struct, frozen=True):
         return found
 
 
-class _Credentials(msgspec.Struct, frozen=True):
+class _Asserted(msgspec.Struct, frozen=True):
+    """The user of an assertion in the headers, the certificate that it was verified with, and what it is valid for."""
+
+    user: User
+    certificate: ClientCertificate
+    assertion: VerifiedAssertion
+
+
+class _Credentials(msgspec.Struct):
     """What the headers of a request say of its sender: the identity headers that were sent, and the bearer token with
     its digest, empty without one. `invalid`: more than one Authorization header."""
 
@@ -87,6 +95,7 @@ class _Credentials(msgspec.Struct, frozen=True):
     digest: bytes
     invalid: bool
     impersonates: bool
+    asserted: _Asserted | None = None
 
 
 class Authenticator:
@@ -150,7 +159,7 @@ class Authenticator:
     ) -> User:
         sent = credentials.sent
         if sent and certificate is not None and certificate.proxy:
-            return self._forwarded(request, certificate, sent, cluster)
+            return self._forwarded(request, certificate, credentials, cluster)
         if sent:
             if in_family(request.headers, (assertion.HEADER,)):
                 raise Unauthorized
@@ -169,16 +178,27 @@ class Authenticator:
             raise Unauthorized
         return ANONYMOUS_USER
 
-    def _forwarded(self, request: HttpRequest, certificate: ClientCertificate, sent: list[str], cluster: str) -> User:
-        if assertion.HEADER not in sent:
-            return self._headers.user(request.headers, sent)
+    def _forwarded(
+        self, request: HttpRequest, certificate: ClientCertificate, credentials: _Credentials, cluster: str
+    ) -> User:
+        asserted, sent = credentials.asserted, credentials.sent
+        try:
+            if asserted is None or asserted.certificate is not certificate:
+                if assertion.HEADER not in sent:
+                    return self._headers.user(request.headers, sent)
+                asserted = credentials.asserted = self._asserted(request, certificate, sent)
+            self._assertions.check(asserted.assertion, cluster)
+        except TokenError as error:
+            log.warning("assertion refused", proxy=certificate.name, reason=str(error))
+            raise Unauthorized from error
+        return asserted.user
+
+    def _asserted(self, request: HttpRequest, certificate: ClientCertificate, sent: list[str]) -> _Asserted:
+        """The user of the assertion in a request, whatever it is valid for. Raises TokenError, Unauthorized."""
         if len(sent) > 1 or certificate.key is None:
             # A proxy that signs assertions sends no unsigned identity headers.
             raise Unauthorized
         check_listed(request.headers, sent)
-        try:
-            values = request.headers[assertion.HEADER]
-            return authenticated(self._assertions.user(values, certificate.key, certificate.sha256, cluster))
-        except TokenError as error:
-            log.warning("assertion refused", proxy=certificate.name, reason=str(error))
-            raise Unauthorized from error
+        values = request.headers[assertion.HEADER]
+        verified = self._assertions.verified(values, certificate.key, certificate.sha256)
+        return _Asserted(authenticated(verified.user), certificate, verified)

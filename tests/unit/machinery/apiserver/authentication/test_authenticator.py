@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from atoll.machinery.apiserver.authentication import assertion
 from atoll.machinery.apiserver.authentication.admin_tokens import FILE_NAMES, load_admin_tokens, revoke_admin_tokens
+from atoll.machinery.apiserver.authentication.assertion import AssertionSigner, AssertionVerifier, signing_key
 from atoll.machinery.apiserver.authentication.authenticator import Authenticator, BearerTokens
 from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator
@@ -18,7 +22,7 @@ from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
 from atoll.machinery.process.pki import Pair, make_ca, make_client, pem_to_der
-from atoll.machinery.wire.exchange import HttpRequest, Peer
+from atoll.machinery.wire.exchange import HeaderSet, HttpRequest, Peer
 from harness.models.rbac_snapshot import FakeStore, bootstrap, workspace
 
 AUDIENCE = "https://kcp.default.svc"
@@ -306,6 +310,83 @@ class TestIdentityHeaders:
         assert both.authenticate(request(der), WEB, store).name == "front-proxy"
         sent = HttpRequest("GET", b"/", {"x-remote-user": ["dave"]}, b"", Peer("", 1, der))
         assert both.authenticate(sent, WEB, store).name == "dave"
+
+
+class TestAssertions:
+    """Assertions that a connection sends again with every request."""
+
+    @pytest.fixture
+    def clock(self) -> Clock:
+        clock = Clock()
+        clock.now = time.time()
+        return clock
+
+    @pytest.fixture
+    def certificates(self, client_ca: Pair, proxy_ca: Pair) -> Certificates:
+        return Certificates(client_ca.certificate, proxy_ca.certificate, ["front-proxy"])
+
+    @pytest.fixture
+    def shard(self, certificates: Certificates, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Authenticator:
+        found = make(certificates)
+        monkeypatch.setattr(found, "_assertions", AssertionVerifier(clock))
+        return found
+
+    def sent(self, proxy_ca: Pair, clock: Clock) -> HttpRequest:
+        """A request of a connection whose headers the next requests have too."""
+        pair = make_client(proxy_ca, "front-proxy")
+        said = AssertionSigner(signing_key(pair.key), clock).assertion(User("dave"), WEB)
+        shared = HeaderSet({assertion.HEADER: [said]})
+        peer = Peer("127.0.0.1", 1, pem_to_der(pair.certificate))
+        return HttpRequest("GET", b"/api", shared.headers, b"", peer, header_set=shared)
+
+    def test_are_verified_once_for_headers_that_are_sent_again(
+        self, shard: Authenticator, store: FakeStore, proxy_ca: Pair, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        again = self.sent(proxy_ca, clock)
+        first = shard.authenticate(again, WEB, store)
+        monkeypatch.setattr(AssertionVerifier, "verified", None)
+        assert shard.authenticate(again, WEB, store) is first
+        assert first.name == "dave"
+
+    def test_are_for_one_cluster_on_every_request(
+        self, shard: Authenticator, store: FakeStore, proxy_ca: Pair, clock: Clock
+    ) -> None:
+        again = self.sent(proxy_ca, clock)
+        for cluster, valid in ((WEB, True), ("other", False), ("", False), (WEB, True)):
+            with contextlib.nullcontext() if valid else pytest.raises(Unauthorized):
+                assert shard.authenticate(again, cluster, store).name == "dave"
+
+    def test_expire_for_headers_that_are_sent_again(
+        self, shard: Authenticator, store: FakeStore, proxy_ca: Pair, clock: Clock
+    ) -> None:
+        again = self.sent(proxy_ca, clock)
+        assert shard.authenticate(again, WEB, store).name == "dave"
+        clock.now += assertion.LIFE_S + assertion.SKEW_S + 1
+        with pytest.raises(Unauthorized):
+            shard.authenticate(again, WEB, store)
+
+    def test_end_with_the_trust_in_their_proxy(
+        self,
+        shard: Authenticator,
+        certificates: Certificates,
+        store: FakeStore,
+        proxy_ca: Pair,
+        client_ca: Pair,
+        clock: Clock,
+    ) -> None:
+        again = self.sent(proxy_ca, clock)
+        assert shard.authenticate(again, WEB, store).name == "dave"
+        certificates.trust(client_ca.certificate, client_ca.certificate)
+        with pytest.raises(Unauthorized):
+            shard.authenticate(again, WEB, store)
+
+    def test_say_nothing_on_the_connection_of_another(
+        self, shard: Authenticator, store: FakeStore, proxy_ca: Pair, proxy: bytes, clock: Clock
+    ) -> None:
+        again = self.sent(proxy_ca, clock)
+        assert shard.authenticate(again, WEB, store).name == "dave"
+        with pytest.raises(Unauthorized):
+            shard.authenticate(replace(again, peer=Peer("127.0.0.1", 1, proxy)), WEB, store)
 
 
 class TestAdminTokens:
