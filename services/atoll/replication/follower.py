@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry
 from atoll.machinery.kcp.sharding.ownership import ROOT_SHARD
 from atoll.machinery.kcp.sharding.shards import EVENT_KEYS
 from atoll.machinery.meta import partial
-from atoll.machinery.meta.names import ROOT, ResourceType
+from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import Mark, Record, ReplicaView, Scope
@@ -29,6 +29,7 @@ from atoll.machinery.stream.consumer.state_consumer import ConsumerOptions, Stat
 from atoll.machinery.stream.permissions import follower_consumer
 from atoll.machinery.stream.subjects import STATE, all_subjects, check_shard
 from atoll.replication.metrics import ReplicationMetrics
+from atoll.replication.needed_rows import NeededRows, whole_filters
 from atoll.replication.notifications import ReplicaListener
 from atoll.replication.readable_pages import readable
 from atoll.replication.replica_writer import OWNERS_PENDING, MarkStore, ReplicaWriter
@@ -40,6 +41,8 @@ log = structlog.get_logger()
 
 #: Names of the shards followed last, so that one removed during a restart is found.
 FOLLOWED = "replication.followed"
+#: Set where of Workspaces and LogicalClusters only those needed are held.
+NEEDED_ONLY = "replication.needed-only"
 #: The most shards of a site.
 MAX_SHARDS = 1000
 #: Rows of one transaction; requests wait for it.
@@ -55,13 +58,15 @@ def every_type(_: ResourceType) -> bool:
 
 class FollowerOptions(msgspec.Struct, frozen=True):
     """`own` is this shard's name, "" for a process that is not a shard. `types` None: learned from root. `wanted`
-    selects the types that are kept; those that ownership rests on always are."""
+    selects the types that are kept; those that ownership rests on always are. `needed_only`: of Workspaces and
+    LogicalClusters only those are followed that this shard needs; it needs `own` and `types`."""
 
     access: Access
     own: str = ""
     region: str = ""
     types: RootTypes | None = None
     wanted: Callable[[ResourceType], bool] = every_type
+    needed_only: bool = False
 
 
 class Follower:
@@ -78,6 +83,11 @@ class Follower:
         #: The task of each shard, and the region it was started with.
         self._running: dict[str, tuple[str, asyncio.Task[None]]] = {}
         self.consumers: dict[str, StateConsumer] = {}
+        self._needed: NeededRows | None = None
+        if options.needed_only:
+            assert options.own and options.types is not None, "a shard, which knows its types"
+            self._needed = NeededRows(self.writer, options.types, self._selection_changed)
+            self.writer.written = self._needed.wrote
         keys = self._access.event_keys
         self._keys = ShardKeys(keys or {}, store.get_mark(KEYS_MARK))
         if not keys:
@@ -97,7 +107,7 @@ class Follower:
         try:
             while True:
                 try:
-                    await self._keep_following()
+                    await self._keep_watching()
                 except Exception as error:
                     failures += 1
                     self._metrics.failed("")
@@ -106,8 +116,26 @@ class Follower:
         finally:
             await self._end(list(self._running))
 
-    async def _keep_following(self) -> None:
+    async def _keep_watching(self) -> None:
+        """Follow the shards of the site, and this shard's own objects where what it needs follows from them."""
         await self._begin()
+        if self._needed is None:
+            await self._keep_following()
+            return
+        await self._end(list(self._running))
+        await self._needed.load(self.writer.origins)
+        own = asyncio.create_task(self._needed.watch())
+        following = asyncio.create_task(self._keep_following())
+        try:
+            await asyncio.wait({own, following}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.gather(*(task for task in (own, following) if task.done()))
+        finally:
+            own.cancel()
+            following.cancel()
+            await asyncio.gather(own, following, return_exceptions=True)
+            self._needed.close()
+
+    async def _keep_following(self) -> None:
         while True:
             seen = self._seen()
             await self._take_types()
@@ -118,8 +146,18 @@ class Follower:
         await self.writer.route_root()
         self.writer.types = self._types()
         self.writer.origins = [name for name in self._followed() if name != self._options.own]
+        await self._take_mode()
         if self._store.get_mark(OWNERS_PENDING):
             await self.writer.resolve_all()
+
+    async def _take_mode(self) -> None:
+        """Note whether rows are only those needed. If all are followed again, all shards are read again."""
+        before, now = self._store.get_mark(NEEDED_ONLY) or b"", b"1" if self._options.needed_only else b""
+        if before and not now:
+            for name in self.writer.origins:
+                await ShardReplica(self.writer, self._origin(name, "")).forget()
+        if before != now:
+            await self.writer.write([Mark(NEEDED_ONLY, now)])
 
     # --- which shards to follow ---
 
@@ -248,21 +286,31 @@ class Follower:
                 log.exception("following shard failed", shard=origin.name, error=repr(error), failures=failures)
             await asyncio.sleep(_BACKOFF.delay_s(failures))
 
+    def _selection_changed(self, name: str) -> None:
+        """The selection of a shard changed, of all for ""."""
+        for shard in [name] if name else list(self.consumers):
+            if shard in self.consumers:
+                self.consumers[shard].selection_changed()
+
     def _subscription(self, name: str) -> ConsumerOptions:
+        needed = self._needed
         return ConsumerOptions(
             name,
-            all_subjects(STATE, name),
+            whole_filters(name) if needed is not None else all_subjects(STATE, name),
             self._consumer,
             batch=_BATCH,
             keys=functools.partial(self._keys.of, name),
             refused=lambda reason: self._metrics.refused(name, reason),
+            selection=needed.of(name) if needed is not None else None,
         )
 
     def _origin(self, name: str, region: str) -> SourceShard:
         return SourceShard(name, region, self._options.region, self._is_wanted)
 
-    def _is_wanted(self, type: ResourceType) -> bool:
-        types = self.writer.types
+    def _is_wanted(self, key: ObjectKey) -> bool:
+        types, type = self.writer.types, key.type
+        if self._needed is not None and not self._needed.keeps(key):
+            return False
         if type in (LOGICAL_CLUSTERS, API_EXPORTS) or type.resource in ("workspaces", "shards"):
             return True
         return self._options.wanted(type) or (types is not None and type in (types.workspaces, types.shards))

@@ -9,9 +9,9 @@ covers; a resolution that was interrupted is repeated at the next start.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 import structlog
@@ -52,6 +52,8 @@ _LAST_WRITE_S = 5.0
 _NO_TYPES = RootTypes(ResourceType("", "", ""), ResourceType("", "", ""))
 
 T = TypeVar("T")
+#: Called with a shard, its changed rows (each with the record before) and the changed owners.
+WrittenListener: TypeAlias = Callable[[str, Sequence[tuple[ReplicaChange, Record | None]], Sequence[OwnerChange]], None]
 
 
 class MarkStore(Store, Protocol):
@@ -70,6 +72,8 @@ class ReplicaWriter:
         self.types: RootTypes | None = None
         #: The shards that this process follows.
         self.origins: list[str] = []
+        #: Called with the rows and owners of each write, if set.
+        self.written: WrittenListener | None = None
         self._notifier = ReplicaNotifier(store)
         self._lock = asyncio.Lock()
 
@@ -112,6 +116,23 @@ class ReplicaWriter:
             if owner is not None and now is not None and now.cluster == claim.cluster:
                 await self._notifier.notify("", (), [OwnerChange(claim.cluster, None, owner)])
             await self._finish(resolution)
+
+    async def release(self, origin: str, keys: Sequence[ObjectKey], is_needed: Callable[[str], bool]) -> None:
+        """Drop rows that this process does not follow any more, and routes of clusters that it does not need.
+
+        Nothing is concluded from their absence: the objects exist on.
+        """
+        async with self._lock:
+            mutations: list[Mutation] = []
+            with self.store.snapshot() as snapshot:
+                for key in keys:
+                    row, route = _row(snapshot, origin, key), snapshot.replicas.route_of(key.cluster)
+                    if row is not None:
+                        mutations.append(Replica(origin, key, b"", row[0].revision + 1, row[1]))
+                    if route is not None and key.type == LOGICAL_CLUSTERS and not is_needed(key.cluster):
+                        mutations.append(ClusterRoute(key.cluster, "", route.generation))
+            if mutations:
+                await self.write(mutations)
 
     async def write(self, mutations: Sequence[Mutation]) -> list[int]:
         """Submit; try again while the store is full. Raises the store's other errors."""
@@ -169,6 +190,8 @@ class ReplicaWriter:
         ]
         if changed:
             self.metrics.wrote(origin, len(changed))
+        if self.written is not None:
+            self.written(origin, changed, owners)
         await self._notifier.notify(origin, changed, owners)
 
     async def _write_rows(self, origin: str, rows: Sequence[Replica], then: Sequence[Mutation]) -> list[int]:

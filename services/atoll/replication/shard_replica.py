@@ -17,7 +17,7 @@ import structlog
 
 from atoll.machinery.kcp.sharding.replication_level import may_hold
 from atoll.machinery.meta import partial
-from atoll.machinery.meta.names import ObjectKey, ResourceType, is_cluster_name, is_system_cluster
+from atoll.machinery.meta.names import ObjectKey, is_cluster_name, is_system_cluster
 from atoll.machinery.storage.contract import CorruptRecord, Mark, SweepReplicas
 from atoll.machinery.stream.consumer.gaps import Gap
 from atoll.machinery.stream.consumer.state_consumer import StateMark
@@ -55,12 +55,12 @@ _progress_decoder = msgspec.json.Decoder(ReplicaProgress)
 
 
 class SourceShard(msgspec.Struct, frozen=True):
-    """A followed shard, with the regions of both sides ("": none); `wanted` selects the types that are kept."""
+    """A followed shard, with the regions of both sides ("": none); `wanted` selects the objects that are kept."""
 
     name: str
     region: str = ""
     own_region: str = ""
-    wanted: Callable[[ResourceType], bool] = lambda _: True
+    wanted: Callable[[ObjectKey], bool] = lambda _: True
 
     @property
     def mark_name(self) -> str:
@@ -140,7 +140,7 @@ class ShardReplica:
         if reason:
             self._refuse(reason)
             return None
-        if not self._origin.wanted(event.key.type):
+        if not self._origin.wanted(event.key):
             return None
         value = self._value(event)
         withheld = not value and event.operation is not Operation.DELETED

@@ -62,7 +62,7 @@ from atoll.replication.root_types import RootTypes
 from atoll.shard import bootstrap, service_account_keys
 from atoll.shard.admission.plugins import plugins
 from atoll.shard.authentication import Credentials, ExternalIssuers, build_authentication
-from atoll.shard.config import ShardConfig
+from atoll.shard.config import NEEDED, ShardConfig
 from atoll.shard.escalation import Escalation
 from atoll.shard.forwarding.mounts import Mounts
 from atoll.shard.forwarding.remote_shards import RemoteShards
@@ -292,7 +292,9 @@ class ShardApp:
         """Return the follower of the other shards' streams. It runs in the writer's process."""
         types = RootTypes(self.identities.workspaces, self.identities.shard_objects)
         region = self.config.labels.get(REGION, "")
-        return Follower(store, FollowerOptions(access, self.config.shard_name, region, types), self.registry)
+        needed_only = self.config.replicated_workspaces == NEEDED
+        options = FollowerOptions(access, self.config.shard_name, region, types, needed_only=needed_only)
+        return Follower(store, options, self.registry)
 
     def manager(self, positions: Positions, follower: Follower | None = None) -> Manager:
         """Return the controllers of this shard, which run in the writer's process. `follower` feeds replica changes."""

@@ -28,6 +28,9 @@ GATES = (
 
 MAX_WORKERS = 64
 AUTO: Final = "auto"
+#: Of other shards' Workspaces and LogicalClusters, a shard keeps all, or those it needs.
+NEEDED: Final = "needed"
+REPLICATED_WORKSPACES = ("all", NEEDED)
 Workers = int | Literal["auto"]
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _DURATION = re.compile(r"(?:(\d{1,8})h)?(?:(\d{1,10})m)?(?:(\d{1,10})s?)?")
@@ -81,6 +84,7 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
     external_logical_cluster_admin_kubeconfig: str = ""
     nats_credentials_file: str = ""
     nats_directory: str = ""
+    replicated_workspaces: str = "all"
 
     SUMMARY: ClassVar[str] = "Run one shard of a sharded deployment."
     COMMON: ClassVar[Collection[str]] = (
@@ -149,6 +153,8 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
         "Sharded deployment": {
             "shard_name": "name of this shard, a DNS label",
             "shard_labels": "comma separated key=value labels of its Shard object, such as region=eu",
+            "replicated_workspaces": "Workspaces and LogicalClusters of other shards that it keeps: all, or needed:"
+            " those of clusters with exports or types, its own clusters' ancestors, its own Workspaces' clusters",
             "shard_base_url": "URL of this shard for other components; empty: the address it listens on",
             "shard_external_url": "URL of its workspaces for clients, a front proxy's; empty: the base URL",
             "shard_virtual_workspace_url": "URL of its virtual workspaces; empty: the base URL",
@@ -245,6 +251,8 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
             if url and not _is_base_url(url):
                 raise ValueError(f"{name.replace('_', '-')} {url!r} is not an https URL without a slash at its end")
         _ = self.labels
+        if self.replicated_workspaces not in REPLICATED_WORKSPACES:
+            raise ValueError(f"replicated-workspaces: {self.replicated_workspaces!r} is neither all nor needed")
 
     @property
     def home_creators(self) -> tuple[str, ...]:

@@ -72,6 +72,11 @@ async def sea(tmp_path: Path) -> AsyncIterator[Archipelago]:
         yield sea
 
 
+def selecting(user: str) -> str:
+    """The subject by which a shard's reader creates its consumer with several filters."""
+    return f"$JS.root.API.CONSUMER.CREATE.{STATE}.{follower_consumer(user)}"
+
+
 @pytest.fixture(params=["east", "proxy-front"])
 async def client(sea: Archipelago, request: pytest.FixtureRequest) -> AsyncIterator[Client]:
     """A reader of root: a proxy, and a shard by its second user."""
@@ -115,7 +120,21 @@ def foreign(user: str) -> list[str]:
 
 async def test_nobody_publishes_or_manages_under_the_name_of_another(client: Client) -> None:
     subjects = foreign(client.user)
-    assert set(subjects) - set(await client.refused(subjects)) == set()
+    own = {selecting(client.user)} if client.user.startswith("reader-") else set()
+    assert set(subjects) - set(await client.refused(subjects)) == own
+
+
+async def test_a_shard_chooses_among_the_objects_of_a_state_stream_and_of_no_other(sea: Archipelago) -> None:
+    """Its consumer may have several filters, which the subject that creates it does not name."""
+    east = await Client.open(sea.member("east").access.for_reading.at("root"))
+    own, create = follower_consumer(east.user), selecting(east.user).removeprefix("$JS.root.API.")
+    filters = {"filter_subjects": ["atoll.state.root.-", "atoll.state.root.*.core_kcp_io.shards.>"]}
+    config = {"name": own, "ack_policy": "none", **filters}
+    with pytest.raises(ApiError):
+        await east.api(create, config, CHANGES)
+    created = await east.api(create, {**config, "name": "follow-shard-root"}, STATE)
+    assert created["name"] == own, "the subject names the consumer"
+    await east.connection.close()
 
 
 async def test_who_only_reads_publishes_nothing(sea: Archipelago) -> None:

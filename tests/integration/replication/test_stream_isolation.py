@@ -36,7 +36,9 @@ Standing = dict[str, tuple[int, int, int, list[str]]]
 
 def users() -> list[NatsUser]:
     found = [NatsUser(shard_user(name), "secret", shard_permissions(name)) for name in SHARDS]
-    found += [NatsUser(name, "secret", reader_permissions(name, SHARDS)) for name in (READER, reader_user("east"))]
+    peer = reader_user("east")
+    found.append(NatsUser(READER, "secret", reader_permissions(READER, SHARDS)))
+    found.append(NatsUser(peer, "secret", reader_permissions(peer, SHARDS, selects=True)))
     return [*found, NatsUser("operator", "secret", operator_permissions(ROOT))]
 
 

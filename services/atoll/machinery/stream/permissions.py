@@ -99,12 +99,15 @@ def region_permissions(shards: Sequence[str]) -> Permissions:
     return Permissions((">",), (">",), tuple(shards))
 
 
-def reader_permissions(user: str, shards: Sequence[str], region: str = "") -> Permissions:
+def reader_permissions(user: str, shards: Sequence[str], region: str = "", *, selects: bool = False) -> Permissions:
     """Read the state of these shards with consumers that carry the user's name, and publish nothing.
 
-    `region` is the account that all the streams are in; without it, each is in the account of its shard.
+    `region` is the account that all the streams are in; without it, each is in the account of its shard. `selects`: the
+    consumers may have several filters, as those of a shard have that follows single objects.
     """
     imports = [each for shard in shards for each in _reading(user, shard, region or shard_user(shard))]
+    if selects:
+        imports += [_selecting(user, shard, region or shard_user(shard)) for shard in shards]
     return _importing(user, imports)
 
 
@@ -166,6 +169,12 @@ def _reading(user: str, shard: str, account: str) -> list[ServiceImport]:
         _import(shard, account, f"CONSUMER.DELETE.{stream}.{name}"),
         _import(shard, account, f"CONSUMER.MSG.NEXT.{stream}.{name}"),
     ]
+
+
+def _selecting(user: str, shard: str, account: str) -> ServiceImport:
+    """Create the user's consumer with several filters, which the subject does not name. They select from the state
+    stream, all of which the user may read: the server refuses another stream, and another name."""
+    return _import(shard, account, f"CONSUMER.CREATE.{stream_name(STATE, shard)}.{follower_consumer(user)}")
 
 
 def _import(shard: str, account: str, verb: str) -> ServiceImport:

@@ -142,6 +142,11 @@ def filters(
     return (f"{middle}.{tail}", control_subject(kind, shard))
 
 
+def resource_filter(kind: str, shard: str, group: str, resource: str) -> str:
+    """The filter of a resource under every identity. It needs `control_subject` beside it."""
+    return f"{_ROOT}.{kind}.{shard}.*.{escape_group(group)}.{escape(resource)}.>"
+
+
 def parse(subject: str) -> Subject:
     """Parse a subject. Raises ValueError for one that no publisher of a shard writes."""
     root, _, rest = subject.partition(".")

@@ -193,7 +193,7 @@ def nats_users(directory: Path, shards: Sequence[str], readers: Sequence[str], c
         write_credential(path, msgspec.structs.replace(publishing, reader=reading, **keys))
         others = [name for name in shards if name != shard]
         found.append(NatsUser(publisher, publishing.password, shard_permissions(shard)))
-        found.append(NatsUser(peer, reading.password, reader_permissions(peer, others)))
+        found.append(NatsUser(peer, reading.password, reader_permissions(peer, others, selects=True)))
     for user in readers:
         path = directory / f"nats-{user}.json"
         reading = _credential(user, _earlier(path), ca_file, IMPORTED_API)

@@ -223,7 +223,7 @@ class Archipelago:
         self.users = {name: shard_nats_user(name) for name in shards}
         self.users |= {name: reader_nats_user(name, shards) for name in readers}
         # Each shard reads the others as a user of its own.
-        self._peers = {name: reader_nats_user(reader_user(name), shards) for name in shards}
+        self._peers = {name: reader_nats_user(reader_user(name), shards, selects=True) for name in shards}
         self.nats = NatsServer(directory, "everything", users=self._all())
         self.members: dict[str, Member] = {}
 
@@ -281,8 +281,8 @@ def shard_nats_user(name: str) -> NatsUser:
     return NatsUser(shard_user(name), f"secret-{name}", shard_permissions(name))
 
 
-def reader_nats_user(name: str, shards: Sequence[str]) -> NatsUser:
-    return NatsUser(name, f"secret-{name}", reader_permissions(name, shards))
+def reader_nats_user(name: str, shards: Sequence[str], *, selects: bool = False) -> NatsUser:
+    return NatsUser(name, f"secret-{name}", reader_permissions(name, shards, selects=selects))
 
 
 def shard_key(name: str) -> ObjectKey:

@@ -7,6 +7,7 @@ bring. Invariant: a mark is kept only with a generation that is complete, so a c
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
@@ -20,6 +21,7 @@ from atoll.machinery.stream.connection import Access, Connection, keep_connected
 from atoll.machinery.stream.consumer.gaps import Gap
 from atoll.machinery.stream.consumer.origin_check import OriginCheck, TrustedKeys, ignore, is_sourced
 from atoll.machinery.stream.consumer.pull_consumer import WAIT_S, BatchLimits, PullConsumer, stream_sequence
+from atoll.machinery.stream.consumer.selection import SelectedSubjects, Selection
 from atoll.machinery.stream.definitions import TOMBSTONE_TTL_S
 from atoll.machinery.stream.events import Event, Malformed, Phase, decode_delivered
 
@@ -32,13 +34,15 @@ log = structlog.get_logger()
 _MARK_LIVES_S = TOMBSTONE_TTL_S - 3600
 _REFRESH_S = 3600.0
 _REFILL_WAIT_S = 0.1
+#: Between two readings of newly selected objects: this many times what the last one took, and this long at most.
+_SELECT_SHARE, _SELECT_WAIT_S = 9, 1.0
 
 
 class ConsumerOptions(msgspec.Struct, frozen=True):
     """What to read: a shard's state stream, filters from `subjects`, the consumer's name, and messages a batch.
 
     `keys` returns the keys that the shard's events are verified with; None: they are not. `refused` is called with the
-    reason for each event that is not believed.
+    reason for each event that is not believed. `selection` are single objects that are read beside the filters.
     """
 
     shard: str
@@ -47,6 +51,7 @@ class ConsumerOptions(msgspec.Struct, frozen=True):
     batch: int = 500
     keys: TrustedKeys | None = None
     refused: Callable[[str], None] = ignore
+    selection: Selection | None = None
 
 
 class StateMark(msgspec.Struct, frozen=True):
@@ -87,6 +92,11 @@ class StateConsumer:
         self._access, self._options, self._sink = access.at(options.shard), options, sink
         self._stream = subjects.stream_name(subjects.STATE, options.shard)
         self._origin = OriginCheck(self._stream, options.keys, options.refused)
+        #: For objects that are read once when they are selected, out of the stream's order.
+        self._origin_of_selected = OriginCheck(self._stream, options.keys, options.refused)
+        self._selected = SelectedSubjects(options.shard, options.filters, options.selection)
+        self._select_at_s = 0.0
+        self._reselection: asyncio.TimerHandle | None = None
         self._created = self._lineage = ""
         self._sequence = self._written = self._filling = 0
         self._refilling = self._complete = False
@@ -107,7 +117,7 @@ class StateConsumer:
 
     @property
     def _is_current(self) -> bool:
-        return self._reader is not None and self._complete and not self._reader.pending
+        return self._reader is not None and self._complete and not self._reader.pending and not self._selected.changed
 
     async def run(self) -> None:
         """Consume until cancelled. An error of the sink ends it."""
@@ -115,7 +125,13 @@ class StateConsumer:
 
     def keys_changed(self) -> None:
         """Look now, not after the next batch, whether the key of refused events is known."""
-        if self._reader is not None and self._origin.lacks_keys:
+        lacks_keys = self._origin.lacks_keys or (self._complete and self._origin_of_selected.lacks_keys)
+        if self._reader is not None and lacks_keys:
+            self._reader.wake()
+
+    def selection_changed(self) -> None:
+        """Look now, not after the next batch, which objects are selected."""
+        if self._reader is not None and self._complete and self._selected.changed:
             self._reader.wake()
 
     async def _consume(self, connection: Connection) -> None:
@@ -125,6 +141,11 @@ class StateConsumer:
         while True:
             gap = await self._follow(connection, mark if gap is None else None, gap, info)
             info = await connection.api(f"STREAM.INFO.{self._stream}")
+            if gap is None:
+                mark = self._position(time.time())
+                gap = self._gap(mark, info)
+            if gap is None:
+                await self._select(connection, info)
 
     def _gap(self, mark: StateMark | None, info: Object) -> Gap | None:
         if mark is None:
@@ -135,35 +156,81 @@ class StateConsumer:
             return Gap.REWOUND
         return Gap.STALE if time.time() - mark.time_s > _MARK_LIVES_S else None
 
-    async def _follow(self, connection: Connection, mark: StateMark | None, gap: Gap | None, info: Object) -> Gap:
-        """Read on until something tells that all must be read again; gives what."""
+    async def _follow(
+        self, connection: Connection, mark: StateMark | None, gap: Gap | None, info: Object
+    ) -> Gap | None:
+        """Read on until something tells that all must be read again; gives what. None: the selection changed."""
         self._created, self._refilling = info["created"], False
         place = (mark.filling, max(mark.signed - 1, 0)) if mark is not None else (0, 0)
         self._origin.begin(sourced=is_sourced(info), filling=place[0], signed=place[1])
         if gap is not None:
             await self._begin(gap)
+            await self._selected.follow_all()
         limits = BatchLimits(self._options.batch)
         reader = PullConsumer(connection, self._stream, self._options.consumer, limits)
         try:
             await reader.open(self._start(mark))
             self._reader = reader
-            while True:
+            while not self._is_to_select:
                 # The server's count of pending messages includes unreadable ones: only silence shows the end.
                 batch = await reader.batch(self._wait_s())
                 broken = await self._take(batch, mark)
                 if broken is not None:
                     return broken
-                if self._origin.learned():
+                if self._origin.learned() or self._origin_of_selected.learned():
                     return Gap.KEYS
                 if not batch and not self._complete and not self._refilling:
                     await self._sweep()
+            return None
         finally:
             if self._is_current:
                 self._current_at_s = time.monotonic()
             self._reader = None
             await reader.close()
 
+    @property
+    def _is_to_select(self) -> bool:
+        is_idle = self._complete and not self._refilling
+        return is_idle and self._selected.changed and time.monotonic() >= self._select_at_s
+
+    async def _select(self, connection: Connection, info: Object) -> None:
+        """Read what came to the selection, as far as it belongs to the state that is followed."""
+        began = time.monotonic()
+        keys = await self._selected.unread()
+        for start in range(0, len(keys), self._options.batch):
+            page = keys[start : start + self._options.batch]
+            await self._read_selected(connection, info, self._selected.subjects(page))
+            self._selected.read(page)
+        # Where needs change all the time, most of the time is left for following.
+        now = time.monotonic()
+        self._select_at_s = now + min(_SELECT_SHARE * (now - began), _SELECT_WAIT_S)
+
+    async def _read_selected(self, connection: Connection, info: Object, subjects: list[str]) -> None:
+        self._origin_of_selected.begin(sourced=is_sourced(info))
+        reader = PullConsumer(connection, self._stream, self._options.consumer, BatchLimits(self._options.batch))
+        try:
+            await reader.open({"filter_subjects": subjects, "deliver_policy": "all"})
+            while batch := await reader.batch(0.0):
+                found = (self._decode(message, self._origin_of_selected) for message in batch)
+                events = [each for each in found if each is not None and self._is_present(each)]
+                await self._sink.apply(events, None)
+        finally:
+            await reader.close()
+
+    def _is_present(self, event: Event) -> bool:
+        """Whether an event belongs to the state that is followed: to no other lineage, and to no earlier filling, of
+        which a stream that sources this shard's may hold some. What is later arrives once more."""
+        if not event.intact or event.key is None:
+            return False
+        return not self._lineage or (event.lineage == self._lineage and event.filling >= self._filling)
+
     def _wait_s(self) -> float:
+        if self._complete and self._selected.changed:
+            # A request to the server lasts longer than that.
+            pause_s = max(self._select_at_s - time.monotonic(), 0.0)
+            if self._reselection is not None:
+                self._reselection.cancel()
+            self._reselection = asyncio.get_running_loop().call_later(pause_s, self.selection_changed)
         if self._complete:
             return WAIT_S
         return _REFILL_WAIT_S if self._refilling else 0.0
@@ -175,7 +242,7 @@ class StateConsumer:
         await self._sink.begin(gap)
 
     def _start(self, mark: StateMark | None) -> Object:
-        config: Object = {"filter_subjects": list(self._options.filters)}
+        config: Object = {"filter_subjects": list(self._selected.filters())}
         if mark is None:
             self._sequence, self._written, self._filling, self._lineage = 0, 0, 0, ""
             return {**config, "deliver_policy": "all"}
@@ -188,7 +255,7 @@ class StateConsumer:
         good: list[Event] = []
         broken: Gap | None = None
         for message in batch:
-            event = self._decode(message)
+            event = self._decode(message, self._origin)
             if event is not None and event.filling > self._filling and not self._complete:
                 await self._begin_filling(event)
                 good.clear()
@@ -207,13 +274,13 @@ class StateConsumer:
             await self._begin(Gap.RESYNC)
         self._filling, self._lineage = event.filling, ""
 
-    def _decode(self, message: Msg) -> Event | None:
+    def _decode(self, message: Msg, origin: OriginCheck) -> Event | None:
         try:
             event = decode_delivered(message.subject, message.headers, message.data)
         except Malformed as error:
             log.warning("malformed message ignored", subject=message.subject, error=str(error))
             return None
-        if not self._origin.believes(event, stream_sequence(message.reply)):
+        if not origin.believes(event, stream_sequence(message.reply)):
             return None
         if not event.intact:
             # Reading it again would deliver the same bytes; the shard's audit has to repair the record.
@@ -244,6 +311,9 @@ class StateConsumer:
         await self._sink.sweep(self._mark())
 
     def _mark(self) -> StateMark:
-        now = self._kept_at_s = time.time()
+        self._kept_at_s = time.time()
+        return self._position(self._kept_at_s)
+
+    def _position(self, now: float) -> StateMark:
         place = (self._sequence, self._written, now, self._filling, self._origin.signed)
         return StateMark(self._created, self._lineage, *place)

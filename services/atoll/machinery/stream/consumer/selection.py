@@ -1,0 +1,91 @@
+"""The filters of a consumer that follows some resources whole, and of others only selected objects.
+
+The state consumer keeps one `SelectedSubjects`. When the selection changes it reads what is new in it once, has the
+sink release what left it, and follows the new filters from its position. Invariant: an object in `followed` was read
+since it was selected and is in the filters since, so its row is current; one that is not has no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.stream.subjects import state_subject
+
+#: Filters of one consumer for single objects. With more, the resources are followed whole and the sink selects.
+MAX_SELECTED = 2000
+
+
+class Selection(Protocol):
+    """The objects that a sink needs of the resources that it does not follow whole."""
+
+    @property
+    def broad(self) -> tuple[str, ...]:
+        """The filters of these resources."""
+
+    @property
+    def version(self) -> int:
+        """A number that rises whenever `wanted` may have changed."""
+
+    def wanted(self) -> set[ObjectKey]:
+        """The objects to follow."""
+
+    def held(self) -> set[ObjectKey]:
+        """The objects that the sink has rows of, which were followed so far."""
+
+    async def release(self, keys: Sequence[ObjectKey]) -> None:
+        """Drop the rows of objects that are followed no more."""
+
+
+class SelectedSubjects:
+    """The filters of one consumer: `fixed` ones, and those of a selection's objects. None: there is no selection."""
+
+    def __init__(self, shard: str, fixed: tuple[str, ...], selection: Selection | None) -> None:
+        self._shard, self._fixed, self._selection = shard, fixed, selection
+        self._followed = selection.held() if selection is not None else set()
+        self._version = -1
+
+    @property
+    def changed(self) -> bool:
+        """Whether the selection may be another one than what is followed."""
+        return self._selection is not None and self._selection.version != self._version
+
+    def filters(self) -> tuple[str, ...]:
+        """The filters for what is followed."""
+        if self._selection is None:
+            return self._fixed
+        if len(self._followed) > MAX_SELECTED:
+            return (*self._fixed, *self._selection.broad)
+        return (*self._fixed, *self.subjects(self._followed))
+
+    def subjects(self, keys: Iterable[ObjectKey]) -> list[str]:
+        """The subjects of these objects."""
+        return [state_subject(self._shard, key) for key in keys]
+
+    async def follow_all(self) -> None:
+        """Everything is read again: follow the whole selection from now on."""
+        if self._selection is None:
+            return
+        await self._release()
+        self._followed = self._selection.wanted()
+        self._version = self._selection.version
+
+    async def unread(self) -> list[ObjectKey]:
+        """Release what left the selection; return the objects that came to it, which must be read."""
+        if self._selection is None:
+            return []
+        await self._release()
+        return list(self._selection.wanted() - self._followed)
+
+    async def _release(self) -> None:
+        assert self._selection is not None, "there is a selection"
+        # What changes while the rows are dropped raises the version again.
+        self._version, wanted = self._selection.version, self._selection.wanted()
+        superfluous = list(self._followed - wanted)
+        self._followed &= wanted
+        await self._selection.release(superfluous)
+
+    def read(self, keys: Iterable[ObjectKey]) -> None:
+        """These objects were read, and are followed from now on."""
+        self._followed.update(keys)

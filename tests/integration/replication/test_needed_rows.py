@@ -1,0 +1,220 @@
+"""A shard that keeps of others' Workspaces and LogicalClusters only those that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from atoll.machinery.meta import wellknown
+from atoll.machinery.meta.names import ROOT, ObjectKey
+from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
+from atoll.machinery.storage.contract import Operation, Scope
+from atoll.machinery.stream.connection import Connection
+from atoll.machinery.stream.consumer import selection
+from atoll.machinery.stream.subjects import stream_name
+from atoll.replication.shard_replica import ReplicaProgress
+from harness.servers.in_process.followers import TYPES, Archipelago, Member, cluster_key, workspace_key
+from harness.servers.nats import eventually
+
+SITE = ("root", "east", "west")
+
+
+@pytest.fixture
+async def sea(tmp_path: Path) -> AsyncIterator[Archipelago]:
+    async with Archipelago(tmp_path, *SITE) as sea:
+        for name in SITE:
+            await sea.shard("root").announce(name)
+        yield sea
+
+
+def export_key(cluster: str, name: str = "e") -> ObjectKey:
+    return ObjectKey(API_EXPORTS, cluster, "", name)
+
+
+def selected(member: Member, origin: str) -> set[ObjectKey]:
+    """The Workspaces and LogicalClusters held from a shard, valid or not."""
+    with member.store.snapshot() as snapshot:
+        rows = snapshot.replicas.rows_of
+        found = [*rows(origin, Scope(LOGICAL_CLUSTERS)), *rows(origin, Scope(TYPES.workspaces))]
+    return {row.key for row in found}
+
+
+def is_complete(member: Member, origin: str) -> bool:
+    """Whether everything of a shard was read."""
+    data = member.store.get_mark(f"replication.{origin}")
+    return bool(data) and msgspec.json.decode(data, type=ReplicaProgress).mark is not None
+
+
+async def offered(member: Member, cluster: str) -> None:
+    """Return when a valid export of a cluster is held."""
+    await member.until(lambda view: view.replicas.get(export_key(cluster)))
+
+
+async def says(member: Member, key: ObjectKey, word: bytes) -> None:
+    """Return when a valid replica has a word in it."""
+    await member.until(lambda view: (row := view.replicas.get(key)) is not None and word in row.value)
+
+
+def sender(member: Member, cluster: str) -> str:
+    """Which shard's export counts."""
+    export = member.replica(export_key(cluster))
+    return str(export["spec"]["from"]) if export is not None else ""
+
+
+async def workspace(sea: Archipelago, name: str, shard: str, parent: str = ROOT, above: str = "root") -> str:
+    """A Workspace on `above` with its cluster on `shard`."""
+    cluster = await sea.shard(above).schedule(parent, name, shard)
+    await sea.shard(shard).open(cluster, parent, name)
+    return cluster
+
+
+async def test_of_others_workspaces_only_those_with_exports_are_kept(sea: Archipelago) -> None:
+    east, west = sea.shard("east"), sea.shard("west")
+    clusters = [await workspace(sea, f"shop{number}", "east") for number in range(20)]
+    await east.put(export_key(clusters[7]))
+    await west.follow(needed_only=True)
+    await west.until(lambda view: view.replicas.get(export_key(clusters[7])))
+    assert selected(west, "east") == {cluster_key(clusters[7])}
+    assert selected(west, "root") == {workspace_key(ROOT, "shop7")}
+    assert west.replica(cluster_key(clusters[7])) is not None
+    await east.put(export_key(clusters[3]))
+    await west.until(lambda view: view.replicas.get(export_key(clusters[3])))
+    await west.until(lambda view: view.replicas.get(workspace_key(ROOT, "shop3")))
+    assert {west.shard_of(cluster) for cluster in clusters} == {"east", ""}
+    await east.delete(export_key(clusters[7]))
+    await eventually(lambda: selected(west, "east") == {cluster_key(clusters[3])})
+    await eventually(lambda: selected(west, "root") == {workspace_key(ROOT, "shop3")})
+    assert west.shard_of(clusters[7]) == ""
+
+
+async def test_the_parents_of_an_own_cluster_are_kept_as_soon_as_it_is_made(sea: Archipelago) -> None:
+    west = sea.shard("west")
+    await west.follow(needed_only=True)
+    shop = await workspace(sea, "shop", "east")
+    inner = await workspace(sea, "inner", "west", shop, "east")
+    await west.until(lambda view: view.replicas.get(workspace_key(shop, "inner")))
+    await west.until(lambda view: view.replicas.get(cluster_key(shop)))
+    assert selected(west, "root") == {workspace_key(ROOT, "shop")}
+    await sea.shard("east").put(workspace_key(shop, "inner"), spec={"cluster": inner}, status={"phase": "Ready"})
+    await says(west, workspace_key(shop, "inner"), b"Ready")
+    await west.delete(cluster_key(inner))
+    await eventually(lambda: not selected(west, "root") | selected(west, "east"))
+
+
+async def test_a_moved_cluster_is_followed_to_its_new_shard(sea: Archipelago) -> None:
+    root, east, west = (sea.shard(name) for name in SITE)
+    shop = await workspace(sea, "shop", "east")
+    await east.put(export_key(shop))
+    await root.follow(needed_only=True)
+    await root.until(lambda view: view.replicas.get(export_key(shop)))
+    await west.open(shop, ROOT, "shop")
+    await west.put(export_key(shop), spec={"from": "west"})
+    await root.until(lambda view: view.replicas.row_of("west", export_key(shop)))
+    assert root.shard_of(shop) == "east"
+    await east.open(shop, ROOT, "shop", **{wellknown.MOVED_TO: "west", wellknown.MOVED_GENERATION: "1"})
+    await root.until(lambda view: view.replicas.get(cluster_key(shop)) and view.replicas.shard_of(shop) == "west")
+    assert sender(root, shop) == "west"
+    assert selected(root, "east") == {cluster_key(shop)}, "what tells where it went"
+
+
+async def test_a_stranger_gains_nothing_by_rows_of_a_cluster_that_is_not_its_own(sea: Archipelago) -> None:
+    root, east, west = (sea.shard(name) for name in SITE)
+    shop = await workspace(sea, "shop", "east")
+    await west.open(shop, ROOT, "shop")
+    await west.put(export_key(shop), spec={"from": "west"})
+    await root.follow(needed_only=True)
+    await root.until(lambda view: view.replicas.row_of("west", export_key(shop)))
+    await root.until(lambda view: view.replicas.shard_of(shop) == "east")
+    assert root.replica(export_key(shop)) is None
+    await east.put(export_key(shop), spec={"from": "east"})
+    await root.until(lambda view: view.replicas.get(export_key(shop)))
+    assert sender(root, shop) == "east"
+
+
+async def test_a_store_that_held_everything_is_narrowed_at_the_start(sea: Archipelago) -> None:
+    east, west = sea.shard("east"), sea.shard("west")
+    clusters = [await workspace(sea, f"shop{number}", "east") for number in range(30)]
+    await east.put(export_key(clusters[7]))
+    await west.follow()
+    await west.until(lambda view: all(view.replicas.get(cluster_key(cluster)) for cluster in clusters))
+    await west.until(lambda view: view.replicas.get(export_key(clusters[7])))
+    for name in ("root", "east"):
+        await eventually(partial(is_complete, west, name))
+    await west.reopen()
+    sea.shard("west").publish()
+    await west.follow(needed_only=True)
+    await eventually(lambda: selected(west, "east") == {cluster_key(clusters[7])})
+    await eventually(lambda: selected(west, "root") == {workspace_key(ROOT, "shop7")})
+    assert west.replica(export_key(clusters[7])) is not None
+    assert {west.shard_of(cluster) for cluster in clusters if cluster != clusters[7]} == {""}
+    await east.put(export_key(clusters[8]))
+    await west.until(lambda view: view.replicas.get(export_key(clusters[8])))
+    assert west.metric("atoll_replication_generations", shard="east") == 0, "nothing was read again"
+    await west.reopen()
+    await west.follow()
+    await west.until(lambda view: all(view.replicas.get(cluster_key(cluster)) for cluster in clusters))
+
+
+async def test_what_is_needed_is_current_after_an_absence(sea: Archipelago) -> None:
+    east, west = sea.shard("east"), sea.shard("west")
+    first, second = [await workspace(sea, name, "east") for name in ("first", "second")]
+    await east.put(export_key(first))
+    await west.follow(needed_only=True)
+    await west.until(lambda view: view.replicas.get(export_key(first)))
+    await west.reopen()
+    await east.open(first, ROOT, "first", changed="meanwhile")
+    await east.put(export_key(second))
+    inner = await workspace(sea, "inner", "west", second, "east")
+    await west.follow(needed_only=True)
+    await says(west, cluster_key(first), b"meanwhile")
+    await west.until(lambda view: view.replicas.get(export_key(second)))
+    await west.until(lambda view: view.replicas.get(workspace_key(second, "inner")))
+    assert inner
+
+
+async def test_when_a_stream_is_filled_again_what_is_needed_stays(sea: Archipelago) -> None:
+    east, west = sea.shard("east"), sea.shard("west")
+    first, second = [await workspace(sea, name, "east") for name in ("first", "second")]
+    for cluster in (first, second):
+        await east.put(export_key(cluster))
+    await west.follow(needed_only=True)
+    for cluster in (first, second):
+        await offered(west, cluster)
+    changes = len(west.changes.entries)
+    await east.publish_no_more()
+    connection = await Connection.open(sea.users["east"].access(sea.nats.server.address), "test")
+    await connection.api(f"STREAM.PURGE.{stream_name('state', 'east')}")
+    await connection.close()
+    await east.delete(export_key(second))
+    east.publish()
+    await west.until(lambda view: not view.replicas.row_of("east", export_key(second)))
+    await eventually(lambda: selected(west, "east") == {cluster_key(first)})
+    assert west.replica(export_key(first)) is not None
+    gone = [entry.key for entry in west.changes.entries[changes:] if entry.operation is Operation.DELETED]
+    assert set(gone) == {export_key(second)}
+
+
+async def test_more_objects_than_filters_are_followed_by_their_resource(
+    sea: Archipelago, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection, "MAX_SELECTED", 2)
+    east, west = sea.shard("east"), sea.shard("west")
+    clusters = [await workspace(sea, f"shop{number}", "east") for number in range(8)]
+    await west.follow(needed_only=True)
+    for cluster in clusters[:5]:
+        await east.put(export_key(cluster))
+        await offered(west, cluster)
+    assert selected(west, "east") == {cluster_key(cluster) for cluster in clusters[:5]}
+    await east.open(clusters[7], ROOT, "shop7", changed="now")
+    await east.open(clusters[4], ROOT, "shop4", changed="now")
+    await says(west, cluster_key(clusters[4]), b"now")
+    assert cluster_key(clusters[7]) not in selected(west, "east")
+    for cluster in clusters[:4]:
+        await east.delete(export_key(cluster))
+    await eventually(lambda: selected(west, "east") == {cluster_key(clusters[4])})
+    await east.open(clusters[4], ROOT, "shop4", changed="later")
+    await says(west, cluster_key(clusters[4]), b"later")
