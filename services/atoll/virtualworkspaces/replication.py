@@ -203,9 +203,10 @@ class Replication:
         """Return whether a binding of the export holds the resource in a cluster.
 
         True for a remote cluster: its own shard checks before it forwards. A direct request there needs the verb that
-        already allows reading everything through `*`.
+        already allows reading everything through `*`. A shard that keeps only needed LogicalClusters does not know
+        where a consumer lies.
         """
-        if _shard_of(view, cluster):
+        if not view.replicas.empty and not view.gate(cluster).generation:
             return True
         home = self._read(view, ObjectKey(LOGICAL_CLUSTERS, cluster, "", SINGLETON))
         lock = (read_locks(home) or {}).get(offer.group_resource) if home is not None else None
