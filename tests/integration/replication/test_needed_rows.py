@@ -46,7 +46,7 @@ def selected(member: Member, origin: str) -> set[ObjectKey]:
 def is_complete(member: Member, origin: str) -> bool:
     """Whether everything of a shard was read."""
     data = member.store.get_mark(f"replication.{origin}")
-    return bool(data) and msgspec.json.decode(data, type=ReplicaProgress).mark is not None
+    return data is not None and msgspec.json.decode(data, type=ReplicaProgress).mark is not None
 
 
 async def offered(member: Member, cluster: str) -> None:
