@@ -1,4 +1,5 @@
 """What does it cost to hold 100,000 workspaces of other shards, and how soon does a restarted proxy find one?
+What does a shard hold and spend that keeps only those it needs (`loadtest.followed`)?
 
 Each is a Workspace, a LogicalCluster and a route, applied into a fresh store in batches as followers do, with their
 mark. Then a fresh process opens the file, as a front proxy does after a crash, and asks for a workspace. Run as a
@@ -25,6 +26,7 @@ from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import ClusterRoute, Mark, Mutation, Replica, Scope
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
+from loadtest import followed
 from loadtest.bench import Bench, percentile, workspace
 from loadtest.report import Row
 
@@ -54,8 +56,12 @@ async def run(bench: Bench) -> list[Row]:
     finally:
         shutil.rmtree(place, ignore_errors=True)
     note = f"{count:,} workspaces of other shards"
+    measured = [
+        row for each in (bench.size(100, 1000), bench.size(1000, 10_000)) for row in await _followed(bench, each)
+    ]
     return [
         *rows,
+        *measured,
         Row("replicas: bytes of disk a workspace", file_bytes / count, "B"),
         Row("replicas: restart, new process to first answer", first_ms, "ms", 1000, note=note),
         Row("replicas: opening the store", said.open_ms, "ms"),
@@ -63,6 +69,14 @@ async def run(bench: Bench) -> list[Row]:
         Row(f"replicas: {CHILDREN:,} workspaces of a parent", said.list_ms, "ms"),
         Row("replicas: resident after the first answer", said.resident_mb, "MB"),
     ]
+
+
+async def _followed(bench: Bench, count: int) -> list[Row]:
+    place = bench.place()
+    try:
+        return await followed.measure(place, count)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def options(place: Path) -> StoreOptions:

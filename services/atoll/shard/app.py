@@ -114,7 +114,7 @@ class ShardApp:
         )
         self._system = self._bootstrap_options(origin)
         self.paths = PathIndex(self.identities.workspaces)
-        self.facts = Lookups(self.paths, self.identities)
+        self.facts = Lookups(self.paths, self.identities, config.default_replication_level)
         self.authorizer = Authorizer()
         self.egress = Egress(_egress_policy(config, url), self.registry)
         self._shard_egress = Egress(policy(_ANYWHERE))

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from atoll.machinery.apiserver.authentication.request_header_config import REQUEST_HEADER_SETTINGS, RequestHeaderConfig
 from atoll.machinery.egress.addresses import policy
 from atoll.machinery.kcp.bootstrap import batteries
+from atoll.machinery.kcp.sharding import replication_level
 from atoll.machinery.meta.labels import label_key_errors, label_value_errors
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.process import feature_gates as gates
@@ -85,6 +86,7 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
     nats_credentials_file: str = ""
     nats_directory: str = ""
     replicated_workspaces: str = "all"
+    default_replication_level: str = replication_level.GLOBAL
 
     SUMMARY: ClassVar[str] = "Run one shard of a sharded deployment."
     COMMON: ClassVar[Collection[str]] = (
@@ -155,6 +157,8 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
             "shard_labels": "comma separated key=value labels of its Shard object, such as region=eu",
             "replicated_workspaces": "Workspaces and LogicalClusters of other shards that it keeps: all, or needed:"
             " those of clusters with exports or types, its own clusters' ancestors, its own Workspaces' clusters",
+            "default_replication_level": "level of exports that are written without one, but for those of root: global,"
+            " organization or region",
             "shard_base_url": "URL of this shard for other components; empty: the address it listens on",
             "shard_external_url": "URL of its workspaces for clients, a front proxy's; empty: the base URL",
             "shard_virtual_workspace_url": "URL of its virtual workspaces; empty: the base URL",
@@ -253,6 +257,9 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
         _ = self.labels
         if self.replicated_workspaces not in REPLICATED_WORKSPACES:
             raise ValueError(f"replicated-workspaces: {self.replicated_workspaces!r} is neither all nor needed")
+        if self.default_replication_level not in replication_level.LEVELS:
+            named = ", ".join(replication_level.LEVELS)
+            raise ValueError(f"default-replication-level: {self.default_replication_level!r} is none of {named}")
 
     @property
     def home_creators(self) -> tuple[str, ...]:

@@ -81,10 +81,12 @@ class _Reading(NamedTuple, Generic[T]):
 
 
 class Lookups:
-    """Cached look-ups over one shard's rows and its replicas of other shards."""
+    """Cached look-ups over one shard's rows and its replicas. `default_level`: that of exports written without one."""
 
-    def __init__(self, resolver: Resolver, identities: SystemIdentities) -> None:
-        self._resolver, self.identities = resolver, identities
+    def __init__(
+        self, resolver: Resolver, identities: SystemIdentities, default_level: str = replication_level.GLOBAL
+    ) -> None:
+        self._resolver, self.identities, self.default_level = resolver, identities, default_level
         self._types: _Cache[WorkspaceType] = LruCache(MAX_FACTS)
         self._exports: _Cache[Export] = LruCache(MAX_FACTS)
 

@@ -12,7 +12,7 @@ from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.kcp.sharding import replicate_annotation, replication_level
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, decode, encode_json
 from atoll.machinery.meta.status import Forbidden
 from atoll.machinery.meta.types import (
     API_EXPORT_ENDPOINT_SLICES,
@@ -209,6 +209,34 @@ async def test_what_belongs_to_a_narrowed_export_goes_as_far_as_it(shard: Inside
     )
     made = await make(shard, API_RESOURCE_SCHEMAS, cluster, late)
     assert made["metadata"]["annotations"][replication_level.DERIVED] == replication_level.REGION
+
+
+async def test_an_export_without_a_level_gets_the_operators(tmp_path: Path) -> None:
+    async with shard_inside(tmp_path, level=replication_level.REGION) as shard:
+        cluster = await shard.workspace("narrow")
+        await export(shard, cluster, "things", "circles")
+        assert requested(shard, cluster) == replication_level.REGION
+        assert noted(shard, API_RESOURCE_SCHEMAS, cluster, f"today.circles.{GROUP}") == replication_level.REGION
+        for given, stored in (
+            ("global", "global"),
+            (None, "region"),
+            ("organization", "organization"),
+            (None, "region"),
+        ):
+            await level(shard, cluster, "things", given)
+            assert requested(shard, cluster) == stored
+        await level(shard, cluster, "things", replication_level.GLOBAL)
+        assert noted(shard, API_RESOURCE_SCHEMAS, cluster, f"today.circles.{GROUP}") == ""
+        value = encode_json(found(shard, API_EXPORTS, cluster, "things"))
+        assert replication_level.may_hold(value, "eu", "us")
+        # What every shard needs of root is not the author's to limit.
+        system = found(shard, API_EXPORTS, ROOT, "tenancy.kcp.io")
+        assert replication_level.LEVEL not in (system["metadata"].get("annotations") or {})
+
+
+def requested(shard: InsideShard, cluster: str) -> str:
+    annotations = found(shard, API_EXPORTS, cluster, "things")["metadata"].get("annotations") or {}
+    return str(annotations.get(replication_level.LEVEL, ""))
 
 
 @pytest.mark.parametrize("value", ["planet", "Region", "", "organization,region"])

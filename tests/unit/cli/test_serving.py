@@ -51,6 +51,8 @@ def test_settings_that_a_site_makes_itself_are_refused(
         (("--nats-url", "nats://x", "--root-shard-kubeconfig-file", "x"), "the shard named root joins nobody"),
         (("--nats-credentials-file", "x"), "nats-credentials-file needs nats-url"),
         (("--nats-directory", "x"), "nats-directory needs nats-url"),
+        (("--replicated-workspaces", "some"), "neither all nor needed"),
+        (("--default-replication-level", "planet"), "is none of global, organization, region"),
         (("--tls-cert-file", "x"), "tls-cert-file and tls-private-key-file go together"),
         (("--shard-base-url", "http://x"), "is not an https URL"),
         (("--shard-external-url", "https://x/"), "without a slash at its end"),

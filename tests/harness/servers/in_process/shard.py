@@ -59,13 +59,17 @@ class InsideShard:
 
 
 @contextlib.asynccontextmanager
-async def shard_inside(directory: Path, peers: Peers | None = None, tokens: str = "") -> AsyncIterator[InsideShard]:
+async def shard_inside(
+    directory: Path, peers: Peers | None = None, tokens: str = "", level: str = "global"
+) -> AsyncIterator[InsideShard]:
     """A new shard in a directory of its own; its controllers end with the context, and call others by `peers`.
 
-    `tokens` is a file of users' tokens.
+    `tokens` is a file of users' tokens, `level` the replication level of exports without one.
     """
     root = directory / "inside"
-    config = ShardConfig(root_directory=str(root), allow_any_filesystem=True, token_auth_file=tokens)
+    config = ShardConfig(
+        root_directory=str(root), allow_any_filesystem=True, token_auth_file=tokens, default_replication_level=level
+    )
     store = prepare(config)
     app = ShardApp(config, store, load(config, ["localhost"]), "https://127.0.0.1:6443")
     app.peers = peers

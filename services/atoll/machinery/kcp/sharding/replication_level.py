@@ -1,10 +1,10 @@
 """The replication level: annotation `replication.atoll.dev/level` of APIExports, and the level derived from it.
 
 Replicated objects go to every shard, as in kcp, unless their export has level `organization` (only workspaces below the
-first two components of its path find it) or `region` (only shards in the region of its shard store it). Admission
-validates the annotation and sets the derived level (`DERIVED`) on objects that belong to an export; followers call
-`may_hold` before they store an object; look-ups of exports call `is_within`. Invariant: an unknown level is treated as
-the narrowest, `region`.
+first two components of its path find it) or `region` (only shards in the region of its shard store it). Admission gives
+exports without level the operator's default, validates the annotation and sets the derived level (`DERIVED`) on objects
+that belong to an export; followers call `may_hold` before they store an object; look-ups of exports call `is_within`.
+Invariant: an unknown level is treated as the narrowest, `region`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from atoll.machinery.meta.partial import Partial, SomeAnnotations
 LEVEL = "replication.atoll.dev/level"
 #: Set by the system on schemas, conversions, endpoint slices and RBAC objects of exports with a level.
 DERIVED = "internal.atoll.dev/level"
-ORGANIZATION, REGION = "organization", "region"
-LEVELS = (ORGANIZATION, REGION)
+GLOBAL, ORGANIZATION, REGION = "global", "organization", "region"
+LEVELS = (GLOBAL, ORGANIZATION, REGION)
 
 _MARKS = (rawscan.text(LEVEL), rawscan.text(DERIVED))
 #: Number of path components that name an organization: its parent and its own name.
@@ -40,7 +40,9 @@ _decoder = msgspec.json.Decoder(Partial[SomeAnnotations[_Annotations]])
 def level_of(obj: Object) -> str:
     """Return the level set by an object's author; empty if it is replicated to every shard."""
     level = str(annotations_of(obj).get(LEVEL) or "")
-    return level if level in ("", *LEVELS) else REGION
+    if level in ("", GLOBAL):
+        return ""
+    return level if level in LEVELS else REGION
 
 
 def may_hold(value: bytes, origin_region: str, own_region: str) -> bool:
@@ -51,7 +53,7 @@ def may_hold(value: bytes, origin_region: str, own_region: str) -> bool:
     if not any(mark in value for mark in _MARKS):
         return True
     annotations = _decoder.decode(value).metadata.annotations or _Annotations()
-    if all(level in ("", ORGANIZATION) for level in (annotations.level, annotations.derived)):
+    if all(level in ("", GLOBAL, ORGANIZATION) for level in (annotations.level, annotations.derived)):
         return True
     return bool(origin_region) and origin_region == own_region
 
