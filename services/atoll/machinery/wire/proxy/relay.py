@@ -202,8 +202,9 @@ class Relay:
     def whole_response(self, status: int, data: bytes) -> None:
         connection, self._connection = self._connection, None
         assert connection is not None
-        self._backend.release(connection)
+        # First what the client waits for: the next request of its connection is served in a later turn.
         self._exchange.send_whole(data)
+        self._backend.release(connection)
         owner, self._owner = self._owner, None
         if owner is not None:
             owner.done(status)
