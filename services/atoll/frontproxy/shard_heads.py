@@ -2,7 +2,7 @@
 
 `handler` calls it for each request to a shard. Most clients send the same headers again and again, to one workspace:
 then all but the request line is the same too. Invariant: what is kept is sent only for the same headers, user, cluster
-and authority, while the assertion in it is fresh, and never for a request with a body or an upgrade.
+and authority, while the assertion in it is fresh, and never for a request with a body or an upgrade. It is bounded by connection.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from atoll.machinery.wire.proxy.streaming import StreamingExchange
 
 #: The proxy's name in `Via`.
 PSEUDONYM = "atoll-front-proxy"
+#: Larger headers, of users with many groups, are written for each request: many connections keep these.
+MAX_KEPT_BYTES = 4096
 
 
 class SharedFields(msgspec.Struct, frozen=True):
@@ -56,7 +58,8 @@ class ShardHeads:
             or (kept.assertion is not None and not self._assertions.is_fresh(kept.assertion))
         ):
             kept = self._fields(exchange, authority, requester, cluster)
-            if exchange.body is WHOLE:  # It has no header that is about the body.
+            # Without a header that is about the body.
+            if exchange.body is WHOLE and len(kept.text) <= MAX_KEPT_BYTES:
                 shared.fields = kept
         return line + kept.text
 

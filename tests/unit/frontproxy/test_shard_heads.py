@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from atoll.frontproxy.authentication import GroupFilter, ProxyAuthentication, RequestUser
-from atoll.frontproxy.shard_heads import ShardHeads
+from atoll.frontproxy.shard_heads import MAX_KEPT_BYTES, ShardHeads
 from atoll.machinery.apiserver.authentication import assertion
 from atoll.machinery.apiserver.authentication.assertion import LIFE_S, AssertionSigner, signing_key
 from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders
@@ -150,6 +150,16 @@ def test_a_request_with_a_body_an_upgrade_or_an_old_version_shares_nothing(unlik
     assert unlike(site).partition(b"\r\n")[2] == first
     assert site.head().partition(b"\r\n")[2] == plain
     assert site.made == 3
+
+
+def test_a_large_identity_is_not_kept_by_every_connection() -> None:
+    site = Site()
+    large = RequestUser(User("large", tuple(f"group-{number}" for number in range(MAX_KEPT_BYTES // 8))), verified=True)
+    for _ in range(2):
+        assert len(site.head(user=large)) > MAX_KEPT_BYTES
+        assert site.shared.fields is None
+    site.head()
+    assert len(site.shared.fields.text) <= MAX_KEPT_BYTES
 
 
 def test_a_target_never_ends_its_line() -> None:
