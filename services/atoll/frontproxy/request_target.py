@@ -6,9 +6,10 @@ is replaced by the name of its logical cluster, whatever its spelling.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-_PREFIX = b"/clusters/"
+_PLAIN = re.compile(rb"/clusters/[^/?]+")
 
 
 def in_cluster(cluster: str, rest: bytes) -> str:
@@ -18,14 +19,13 @@ def in_cluster(cluster: str, rest: bytes) -> str:
 
 def after_workspace(target: bytes) -> bytes:
     """The part after `/clusters/<workspace>` of a target that begins with it."""
+    plain = _PLAIN.match(target)
+    if plain is not None:
+        return target[plain.end() :]
+    # An odd spelling: too many slashes, or unneeded escapes.
     path, question, query = target.partition(b"?")
-    if path.startswith(_PREFIX) and path[len(_PREFIX) : len(_PREFIX) + 1] not in {b"/", b""}:
-        _, slash, rest = path[len(_PREFIX) :].partition(b"/")
-    else:
-        # An odd spelling: too many slashes, or unneeded escapes.
-        segments = [raw for raw in path.split(b"/") if raw]
-        slash, rest = (b"/" if len(segments) > 2 else b""), b"/".join(segments[2:])
-    return slash + rest + question + query
+    segments = [raw for raw in path.split(b"/") if raw]
+    return (b"/" if len(segments) > 2 else b"") + b"/".join(segments[2:]) + question + query
 
 
 def workspace_index(segments: Sequence[str]) -> int:

@@ -2,7 +2,7 @@
 
 `handler` calls it for each request to a shard. Most clients send the same headers again and again, to one workspace:
 then all but the request line is the same too. Invariant: what is kept is sent only for the same headers, user, cluster
-and authority, while the assertion in it is fresh, and never for a request with a body or an upgrade. It is bounded by connection.
+and authority, while the assertion in it is fresh, never for a request with a body or an upgrade; each has a size limit.
 """
 
 from __future__ import annotations
