@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -15,8 +16,9 @@ from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import Operation, Scope
 from atoll.machinery.stream.connection import Connection
 from atoll.machinery.stream.consumer import selection
-from atoll.machinery.stream.subjects import stream_name
+from atoll.machinery.stream.subjects import state_subject, stream_name
 from atoll.replication.shard_replica import ReplicaProgress
+from harness.data.stored_headers import parse_headers
 from harness.servers.in_process.followers import TYPES, Archipelago, Member, cluster_key, workspace_key
 from harness.servers.nats import eventually
 
@@ -59,6 +61,12 @@ async def says(member: Member, key: ObjectKey, word: bytes) -> None:
     await member.until(lambda view: (row := view.replicas.get(key)) is not None and word in row.value)
 
 
+def refused(member: Member, shard: str) -> float:
+    """How many messages of a shard were not believed."""
+    reasons = ("unsigned", "forged", "unknown key", "replayed")
+    return sum(member.metric("atoll_replication_refused_rows_total", shard=shard, reason=each) for each in reasons)
+
+
 def sender(member: Member, cluster: str) -> str:
     """Which shard's export counts."""
     export = member.replica(export_key(cluster))
@@ -89,6 +97,10 @@ async def test_of_others_workspaces_only_those_with_exports_are_kept(sea: Archip
     await eventually(lambda: selected(west, "east") == {cluster_key(clusters[3])})
     await eventually(lambda: selected(west, "root") == {workspace_key(ROOT, "shop3")})
     assert west.shard_of(clusters[7]) == ""
+    assert west.changes.of(cluster_key(clusters[7])) == ["ADDED"], "it exists on: nobody hears of a deletion"
+    await east.put(export_key(clusters[7]))
+    await offered(west, clusters[7])
+    assert cluster_key(clusters[7]) in selected(west, "east")
 
 
 async def test_the_parents_of_an_own_cluster_are_kept_as_soon_as_it_is_made(sea: Archipelago) -> None:
@@ -119,6 +131,44 @@ async def test_a_moved_cluster_is_followed_to_its_new_shard(sea: Archipelago) ->
     await root.until(lambda view: view.replicas.get(cluster_key(shop)) and view.replicas.shard_of(shop) == "west")
     assert sender(root, shop) == "west"
     assert selected(root, "east") == {cluster_key(shop)}, "what tells where it went"
+
+
+async def test_what_moved_away_from_here_is_followed_with_what_its_children_need(sea: Archipelago) -> None:
+    east, west = sea.shard("east"), sea.shard("west")
+    shop = await workspace(sea, "shop", "east")
+    inner = await workspace(sea, "inner", "east", shop, "east")
+    await east.follow(needed_only=True)
+    await east.until(lambda view: view.replicas.get(workspace_key(ROOT, "shop")))
+    await west.open(shop, ROOT, "shop")
+    await west.schedule(shop, "inner", "east")
+    await east.open(shop, ROOT, "shop", **{wellknown.MOVED_TO: "west", wellknown.MOVED_GENERATION: "1"})
+    await east.until(lambda view: view.replicas.get(cluster_key(shop)) and view.replicas.shard_of(shop) == "west")
+    await east.until(lambda view: view.replicas.get(workspace_key(shop, "inner")))
+    assert inner
+
+
+async def test_a_forged_object_is_not_taken_when_it_is_selected(sea: Archipelago) -> None:
+    """Its message was in the stream before, and is read out of order."""
+    east, west = sea.shard("east"), sea.shard("west")
+    shop = await workspace(sea, "shop", "east")
+    assert east.publishing is not None
+    await east.publishing.drained()
+    connection = await Connection.open(sea.users["east"].access(sea.nats.server.address), "test")
+    stream, key = stream_name("state", "east"), cluster_key(shop)
+    stored = await connection.api(f"STREAM.MSG.GET.{stream}", {"last_by_subj": state_subject("east", key)})
+    headers = parse_headers(base64.b64decode(stored["message"]["hdrs"]))
+    kept = {name: text for name, text in headers.items() if not name.startswith("Nats-")}
+    payload = base64.b64decode(stored["message"]["data"]).replace(b"Thing", b"Forge")
+    await east.publish_no_more()
+    await connection.client.publish(state_subject("east", key), payload, headers=kept)
+    await connection.client.flush()
+    await sea.shard("root").put(export_key(ROOT))
+    await west.follow(needed_only=True)
+    await west.open("w" * 16, shop, "inner")
+    await west.until(lambda view: view.replicas.get(export_key(ROOT)))
+    await eventually(lambda: refused(west, "east") > 0)
+    assert not west.sent("east", key)
+    await connection.close()
 
 
 async def test_a_stranger_gains_nothing_by_rows_of_a_cluster_that_is_not_its_own(sea: Archipelago) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.stream.events import Event
 from atoll.machinery.stream.subjects import state_subject
 
 #: Filters of one consumer for single objects. With more, the resources are followed whole and the sink selects.
@@ -89,3 +90,12 @@ class SelectedSubjects:
     def read(self, keys: Iterable[ObjectKey]) -> None:
         """These objects were read, and are followed from now on."""
         self._followed.update(keys)
+
+
+def is_of_state(event: Event, lineage: str, filling: int) -> bool:
+    """Whether an object's event, read out of order, belongs to the state that is followed: to no other lineage ("" if
+    none was read yet), and to no earlier filling, of which a stream that sources a shard's may hold some. What is of a
+    later one arrives once more."""
+    if not event.intact or event.key is None:
+        return False
+    return not lineage or (event.lineage == lineage and event.filling >= filling)

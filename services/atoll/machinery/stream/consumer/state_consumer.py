@@ -21,7 +21,7 @@ from atoll.machinery.stream.connection import Access, Connection, keep_connected
 from atoll.machinery.stream.consumer.gaps import Gap
 from atoll.machinery.stream.consumer.origin_check import OriginCheck, TrustedKeys, ignore, is_sourced
 from atoll.machinery.stream.consumer.pull_consumer import WAIT_S, BatchLimits, PullConsumer, stream_sequence
-from atoll.machinery.stream.consumer.selection import SelectedSubjects, Selection
+from atoll.machinery.stream.consumer.selection import SelectedSubjects, Selection, is_of_state
 from atoll.machinery.stream.definitions import TOMBSTONE_TTL_S
 from atoll.machinery.stream.events import Event, Malformed, Phase, decode_delivered
 
@@ -212,17 +212,12 @@ class StateConsumer:
             await reader.open({"filter_subjects": subjects, "deliver_policy": "all"})
             while batch := await reader.batch(0.0):
                 found = (self._decode(message, self._origin_of_selected) for message in batch)
-                events = [each for each in found if each is not None and self._is_present(each)]
+                events = [
+                    each for each in found if each is not None and is_of_state(each, self._lineage, self._filling)
+                ]
                 await self._sink.apply(events, None)
         finally:
             await reader.close()
-
-    def _is_present(self, event: Event) -> bool:
-        """Whether an event belongs to the state that is followed: to no other lineage, and to no earlier filling, of
-        which a stream that sources this shard's may hold some. What is later arrives once more."""
-        if not event.intact or event.key is None:
-            return False
-        return not self._lineage or (event.lineage == self._lineage and event.filling >= self._filling)
 
     def _wait_s(self) -> float:
         if self._complete and self._selected.changed:

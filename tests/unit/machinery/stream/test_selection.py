@@ -1,0 +1,46 @@
+"""What is read for a selection: the objects of the state that is followed, and filters for what is selected."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from atoll.machinery.kcp.sharding.stream_policy import REPLICATED, REPLICATED_IF_ANNOTATED
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
+from atoll.machinery.stream.consumer.selection import is_of_state
+from atoll.machinery.stream.publisher.log_events import from_entry
+from atoll.machinery.stream.subjects import state_subject
+from atoll.replication.needed_rows import SELECTED, whole_filters
+from harness.models.shard_log import ShardLog, Source
+
+EVENT = from_entry("state", Source("east"), ShardLog().put(ObjectKey(API_EXPORTS, "abcdefgh", "", "e")))
+
+
+@pytest.mark.parametrize(
+    ("lineage", "filling", "expected"),
+    [
+        ("", 9, True),
+        (EVENT.lineage, 0, True),
+        (EVENT.lineage, 3, True),
+        (EVENT.lineage, 4, False),
+        ("another", 3, False),
+    ],
+    ids=["nothing read", "earlier state", "same", "left over", "other history"],
+)
+def test_only_events_of_the_state_that_is_followed_are_taken(lineage: str, filling: int, expected: bool) -> None:
+    assert is_of_state(msgspec.structs.replace(EVENT, filling=3), lineage, filling) is expected
+
+
+def test_each_replicated_resource_is_followed_whole_or_selected() -> None:
+    patterns = [each.split(".") for each in whole_filters("east")]
+    for group, resource in REPLICATED | REPLICATED_IF_ANNOTATED:
+        key = ObjectKey(ResourceType(group, resource, "f" * 64), "abcdefgh", "", "name")
+        tokens = state_subject("east", key).split(".")
+        matching = [
+            each
+            for each in patterns
+            if each[3:] and all(a in ("*", ">", b) for a, b in zip(each, tokens, strict=False))
+        ]
+        assert len(matching) == (0 if (group, resource) in SELECTED else 1), (group, resource)
+    assert (LOGICAL_CLUSTERS.group, LOGICAL_CLUSTERS.resource) in SELECTED
