@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 
 from atoll.machinery.kcp.sharding.stream_policy import REPLICATED, REPLICATED_IF_ANNOTATED
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
-from atoll.machinery.stream.consumer.selection import is_of_state
+from atoll.machinery.stream.consumer.selection import MAX_SELECTED, SelectedSubjects, is_of_state
 from atoll.machinery.stream.publisher.log_events import from_entry
 from atoll.machinery.stream.subjects import state_subject
 from atoll.replication.needed_rows import SELECTED, whole_filters
@@ -30,6 +32,32 @@ EVENT = from_entry("state", Source("east"), ShardLog().put(ObjectKey(API_EXPORTS
 )
 def test_only_events_of_the_state_that_is_followed_are_taken(lineage: str, filling: int, expected: bool) -> None:
     assert is_of_state(msgspec.structs.replace(EVENT, filling=3), lineage, filling) is expected
+
+
+class Chosen:
+    """A selection of some clusters."""
+
+    broad, version = ("atoll.state.east.whole",), 1
+
+    def __init__(self, count: int) -> None:
+        self.keys = {ObjectKey(LOGICAL_CLUSTERS, f"cluster{number}", "", "cluster") for number in range(count)}
+
+    def wanted(self) -> set[ObjectKey]:
+        return self.keys
+
+    def held(self) -> set[ObjectKey]:
+        return set()
+
+    async def release(self, keys: Sequence[ObjectKey]) -> None:
+        assert not keys
+
+
+@pytest.mark.parametrize(("count", "filters"), [(0, 1), (MAX_SELECTED, MAX_SELECTED + 1), (MAX_SELECTED + 1, 2)])
+async def test_filters_of_single_objects_are_bounded(count: int, filters: int) -> None:
+    subjects = SelectedSubjects("east", ("fixed",), Chosen(count))
+    await subjects.follow_all()
+    assert len(subjects.filters()) == filters
+    assert len(await subjects.unread()) == 0
 
 
 def test_each_replicated_resource_is_followed_whole_or_selected() -> None:
