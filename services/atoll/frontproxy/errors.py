@@ -53,6 +53,8 @@ def loop_detected() -> ApiError:
 class _NoObserver:
     """The observer of requests that are counted by the proxy's own metrics."""
 
+    has_room = True
+
     def streaming(self, request: Request) -> None: ...
 
     def done(self, request: Request, duration_s: float) -> None: ...

@@ -1,5 +1,5 @@
 """Conflicting writes: between a write's plan and its submit a workspace closes, a namespace is deleted, a right is
-withdrawn, or the object changes. In process, with one change before `Store.submit`.
+withdrawn, or the object changes. In process, with one change before `Store.queue`.
 """
 
 from __future__ import annotations
@@ -103,14 +103,16 @@ class Workspace:
         assert not self.changes, "the write was not submitted"
         return code, str(body.get("message", ""))
 
-    async def overtake(self, mutations: Sequence[Mutation]) -> None:
-        """Make the next change before a write of alice's; other writes wait for it."""
+    def is_to_wait(self, mutations: Sequence[Mutation]) -> bool:
+        """Whether the write is alice's, and not part of a change."""
         task = asyncio.current_task()
-        if self._changing is task or not any(self._is_alices(each) for each in mutations):
-            return
+        return (task is None or self._changing is not task) and any(self._is_alices(each) for each in mutations)
+
+    async def overtake(self) -> None:
+        """Make the next change before a write of alice's; others of hers wait for it."""
         async with self._lock:
             if self.changes:
-                self._changing = task
+                self._changing = asyncio.current_task()
                 await self.changes.pop(0)(self)
                 self._changing = None
 
@@ -154,14 +156,19 @@ class Shop:
 async def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Shop]:
     _, tokens = token_file(tmp_path)
     async with shard_inside(tmp_path, tokens=tokens) as shard:
-        made, submit = Shop(shard), shard.app.store.submit
+        made, queue = Shop(shard), shard.app.store.queue
 
-        async def overtaken(mutations: Sequence[Mutation], guards: Sequence[Guard] = ()) -> list[int]:
+        async def overtaken(here: Workspace, mutations: Sequence[Mutation], guards: Sequence[Guard]) -> list[int]:
+            await here.overtake()
+            return await queue(mutations, guards)
+
+        def overtaken_queue(mutations: Sequence[Mutation], guards: Sequence[Guard] = ()) -> asyncio.Future[list[int]]:
             for here in made.workspaces[-1:]:
-                await here.overtake(mutations)
-            return await submit(mutations, guards)
+                if here.is_to_wait(mutations):
+                    return asyncio.ensure_future(overtaken(here, mutations, guards))
+            return queue(mutations, guards)
 
-        monkeypatch.setattr(shard.app.store, "submit", overtaken)
+        monkeypatch.setattr(shard.app.store, "queue", overtaken_queue)
         yield made
 
 

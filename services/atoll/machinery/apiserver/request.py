@@ -52,6 +52,10 @@ class Observer(Protocol):
 
     def done(self, request: Request, duration_s: float) -> None: ...
 
+    @property
+    def has_room(self) -> bool:
+        """Whether a mutating request can be audited at once."""
+
     async def room(self) -> None:
         """Return once a mutating request can be audited."""
 

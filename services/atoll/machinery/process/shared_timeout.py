@@ -8,29 +8,40 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
+from typing import Protocol
+
+
+class Expiring(Protocol):
+    """A wait without a task of its own."""
+
+    def expire(self) -> None:
+        """End the wait: its limit is reached."""
 
 
 class SharedTimeout:
-    """Bounds waits of one event loop to `limit_s` seconds each: `with limit.wait(): await ...`."""
+    """Bounds waits of one event loop to `limit_s` seconds each: `with limit.wait(): await ...`.
+
+    A wait without a task lasts from `begin` to `end`.
+    """
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
         #: Waits with their ends, the oldest first: all have the same length.
-        self._ends: dict[_Wait, float] = {}
+        self._ends: dict[Expiring, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def wait(self) -> _Wait:
         """Return the context manager of one wait. It raises TimeoutError past the limit."""
         return _Wait(self)
 
-    def begin(self, wait: _Wait) -> None:
-        """Note a wait that begins now."""
+    def begin(self, wait: Expiring) -> None:
+        """Note a wait that begins now; past the limit it is forgotten, and expires."""
         loop = asyncio.get_running_loop()
         self._ends[wait] = loop.time() + self._limit_s
         if self._timer is None:
             self._timer = loop.call_later(self._limit_s, self._expire)
 
-    def end(self, wait: _Wait) -> None:
+    def end(self, wait: Expiring) -> None:
         """Forget a wait."""
         self._ends.pop(wait, None)
 

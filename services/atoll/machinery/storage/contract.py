@@ -6,6 +6,7 @@ an API worker (own read transactions, mutations over a Unix socket). Both pass t
 
 from __future__ import annotations
 
+import asyncio
 import enum
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -474,6 +475,12 @@ class Store(Protocol):
         Return one revision a mutation: that of its log entry, 0 for Check, the number deleted for DeletePrefix;
         replicas, sweeps, routes and marks document theirs. Raise one of the six errors; then nothing of this submit was
         done. Cancelling the caller does not undo a queued submit.
+        """
+
+    def queue(self, mutations: Sequence[Mutation], guards: Sequence[Guard] = ()) -> asyncio.Future[list[int]]:
+        """`submit` without a task of its own, but where it has to wait first. The caller bounds how many it queues.
+
+        Raise StoreClosed, and ValueError for a key that is named twice; the other errors are the future's.
         """
 
     def page(

@@ -65,11 +65,7 @@ class LmdbStore(StoreReader):
         dropped, rest = await sweep(self._environment, self._writer, mutations[0]), mutations[1:]
         return [dropped, *(await self._writer.submit(rest, guards))] if rest else [dropped]
 
-    def queue(self, mutations: Sequence[Mutation], guards: Sequence[Guard]) -> asyncio.Future[list[int]]:
-        """Queue a submit: `submit` without a task of its own, but where it has to wait first.
-
-        Raises StoreClosed, and ValueError for a key that is named twice. The caller bounds how many it queues.
-        """
+    def queue(self, mutations: Sequence[Mutation], guards: Sequence[Guard] = ()) -> asyncio.Future[list[int]]:
         if self._writer.is_full or (mutations and isinstance(mutations[0], SweepReplicas)):
             return asyncio.get_running_loop().create_task(self.submit(mutations, guards))
         return self._writer.queue(mutations, guards)

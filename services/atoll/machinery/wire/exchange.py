@@ -103,6 +103,9 @@ class Exchange(Protocol):
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run the rest of this exchange as a task owned by the server (cancelled when the client goes)."""
 
+    def follow(self, outcome: asyncio.Future[Any], then: Callable[[asyncio.Future[Any]], None]) -> None:
+        """Call `then(outcome)` once the outcome is there, without a task; it is cancelled when the client goes."""
+
 
 class Handler(Protocol):
     """The handler of a server. It may answer synchronously, or `spawn` a coroutine that does."""

@@ -79,6 +79,9 @@ class Host(Protocol):
     def track(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `work` as a task that `drain` waits for."""
 
+    def hold(self, outcome: asyncio.Future[Any]) -> None:
+        """Let `drain` wait for an outcome, as it does for a task."""
+
     def flush_soon(self, exchange: Flushable) -> None:
         """Call `exchange.flush` once at the end of this loop turn."""
 

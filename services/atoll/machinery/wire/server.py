@@ -58,7 +58,7 @@ class Server:
         self._ssl_context = ssl_context
         self._acceptors: list[Acceptor] = []
         self._connections: set[OpenConnection] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Future[Any]] = set()
         self._dirty: deque[Flushable] = deque()
         self._bodies_bytes = 0
         self._emptied = asyncio.Event()
@@ -148,9 +148,13 @@ class Server:
     def track(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `work` as a task that `drain` waits for."""
         task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.hold(task)
         return task
+
+    def hold(self, outcome: asyncio.Future[Any]) -> None:
+        """Let `drain` wait for an outcome, as it does for a task."""
+        self._tasks.add(outcome)
+        outcome.add_done_callback(self._tasks.discard)
 
     def flush_soon(self, exchange: Flushable) -> None:
         """Flush `exchange` once this loop turn's callbacks have run; one callback serves all streams."""

@@ -46,7 +46,7 @@ class ServerExchange(msgspec.Struct, eq=False):
     _pending_bytes: int = 0
     _chunked: bool = False
     _silent: bool = False
-    _task: asyncio.Task[None] | None = None
+    _task: asyncio.Future[Any] | None = None
     _on_close: list[Callable[[], None]] | None = None
     _on_drain: list[Callable[[], None]] | None = None
 
@@ -197,6 +197,14 @@ class ServerExchange(msgspec.Struct, eq=False):
         if self.closed:
             task.cancel()
         return task
+
+    def follow(self, outcome: asyncio.Future[Any], then: Callable[[asyncio.Future[Any]], None]) -> None:
+        """Call `then(outcome)` once the outcome is there; it is cancelled when the client goes."""
+        self._task = outcome
+        outcome.add_done_callback(then)
+        self._connection.host.hold(outcome)
+        if self.closed:
+            outcome.cancel()
 
     async def _run(self, work: Coroutine[Any, Any, None]) -> None:
         try:

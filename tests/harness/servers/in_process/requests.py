@@ -82,3 +82,6 @@ class _WholeReply:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    def follow(self, outcome: asyncio.Future[Any], then: Callable[[asyncio.Future[Any]], None]) -> None:
+        outcome.add_done_callback(then)

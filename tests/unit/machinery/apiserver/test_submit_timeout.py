@@ -20,15 +20,14 @@ HOME = "home"
 
 
 async def test_a_write_whose_commit_hangs_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def hang(*_: Sequence[object]) -> list[int]:
-        outcome: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
-        return await outcome
+    def hang(*_: Sequence[object]) -> asyncio.Future[list[int]]:
+        return asyncio.get_running_loop().create_future()
 
     async with cell(tmp_path) as here:
         await here.cluster(HOME)
         core = replace(here.core, submit_limit=SharedTimeout(0.05))
         with monkeypatch.context() as patched:
-            patched.setattr(type(here.store), "submit", hang)
+            patched.setattr(type(here.store), "queue", hang)
             with pytest.raises(Timeout, match="outcome unknown"):
                 target = Target(here.kind(NAMESPACES), HOME, "", "a")
                 await Loopback(core, "test").create(target, {"metadata": {"name": "a"}})

@@ -238,11 +238,16 @@ class AuditLog:
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
         self._thread.start()
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the buffer has room."""
+        return len(self._events) < self._max_events or self._closing
+
     async def room(self) -> None:
         """Return once the buffer has room. Mutating requests await this before they begin."""
         while True:
             with self._changed:
-                if len(self._events) < self._max_events or self._closing:
+                if self.has_room:
                     return
                 loop = asyncio.get_running_loop()
                 waiter: asyncio.Future[None] = loop.create_future()

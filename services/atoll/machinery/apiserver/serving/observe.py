@@ -78,6 +78,11 @@ class RequestObserver:
         self._log = log.bind()
         self._debug = self._log.debug if self._log.is_enabled_for(levels.DEBUG) else None
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the audit log has room for a mutating request."""
+        return self._audit is None or self._audit.has_room
+
     async def room(self) -> None:
         """Return once the audit log has room for a mutating request."""
         if self._audit is not None:

@@ -1,13 +1,11 @@
 """Resource requests: dispatch of an authorized request to its verb.
 
-The pipeline calls `serve`, which finds the kind and makes the Call. `reads` serves reads, `watches` serves watches;
-`core` plans and commits writes, as a task of the exchange. Invariant: an unknown kind, verb or subresource is an error
-before any object is read or written.
+The pipeline calls `serve`, which finds the kind and makes the Call. `reads` serves reads, `watches` watches, `writes`
+writes. Invariant: an unknown kind, verb or subresource is an error before any object is read or written.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -21,22 +19,21 @@ from atoll.machinery.apiserver.call.negotiation import PROTOBUF, Form, choose
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.apiserver.conversion import bare
 from atoll.machinery.apiserver.filtered_rows import EVERY_IDENTITY, MergedRows
-from atoll.machinery.apiserver.request import Request, fail
+from atoll.machinery.apiserver.request import Request
 from atoll.machinery.apiserver.rest.body import has_message
 from atoll.machinery.apiserver.serving.collections import delete_collection
+from atoll.machinery.apiserver.serving.in_flight import InFlight
 from atoll.machinery.apiserver.serving.reads import Reads
 from atoll.machinery.apiserver.serving.reviews import is_deep
 from atoll.machinery.apiserver.serving.watches import Watches
+from atoll.machinery.apiserver.serving.writes import Writes
 from atoll.machinery.apiserver.writing.commit import WriteService
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import times
-from atoll.machinery.meta.status import ApiError, Details, MethodNotAllowed, NotAcceptable, TooManyRequests
+from atoll.machinery.meta.status import ApiError, MethodNotAllowed, NotAcceptable
 from atoll.machinery.storage.contract import Snapshot
 
-#: Mutating requests in flight; beyond it 429 with Retry-After.
-MAX_MUTATING = 400
 _MUTATING = frozenset({"create", "update", "patch", "delete"})
-_READS = frozenset({"get", "list", "watch"})
 #: Object names resolved per caller (`~` is the caller's home); no object can have such a name.
 _MADE_UP = frozenset({"~"})
 _ON_ONE = frozenset({"update", "patch"})
@@ -83,7 +80,8 @@ class Resources:
     ) -> None:
         self._core, self._specials, self._named = core, specials, named
         self._virtual, self._reads = virtual, Reads(core, watches)
-        self._mutating = 0
+        self._in_flight = InFlight()
+        self._writes = Writes(core, self._in_flight)
 
     def serve(self, request: Request, snapshot: Snapshot) -> None:
         """Answer an authorized resource request."""
@@ -107,19 +105,17 @@ class Resources:
         special = self._specials.get((call.kind.group, call.kind.plural, call.info.subresource))
         if special is not None and call.info.verb == "create" and self._special(request, call, special, snapshot):
             return
-        if self._mutating >= MAX_MUTATING and call.info.verb not in _READS:
-            text = "Too many requests, please try again later."
-            raise TooManyRequests(text, Details(retry_after_s=1))
-        elif call.info.verb in _MUTATING:
-            request.exchange.spawn(self._guarded(request, self._write(request, call)))
+        if call.info.verb in _MUTATING:
+            self._writes.write(request, call, snapshot)
         elif call.info.verb == "deletecollection":
-            request.exchange.spawn(self._guarded(request, delete_collection(self._core, request, call)))
+            self._in_flight.check()
+            self._in_flight.spawn(request, delete_collection(self._core, request, call))
         elif call.info.name in _MADE_UP and (special := self._named_special(call)) is not None:
             self._special(request, call, special, snapshot)
         else:
             work = self._reads.read(request, call, snapshot)
             if work is not None:
-                request.exchange.spawn(self._guarded(request, work))
+                self._in_flight.spawn(request, work)
 
     def _named_special(self, call: Call) -> Special | None:
         plain = call.info.verb == "get" and not call.info.subresource
@@ -226,24 +222,5 @@ class Resources:
         if isinstance(answer, Reply):
             request.reply(answer)
         elif answer is not None:
-            request.exchange.spawn(self._guarded(request, request.reply_later(answer)))
+            self._in_flight.spawn(request, request.reply_later(answer))
         return answer is not None
-
-    async def _guarded(self, request: Request, work: Awaitable[None]) -> None:
-        mutating = request.info.verb not in _READS
-        self._mutating += mutating
-        try:
-            if mutating:
-                await request.observer.room()
-            await work
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            fail(request, error)
-        finally:
-            self._mutating -= mutating
-
-    async def _write(self, request: Request, call: Call) -> None:
-        reply = await self._core.commit(call, self._core.planner(call), partial(request.authorize_again, call))
-        if (work := request.reply_read(reply)) is not None:
-            await work

@@ -1,6 +1,7 @@
 """The writing service: plan a write against a snapshot, submit it, plan it again after a conflict.
 
-HTTP requests, virtual workspaces and controllers all write through `commit`. Invariant: no write bypasses admission.
+Virtual workspaces and controllers write through `commit`; HTTP requests `begin` in their own snapshot, without a task,
+and go on with `commit` where something has to be awaited. Invariant: no write bypasses admission.
 """
 
 from __future__ import annotations
@@ -80,16 +81,27 @@ class WriteService(msgspec.Struct, frozen=True):
     def context(self, call: Call, view: View, options: WriteOptions) -> WriteContext:
         return WriteContext(call, view, self.admission, options)
 
-    async def commit(self, call: Call, plan: Planner, recheck: Callable[[View], None] | None = None) -> Reply:
-        """Plan and submit a write until it is durable; return the reply.
+    def begin(self, call: Call, plan: Planner, view: View) -> Plan | None:
+        """Plan a write at once. None for one that takes long or has to wait: `commit` plans it."""
+        if call.kind.conversion is not None or len(call.body) > LARGE_BODY:
+            return None
+        try:
+            admitted = _admitted_on_loop(call, plan, view)
+        except Stopped:
+            return None
+        return None if isinstance(admitted, PreparedWrite) else _encoded(call, admitted)
+
+    async def commit(
+        self, call: Call, plan: Planner, recheck: Callable[[View], None] | None = None, tried: int = 0
+    ) -> Reply:
+        """Plan and submit a write until it is durable; return the reply. `tried` attempts were made before.
 
         After a conflict of a blind plan, or a change of the gate, the write is authorized with `recheck` and planned
         again. Raises the client's errors, and Timeout past the request deadline (the outcome is then unknown).
         """
-        name = call.info.name
         converted = ConvertedObject(call.kind, self.conversions) if call.kind.conversion is not None else None
-        for attempt in range(ATTEMPTS):
-            if attempt == 1 and recheck is not None:
+        for attempt in range(tried, ATTEMPTS):
+            if recheck is not None and attempt == max(tried, 1):
                 plan = _rechecked(plan, recheck)
             if converted is not None:
                 planned = await self._plan_converted(call, plan, converted)
@@ -99,14 +111,8 @@ class WriteService(msgspec.Struct, frozen=True):
                 return planned.answer.reply(())
             try:
                 return planned.answer.reply(await self._submit(planned))
-            except contract.GuardFailed as error:
-                if attempt + 1 == ATTEMPTS:
-                    raise errors.from_store(error, call, name) from error
-            except (contract.RevisionConflict, contract.ObjectExists, contract.ObjectMissing) as error:
-                if not planned.blind or attempt + 1 == ATTEMPTS:
-                    raise errors.from_store(error, call, name) from error
             except contract.StoreError as error:
-                raise errors.from_store(error, call, name) from error
+                require_another_attempt(call, planned, error, attempt)
         raise AssertionError("the last attempt either answers or raises")
 
     async def _admitted(self, call: Call, plan: Planner) -> Plan | MarkedForDeletion | AdmittedWrite:
@@ -125,12 +131,10 @@ class WriteService(msgspec.Struct, frozen=True):
     async def _admitted_in_steps(self, call: Call, plan: Planner) -> Plan | MarkedForDeletion | AdmittedWrite:
         """Raises Stopped if planning takes longer than PLAN_S."""
         with self.store.snapshot() as snapshot:
-            prepared = try_on_loop(lambda pause: plan(call, snapshot), PLAN_S)
-            if not isinstance(prepared, PreparedWrite):
-                return prepared
-            result = validate_inline(partial(validate, prepared)) if has_rules(prepared) else prepared.result
-            if result is not None:
-                return admit(prepared, result, snapshot)
+            admitted = _admitted_on_loop(call, plan, snapshot)
+        if not isinstance(admitted, PreparedWrite):
+            return admitted
+        prepared = admitted
         try:
             result = await run_sliced(partial(validate, prepared), VALIDATION_TIMEOUT_S)
         except TimeoutError as error:
@@ -178,9 +182,9 @@ class WriteService(msgspec.Struct, frozen=True):
     async def _submit(self, plan: Plan) -> list[int]:
         try:
             with self.submit_limit.wait():
-                return await self.store.submit(plan.mutations, plan.guards)
+                return await self.store.queue(plan.mutations, plan.guards)
         except TimeoutError as error:
-            raise Timeout("Timeout: request did not complete within requested timeout - outcome unknown") from error
+            raise outcome_unknown() from error
 
 
 _PLANS: dict[str, Callable[[WriteContext], PreparedWrite]] = {
@@ -188,6 +192,24 @@ _PLANS: dict[str, Callable[[WriteContext], PreparedWrite]] = {
     "update": plan_update,
     "patch": plan_patch,
 }
+
+
+def _admitted_on_loop(call: Call, plan: Planner, view: View) -> FirstStage | AdmittedWrite:
+    """Prepare, validate and admit; a write whose rules take long is only prepared. Raises Stopped past PLAN_S."""
+    prepared = try_on_loop(lambda pause: plan(call, view), PLAN_S)
+    if not isinstance(prepared, PreparedWrite):
+        return prepared
+    result = validate_inline(partial(validate, prepared)) if has_rules(prepared) else prepared.result
+    return prepared if result is None else admit(prepared, result, view)
+
+
+def require_another_attempt(call: Call, plan: Plan, error: contract.StoreError, attempt: int) -> None:
+    """Return if the store refused a plan that may be made again. Raises the client's error after the last `attempt`,
+    for a precondition of the client's own, and for a store that does not write."""
+    conflict = isinstance(error, contract.RevisionConflict | contract.ObjectExists | contract.ObjectMissing)
+    again = isinstance(error, contract.GuardFailed) or (conflict and plan.blind)
+    if not again or attempt + 1 == ATTEMPTS:
+        raise errors.from_store(error, call, call.info.name) from error
 
 
 def complete(stage: FirstStage, call: Call, view: View) -> Plan:
@@ -214,6 +236,11 @@ def _encoded(call: Call, admitted: Plan | MarkedForDeletion | AdmittedWrite) -> 
     assert not admitted.needs_conversion, "batches do not write objects that a webhook converts"
     to_stored = call.kind.to_stored
     return admitted.encode(to_stored(admitted.obj) if to_stored is not None else admitted.obj)
+
+
+def outcome_unknown() -> Timeout:
+    """Return the error of a submit without an answer in time."""
+    return Timeout("Timeout: request did not complete within requested timeout - outcome unknown")
 
 
 def _deadline_exceeded() -> Timeout:

@@ -88,18 +88,21 @@ class WorkerStore(StoreReader):
         self._following = asyncio.create_task(self._follow())
 
     async def submit(self, mutations: Sequence[Mutation], guards: Sequence[Guard] = ()) -> list[int]:
+        if self._writer is not None:
+            await self._writer.writable.wait()
+        return await self.queue(mutations, guards)
+
+    def queue(self, mutations: Sequence[Mutation], guards: Sequence[Guard] = ()) -> asyncio.Future[list[int]]:
         if self._writer is None or self.disconnected.is_set():
             raise StoreClosed("the writer is gone")
+        if not self._writer.writable.is_set():
+            return asyncio.get_running_loop().create_task(self.submit(mutations, guards))
         number = next(self._ids)
-        frame = pack(SubmitRequest(number, list(mutations), list(guards)))
+        self._writer.send(pack(SubmitRequest(number, list(mutations), list(guards))))
         future: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
         self._open[number] = future
-        try:
-            await self._writer.writable.wait()
-            self._writer.send(frame)
-            return await future
-        finally:
-            self._open.pop(number, None)
+        future.add_done_callback(lambda _: self._open.pop(number, None))
+        return future
 
     async def close(self) -> None:
         """Disconnect from the writer and close the file."""
