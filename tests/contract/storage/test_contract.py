@@ -126,6 +126,16 @@ async def test_a_submit_whose_caller_went_away_is_done_all_the_same(store: Store
     assert len(listed(store, HERE)) == 2
 
 
+async def test_a_queued_submit_is_answered_as_any_other_and_done_even_if_it_is_cancelled(store: Store) -> None:
+    first, second = store.queue([put(key("a"))]), store.queue([put(key("b"))])
+    second.cancel()
+    assert len(await first) == 1
+    with pytest.raises(ObjectExists):
+        await store.queue([put(key("a"))])
+    await create(store, "c")
+    assert len(listed(store, HERE)) == 3
+
+
 async def test_naming_a_key_twice_is_refused(store: Store) -> None:
     with pytest.raises(Exception, match="at most once"):
         await store.submit([put(key("a")), Check(key("a"), 0)])
