@@ -30,7 +30,7 @@ class Follower:
         exchange.follow(outcome, then)
 
 
-async def asked(serve: Serve) -> tuple[Follower, Running]:
+async def following(serve: Serve) -> tuple[Follower, Running]:
     handler = Follower()
     running = await serve(handler)
     await (await running.connect()).send(GET)
@@ -39,7 +39,7 @@ async def asked(serve: Serve) -> tuple[Follower, Running]:
 
 
 async def test_the_reply_comes_with_the_outcome_and_the_connection_goes_on(serve: Serve) -> None:
-    handler, running = await asked(serve)
+    handler, running = await following(serve)
     client = running.clients[0]
     handler.outcomes[0].set_result(b"first")
     assert (await client.answer()).body == b"first"
@@ -50,14 +50,14 @@ async def test_the_reply_comes_with_the_outcome_and_the_connection_goes_on(serve
 
 
 async def test_a_client_that_leaves_cancels_the_outcome(serve: Serve) -> None:
-    handler, running = await asked(serve)
+    handler, running = await following(serve)
     running.clients[0].close()
     await until(handler.outcomes[0].cancelled)
     await until(lambda: handler.answered == [False])
 
 
 async def test_draining_waits_for_the_outcome(serve: Serve) -> None:
-    handler, running = await asked(serve)
+    handler, running = await following(serve)
     draining = asyncio.ensure_future(running.server.drain(300))
     await until(lambda: running.server.draining)
     assert not draining.done()
@@ -67,6 +67,6 @@ async def test_draining_waits_for_the_outcome(serve: Serve) -> None:
 
 
 async def test_an_outcome_past_the_deadline_of_draining_is_cancelled(serve: Serve) -> None:
-    handler, running = await asked(serve)
+    handler, running = await following(serve)
     await running.server.drain(0.01)
     assert handler.outcomes[0].cancelled()

@@ -105,10 +105,8 @@ class Replica(msgspec.Struct, frozen=True, tag=True):
 
 
 class SweepReplicas(msgspec.Struct, frozen=True, tag=True):
-    """Delete the rows of an origin that are of an earlier generation. Only as the first mutation of a submit.
-
-    It runs in bounded pieces, each durable by itself, before the rest of the submit. Result: rows deleted.
-    """
+    """Delete the rows of an origin that are of an earlier generation, in bounded pieces, each durable by itself, before
+    the rest of the submit whose first mutation it has to be. Result: rows deleted."""
 
     origin: str
     generation: int
@@ -478,18 +476,13 @@ class Store(Protocol):
         """
 
     def queue(self, mutations: Sequence[Mutation], guards: Sequence[Guard] = ()) -> asyncio.Future[list[int]]:
-        """`submit` without a task of its own, but where it has to wait first. The caller bounds how many it queues.
-
-        Raise StoreClosed, and ValueError for a key that is named twice; the other errors are the future's.
-        """
+        """Return the future of a `submit`. Raise StoreClosed at once, and ValueError for a repeated key."""
 
     def page(
         self, scope: Scope, *, at: int = 0, after: Position | None = None, limit: int = 0, size_bytes: int = 1 << 20
     ) -> Page:
-        """Return a slice of a list at revision `at` (0: now). `limit` 0 means bounded by size_bytes alone.
-
-        Raise RevisionCompacted for a revision inside a void, below the log, or past the list window.
-        """
+        """Return a slice of a list at revision `at` (0: now); `limit` 0: bounded by size_bytes alone. Raise
+        RevisionCompacted for a revision inside a void, below the log, or past the list window."""
 
     def cursor(self, scope: Scope, revision: int, interest: Interest = EVERYTHING) -> Cursor:
         """Watch a scope from behind `revision`, woken by changes of interest only. Raise RevisionCompacted."""
