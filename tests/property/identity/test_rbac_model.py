@@ -48,10 +48,10 @@ resource_rules = st.builds(
         "resources": resources,
         **({"resourceNames": names} if names else {}),
     },
-    some("get", "list", "create", "*"),
-    some("", "apps", "*"),
-    some("pods", "pods/log", "secrets", "*", "*/log", "*/scale"),
-    st.one_of(st.just([]), some("a", "b")),
+    some("get", "list", "create", "access", "*"),
+    some("", "apps", "core.kcp.io", "*"),
+    some("pods", "pods/log", "secrets", "logicalclusters", "*", "*/log", "*/scale"),
+    st.one_of(st.just([]), some("a", "b", "cluster")),
 )
 url_rules = st.builds(
     lambda verbs, urls: {"verbs": verbs, "nonResourceURLs": urls},
@@ -121,9 +121,19 @@ Objects = dict[tuple[str, str, str, str], Object]
 
 def model_allows(stored: Objects, wanted: Attributes) -> bool:
     """Decide by Kubernetes' RBAC and kcp's two layers of it, object by object."""
-    access = Attributes(user=wanted.user, verb="access", cluster=WEB, path="/")
+    access = (
+        Attributes(user=wanted.user, verb="access", cluster=WEB, path="/"),
+        Attributes(
+            user=wanted.user,
+            verb="access",
+            cluster=WEB,
+            group="core.kcp.io",
+            resource="logicalclusters",
+            name="cluster",
+        ),
+    )
     local_account = wanted.user.name.startswith("system:serviceaccount:")  # these need no access
-    if not local_account and not _granted(stored, access, cluster_only=True):
+    if not local_account and not any(_granted(stored, each, cluster_only=True) for each in access):
         return False
     return _granted(stored, wanted, cluster_only=False)
 

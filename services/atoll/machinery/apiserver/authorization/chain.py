@@ -27,6 +27,7 @@ from atoll.machinery.kcp.apis import bound_crds
 from atoll.machinery.meta.names import ROOT, SYSTEM_ADMIN, is_system_cluster
 from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.user import is_service_account
+from atoll.machinery.meta.wellknown import CORE_GROUP, SINGLETON
 
 ALWAYS_ALLOWED_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 #: Paths of the shard itself, outside any workspace. The RBAC of `root` decides, as in kcp for /metrics.
@@ -104,6 +105,20 @@ class Evaluation:
         """Return whether the RBAC of a cluster or of system:admin grants it."""
         return any(self.granted(of, users, attributes) is not None for of in (SYSTEM_ADMIN, cluster))
 
+    def has_access(self) -> bool:
+        """Return whether the user may enter the cluster: `access` on the path `/`, or on its LogicalCluster.
+
+        The LogicalCluster has one name, so a rule with resourceNames leaves the decision the same for every object.
+        """
+        by_name, user, users = self.by_name, self.attributes.user, self.effective.users
+        path = Attributes(user=user, verb="access", path="/")
+        if self.granted_anywhere(self.cluster, users, path):
+            return True
+        cluster = Attributes(user=user, verb="access", group=CORE_GROUP, resource="logicalclusters", name=SINGLETON)
+        granted = self.granted_anywhere(self.cluster, users, cluster)
+        self.by_name = by_name
+        return granted
+
     def has_policy(self, export: ExportRef) -> bool | None:
         """Return whether an export has a maximal permission policy; None for an absent export that had one.
 
@@ -163,7 +178,7 @@ def _required_groups(evaluation: Evaluation) -> StepResult:
 
 
 def _content(evaluation: Evaluation) -> StepResult:
-    """Access to the workspace: it exists, its phase admits requests, and the user has the verb `access` on `/`."""
+    """Access to the workspace: it exists, its phase admits requests, and the user has the verb `access`."""
     if evaluation.shard_path:
         return Outcome.NEXT, "shard level path"
     if not evaluation.cluster or is_system_cluster(evaluation.cluster):
@@ -182,8 +197,7 @@ def _content(evaluation: Evaluation) -> StepResult:
         return Outcome.ALLOW, "lifecycle VW pre-authorized access"
     if is_service_account(evaluation.attributes.user.name) and evaluation.effective.in_scope:
         return Outcome.NEXT, "local service account access"
-    access = Attributes(user=evaluation.attributes.user, verb="access", path="/")
-    if evaluation.granted_anywhere(evaluation.cluster, evaluation.effective.users, access):
+    if evaluation.has_access():
         return Outcome.NEXT, "user logical cluster access"
     return Outcome.NO_OPINION, "no verb=access permission on /"
 

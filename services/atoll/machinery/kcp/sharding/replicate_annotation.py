@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Set
 
 from atoll.machinery.meta.objects import Object, annotations_of
-from atoll.machinery.meta.wellknown import APIS_GROUP, CORE_GROUP, REPLICATE, TENANCY_GROUP
+from atoll.machinery.meta.wellknown import APIS_GROUP, CORE_GROUP, REPLICATE, SINGLETON, TENANCY_GROUP
 
 #: Prefix of groups and users in the RBAC of maximal permission policies, in the export's cluster.
 POLICY_PREFIX = "apis.kcp.io:binding:"
@@ -88,8 +88,11 @@ def _of_rule(rule: Object) -> list[str]:
 
 def _enters(rule: Object) -> bool:
     """Whether a rule grants access to the workspace."""
-    urls = rule.get("nonResourceURLs") or ()
-    return bool({"/", "/*", _ANY}.intersection(urls)) and _has(rule, "verbs", "access")
+    if not _has(rule, "verbs", "access"):
+        return False
+    urls, names = rule.get("nonResourceURLs") or (), rule.get("resourceNames") or (SINGLETON,)
+    is_about_cluster = _has(rule, "apiGroups", CORE_GROUP) and _has(rule, "resources", "logicalclusters")
+    return bool({"/", "/*", _ANY}.intersection(urls)) or (is_about_cluster and SINGLETON in names)
 
 
 def _has(rule: Object, field: str, value: str) -> bool:

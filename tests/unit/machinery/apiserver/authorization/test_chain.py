@@ -470,6 +470,26 @@ class TestFreshness:
             assert not authorizer.authorize(store, ask(BOB, **wanted, name="d")).allowed
             assert not authorizer.authorize(store, ask(BOB, **wanted)).allowed
 
+    @pytest.mark.parametrize("fields", [{}, {"names": "cluster"}], ids=["every name", "its name"])
+    def test_access_on_the_logical_cluster_lets_in_as_the_path_does(
+        self, store: FakeStore, authorizer: Authorizer, fields: dict[str, str]
+    ) -> None:
+        reads = rule("get", "configmaps")
+        store.put(WEB, binding("enters", "enters", "User:bob"))
+        enter = rule("access", "logicalclusters", "core.kcp.io", **fields)
+        store.put(WEB, role("enters", reads, enter))
+        decision = authorizer.authorize(store, ask(BOB))
+        assert decision.allowed
+        assert decision.lasting
+        for other in (
+            rule("get", "logicalclusters", "core.kcp.io", **fields),
+            rule("access", "logicalclusters", "other.kcp.io", **fields),
+            rule("access", "logicalclusters/status", "core.kcp.io", **fields),
+            rule("access", "logicalclusters", "core.kcp.io", names="other"),
+        ):
+            store.put(WEB, role("enters", reads, other))
+            assert not authorizer.authorize(store, ask(BOB)).allowed
+
     def test_a_decision_once_made_reads_no_objects_again(self, store: FakeStore, authorizer: Authorizer) -> None:
         authorizer.authorize(store, ask(ALICE))
         store.put(WEB, {"kind": "ConfigMap", "metadata": {"name": "unrelated", "namespace": "default"}})
