@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from atoll.controllers.shard_calls import ShardCaller, ShardUnavailable
-from atoll.controllers.workspaces import remote_workspaces
+from atoll.controllers.workspaces import remote_workspaces, workspaces
 from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.client.client import Client
 from atoll.machinery.meta import hashes, wellknown
@@ -92,9 +92,7 @@ async def test_a_cluster_is_ordered_once_and_the_way_to_it_is_known(shard: Insid
         assert snapshot.replicas.shard_of(cluster) == "far"
 
 
-async def test_an_answer_that_was_lost_is_looked_up_and_nothing_is_ordered_elsewhere(
-    shard: InsideShard, far: FarShard
-) -> None:
+async def test_an_answer_that_was_lost_is_looked_up_on_the_only_shard(shard: InsideShard, far: FarShard) -> None:
     done: list[Object] = []
 
     def create(received: ReceivedRequest) -> tuple[int, Object] | None:
@@ -104,14 +102,45 @@ async def test_an_answer_that_was_lost_is_looked_up_and_nothing_is_ordered_elsew
         return None
 
     far.answers["POST"], far.answers["GET"] = create, lambda received: (200, done[0])
-    await request_children(shard, "w", EITHER)
-    # The random choice may have picked this shard, which needs no request: repeat until it picks the far one.
-    found = await until(shard, "w", phase="Ready")
-    while found["metadata"]["annotations"][wellknown.SHARD] != "far":
-        await request_children(shard, name := f"w{len(far.requests)}-{found['metadata']['uid'][:8]}", EITHER)
-        found = await until(shard, name, phase="Ready")
+    await request_children(shard, "w", FAR)
+    await until(shard, "w", phase="Ready")
     assert len({each.cluster for each in far.requests}) == 1
     assert far.methods() == ["POST", "POST", "GET"]
+
+
+async def test_a_shard_that_does_not_answer_is_given_up_and_another_takes_the_workspace(
+    shard: InsideShard, far: FarShard
+) -> None:
+    far.answers["POST"] = lambda received: None
+    for number in range(50):
+        await request_children(shard, f"w{number}", EITHER)
+        found = await until(shard, f"w{number}", phase="Ready")
+        annotations = found["metadata"]["annotations"]
+        assert annotations[wellknown.SHARD] == "root"
+        assert annotations[wellknown.SCHEDULED_CLUSTER] == found["spec"]["cluster"]
+        if far.requests:
+            assert far.requests[0].cluster != found["spec"]["cluster"]
+            return
+    pytest.fail("the far shard was never asked")
+
+
+async def test_a_type_that_goes_and_comes_between_the_phases_is_tried_again(
+    shard: InsideShard, far: FarShard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workspaces, "TYPE_RETRY_S", 0.05)
+    far.answers["POST"] = lambda received: None
+    await request_children(shard, "w", FAR)
+    await comes(lambda: bool(far.requests))
+    types = shard.app.identities.workspace_types
+    kept = shard.loopback.get(types, ROOT, "", "universal")
+    assert kept is not None
+    await shard.loopback.delete(shard.target(types, ROOT, "", "universal"), DeleteOptions())
+    await comes(lambda: scheduled(workspace(shard, "w")).get("reason") == "Unknown")
+    far.answers["POST"] = lambda received: (201, made(received))
+    meta = {"name": "universal", "annotations": kept["metadata"].get("annotations", {})}
+    await shard.loopback.create(shard.target(types, ROOT, "", "universal"), {**kept, "metadata": meta})
+    await until(shard, "w", phase="Ready")
+    assert len({each.cluster for each in far.requests}) == 1
 
 
 @pytest.mark.parametrize("error", [InsufficientStorage("full"), Forbidden("not you")], ids=["full", "forbidden"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from atoll.controllers.shard_calls import ShardCaller
 from atoll.controllers.workspaces import owner_notifications
 from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.meta import wellknown
@@ -133,6 +134,52 @@ async def test_a_new_cluster_goes_again_if_its_workspace_has_another(
     await cluster(shard)
     await comes(lambda: "GET" in far.methods())
     await comes(lambda: found(shard) is None or bool((found(shard) or {})["metadata"].get("deletionTimestamp")))
+
+
+@pytest.mark.parametrize("has", ["", "childelsewhere"], ids=["choosing", "another"])
+async def test_a_cluster_that_goes_leaves_a_workspace_that_does_not_name_it(
+    shard: InsideShard, far: FarShard, has: str
+) -> None:
+    far.answers["GET"] = lambda received: (200, {**workspace(), "spec": {"cluster": has}})
+    await cluster(shard)
+    await shard.loopback.delete(shard.target(LOGICAL_CLUSTERS, CLUSTER, "", "cluster"), DeleteOptions())
+    await comes(lambda: found(shard) is None)
+    assert "DELETE" not in far.methods()
+    assert not [each for each in far.requests if "finalizers" in (each.body or {}).get("metadata", {})]
+
+
+async def test_a_cluster_whose_workspace_was_scheduled_elsewhere_later_goes(shard: InsideShard, far: FarShard) -> None:
+    elsewhere = {**workspace(), "spec": {"cluster": "childelsewhere"}}
+    far.answers["GET"] = lambda received: (200, elsewhere)
+    await shard.app.store.submit([published(key(shard), elsewhere, 3)])
+    await cluster(shard)
+    await comes(lambda: found(shard) is None)
+    assert "DELETE" not in far.methods()
+
+
+async def test_a_cluster_that_an_ended_process_did_not_verify_is_verified(
+    shard: InsideShard, far: FarShard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner_notifications, "SETTLING_S", 0.01)
+    looked: list[Object] = []
+
+    def get(received: ReceivedRequest) -> tuple[int, Object]:
+        looked.append(received.body)
+        return (200, workspace()) if len(looked) == 1 else refusal(NotFound("no"))
+
+    far.answers |= {"GET": get, "PATCH": lambda received: (200, workspace())}
+    await cluster(shard)
+    await comes(lambda: looked)
+    await shard.until_idle()
+    controller = owner_notifications.OwnerNotifications(
+        shard.loopback,
+        shard.target(LOGICAL_CLUSTERS, CLUSTER, "", "cluster").kind,
+        shard.app.identities.workspaces,
+        owner_notifications.OwnerShards(ShardCaller(far.peers), lambda: ["far"]),
+    )
+    assert await controller.reconcile((CLUSTER, False)) == owner_notifications.SETTLING_S
+    assert await controller.reconcile((CLUSTER, False)) is None
+    await comes(lambda: found(shard) is None)
 
 
 async def test_a_new_cluster_stays_while_its_workspace_is_being_scheduled(

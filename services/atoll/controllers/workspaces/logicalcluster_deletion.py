@@ -184,14 +184,14 @@ class LogicalClusterDeletion(Controller):
         Raises ShardUnavailable and OwnerUnknown, so that it is retried, and reports them in a condition.
         """
         try:
-            await self._release_workspace(obj, owners)
+            await self._release_workspace(cluster, obj, owners)
         except (ShardUnavailable, OwnerUnknown) as error:
             await self._write_condition(
                 cluster, obj, Condition(wellknown.CONTENT_DELETED, "False", "OwnerUnavailable", str(error), "Info")
             )
             raise
 
-    async def _release_workspace(self, obj: Object, owners: OwnerShards) -> None:
+    async def _release_workspace(self, cluster: str, obj: Object, owners: OwnerShards) -> None:
         try:
             with self._loopback.store.snapshot() as snapshot:
                 owner = remote_owner(snapshot, obj)
@@ -201,7 +201,7 @@ class LogicalClusterDeletion(Controller):
             # The Workspace was deleted with its cluster.
             return
         if owner is not None:
-            await owners.release(owner)
+            await owners.release(owner, cluster)
 
     async def _clear(self, cluster: str, types: list[ResourceType]) -> RemainingContent:
         """Delete the objects of some types in a cluster. Returns the objects that finalizers hold."""

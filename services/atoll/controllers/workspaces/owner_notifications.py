@@ -8,6 +8,7 @@ until its owner's shard has released the Workspace, or answers that there is non
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import NamedTuple
 
@@ -26,8 +27,9 @@ from atoll.machinery.kcp.workspaces import remote_workspace_status
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import rawscan, wellknown
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, decode, finalizers_of, spec_of
+from atoll.machinery.meta.objects import Object, annotations_of, decode, finalizers_of, spec_of
 from atoll.machinery.meta.status import Conflict, Forbidden, NotFound
+from atoll.machinery.meta.times import format_time
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.process.retry import ATTEMPTS
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope
@@ -37,6 +39,8 @@ log = structlog.get_logger()
 
 #: Seconds until a new cluster's Workspace that was not replicated is read from its shard.
 SETTLING_S = 60.0
+#: Clusters created less than these seconds before the start of this process are verified again.
+UNVERIFIED_S = 600.0
 _OWNED = rawscan.member("owner")
 
 
@@ -125,11 +129,16 @@ class OwnerShards:
             return False
         return True
 
-    async def release(self, owner: Owner) -> None:
-        """Delete the Workspace, if it is not deleted yet, and remove our finalizer."""
+    async def release(self, owner: Owner, cluster: str) -> None:
+        """Delete the Workspace of a cluster, if it is not deleted yet, and remove our finalizer.
+
+        A Workspace that names another cluster, or none any more, stays as it is.
+        """
         for _ in range(ATTEMPTS):
             found = await self.find(owner)
             if found is None or wellknown.OWNER_FINALIZER not in finalizers_of(found):
+                return
+            if cluster not in {_cluster_of(found), annotations_of(found).get(wellknown.SCHEDULED_CLUSTER)}:
                 return
             try:
                 if not found["metadata"].get("deletionTimestamp"):
@@ -174,6 +183,10 @@ class OwnerNotifications(Controller):
         self._loopback, self._kind, self._type, self._owners = loopback, kind, workspaces, owners
         #: New clusters whose Workspace was not replicated yet; each is verified once.
         self._new: set[str] = set()
+        #: Bounds of creationTimestamp: a process that ended may not have verified the owners of these clusters.
+        now_s = int(time.time())
+        self._unverified = format_time(now_s - int(UNVERIFIED_S)), format_time(now_s)
+        self._verified: set[str] = set()
 
     def watches(self, type: ResourceType) -> bool:
         return type == LOGICAL_CLUSTERS
@@ -208,9 +221,29 @@ class OwnerNotifications(Controller):
             return None
         if is_new:
             return await self._verify_owner(cluster, obj, owner, workspace)
-        if workspace is None or not remote_workspace_status.is_mirrored(workspace, obj):
+        unverified = self._is_unverified(cluster, obj)
+        again_s = await self._verify_owner(cluster, obj, owner, workspace) if unverified else None
+        if workspace is not None and _cluster_of(workspace) not in {"", cluster}:
+            await self._verify_other_cluster(cluster, owner)
+        elif workspace is None or not remote_workspace_status.is_mirrored(workspace, obj):
             await self._owners.tell(owner, obj["metadata"]["resourceVersion"])
-        return None
+        return again_s
+
+    def _is_unverified(self, cluster: str, obj: Object) -> bool:
+        """Return whether a cluster was created shortly before this process started, and was not verified since."""
+        first, last = self._unverified
+        created = obj["metadata"].get("creationTimestamp") or ""
+        return first <= created <= last and cluster not in self._verified
+
+    async def _verify_other_cluster(self, cluster: str, owner: Owner) -> None:
+        """Delete a cluster whose Workspace was scheduled elsewhere, if the Workspace's own shard confirms it."""
+        found = await self._owners.find(owner)
+        if found is not None and _cluster_of(found) not in {"", cluster}:
+            await self._delete_orphan(cluster, owner)
+
+    async def _delete_orphan(self, cluster: str, owner: Owner) -> None:
+        log.warning("logical cluster without an owner", cluster=cluster, owner=owner.name, shard=owner.shard)
+        await self._loopback.delete(Target(self._kind, cluster, "", wellknown.SINGLETON), DeleteOptions())
 
     def _workspace(self, view: View, owner: Owner) -> Object | None:
         """Return the replica of the owner."""
@@ -226,9 +259,10 @@ class OwnerNotifications(Controller):
         a missing Workspace has no effect.
         """
         if workspace is not None and _cluster_of(workspace) == cluster:
-            self._new.discard(cluster)
+            self._end_verification(cluster, obj)
             return None
-        if cluster not in self._new:
+        scheduled_elsewhere = workspace is not None and _cluster_of(workspace) != ""
+        if cluster not in self._new and not scheduled_elsewhere:
             self._new.add(cluster)
             return SETTLING_S
         found = await self._owners.find(owner)
@@ -237,10 +271,14 @@ class OwnerNotifications(Controller):
             # Not scheduled yet: the scheduling controller will request this cluster again.
             return SETTLING_S
         if has != cluster:
-            log.warning("logical cluster without an owner", cluster=cluster, owner=owner.name, shard=owner.shard)
-            await self._loopback.delete(Target(self._kind, cluster, "", wellknown.SINGLETON), DeleteOptions())
-        self._new.discard(cluster)
+            await self._delete_orphan(cluster, owner)
+        self._end_verification(cluster, obj)
         return None
+
+    def _end_verification(self, cluster: str, obj: Object) -> None:
+        self._new.discard(cluster)
+        if self._is_unverified(cluster, obj):
+            self._verified.add(cluster)
 
 
 def _cluster_of(workspace: Object) -> str:

@@ -1,8 +1,8 @@
 """LogicalClusters on other shards: create, get and delete them for Workspaces of this shard.
 
 The workspace controllers call `RemoteLogicalClusters`; requests go to the target's base URL as
-system:kcp:logical-cluster-admin. Invariant: a cluster that may exist is never replaced by another one: only a response
-of the shard itself, or a request that was never sent, counts as a result.
+system:kcp:logical-cluster-admin. Invariant: only a response of the shard itself, or a request that was never sent,
+proves that a cluster does not exist.
 """
 
 from __future__ import annotations
@@ -30,11 +30,14 @@ class TargetShard(NamedTuple):
 
 
 class ClusterNotCreated(Exception):
-    """A logical cluster was certainly not created; the text says why. `workspace` is the current Workspace."""
+    """A shard created no logical cluster; the text says why. `workspace` is the current Workspace.
 
-    def __init__(self, text: str, workspace: Object) -> None:
+    `may_exist`: the shard did not answer, and may have created it or do so later.
+    """
+
+    def __init__(self, text: str, workspace: Object, *, may_exist: bool = False) -> None:
         super().__init__(text)
-        self.workspace = workspace
+        self.workspace, self.may_exist = workspace, may_exist
 
 
 def choice_of(obj: Object, own: str) -> TargetShard | None:
@@ -59,7 +62,7 @@ class RemoteLogicalClusters:
     async def make(self, plan: workspace.WorkspacePlan, *, first: bool) -> Object:
         """Create the LogicalCluster of a plan on its shard, or return the existing one. `first`: no earlier attempt.
 
-        Raises ShardUnavailable where its existence is unknown, and ClusterNotCreated.
+        Raises ClusterNotCreated.
         """
         shard, owner = plan.shard.name, plan.workspace
 
@@ -70,19 +73,22 @@ class RemoteLogicalClusters:
             return await self._calls.call(shard, create)
         except AlreadyExists:
             # Created by an earlier call whose response was lost, or by another client.
-            found = await self.get(TargetShard(plan.cluster, shard))
+            found = await self._existing(TargetShard(plan.cluster, shard), owner)
             if found is not None and remote_logicalcluster.owner_uid(found) == owner["metadata"]["uid"]:
                 return found
             raise ClusterNotCreated(f'logical cluster {plan.cluster} on shard "{shard}" is another\'s', owner) from None
         except ApiError as error:
-            if first:
-                raise ClusterNotCreated(f'shard "{shard}" refuses: {error}', owner) from error
             # An earlier call may have succeeded, or may still be in progress.
-            raise ShardUnavailable(shard, unsent=False, text=f"refuses: {error}") from error
+            raise ClusterNotCreated(f'shard "{shard}" refuses: {error}', owner, may_exist=not first) from error
         except ShardUnavailable as error:
-            if first and error.unsent:
-                raise ClusterNotCreated(str(error), owner) from error
-            raise
+            raise ClusterNotCreated(str(error), owner, may_exist=not (first and error.unsent)) from error
+
+    async def _existing(self, choice: TargetShard, owner: Object) -> Object | None:
+        """Return the LogicalCluster of that name, which exists; None if it was deleted. Raises ClusterNotCreated."""
+        try:
+            return await self.get(choice)
+        except (ShardUnavailable, ApiError) as error:
+            raise ClusterNotCreated(str(error), owner, may_exist=True) from error
 
     async def get(self, choice: TargetShard) -> Object | None:
         """Return a LogicalCluster; None where its shard answers NotFound. Raises ShardUnavailable, ApiError."""

@@ -4,7 +4,8 @@ The workspace controller delegates every Workspace scheduled to another shard. P
 cluster before any call, so that a retry requests the same cluster; phase two writes the Workspace by the target's
 response, with the route to the cluster. Later states arrive by the state stream; where the stream lags behind the
 revision that the target announced (`wellknown.CLUSTER_REVISION`), the LogicalCluster is read from the target.
-Invariant: a missing response or a missing replica never counts as a deletion.
+Invariants: a missing response or a missing replica never counts as a deletion; a cluster counts only while the
+Workspace names it: one made for a choice that was given up is removed by its own shard (`owner_notifications`).
 """
 
 from __future__ import annotations
@@ -19,11 +20,10 @@ from atoll.controllers.workspaces.remote_logicalclusters import ClusterNotCreate
 from atoll.controllers.workspaces.workspace_writer import WorkspaceWriter, waiting
 from atoll.machinery.kcp.sharding.scheduling import Candidate
 from atoll.machinery.kcp.workspaces import remote_logicalcluster, remote_workspace_status, workspace
-from atoll.machinery.kcp.workspaces.workspacetypes import TypeRefused
 from atoll.machinery.meta import times, wellknown
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.meta.objects import Object, decode, spec_of
+from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import RevisionUnchanged
 from atoll.tenancy.cluster_builder import ClusterBuilder
@@ -54,21 +54,18 @@ class RemoteWorkspaces:
         self._missed = LruCache[str, float](MAX_MISSED)
 
     async def reconcile(self, parent: str, obj: Object, choice: TargetShard, *, gone: bool) -> float | None:
-        """Reconcile a Workspace with a chosen shard. `gone`: that shard published the deletion of the cluster."""
+        """Reconcile a scheduled or deleted Workspace. `gone`: that shard published the deletion of the cluster."""
         if obj["metadata"].get("deletionTimestamp"):
             await self._delete(parent, obj, choice)
-        elif not spec_of(obj).get("cluster"):
-            await self._complete(parent, obj, choice)
-        else:
-            return await self._mirror(parent, obj, choice, gone=gone)
-        return None
+            return None
+        return await self._mirror(parent, obj, choice, gone=gone)
 
     # --- scheduling ---
 
     async def begin(self, parent: str, obj: Object, plan: workspace.WorkspacePlan) -> None:
         """Write the choice of the plan's shard and create the cluster there.
 
-        Raises ShardUnavailable, and ClusterNotCreated with the current Workspace, where another shard may be chosen.
+        Raises ClusterNotCreated with the current Workspace; another shard may be chosen.
         """
         self._remote.check(plan)
         choice = TargetShard(plan.cluster, plan.shard.name)
@@ -77,11 +74,7 @@ class RemoteWorkspaces:
         )
         if chosen is None:
             return
-        try:
-            made = await self._remote.make(replace(plan, workspace=chosen), first=True)
-        except ShardUnavailable as error:
-            await self._writes.refuse(parent, chosen, UNAVAILABLE, str(error))
-            raise
+        made = await self._remote.make(replace(plan, workspace=chosen), first=True)
         await self._finish_scheduling(parent, chosen, made, plan.shard, choice)
 
     async def give_up(self, parent: str, obj: Object, reason: str, message: str) -> None:
@@ -90,26 +83,18 @@ class RemoteWorkspaces:
             parent, obj, waiting(remote_workspace_status.without_shard_choice(obj), reason, message)
         )
 
-    async def _complete(self, parent: str, obj: Object, choice: TargetShard) -> None:
-        """Continue after phase one; the cluster may exist."""
+    async def keep(self, parent: str, obj: Object, message: str) -> None:
+        """Write why a choice that may have created a cluster is not completed; the choice stays."""
+        await self._writes.refuse(parent, obj, UNAVAILABLE, message)
+
+    async def complete(self, parent: str, obj: Object, choice: TargetShard) -> None:
+        """Continue after phase one; the cluster may exist. Raises TypeRefused, ClusterNotCreated."""
         batch = self._writes.loopback.batch()
         shard = self._placement.shard(batch, choice.shard)
         if shard is None:
-            await self._writes.refuse(parent, obj, UNAVAILABLE, f'shard "{choice.shard}" is not known')
-            raise ShardUnavailable(choice.shard, unsent=True)
-        try:
-            plan = self._building.plan(batch, self._building.parent(batch, parent), obj, facts_of(shard))
-        except TypeRefused as error:
-            await self._writes.refuse(parent, obj, "Unknown", str(error))
-            return
-        try:
-            made = await self._remote.make(replace(plan, cluster=choice.cluster), first=False)
-        except ClusterNotCreated as error:
-            await self.give_up(parent, obj, "Unknown", str(error))
-            return
-        except ShardUnavailable as error:
-            await self._writes.refuse(parent, obj, UNAVAILABLE, str(error))
-            raise
+            raise ClusterNotCreated(f'shard "{choice.shard}" is not known', obj, may_exist=True)
+        plan = self._building.plan(batch, self._building.parent(batch, parent), obj, facts_of(shard))
+        made = await self._remote.make(replace(plan, cluster=choice.cluster), first=False)
         await self._finish_scheduling(parent, obj, made, plan.shard, choice)
 
     async def _finish_scheduling(

@@ -8,7 +8,7 @@ scheduled to another shard are handled by `remote_workspaces`. Invariant: a Work
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 
 import structlog
 from msgspec.structs import replace
@@ -16,7 +16,12 @@ from msgspec.structs import replace
 from atoll.controllers.shard_calls import ShardCaller
 from atoll.controllers.shard_predicate import ShardChangePredicate
 from atoll.controllers.workspaces import workspace_deletion
-from atoll.controllers.workspaces.remote_logicalclusters import ClusterNotCreated, RemoteLogicalClusters, choice_of
+from atoll.controllers.workspaces.remote_logicalclusters import (
+    ClusterNotCreated,
+    RemoteLogicalClusters,
+    TargetShard,
+    choice_of,
+)
 from atoll.controllers.workspaces.remote_workspaces import RemoteWorkspaces, facts_of
 from atoll.controllers.workspaces.workspace_writer import WorkspaceWriter
 from atoll.machinery.apiserver.call.options import DeleteOptions
@@ -42,6 +47,10 @@ log = structlog.get_logger()
 #: Third part of a key: the cluster's shard published the deletion of the cluster.
 GONE = "gone"
 _UNSCHEDULED = rawscan.members({wellknown.PHASE: "Scheduling"})
+
+
+#: Seconds until a Workspace whose type is refused is tried again: types come and go, and no key follows from them.
+TYPE_RETRY_S = 10.0
 
 
 class NotScheduled(Exception):
@@ -130,11 +139,13 @@ class WorkspaceController(ReplicaController):
             if self._children is None:
                 # Scheduled while this shard had peers; without them, the remote cluster is left as it is.
                 return None
-            return await self._children.reconcile(parent, obj, choice, gone=GONE in said)
+            if cluster or obj["metadata"].get("deletionTimestamp"):
+                return await self._children.reconcile(parent, obj, choice, gone=GONE in said)
+            return await self._try_scheduling(parent, obj, choice)
         if obj["metadata"].get("deletionTimestamp"):
             await self._delete(parent, obj, cluster)
         elif not cluster:
-            await self._schedule(parent, obj)
+            return await self._try_scheduling(parent, obj, None)
         else:
             await self._mirror(parent, obj, cluster)
         return None
@@ -145,50 +156,72 @@ class WorkspaceController(ReplicaController):
 
     # --- scheduling ---
 
-    async def _schedule(self, parent: str, obj: Object) -> None:
-        tried: dict[str, str] = {}
+    async def _try_scheduling(self, parent: str, obj: Object, choice: TargetShard | None) -> float | None:
+        """Schedule a Workspace, first on the shard already chosen. Return seconds until the next attempt."""
+        failed: dict[str, ClusterNotCreated] = {}
+        try:
+            if choice is not None and self._children is not None:
+                try:
+                    await self._children.complete(parent, obj, choice)
+                except ClusterNotCreated as error:
+                    failed[choice.shard] = error
+                else:
+                    return None
+            await self._schedule(parent, obj, failed)
+        except TypeRefused as error:
+            await self._writes.refuse(parent, obj, "Unknown", str(error))
+            return TYPE_RETRY_S
+        return None
+
+    async def _schedule(self, parent: str, obj: Object, failed: dict[str, ClusterNotCreated]) -> None:
+        """Try shards one after the other, without those that failed. Raises TypeRefused, NotScheduled."""
         for _ in range(ATTEMPTS):
             batch = self._loopback.batch()
             try:
-                plan, host = self._planned(batch, parent, obj, tried)
+                plan, host = self._planned(batch, parent, obj, failed)
             except Unschedulable as error:
-                await self._refuse(parent, obj, str(error), tried)
-                return
-            except TypeRefused as error:
-                await self._writes.refuse(parent, obj, "Unknown", str(error))
+                await self._refuse(parent, obj, str(error), failed)
                 return
             if not host.is_own:
                 assert self._children is not None
                 try:
                     await self._children.begin(parent, obj, plan)
                 except ClusterNotCreated as error:
-                    obj, tried[host.name] = error.workspace, str(error)
+                    obj, failed[host.name] = error.workspace, error
                     continue
                 return
             self._fill(batch, parent, obj, plan)
             # If the Workspace is unchanged, an export or bound CRD of its bindings was written concurrently.
             if await batch.try_submit() or self._is_stale(parent, obj):
                 return
-        if tried:
-            await self._refuse(parent, obj, NO_SHARDS, tried)
+        if failed:
+            await self._refuse(parent, obj, NO_SHARDS, failed)
         raise RuntimeError("others kept coming first")
 
     def _planned(
-        self, batch: Batch, parent: str, obj: Object, tried: dict[str, str]
+        self, batch: Batch, parent: str, obj: Object, failed: Collection[str]
     ) -> tuple[workspace.WorkspacePlan, Candidate]:
         above = self._building.parent(batch, parent)
-        host = self._placement.choose(batch, obj, path_below(above, obj["metadata"]["name"]), tried)
+        host = self._placement.choose(batch, obj, path_below(above, obj["metadata"]["name"]), failed)
         shard = replace(self._shard, labels=host.labels) if host.is_own else facts_of(host)
         return self._building.plan(batch, above, obj, shard), host
 
-    async def _refuse(self, parent: str, obj: Object, message: str, tried: dict[str, str]) -> None:
-        """Write why the Workspace is not scheduled. Raises NotScheduled where shards failed, so that it is retried."""
-        if not tried:
+    async def _refuse(self, parent: str, obj: Object, message: str, failed: dict[str, ClusterNotCreated]) -> None:
+        """Write why the Workspace is not scheduled. Raises NotScheduled where shards failed, so that it is retried.
+
+        A choice that may have created a cluster stays, so that the retry finds it.
+        """
+        if not failed:
             await self._writes.refuse(parent, obj, "Unschedulable", message)
             return
         assert self._children is not None
-        text = "; ".join(tried[name] for name in sorted(tried))
-        await self._children.give_up(parent, obj, "Unschedulable", f"{message}: {text}")
+        text = "; ".join(str(failed[name]) for name in sorted(failed))
+        choice = choice_of(obj, self._shard.name)
+        last = failed.get(choice.shard) if choice is not None else None
+        if last is not None and last.may_exist:
+            await self._children.keep(parent, obj, f"{message}: {text}")
+        else:
+            await self._children.give_up(parent, obj, "Unschedulable", f"{message}: {text}")
         raise NotScheduled(text)
 
     def _is_stale(self, parent: str, obj: Object) -> bool:

@@ -112,8 +112,19 @@ def test_a_shard_that_is_silent_comes_last() -> None:
     silent = candidate("a", load=Load(heartbeat_s=NOW_S - FRESH_S - 1))
     never = candidate("b", load=Load())
     assert chosen([silent, never, candidate("c")]) == {"c"}
-    assert chosen([silent, never]) == {"a", "b"}
-    assert chosen([silent, candidate("own", is_own=True, load=Load())]) == {"own"}
+    assert chosen([silent, never, candidate("c", load=Load(heartbeat_s=NOW_S - 9))], selector="name in (a,b)") == {"a"}
+    assert chosen([silent, candidate("own", is_own=True)]) == {"own"}
+
+
+def test_shards_are_not_silent_where_root_hears_of_none() -> None:
+    quiet = [candidate(name, load=Load(heartbeat_s=NOW_S - 900 - age)) for name, age in (("a", 0), ("b", 9))]
+    own = candidate("own", is_own=True, load=Load(heartbeat_s=NOW_S - 905))
+    assert chosen([*quiet, own]) == {"a", "b", "own"}
+    assert chosen([*quiet, candidate("c", load=Load(heartbeat_s=NOW_S - 900 - 2 * FRESH_S))]) == {"a", "b"}
+
+
+def test_a_clock_that_is_ahead_does_not_make_the_others_silent() -> None:
+    assert chosen([candidate("a", load=Load(heartbeat_s=NOW_S + 500)), candidate("b")]) == {"a", "b"}
 
 
 def test_a_disk_that_is_nearly_full_keeps_workspaces_away_while_there_is_room_elsewhere() -> None:

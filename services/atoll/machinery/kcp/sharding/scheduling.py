@@ -8,6 +8,7 @@ reserved for it, whatever its selector.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Collection, Sequence
 
@@ -22,9 +23,9 @@ from atoll.machinery.meta.wellknown import REGION
 RESERVED_FOR = "scheduling.atoll.dev/reserved-for"
 #: kcp's text; clients compare it.
 NO_SHARDS = "No available shards to schedule the workspace"
-#: Six heartbeats, in seconds. A shard whose last heartbeat is older is used only if no other is available. It is not
-#: excluded, since no heartbeats arrive while `root` is unreachable.
-FRESH_S = 60.0
+#: Two heartbeats and the delay of replication, in seconds. A shard whose last heartbeat is older than that, counted
+#: from the newest one of any shard, is used only if no other is available. It is not excluded: its load may be late.
+FRESH_S = 23.0
 #: A shard whose disk is fuller than this share is used only if every other one is too.
 NEARLY_FULL = 0.9
 
@@ -118,10 +119,17 @@ def choose(
     ready = [each for each in _near(shards, wish) if each.name not in without]
     if not ready:
         raise Unschedulable(NO_SHARDS)
-    alive = [each for each in ready if each.is_own or now_s - each.load.heartbeat_s <= FRESH_S]
-    roomy = [each for each in alive or ready if each.fullness < NEARLY_FULL]
-    pool = roomy or alive or ready
+    # No heartbeats arrive while `root` is unreachable: then all shards are equally old. A clock ahead counts as now.
+    newest_s = min(max(each.load.heartbeat_s for each in shards), now_s)
+    least = min(_missed(each, newest_s) for each in ready)
+    alive = [each for each in ready if _missed(each, newest_s) == least]
+    pool = [each for each in alive if each.fullness < NEARLY_FULL] or alive
     return min(chance.sample(pool, min(len(pool), 2)), key=_pressure)
+
+
+def _missed(shard: Candidate, newest_s: float) -> int:
+    """Return how often FRESH_S passed since a shard's last heartbeat; 0 for the scheduling shard itself."""
+    return 0 if shard.is_own else max(0, math.ceil((newest_s - shard.load.heartbeat_s) / FRESH_S) - 1)
 
 
 def _near(shards: Sequence[Candidate], wish: PlacementRequest) -> list[Candidate]:
