@@ -69,7 +69,7 @@ def test_a_workspace_whose_selector_leaves_only_the_silent_shard_says_so_and_wai
         def reported() -> bool:
             said = condition(admin.get(f"{WORKSPACES}/{name}").json, "WorkspaceScheduled")
             reasoned = said.get("reason") in {"ShardUnavailable", "Unschedulable"}
-            return reasoned and '"shard-1" does not answer' in said["message"]
+            return bool(reasoned and '"shard-1" does not answer' in said["message"])
 
         eventually(reported, "it says that the shard does not answer", 60.0)
     made = ready(admin, name)

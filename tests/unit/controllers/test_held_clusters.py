@@ -26,7 +26,7 @@ class Released(OwnerShards):
     def __init__(self) -> None:
         self.count = 0
 
-    async def release(self, owner: object) -> None:
+    async def release(self, owner: object, cluster: str) -> None:
         self.count += 1
 
 

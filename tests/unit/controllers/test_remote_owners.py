@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Forbidden, NotFound
+from atoll.machinery.meta.times import format_time
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import ClusterRoute
 from harness.servers.in_process.shard import InsideShard, shard_inside
-from harness.servers.stand_ins.fake_shard import FarShard, ReceivedRequest, comes, far_shard, published, refusal
+from harness.servers.stand_ins.fake_shard import Answer, FarShard, ReceivedRequest, comes, far_shard, published, refusal
 
 PARENT, CLUSTER, UID = "faraway", "childhere", "0f0f"
 OWNER = {"apiVersion": "tenancy.kcp.io/v1alpha1", "resource": "workspaces", "name": "w", "cluster": PARENT, "uid": UID}
@@ -163,7 +165,7 @@ async def test_a_cluster_that_an_ended_process_did_not_verify_is_verified(
     monkeypatch.setattr(owner_notifications, "SETTLING_S", 0.01)
     looked: list[Object] = []
 
-    def get(received: ReceivedRequest) -> tuple[int, Object]:
+    def get(received: ReceivedRequest) -> Answer:
         looked.append(received.body)
         return (200, workspace()) if len(looked) == 1 else refusal(NotFound("no"))
 
@@ -171,6 +173,9 @@ async def test_a_cluster_that_an_ended_process_did_not_verify_is_verified(
     await cluster(shard)
     await comes(lambda: looked)
     await shard.until_idle()
+    made = found(shard)
+    assert made is not None
+    await comes(lambda: format_time(int(time.time())) > made["metadata"]["creationTimestamp"])
     controller = owner_notifications.OwnerNotifications(
         shard.loopback,
         shard.target(LOGICAL_CLUSTERS, CLUSTER, "", "cluster").kind,

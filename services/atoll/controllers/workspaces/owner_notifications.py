@@ -233,7 +233,7 @@ class OwnerNotifications(Controller):
         """Return whether a cluster was created shortly before this process started, and was not verified since."""
         first, last = self._unverified
         created = obj["metadata"].get("creationTimestamp") or ""
-        return first <= created <= last and cluster not in self._verified
+        return first <= created < last and cluster not in self._verified
 
     async def _verify_other_cluster(self, cluster: str, owner: Owner) -> None:
         """Delete a cluster whose Workspace was scheduled elsewhere, if the Workspace's own shard confirms it."""
