@@ -48,7 +48,7 @@ def test_no_workspace_waits_for_a_frozen_shard_and_none_has_two_clusters_afterwa
         begun = time.monotonic()
 
         def all_ready() -> bool:
-            return sum((each.get("status") or {}).get("phase") == "Ready" for each in of(admin, prefix)) == COUNT
+            return bool(sum((each.get("status") or {}).get("phase") == "Ready" for each in of(admin, prefix)) == COUNT)
 
         eventually(all_ready, "all workspaces are Ready", 4 * PROMISED_S)
         print(f"all Ready {time.monotonic() - begun:.1f} s after the last was created")
