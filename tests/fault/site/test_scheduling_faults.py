@@ -60,14 +60,18 @@ def killed(shard: ServingProcess) -> Iterator[None]:
         shard.start()
 
 
-def owned_by(site: Site, uid: str) -> list[str]:
-    """Logical clusters of a Workspace, on whatever shard."""
+def clusters_of(shard: ServingProcess, uid: str) -> list[str]:
+    """Logical clusters of a Workspace on one shard."""
     return [
         cluster
-        for shard in site.shards.values()
         for cluster, obj in clusters(shard.api("*", "shard-admin")).items()
         if ((obj.get("spec") or {}).get("owner") or {}).get("uid") == uid
     ]
+
+
+def owned_by(site: Site, uid: str) -> list[str]:
+    """Logical clusters of a Workspace, on whatever shard."""
+    return [cluster for shard in site.shards.values() for cluster in clusters_of(shard, uid)]
 
 
 def chosen(admin: Api, name: str) -> dict[str, Any]:
@@ -127,6 +131,35 @@ def test_the_targets_crash_between_the_calls_leaves_one_cluster(site: Site, admi
     target.start()
     made = ready(admin, name)
     assert owned_by(site, uid) == [made["spec"]["cluster"]]
+
+
+@pytest.mark.timeout(600)
+def test_a_kill_at_any_point_of_two_attempts_leaves_one_cluster(site: Site, admin: Api) -> None:
+    """Points: the first choice is written; it was given up for the second; the second shard has created the cluster."""
+    targets = {name: site.shards[name] for name in ("shard-1", "shard-2")}
+    uids: dict[str, str] = {}
+    for point in ("first choice", "second choice", "created"):
+        body: dict[str, Any] = workspace(admin, send=False)
+        name = body["metadata"]["name"]
+        expression = {"key": "name", "operator": "In", "values": list(targets)}
+        body["spec"]["location"] = {"selector": {"matchExpressions": [expression]}}
+        with frozen(targets["shard-1"]), frozen(targets["shard-2"]):
+            api = site.root.api("root")
+            uids[name] = api.post(WORKSPACES, body).json["metadata"]["uid"]
+            first = shard_of(chosen(api, name))
+            if point != "first choice":
+                eventually(lambda: shard_of(chosen(api, name)) != first, "another shard is chosen", 60.0)  # noqa: B023
+            if point == "created":
+                (second,) = targets.keys() - {first}
+                targets[second].thaw()
+                eventually(lambda: clusters_of(targets[second], uids[name]), "the second shard creates it", 60.0)  # noqa: B023
+            site.root.kill()
+        site.root.start()
+    api = site.root.api("root")
+    for name, uid in uids.items():
+        made = ready(api, name)
+        eventually(lambda: owned_by(site, uid) == [made["spec"]["cluster"]], "one cluster is left", 240.0)  # noqa: B023
+        assert api.get(f"{WORKSPACES}/{name}").json["metadata"]["uid"] == uid
 
 
 @pytest.mark.timeout(300)
