@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.patch.errors import ApplyConflict
 from atoll.machinery.patch.fieldset import difference, intersection, parse, union
-from atoll.machinery.patch.structuredmerge.comparison import compare
+from atoll.machinery.patch.structuredmerge.comparison import compare, compare_owned
 from atoll.machinery.patch.structuredmerge.fieldset_builder import created_set, to_set
 from atoll.machinery.patch.structuredmerge.merge import merge, remove_items
 from harness.data.patch_schemas import SCHEMA, Live, thing
@@ -137,4 +137,4 @@ def test_a_creator_owns_what_a_comparison_with_nothing_finds_added(spec: Any, la
     root = SCHEMA.root
     obj = thing(spec, labels=labels)
     nothing = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": {}}
-    assert created_set(obj, root) == compare(nothing, obj, root).owned().added
+    assert created_set(obj, root) == compare_owned(nothing, obj, root).added

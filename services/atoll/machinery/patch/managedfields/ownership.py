@@ -13,7 +13,7 @@ from atoll.machinery.patch.fieldset import EMPTY, LEAF, SELF, FieldSet, differen
 from atoll.machinery.patch.managedfields.conflicts import FieldManagerConflict
 from atoll.machinery.patch.managedfields.managers import ManagerKey, Owners
 from atoll.machinery.patch.managedfields.options import ResetFields, Versions
-from atoll.machinery.patch.structuredmerge.comparison import Comparison, compare
+from atoll.machinery.patch.structuredmerge.comparison import Comparison, compare_owned
 from atoll.machinery.patch.structuredmerge.topology import ATOMIC, Type
 from atoll.machinery.process.time_slicing import checkpoint
 
@@ -46,7 +46,7 @@ class VersionedChanges:
             return None
         live = self._versions.convert(self._live, api_version)
         new = self._versions.convert(self._new, api_version)
-        return self._reset.filter_all(compare(live, new, schema.root).owned())
+        return self._reset.filter_all(compare_owned(live, new, schema.root))
 
 
 class OwnershipTransfer(NamedTuple):

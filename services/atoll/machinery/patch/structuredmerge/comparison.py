@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from atoll.machinery.meta.equality import same
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.patch.fieldset import EMPTY, LEAF, SELF, FieldSet, difference, from_paths, join, union
+from atoll.machinery.patch.fieldset import EMPTY, LEAF, SELF, FieldSet, from_paths, join, union
 from atoll.machinery.patch.structuredmerge.fieldset_builder import UNOWNED_METADATA, whole_node
 from atoll.machinery.patch.structuredmerge.items import by_element, grouped
 from atoll.machinery.patch.structuredmerge.topology import KEYED, MAP, OPEN, SET, Type
@@ -38,10 +38,6 @@ class Comparison(NamedTuple):
         """The fields that the new object sets differently: added and modified."""
         return union(self.added, self.modified)
 
-    def owned(self) -> Comparison:
-        """Return the comparison without the fields that no manager owns."""
-        return Comparison(*[difference(fields, UNOWNED_FIELDS) if fields else fields for fields in self])
-
 
 NOTHING = Comparison(EMPTY, EMPTY, EMPTY)
 
@@ -49,6 +45,22 @@ NOTHING = Comparison(EMPTY, EMPTY, EMPTY)
 def compare(old: Object, new: Object, root: Type) -> Comparison:
     """Compare two objects of one type."""
     return NOTHING if old is new else _maps(_with_structs(old, root), _with_structs(new, root), root)
+
+
+def compare_owned(old: Object, new: Object, root: Type) -> Comparison:
+    """Compare two objects of one type in the fields that a manager can own."""
+    return NOTHING if old is new else _maps(_owned(_with_structs(old, root)), _owned(_with_structs(new, root)), root)
+
+
+def _owned(obj: Object) -> Object:
+    """Return the object without UNOWNED_FIELDS."""
+    out = dict(obj)
+    out.pop("apiVersion", None)
+    out.pop("kind", None)
+    metadata = obj.get("metadata") or {}
+    if metadata.__class__ is dict:
+        out["metadata"] = {name: value for name, value in metadata.items() if name not in UNOWNED_METADATA}
+    return out
 
 
 def _with_structs(obj: Object, root: Type) -> Object:
