@@ -9,11 +9,12 @@ import pytest
 
 from atoll.controllers.bindings.claim_backfill import BATCH, ClaimBackfill
 from atoll.controllers.bindings.permission_claims import Binding, PermissionClaimsController
+from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.meta.hashes import EXPORT_LABEL, export_hash
-from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, encode
-from atoll.machinery.meta.types import API_BINDINGS, CONFIG_MAPS, NAMESPACES
+from atoll.machinery.meta.types import API_BINDINGS, CONFIG_MAPS, NAMESPACES, SECRETS
 from atoll.machinery.storage.contract import LogEntry, Operation, Put
 from atoll.tenancy.claim_labels import ClaimLabels
 from harness.servers.in_process.minimal_shard import Cell, cell
@@ -26,6 +27,18 @@ APPLIED = {"status": "True", "type": "PermissionClaimsApplied"}
 async def here(tmp_path: Path) -> AsyncIterator[Cell]:
     async with cell(tmp_path) as made:
         yield made
+
+
+def applied(name: str, resource: str) -> Object:
+    """Return a binding of an export of its own name; a claim on all objects of a resource is applied."""
+    claim = {"group": "", "resource": resource, "verbs": ["*"], "selector": {"matchAll": True}}
+    return {
+        "apiVersion": "apis.kcp.io/v1alpha2",
+        "kind": "APIBinding",
+        "metadata": {"name": name, "labels": {EXPORT_LABEL: export_hash("provider", name)}},
+        "spec": {"reference": {"export": {"path": "provider", "name": name}}},
+        "status": {"appliedPermissionClaims": [claim]},
+    }
 
 
 def enqueues(here: Cell, metadata: Object, conditions: list[Object]) -> bool:
@@ -52,11 +65,7 @@ async def test_metadata_that_reads_like_the_condition_does_not_stop_labelling(he
 
 async def test_an_object_that_cannot_be_labelled_is_reported_though_others_follow_it(here: Cell) -> None:
     await here.cluster(CLUSTER)
-    claim = {"group": "", "resource": "configmaps", "verbs": ["*"], "selector": {"matchAll": True}}
-    metadata = {"name": "one", "labels": {EXPORT_LABEL: export_hash("provider", "one")}}
-    reference = {"export": {"path": "provider", "name": "one"}}
-    applied = {"metadata": metadata, "spec": {"reference": reference}, "status": {"appliedPermissionClaims": [claim]}}
-    await here.put(API_BINDINGS, CLUSTER, {"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding", **applied})
+    await here.put(API_BINDINGS, CLUSTER, applied("one", "configmaps"))
     await here.put(NAMESPACES, CLUSTER, {"metadata": {"name": "default"}})
     for number in range(2 * BATCH):
         target = Target(here.kind(CONFIG_MAPS), CLUSTER, "default", f"m-{number:03d}")
@@ -69,3 +78,25 @@ async def test_an_object_that_cannot_be_labelled_is_reported_though_others_follo
     failures = await ClaimBackfill(here.loopback, ClaimLabels()).types(CLUSTER, [CONFIG_MAPS])
     assert list(failures) == [CONFIG_MAPS]
     assert failures[CONFIG_MAPS].startswith('"m-000": ')
+
+
+async def test_labels_of_a_batch_follow_the_bindings_of_that_batch_alone(here: Cell) -> None:
+    await here.cluster(CLUSTER)
+    await here.put(API_BINDINGS, CLUSTER, applied("stored", "namespaces"))
+    claims = ClaimLabels()
+
+    def labelled(batch: Batch) -> set[ResourceType]:
+        return {type for type in (CONFIG_MAPS, NAMESPACES, SECRETS) if claims.of(batch, CLUSTER).wanted(type, None)}
+
+    def bind(batch: Batch, name: str, resource: str) -> None:
+        batch.create(Target(here.kind(API_BINDINGS), CLUSTER, "", name), applied(name, resource))
+
+    abandoned, landed = here.loopback.batch(), here.loopback.batch()
+    assert labelled(abandoned) == {NAMESPACES}
+    bind(abandoned, "one", "configmaps")
+    assert labelled(abandoned) == {NAMESPACES, CONFIG_MAPS}
+    # As many writes over the same stored bindings as the first batch.
+    bind(landed, "two", "secrets")
+    assert labelled(landed) == {NAMESPACES, SECRETS}
+    await landed.submit()
+    assert labelled(here.loopback.batch()) == {NAMESPACES, SECRETS}
