@@ -57,6 +57,8 @@ log = structlog.get_logger()
 
 #: How often a request may pass the proxy, whose name `Via` has: mappings can form a loop.
 MAX_PASSES = 4
+#: The service whose paths name clusters of other shards.
+_REPLICATED = "cache"
 
 
 class ProxyParts(msgspec.Struct, frozen=True):
@@ -145,7 +147,8 @@ class ProxyHandler:
         request, mappings = exchange.request, self._parts.mappings
         if info.workspace and mappings.only_shards is not None:
             rest = request_target.after_workspace(request.target)
-            return ProxyRequest(exchange, info, mappings.only_shards, info.workspace, rest, 0, True, began_s)
+            bound = not info.service
+            return ProxyRequest(exchange, info, mappings.only_shards, info.workspace, rest, 0, bound, began_s)
         segments = [part for part in info.path.split("/") if part]
         if info.workspace:
             segments = ["clusters", info.workspace, *segments]
@@ -160,7 +163,7 @@ class ProxyHandler:
             raise ApiError("the server could not find the requested resource", code=404, reason="NotFound")
         if mapping.is_shards and info.workspace:
             rest = request_target.after_workspace(request.target)
-            return ProxyRequest(exchange, info, mapping, info.workspace, rest, 0, True, began_s)
+            return ProxyRequest(exchange, info, mapping, info.workspace, rest, 0, not info.service, began_s)
         if cluster:
             at = mapping.segments.index("{cluster}")
             return ProxyRequest(exchange, info, mapping, cluster, b"", at, True, began_s)
@@ -187,6 +190,8 @@ class ProxyHandler:
             self._serve_unresolved(request, routes, location, user, snapshot)
         elif location is None:
             self._relay_to_mapping(request, routes, "", user, snapshot)
+        elif request.info.service and _is_at_shard(request):
+            self._relay_to_view(request, location, user)
         elif request.mapping.is_shards:
             self._relay_to_shard(request, location, request_target.in_cluster(location.cluster, request.rest), user)
         else:
@@ -200,6 +205,15 @@ class ProxyHandler:
         exchange, target = request.exchange, backend.path + target
         head = self._shard_heads.head(exchange, target, backend.authority, user, location.cluster)
         self._relay(request, backend, head, location.shard)
+
+    def _relay_to_view(self, request: ProxyRequest, location: ShardLocation, user: RequestUser) -> None:
+        """Relay a request below `/services/` to the shard that has its cluster; the view there decides about it."""
+        if request.mapping.is_shards:
+            target = request.rest.decode("latin-1")
+        else:
+            target = request_target.with_cluster(request.exchange.request.target, request.at, location.cluster)
+        # Views are outside of clusters, so the assertion names none.
+        self._relay_to_shard(request, ShardLocation(location.shard, "", location.base_url), target, user)
 
     def _relay_to_mapping(
         self, request: ProxyRequest, routes: Routes, cluster: str, user: RequestUser, snapshot: Snapshot
@@ -228,7 +242,7 @@ class ProxyHandler:
             raise self._unknown_error(request, user, snapshot)
         if user.verified:
             request.exchange.spawn(self._look_up(request, routes, path, user))
-        elif path.shard and request.mapping.is_shards:
+        elif path.shard and request.mapping.is_shards and not request.info.service:
             # The shard knows more of this caller than the proxy, and refuses in the same words.
             workspace = f"{path.cluster}:{path.rest}" if path.rest else path.cluster
             location = ShardLocation(path.shard, "", path.base_url)
@@ -320,6 +334,12 @@ class _RelayedRequest:
 def _passes(request: HttpRequest) -> int:
     """How often a request passed a front proxy already."""
     return sum(value.count(PSEUDONYM) for value in request.headers["via"])
+
+
+def _is_at_shard(request: ProxyRequest) -> bool:
+    """Whether a view is served by the shard of its cluster; root has the replicated objects of all shards."""
+    mapping = request.mapping
+    return mapping.is_shards or not (mapping.backend or request.info.service == _REPLICATED)
 
 
 def _asks_for_watch(info: RequestInfo) -> bool:

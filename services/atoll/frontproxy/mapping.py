@@ -19,9 +19,12 @@ from atoll.machinery.process.pki import Pair
 from atoll.machinery.process.tls import client_context
 
 SHARDS = "/clusters/"
+SERVICES = "/services/"
 #: The placeholder that names the workspace of a request.
 CLUSTER = "cluster"
 MAX_FILE_BYTES = 1 << 20
+#: Paths that need no backend in a file.
+_OF_SHARDS = (SHARDS, SERVICES)
 
 
 class MappingError(Exception):
@@ -37,7 +40,8 @@ class RemoteHeaderNames(msgspec.Struct, frozen=True):
 
 
 class Mapping(msgspec.Struct, frozen=True):
-    """One entry. `backend` is a URL without a slash at its end, empty for `/clusters/` and for the root shard."""
+    """One entry. `backend` is a URL without a slash at its end. It is empty for the shards: for `/clusters/`, for
+    `/services/` where views are served by the shard of their cluster, and for the root shard."""
 
     path: str
     backend: str = ""
@@ -174,14 +178,14 @@ def _mapping(entry: yaml.Node) -> Mapping:
             raise _EntryError(value, f"{key.value} is not a text")
         fields[key.value] = value.value, value
     path = _path(entry, fields)
-    backend = _backend(entry, fields, needed=path != SHARDS)
+    backend = _backend(entry, fields, needed=path not in _OF_SHARDS)
     defaults = RemoteHeaderNames()
     names = RemoteHeaderNames(
         _header(fields, "user_header", defaults.user),
         _header(fields, "group_header", defaults.group),
         _header(fields, "extra_header_prefix", defaults.extra_prefix),
     )
-    return Mapping(path, backend, *_trust(entry, fields, names, needed=path != SHARDS))
+    return Mapping(path, backend, *_trust(entry, fields, names, needed=path not in _OF_SHARDS))
 
 
 _Fields = dict[str, tuple[str, yaml.Node]]

@@ -53,6 +53,44 @@ async def test_what_names_no_workspace_goes_to_the_root_shard(proxy: Front) -> N
     assert told["target"] == "/services/apiexport/1org/e/clusters/1org/api"
 
 
+async def test_a_view_is_served_by_the_shard_of_its_cluster(tmp_path: Path) -> None:
+    async with echoing() as east, echoing() as west, echoing() as root:
+        urls = {"east": east.url, "west": west.url, "root": root.url}
+        async with front(tmp_path, urls) as proxy:
+            client = await proxy.connect()
+            for sent, url, seen in (
+                (
+                    "/services/apiexport/1org/e/clusters/root:other/api",
+                    west.url,
+                    "apiexport/1org/e/clusters/2other/api",
+                ),
+                (
+                    "/services/apiexport/2other/e/clusters/1org/api?a=b",
+                    east.url,
+                    "apiexport/2other/e/clusters/1org/api?a=b",
+                ),
+                ("/services/view/clusters/root:other", west.url, "view/clusters/2other"),
+                ("/services/apiexport/2other/e/clusters/*/api", root.url, "apiexport/2other/e/clusters/*/api"),
+                ("/services/cache/shards/west/clusters/2other/api", root.url, "cache/shards/west/clusters/2other/api"),
+                ("/clusters/root:other/services/view/clusters/*/api?a=%2Fb", west.url, "view/clusters/*/api?a=%2Fb"),
+                ("/clusters/1org/services/view/1org/api", east.url, "view/1org/api"),
+            ):
+                told = json.loads((await client.ask(sent, headers=BEARER)).body)
+                assert told["headers"]["host"] == [url.removeprefix("https://")], sent
+                assert told["target"] == f"/services/{seen}", sent
+                assert claims(told["headers"]["atoll-assertion"][0])["cluster"] == "", sent
+
+
+async def test_a_view_of_an_unknown_cluster_is_refused_as_the_cluster_is(proxy: Front) -> None:
+    client = await proxy.connect()
+    plain = await client.ask("/clusters/*/api", headers=BEARER)
+    for target in ("/clusters/*/services/view/api", "/clusters/root:none/services/view/api"):
+        for credential in (BEARER, ""):
+            answer = await client.ask(target, headers=credential)
+            assert answer.status == 403, (target, answer)
+    assert plain.status == 403
+
+
 async def test_headers_of_the_hop_stay_on_it(proxy: Front) -> None:
     client = await proxy.connect()
     hop = "Connection: X-Secret, keep-alive\r\nX-Secret: 1\r\nKeep-Alive: 5\r\nTE: trailers\r\n"

@@ -196,9 +196,10 @@ async def test_what_the_proxy_says_is_what_it_knows(proxy: Front) -> None:
 async def test_groups_of_power_do_not_come_in_with_a_certificate(proxy: Front) -> None:
     groups = ["devs", "system:masters", "system:kcp:logical-cluster-admin", "system:kcp:initializer:root:x"]
     client = await proxy.connect(pki.make_client(CLIENT_CA, "carol", groups))
-    body = (await client.ask(ORG)).body.decode()
-    said = claims(re.findall(r"^atoll-assertion: (\S+)\r$", body, re.MULTILINE)[0])
-    assert (said["user"], said["groups"]) == ("carol", ["devs", "system:authenticated"])
+    for target in (ORG, "/services/view/clusters/root:org/api", "/clusters/root:org/services/view/clusters/*/api"):
+        body = (await client.ask(target)).body.decode()
+        said = claims(re.findall(r"^atoll-assertion: (\S+)\r$", body, re.MULTILINE)[0])
+        assert (said["user"], said["groups"]) == ("carol", ["devs", "system:authenticated"])
 
 
 async def test_two_users_on_their_way_at_once_are_never_taken_for_each_other(proxy: Front) -> None:

@@ -354,3 +354,22 @@ def test_cached_resources_are_read_on_every_shard_while_they_are_bound(
             with contextlib.suppress(http.client.IncompleteRead, OSError):
                 assert events.rest() == []
         assert consumer.api.get(PLANS, expect=0).code in {403, 404}
+
+
+def test_a_view_of_each_consumer_is_reached_through_the_proxy(
+    site: Site, provider: Place, consumers: dict[str, Place]
+) -> None:
+    offered(provider, consumers)
+    service = f"/services/apiexport/{provider.cluster}/shapes"
+    for shard, consumer in consumers.items():
+        consumer.api.post(CIRCLES, circle(f"on-{shard}"))
+        for prefix in (
+            f"{service}/clusters/{consumer.cluster}",
+            f"{service}/clusters/root:{consumer.name}",
+            f"/clusters/{consumer.cluster}{service}/clusters/*",
+            f"/clusters/root:{consumer.name}{service}/clusters/{consumer.cluster}",
+        ):
+            through, stranger = site.proxy.api(), site.proxy.api("", "bob")
+            through.prefix = stranger.prefix = prefix
+            eventually(partial(lambda api, found: names(api) == {found}, through, f"on-{shard}"), prefix, PATIENCE_S)
+            stranger.get(ALL_CIRCLES, expect=403)

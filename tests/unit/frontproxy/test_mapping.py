@@ -102,6 +102,11 @@ def test_without_a_file_clusters_go_to_shards_and_the_rest_to_root() -> None:
     assert [mapping.path for mapping in chosen if mapping] == ["/clusters/", "/", "/"]
 
 
+def test_the_shards_need_no_backend_for_clusters_and_views(files: Path) -> None:
+    table = read(written(files, "- path: /services/\n- path: /clusters/\n" + entry("/")))
+    assert {mapping.path for mapping in table.mappings if not mapping.backend} == {"/services/", "/clusters/"}
+
+
 @pytest.mark.parametrize(
     ("text", "line", "said"),
     [

@@ -126,14 +126,16 @@ def process_specs(layout: Layout, site: Site, config: ShardConfig) -> list[Proce
 
 
 def write_mapping(layout: Layout, urls: Mapping[str, str]) -> None:
-    """Write the proxy's mapping file in kcp's format: /clusters/ to the shards, all else to root. Raises OSError."""
+    """Write the proxy's mapping file in kcp's format: /clusters/ and /services/ to the shards, all else to root.
+
+    Raises OSError.
+    """
     common = {
         "backend_server_ca": str(layout.certificate(SERVING_CA)),
         "proxy_client_cert": str(layout.certificate(f"proxy-{PROXY}")),
         "proxy_client_key": str(layout.key(f"proxy-{PROXY}")),
     }
-    backends = {"/services/": urls[ROOT], "/clusters/": urls[ROOT], "/": urls[ROOT]}
-    document = [{"path": path, "backend": backend, **common} for path, backend in backends.items()]
+    document = [{"path": "/services/"}, {"path": "/clusters/"}, {"path": "/", "backend": urls[ROOT], **common}]
     write_private(layout.mapping, yaml.safe_dump(document, sort_keys=False).encode())
 
 
