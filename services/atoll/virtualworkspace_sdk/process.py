@@ -20,6 +20,7 @@ from atoll.machinery.kinds.custom import kinds_of_resource_schema
 from atoll.machinery.meta.names import LOCAL
 from atoll.machinery.process import config as settings
 from atoll.machinery.process import logging
+from atoll.machinery.process.freed_memory import return_freed_memory
 from atoll.machinery.process.lifetime import BackgroundWorkFailed, Lifetime
 from atoll.machinery.process.listen_address import url_host
 from atoll.machinery.process.pki import Pair
@@ -89,6 +90,7 @@ class _Serving:
             self._projection.run(),
             self._store.run_maintenance(),
             reauthorize_watches(self._watches, self._store),
+            return_freed_memory(),
         )
         await self._life.stopped()
         await listener.drain(DRAIN_S)

@@ -142,6 +142,7 @@ class LmdbStore(StoreReader):
         if self._lazy is not None:
             self._lazy.cancel()
         await self._writer.close()
+        self.hub.close()
         self._environment.close()
 
 

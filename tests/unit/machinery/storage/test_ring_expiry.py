@@ -68,3 +68,14 @@ async def test_an_idle_hub_drops_what_is_old_and_an_expiry_never_what_came_since
         hub.publish([change(revision)], revision)
     assert hub.ring.floor == floor
     assert hub.last == 8000
+
+
+async def test_a_closed_hub_keeps_no_timer() -> None:
+    loop = asyncio.get_running_loop()
+    hub = Hub(0, LIMIT_BYTES)
+    for revision in range(1, 2001):
+        hub.publish([change(revision)], revision)
+    assert hub._expiry is not None
+    assert hub._expiry.when() > loop.time()
+    hub.close()
+    assert hub._expiry.cancelled()

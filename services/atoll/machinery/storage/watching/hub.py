@@ -106,6 +106,11 @@ class Hub:
         if self.ring.size_bytes > KEPT_BYTES:
             self._expire_in(RING_AGE_S)
 
+    def close(self) -> None:
+        """Stop the timer of the ring, which would keep it for minutes after the store was closed."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+
     def skip(self, last: int) -> None:
         """Empty the ring up to a revision and wake every watcher; they read the log."""
         before, self.last = self.last, max(self.last, last)

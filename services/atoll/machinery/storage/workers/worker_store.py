@@ -112,6 +112,7 @@ class WorkerStore(StoreReader):
         if self._writer is not None:
             self._writer.close()
         self._lose()
+        self.hub.close()
         self._environment.close()
 
     # --- what the writer says
