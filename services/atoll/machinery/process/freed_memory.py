@@ -1,7 +1,7 @@
 """Returns to the system the memory that a peak took: glibc keeps freed memory until `malloc_trim` is called.
 
-Shards, their workers, front proxies, cache servers and views run `return_freed_memory` in the background. Invariant: the
-event loop never waits for the call, which runs in a thread, and it runs in quiet moments only.
+Shards, their workers, front proxies, cache servers and views run `return_freed_memory` in the background. Invariant:
+the event loop never waits for the call, which runs in a thread, and it runs in quiet moments only.
 """
 
 from __future__ import annotations
