@@ -153,8 +153,14 @@ async def test_a_cluster_that_goes_leaves_a_workspace_that_does_not_name_it(
 async def test_a_cluster_whose_workspace_was_scheduled_elsewhere_later_goes(shard: InsideShard, far: FarShard) -> None:
     elsewhere = {**workspace(), "spec": {"cluster": "childelsewhere"}}
     far.answers["GET"] = lambda received: (200, elsewhere)
-    await shard.app.store.submit([published(key(shard), elsewhere, 3)])
+    await shard.app.store.submit([published(key(shard), workspace(), 3)])
     await cluster(shard)
+    await shard.until_idle()
+    await shard.app.store.submit([published(key(shard), elsewhere, 4)])
+    obj = found(shard)
+    assert obj is not None
+    changed = {**obj, "status": {**obj["status"], "phase": "Unavailable"}}
+    await shard.loopback.update(shard.target(LOGICAL_CLUSTERS, CLUSTER, "", "cluster"), changed, whole=True)
     await comes(lambda: found(shard) is None)
     assert "DELETE" not in far.methods()
 
