@@ -136,6 +136,8 @@ async def test_a_type_that_goes_and_comes_between_the_phases_is_tried_again(
     assert kept is not None
     await shard.loopback.delete(shard.target(types, ROOT, "", "universal"), DeleteOptions())
     await comes(lambda: scheduled(workspace(shard, "w")).get("reason") == "Unknown")
+    controller = next(each for each in shard.manager._controllers if each.name == "workspace")
+    assert await controller.reconcile((ROOT, "w")) == workspaces.TYPE_RETRY_S
     far.answers["POST"] = lambda received: (201, made(received))
     meta = {"name": "universal", "annotations": kept["metadata"].get("annotations", {})}
     await shard.loopback.create(shard.target(types, ROOT, "", "universal"), {**kept, "metadata": meta})

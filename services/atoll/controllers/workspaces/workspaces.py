@@ -47,8 +47,6 @@ log = structlog.get_logger()
 #: Third part of a key: the cluster's shard published the deletion of the cluster.
 GONE = "gone"
 _UNSCHEDULED = rawscan.members({wellknown.PHASE: "Scheduling"})
-
-
 #: Seconds until a Workspace whose type is refused is tried again: types come and go, and no key follows from them.
 TYPE_RETRY_S = 10.0
 
