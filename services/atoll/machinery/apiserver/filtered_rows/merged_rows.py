@@ -138,8 +138,6 @@ class _MergedCursor:
     def read(self, limit: int = READ_LIMIT) -> list[Change]:
         """Return the next changes; fewer than `limit` do not mean the end of the log. Raises RevisionCompacted."""
         found: list[Change] = []
-        with self._store.snapshot() as snapshot:
-            last = snapshot.revision
         for _ in range(MAX_ROUNDS):
             entries = self._store.tail(self.position, LOG_ENTRIES)
             for entry in entries:
@@ -149,7 +147,7 @@ class _MergedCursor:
                 if len(found) >= limit:
                     return found
             if len(entries) < LOG_ENTRIES:
-                self._behind, self.position = False, max(self.position, last)
+                self._behind = False
                 return found
         self._behind = True
         return found
