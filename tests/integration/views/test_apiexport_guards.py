@@ -143,14 +143,14 @@ GUARDS: dict[str, tuple[Trial, str]] = {
         a_watch_goes_on_without_the_right_to_the_content,
         """
 import atoll.machinery.apiserver.serving.open_watches as openwatches
-openwatches.OpenWatches._check_dependent = lambda self, cluster: None
+openwatches.OpenWatches._check_dependent = lambda self, cluster, revision=0: None
 """,
     ),
     "the end with the claim": (
         a_watch_goes_on_without_the_claim,
         """
 import atoll.machinery.apiserver.serving.open_watches as openwatches
-openwatches.OpenWatches._end = lambda self, snapshot, watches: None
+openwatches.OpenWatches._end = lambda self, snapshot, watches, revision: None
 """,
     ),
     "the policy of a claimed kind": (

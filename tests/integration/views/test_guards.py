@@ -74,7 +74,7 @@ replication.view_kind = lambda kind: kind
         """
 import atoll.machinery.apiserver.serving.open_watches as openwatches
 openwatches.OpenWatches._read = lambda self, cursor, check: cursor.read(openwatches.READ_LIMIT)
-openwatches.OpenWatches._check_dependent = lambda self, cluster: None
+openwatches.OpenWatches._check_dependent = lambda self, cluster, revision=0: None
 """,
     ),
     "circles of forwards": (

@@ -99,7 +99,7 @@ class _ForwardedRequest:
     def __init__(self, work: asyncio.Future[int]) -> None:
         self._work = work
 
-    def end(self) -> None:
+    def end(self, at: int = 0) -> None:
         self._work.cancel()
 
 

@@ -28,7 +28,7 @@ class Held:
 
     ended = False
 
-    def end(self) -> None:
+    def end(self, at: int = 0) -> None:
         self.ended = True
 
 

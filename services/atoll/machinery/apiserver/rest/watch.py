@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -75,6 +75,9 @@ def checked(call: Call) -> WatchRequest:
 class Watch:
     """One watch being served. `run` ends when the client leaves, at the timeout, or when the history is compacted."""
 
+    #: Called with the last revision read before its events are sent; may call `end`.
+    recheck: Callable[[int], None] | None = None
+
     def __init__(
         self, call: Call, store: Rows, request: WatchRequest, cache: frames.FrameCache, convert: Convert | None = None
     ) -> None:
@@ -91,6 +94,8 @@ class Watch:
         self._needs_columns = call.form.transform == "Table"
         self._selects_all = request.chosen.is_everything
         self._ended = False
+        #: Events above it are not sent, unless 0.
+        self._last = 0
         self._due = 0.0
         self._cursor: Cursor | None = None
         #: Read during a wake-up, and left to the task.
@@ -167,6 +172,8 @@ class Watch:
                 ending = self._ended
                 left, self._unsent = self._unsent, ()
                 changes = left or cursor.read(READ_LIMIT)
+                if self.recheck is not None:
+                    changes = self._allowed(changes, self.recheck)
                 await self._send_changes(exchange, changes if self._convert is None else await self._converted(changes))
                 if left or len(changes) >= READ_LIMIT:
                     continue
@@ -185,11 +192,20 @@ class Watch:
         finally:
             timer.cancel()
 
-    def end(self) -> None:
-        """End the stream cleanly from outside (drain, a removed kind)."""
+    def end(self, at: int = 0) -> None:
+        """End the stream cleanly from outside (drain, a removed kind), without events above revision `at` unless 0."""
         self._ended = True
+        self._last = self._last or at
         if self._cursor is not None:
             self._cursor.nudge()
+
+    def _allowed(self, changes: Sequence[Change], recheck: Callable[[int], None]) -> Sequence[Change]:
+        """Return the changes that the watch may still send."""
+        if changes:
+            recheck(changes[-1].revision)
+        if self._last:
+            return [change for change in changes if change.revision <= self._last]
+        return changes
 
     def _serve(self, exchange: Exchange, cursor: Cursor, loop: asyncio.AbstractEventLoop) -> bool:
         """Send the changes of a commit; false if the task must go on."""
@@ -198,6 +214,11 @@ class Watch:
         changes = cursor.read(READ_LIMIT)
         if not changes:
             return False
+        if self.recheck is not None:
+            changes = self._allowed(changes, self.recheck)
+            if self._ended:
+                self._unsent = changes
+                return False
         joined = self._cache.joined(changes, self._form_number) if self._selects_all else None
         if joined is None:
             joined = self._joined(changes)

@@ -3,14 +3,15 @@
 `watches` adds and drops them. As in Kubernetes, the watches of a custom resource end when its definition changes, so
 that clients list again. Watches through a virtual workspace are also authorized again after a change of what granted
 them: bindings and the LogicalCluster of their own cluster, exports and RBAC of the clusters they depend on, on any
-shard. One task follows these types; a watch costs one entry for each of its clusters.
+shard. One task follows these types; a watch costs one entry for each of its clusters. Invariant: a watch with a
+condition calls `check_up_to` before it sends events, so it sends none above the change that withdrew its permission.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -53,13 +54,15 @@ _GRANTING = (
 
 
 V = TypeVar("V")
+#: Takes a cluster and the revision of its first change since the last check.
+Check = Callable[[str, int], None]
 
 
 class Watch(Protocol):
     """A watch served by this shard, or relayed from another."""
 
-    def end(self) -> None:
-        """End the stream cleanly."""
+    def end(self, at: int = 0) -> None:
+        """End the stream cleanly, without events above revision `at` (0: with all that are there)."""
 
 
 class StillAllowed(msgspec.Struct, frozen=True):
@@ -79,6 +82,9 @@ class OpenWatches:
         self._open: dict[str, dict[Watch, tuple[Kind, StillAllowed | None]]] = {}
         self._relying: dict[str, dict[Watch, StillAllowed]] = {}
         self._relied_on = asyncio.Event()
+        #: The open cursors with the check of each change, which takes the cluster and the first revision.
+        self._following: dict[Cursor, Check] = {}
+        self._checked = 0
 
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))
@@ -104,6 +110,13 @@ class OpenWatches:
         every = (entry for watches in self._open.values() for entry in watches.items())
         return [(watch, still) for watch, (_, still) in every if still is not None]
 
+    def check_up_to(self, revision: int) -> None:
+        """Check the watches against every change up to a revision of which the hub woke cursors."""
+        if revision > self._checked:
+            self._checked = revision
+            for cursor, check in tuple(self._following.items()):
+                self._read(cursor, check)
+
     async def follow(self) -> None:
         """End watches whose kind changed or that are no longer allowed. Runs forever, once per process."""
         await asyncio.gather(
@@ -113,8 +126,8 @@ class OpenWatches:
             self._follow_remote(),
         )
 
-    async def _follow(self, type: ResourceType, check: Callable[[str], None]) -> None:
-        with contextlib.closing(self._from_now_on(type)) as cursor:
+    async def _follow(self, type: ResourceType, check: Check) -> None:
+        with self._from_now_on(type, check) as cursor:
             while True:
                 self._read(cursor, check)
                 await cursor.wait()
@@ -123,7 +136,7 @@ class OpenWatches:
         """Follow a type of the clusters that watches depend on, only while there are such watches."""
         while True:
             await self._relied_on.wait()
-            with contextlib.closing(self._from_now_on(type)) as cursor:
+            with self._from_now_on(type, self._check_dependent) as cursor:
                 for cluster in tuple(self._relying):
                     self._check_dependent(cluster)
                 while self._relying:
@@ -137,32 +150,46 @@ class OpenWatches:
         while True:
             await self._relied_on.wait()
             with self._store.snapshot() as snapshot:
-                count, of_all = snapshot.replicas.count, _stamps(snapshot, "")
+                revision, count, of_all = snapshot.revision, snapshot.replicas.count, _stamps(snapshot, "")
                 new = of_all != seen_of_all or not seen.keys() >= self._relying.keys()
                 stamps = {cluster: _stamps(snapshot, cluster) for cluster in self._relying} if new else seen
             for cluster, stamp in stamps.items():
                 # A cluster without an earlier stamp may have changed since its watches were allowed.
                 if seen.get(cluster) != stamp:
-                    self._check_dependent(cluster)
+                    self._check_dependent(cluster, revision)
             seen, seen_of_all = stamps, of_all
             await self._store.replicated(count)
 
-    def _from_now_on(self, type: ResourceType) -> Cursor:
+    @contextlib.contextmanager
+    def _from_now_on(self, type: ResourceType, check: Check) -> Iterator[Cursor]:
         with self._store.snapshot() as snapshot:
-            return self._store.cursor(Scope(type), snapshot.revision)
+            cursor = self._store.cursor(Scope(type), snapshot.revision)
+        self._following[cursor] = check
+        try:
+            yield cursor
+        finally:
+            del self._following[cursor]
+            cursor.close()
 
-    def _read(self, cursor: Cursor, check: Callable[[str], None]) -> None:
-        for cluster in {change.key.cluster for change in cursor.read(READ_LIMIT)}:
-            check(cluster)
+    def _read(self, cursor: Cursor, check: Check) -> None:
+        more = True
+        while more:
+            changes = cursor.read(READ_LIMIT)
+            more = len(changes) >= READ_LIMIT
+            first: dict[str, int] = {}
+            for change in changes:
+                first.setdefault(change.key.cluster, change.revision)
+            for cluster, revision in first.items():
+                check(cluster, revision)
 
-    def _check(self, cluster: str) -> None:
+    def _check(self, cluster: str, revision: int) -> None:
         """End the watches of a cluster whose kind changed, or all of them if its gate closed."""
-        self._check_dependent(cluster)
+        self._check_dependent(cluster, revision)
         with self._store.snapshot() as snapshot:
             gate = snapshot.gate(cluster)
             catalog = self._catalogs.of(snapshot, cluster) if cluster in self._open else None
             watches = self._open.get(cluster, {}).items()
-            self._end(snapshot, ((watch, still) for watch, (_, still) in watches if still is not None))
+            self._end(snapshot, ((watch, still) for watch, (_, still) in watches if still is not None), revision)
         if gate.state in {GateState.INACTIVE, GateState.MOVING}:
             # kcp closes every connection that can see the cluster, wildcard ones included.
             for watch in (*self._open.get(cluster, ()), *self._open.get("", ())):
@@ -174,22 +201,22 @@ class OpenWatches:
                 if not _same(catalog.find(kind.group, kind.version, kind.plural), kind):
                     watch.end()
 
-    def _check_converted(self, _: str) -> None:
+    def _check_converted(self, _: str, revision: int) -> None:
         """End the watches of kinds whose conversion rules changed; they may be bound in any cluster."""
         for cluster, watches in tuple(self._open.items()):
             if any(len(kind.versions) > 1 and kind.identity not in {CORE, LOCAL} for kind, _ in watches.values()):
-                self._check(cluster)
+                self._check(cluster, revision)
 
-    def _check_dependent(self, cluster: str) -> None:
+    def _check_dependent(self, cluster: str, revision: int = 0) -> None:
         """End the watches that depend on a cluster and are no longer allowed."""
         if (watches := self._relying.get(cluster)) is None:
             return
         with self._store.snapshot() as snapshot:
-            self._end(snapshot, watches.items())
+            self._end(snapshot, watches.items(), revision)
 
-    def _end(self, snapshot: View, watches: Iterable[tuple[Watch, StillAllowed]]) -> None:
+    def _end(self, snapshot: View, watches: Iterable[tuple[Watch, StillAllowed]], revision: int) -> None:
         for watch in [watch for watch, still in watches if not still.holds(snapshot)]:
-            watch.end()
+            watch.end(revision)
 
 
 def _stamps(snapshot: View, cluster: str) -> tuple[int, ...]:

@@ -53,6 +53,7 @@ class Watches:
         request.start(JSON)
         scope, still = request.scope, None
         if not scope.keeps_watches:
+            serving.recheck = self.open.check_up_to
             still = StillAllowed(still_authorized(request), scope.depends_on, call.restrictions.rows is not None)
         self.open.add(call.cluster, watched, serving, still)
         wait_for = revision if revision > snapshot.revision else 0
