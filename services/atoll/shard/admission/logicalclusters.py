@@ -38,6 +38,7 @@ class LogicalClusters(Plugin):
             return
         _label_root(review.obj, review.call.cluster)
         if review.operation != "create":
+            _keep_creator(review.obj, review.old)
             return
         finalizers = review.obj["metadata"].setdefault("finalizers", [])
         if wellknown.DELETION_FINALIZER not in finalizers:
@@ -82,6 +83,13 @@ def _keep_owner(review: Review) -> None:
     now, then = (spec_of(each).get("owner") for each in (review.obj, review.old))
     if now != then:
         raise invalid(review.call.kind.group_kind, "cluster", [_forbidden("spec.owner", "field is immutable")])
+
+
+def _keep_creator(obj: Object, old: Object | None) -> None:
+    """Keep spec.createdBy in an update that leaves it out, as typed clients do whose types lack the field."""
+    creator = spec_of(old).get("createdBy") if old else None
+    if creator and "createdBy" not in spec_of(obj):
+        obj["spec"] = {**spec_of(obj), "createdBy": creator}
 
 
 def _label_root(obj: Object, cluster: str) -> None:
