@@ -1,8 +1,9 @@
-"""Programs in Go: the module tests/go, built on first use, once for all workers of a run.
+"""Programs in Go: the modules of tests/go, built on first use, once for all workers of a run.
 
     program("oracle")                  path of the built command
     verified("clients", kubeconfig)    run it against a workspace; return its verified checks
     following(kubeconfig)              an informer that prints its events
+    running("providers", ...)          a controller that runs until the test ends it
 
 A machine without Go skips what needs it. Packages come through Go's module proxy, pinned by go.sum; compiled ones stay
 in Go's own build cache, so that only the first run on a machine takes minutes.
@@ -19,6 +20,7 @@ import queue
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -105,36 +107,45 @@ def verified(
 
 
 class Following:
-    """An informer in its own process. `seen` are the lines that it printed, such as `added name`."""
+    """A command in its own process. `seen` are the lines that it printed, such as `added name`."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.seen: list[str] = []
         self._process = process
-        self._lines: queue.Queue[str] = queue.Queue()
+        #: None after the last one.
+        self._lines: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
     def until(self, line: str) -> None:
         """Wait for a line. Fails when none comes for a while."""
+        deadline = time.monotonic() + FOLLOW_TIMEOUT_S
         while line not in self.seen:
-            try:
-                self.seen.append(self._lines.get(timeout=FOLLOW_TIMEOUT_S))
-            except queue.Empty:
-                raise AssertionError(f"never came: {line}, after {self.seen}") from None
+            found = None
+            with contextlib.suppress(queue.Empty):
+                found = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            assert found is not None, f"never came: {line}, after {self.seen[-40:]}"
+            self.seen.append(found)
 
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._lines.put(line.strip())
+        self._lines.put(None)
 
 
 @contextlib.contextmanager
-def following(kubeconfig: Path) -> Iterator[Following]:
-    """An informer on the ConfigMaps of namespace default; it ends with the context."""
-    command = [str(program("clients")), "follow", str(kubeconfig)]
+def running(name: str, *arguments: object, module: str = "") -> Iterator[Following]:
+    """Run a command until the context ends; errors that it prints are among its lines."""
+    command = [program(name, module), *arguments]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=_environment()
+        [str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=_environment()
     ) as process:
         try:
             yield Following(process)
         finally:
             process.kill()
+
+
+def following(kubeconfig: Path) -> contextlib.AbstractContextManager[Following]:
+    """An informer on the ConfigMaps of namespace default; it ends with the context."""
+    return running("clients", "follow", kubeconfig)
