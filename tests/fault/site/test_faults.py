@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,22 @@ import pytest
 
 from atoll.machinery.stream.credential_file import read_access
 from atoll.standalone.site.credentials import CACHE_USER
-from harness.clients.api import MERGE, Api, configmap
-from harness.clients.exports import BINDINGS, make_export
+from harness.clients.api import MERGE, Api, configmap, eventually
+from harness.clients.exports import (
+    BINDINGS,
+    EXPORTS,
+    SCHEMAS,
+    an_object,
+    bind,
+    binding,
+    is_true,
+    make_export,
+    objects_path,
+    resource_of,
+    schema,
+    unbind,
+    wait,
+)
 from harness.clients.site_operations import (
     CIRCLES,
     MAPS,
@@ -33,10 +47,16 @@ from harness.clients.site_workspaces import WORKSPACES, gone, on, ready, workspa
 from harness.oracles.site_convergence import converged, held, stores_of
 from harness.servers.cache_server_process import CacheProcess
 from harness.servers.in_process.cache_server import BASE
-from harness.servers.site import Site
+from harness.servers.site import Site, SiteProcess
 
 #: A start takes seconds on a loaded machine, and some tests have several.
 pytestmark = pytest.mark.timeout(600)
+#: A later schema of circles, with one more field.
+SHADED = schema("circles", prefix="later")
+SHADED["spec"]["versions"][0]["schema"]["properties"]["spec"]["properties"]["shade"] = {
+    "type": "string",
+    "default": "dark",
+}
 CACHED_AT = f"{BASE}/shards/*/clusters/*/apis/tenancy.kcp.io/v1alpha1/workspaces"
 
 
@@ -108,6 +128,63 @@ def test_a_frozen_shard_holds_up_nobody_else(site: Site, tree: Tree, admin: Api)
         ready(admin, workspace(admin, selector=on("root")))
     served(site, tree.org)
     converged(site)
+
+
+@pytest.mark.parametrize("without", [down, frozen])
+def test_consumers_bind_write_and_upgrade_without_the_exporters_shard(
+    site: Site, without: Callable[[SiteProcess], contextlib.AbstractContextManager[None]]
+) -> None:
+    """The upgrade reaches the last consumer's shard only after the exporter's is silent."""
+    (path, cluster), exporter, late = made(site, "root", "shard-1"), site.shards["shard-1"], site.shards["shard-2"]
+    with contextlib.closing(exporter.api(cluster)) as provider, contextlib.ExitStack() as stack:
+        make_export(provider, "shapes", CIRCLES)
+        consumers = {shard: consumer(site, path, shard) for shard in ("root", "shard-2")}
+        stack.callback(started, late)
+        late.kill()
+        provider.post(SCHEMAS, SHADED)
+        provider.patch(f"{EXPORTS}/shapes", {"spec": {"resources": [resource_of(SHADED)]}})
+        upgraded(consumers["root"], "at-root")
+        stack.enter_context(without(exporter))
+        late.start()
+        upgraded(consumers["shard-2"], "at-shard-2")
+        for shard in ("root", "shard-2"):
+            fresh = consumer(site, path, shard)
+            upgraded(fresh, "fresh")
+            unbind(fresh, "shapes")
+    served(site, path)
+    converged(site)
+
+
+def started(process: SiteProcess) -> None:
+    if not process.running:
+        process.start()
+
+
+def consumer(site: Site, provider: str, shard: str) -> Api:
+    """A workspace on a shard that binds the provider's export, straight at its shard."""
+    _, cluster = made(site, "root", shard)
+    api, dry = site.shards[shard].api(cluster), f"{BINDINGS}?dryRun=All"
+    probe = binding(provider, "shapes", called="probe")
+    # Admission finds the export once its shard's rows have arrived.
+    eventually(lambda: api.post(dry, probe, expect=0).code == 201, f"known on {shard}")
+    bind(api, provider, "shapes")
+    return api
+
+
+def upgraded(api: Api, name: str) -> None:
+    """Return once circles are served by the later schema; one is written, read, changed and deleted."""
+
+    def shaded() -> bool:
+        found = api.post(f"{objects_path(CIRCLES)}?dryRun=All", an_object(SHADED, name, spec={}), expect=0)
+        return found.code == 201 and found.json["spec"].get("shade") == "dark"
+
+    eventually(shaded, f"{name}: the later schema")
+    wait(api, f"{BINDINGS}/shapes", lambda obj: is_true(obj, "BindingUpToDate"))
+    one = f"{objects_path(CIRCLES)}/{name}"
+    api.post(objects_path(CIRCLES), an_object(SHADED, name, spec={}))
+    api.patch(one, {"spec": {"shade": "light"}}, MERGE)
+    assert api.get(one).json["spec"]["shade"] == "light"
+    api.delete(one)
 
 
 def hanging(site: Site, path: str) -> http.client.HTTPSConnection:

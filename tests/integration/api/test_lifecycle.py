@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -242,6 +244,50 @@ def test_without_rules_the_owner_is_impersonated_in_this_workspace_only(site: Si
     found = view.post(f"/{cluster}/apis/authentication.k8s.io/v1/selfsubjectreviews", review).json
     assert found["status"]["userInfo"]["username"] == "kcp-admin"
     assert f"cluster:{cluster}" in found["status"]["userInfo"]["extra"]["authentication.kcp.io/scopes"]
+
+
+def test_the_audit_log_says_which_initializer_did_what_and_as_whom(site: Site, audit_path: Path) -> None:
+    as_owner = site.type("plain", initializer=True)
+    by_rules = site.type("ruled", initializer=True, initializerPermissions=CONFIGMAP_RULES)
+    site.allow("worker", INITIALIZE, "plain", "ruled")
+    plain, ruled = site.workspace("plain", "plain"), site.workspace("ruled", "ruled")
+    owned, views = site.view(as_owner), site.view(by_rules)
+    steps = {
+        "as the owner": owned.post(f"/{plain}{CONFIGMAPS}", configmap("a")),
+        "by rules": views.post(f"/{ruled}{CONFIGMAPS}", configmap("a")),
+        "refused": views.send("GET", f"/{ruled}/api/v1/namespaces/default/secrets", expect=403),
+        "another's": views.send("GET", f"/{plain}{CONFIGMAPS}", expect=403),
+        "list": owned.get(f"/*{CLUSTERS}"),
+    }
+    found = owned.get(f"/{plain}{CLUSTERS}/cluster").json
+    steps["done"] = owned.put(f"/{plain}{CLUSTERS}/cluster/status", without(found, as_owner))
+    wanted = {what: answer.header("audit-id") for what, answer in steps.items()}
+
+    def written() -> dict[str, dict[str, Any]]:
+        lines = (json.loads(line) for line in audit_path.read_text().splitlines() if line.endswith("}"))
+        last = {line["auditID"]: line for line in lines if line["stage"] == "ResponseComplete"}
+        return last if last.keys() >= set(wanted.values()) else {}
+
+    last = eventually(written, "all lines are written")
+    lines = {what: last[audit_id] for what, audit_id in wanted.items()}
+    assert {line["user"]["username"] for line in lines.values()} == {"worker"}
+    assert all(line["requestURI"].startswith("/services/initializingworkspaces/") for line in lines.values())
+    as_whom = {what: line["impersonatedUser"] for what, line in lines.items() if "impersonatedUser" in line}
+    assert as_whom.keys() == {"as the owner", "by rules", "refused"}
+    assert as_whom["as the owner"]["username"] == "kcp-admin"
+    assert as_whom["as the owner"]["extra"] == {"authentication.kcp.io/scopes": [f"cluster:{plain}"]}
+    assert as_whom["by rules"]["username"] == as_whom["refused"]["username"] == "worker"
+    assert f"system:kcp:initializer:{by_rules}" in as_whom["by rules"]["groups"]
+    outcomes = {what: line["responseStatus"]["code"] for what, line in lines.items()}
+    assert outcomes == {what: answer.code for what, answer in steps.items()}
+    decisions = {what: line["annotations"].get("authorization.k8s.io/decision") for what, line in lines.items()}
+    # Another initializer's workspace is refused before anybody is authorized in it.
+    expected = {"as the owner": "allow", "by rules": "allow", "list": "allow", "done": "allow"}
+    assert decisions == {**expected, "refused": "forbid", "another's": None}
+    assert lines["refused"]["annotations"]["authorization.k8s.io/reason"] == f"no rule of {by_rules} allows it"
+    clusters = {what: line["annotations"].get("kcp.io/cluster") for what, line in lines.items()}
+    in_plain = dict.fromkeys(("as the owner", "another's", "done"), plain)
+    assert clusters == {**in_plain, **dict.fromkeys(("by rules", "refused"), ruled), "list": None}
 
 
 def test_nobody_opens_a_view_without_the_verb(site: Site) -> None:

@@ -212,6 +212,37 @@ def test_lists_of_all_consumers_come_in_pages_as_tables_and_as_metadata(admin: A
     assert names(named) == ["c1"]
 
 
+def test_a_list_of_all_consumers_may_be_of_one_namespace(admin: Api, master: Api, provider: Api, view: Api) -> None:
+    consumers = [admin.at(workspace_under(admin, type_="universal")) for _ in range(2)]
+    there = objects_path(CIRCLES, namespace="apart")
+    for index, consumer in enumerate(consumers):
+        bind(consumer, provider.cluster, "shapes")
+        consumer.post("/api/v1/namespaces", {"metadata": {"name": "apart"}})
+        consumer.post(HERE, an_object(CIRCLES, f"here-{index}"))
+        consumer.post(there, an_object(CIRCLES, f"there-{index}"))
+    listed = view.get(f"/*{there}")
+    assert sorted(names(listed)) == ["there-0", "there-1"]
+    assert {item["metadata"]["namespace"] for item in listed.json["items"]} == {"apart"}
+    first = view.get(f"/*{there}?limit=1")
+    second = view.get(f"/*{there}?limit=1&continue={first.json['metadata']['continue']}")
+    assert sorted(names(first) + names(second)) == ["there-0", "there-1"]
+    assert names(view.get(f"/*{objects_path(CIRCLES, namespace='nosuch')}")) == []
+    # The same without a view, of a kind that each workspace has by itself.
+    for consumer in consumers:
+        consumer.post("/api/v1/namespaces/apart/configmaps", configmap("mine"))
+    clusters = {cluster_of(consumer) for consumer in consumers}
+    wide = master.at("*").get("/api/v1/namespaces/apart/configmaps?fieldSelector=metadata.name%3Dmine").json["items"]
+    assert {each["metadata"]["annotations"]["kcp.io/cluster"] for each in wide} >= clusters
+    assert {each["metadata"]["namespace"] for each in wide} == {"apart"}
+    revision = listed.json["metadata"]["resourceVersion"]
+    with view.watch(f"/*{there}?watch=1&resourceVersion={revision}") as events:
+        for index, consumer in enumerate(consumers):
+            consumer.delete(f"{HERE}/here-{index}")
+            consumer.delete(f"{there}/there-{index}")
+            gone = events.next()
+            assert (gone.type, gone.name) == ("DELETED", f"there-{index}")
+
+
 # --- every verb -------------------------------------------------------------------------------------------
 
 
