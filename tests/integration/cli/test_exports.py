@@ -139,6 +139,20 @@ def test_what_went_wrong_is_told_with_a_way_on(bay: Bay, kubectl: Kubectl) -> No
     assert unheard.stderr == f'Error: no APIExport "cars" in workspace {bay.top}:provider; there are: boats\n'
 
 
+def test_a_binding_for_one_identity_alone(bay: Bay, kubectl: Kubectl) -> None:
+    export = f"--server={bay.server}/clusters/{bay.top}:provider", "apiexport/boats"
+    identity = kubectl.ok("get", *export, "-o", "jsonpath={.status.identityHash}")
+    bay.enter("pinned")
+    assert "no identity hash" in bay.bind("--identity", "x").stderr
+    late = bay.bind("--identity", "0" * 64, "--timeout", "3s")
+    assert late.code != 0
+    assert f"has the identity {identity}" in late.stderr
+    kubectl.ok("delete", "apibinding", "boats")
+    assert bay.bind("--identity", identity).code == 0
+    pinned = kubectl.ok("get", "apibinding", "boats", "-o", r"jsonpath={.metadata.annotations.bindings\.atoll\.dev/identity}")
+    assert pinned == identity
+
+
 def test_a_consumer_needs_the_verb_bind_and_nothing_else_of_the_provider(bay: Bay, kubectl: Kubectl) -> None:
     bay.enter("shop")
     allow(kubectl, "bob", "cluster-admin")

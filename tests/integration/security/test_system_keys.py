@@ -222,6 +222,7 @@ def test_without_the_table_each_key_is_written(unguarded: Keyed, row: SystemKey,
 OF_AUTHORS: set[tuple[str, tuple[str, ...]]] = {
     ("api-approved.kubernetes.io", ("customresourcedefinitions",)),
     ("apiexports.apis.kcp.io/skip-endpointslice", ("apiexports",)),
+    ("bindings.atoll.dev/identity", ("apibindings",)),
     ("bootstrap.kcp.io/battery", ("clusterrolebindings", "clusterroles", "secrets", "serviceaccounts")),
     ("cache.kcp.io/original-resource-UID", ()),
     ("cache.kcp.io/original-resource-version", ()),

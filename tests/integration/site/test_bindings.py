@@ -15,9 +15,12 @@ from harness.clients.api import MERGE, Api, Object, configmap, eventually
 from harness.clients.exports import (
     BINDINGS,
     EXPORTS,
+    accepted,
     an_object,
     binding,
+    claim,
     condition,
+    export,
     make_export,
     objects_path,
     phase,
@@ -171,6 +174,36 @@ def test_without_its_export_a_binding_stays_bound(provider: Api, consumer: Api) 
 
     eventually(lambda: reason() == "APIExportNotFound", "the binding says so", PATIENCE_S)
     assert phase(consumer.get(f"{BINDINGS}/shapes").json) == "Bound"
+    consumer.post(objects_path(CIRCLES), an_object(CIRCLES, "round"))
+
+
+def test_an_export_elsewhere_made_anew_gets_nothing_of_a_binding_that_pins_its_identity(
+    site: Site, provider: Api, consumer: Api
+) -> None:
+    everything = claim("configmaps")
+    identity = make_export(provider, "shapes", CIRCLES, claims=[everything])["status"]["identityHash"]
+    made = binding(provider.cluster, "shapes", [accepted(everything)])
+    made["metadata"]["annotations"] = {"bindings.atoll.dev/identity": identity}
+    eventually(lambda: consumer.send("POST", BINDINGS, made).code == 201, "the binding is let in", PATIENCE_S)
+    wait_bound(consumer, "shapes")
+    consumer.post(MAPS, configmap("mine"))
+
+    def claimed() -> bool:
+        return "claimed.internal" in str(consumer.get(f"{MAPS}/mine").json["metadata"].get("labels"))
+
+    def reason() -> str:
+        found = condition(consumer.get(f"{BINDINGS}/shapes").json, "APIExportValid")
+        return str(found.get("reason", ""))
+
+    eventually(claimed, "the claim is applied", PATIENCE_S)
+    provider.delete(f"{EXPORTS}/shapes")
+    provider.delete("/api/v1/namespaces/kcp-system/secrets/shapes")
+    eventually(lambda: reason() == "APIExportNotFound", "the export is gone", PATIENCE_S)
+    provider.post(EXPORTS, export("shapes", CIRCLES, claims=[everything]))
+    eventually(lambda: reason() == "IdentityMismatch", "it is another one", PATIENCE_S)
+    eventually(lambda: not claimed(), "the claim is withdrawn", PATIENCE_S)
+    found = consumer.get(f"{BINDINGS}/shapes").json
+    assert [each["schema"]["identityHash"] for each in found["status"]["boundResources"]] == [identity]
     consumer.post(objects_path(CIRCLES), an_object(CIRCLES, "round"))
 
 

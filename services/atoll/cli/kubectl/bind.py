@@ -23,8 +23,10 @@ from atoll.cli.kubectl.plugin import Failure, common_flags, duration_s, load_con
 from atoll.cli.kubectl.wait import WaitTimeout, until
 from atoll.cli.kubectl.workspaces import BINDINGS, EXPORTS, claim_key, warn_of_claims
 from atoll.machinery.client.client import Client
+from atoll.machinery.meta.hashes import is_identity
 from atoll.machinery.meta.objects import Object, conditions_of, spec_of, status_of
 from atoll.machinery.meta.status import AlreadyExists, Conflict, Forbidden, NotFound
+from atoll.machinery.meta.wellknown import PINNED_IDENTITY
 from atoll.machinery.process.retry import ATTEMPTS
 
 Key = tuple[str, str, str]
@@ -46,6 +48,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("kind", choices=("apiexport",))
     parser.add_argument("export", metavar="PATH:NAME", help="workspace and name of the APIExport")
     parser.add_argument("--name", default="", help="name of the APIBinding; that of the export if left out")
+    parser.add_argument(
+        "--identity",
+        type=_identity,
+        metavar="HASH",
+        help="bind only an export with this identity hash, also if it is made anew under its path",
+    )
     parser.add_argument("--timeout", type=duration_s, default=30.0, metavar="30s", help="how long to wait")
     for verb in ("accept", "reject"):
         one_or_all = parser.add_mutually_exclusive_group()
@@ -60,12 +68,20 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _identity(text: str) -> str:
+    if not is_identity(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no identity hash: 64 hexadecimal digits in lower case")
+    return text
+
+
 async def _bind(options: argparse.Namespace) -> None:
     answers = Answers(options)
     kubeconfig, context = load_context(options)
     async with Client(workspaces.target(kubeconfig, context, options.workspace)) as client:
         path, name = reference(client.target.workspace, options.export)
         binding = _manifest(options.name or name, path, name)
+        if options.identity:
+            binding["metadata"]["annotations"] = {PINNED_IDENTITY: options.identity}
         claims = await _claims_of(client, path, name) if answers else None
         if claims is not None:
             answer_claims(binding, *answers.to(claims))

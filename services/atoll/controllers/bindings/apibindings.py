@@ -21,7 +21,7 @@ from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.control.manager import ReplicaController
-from atoll.machinery.kcp.apis import apibindings, bound_crds
+from atoll.machinery.kcp.apis import apibindings, bound_crds, claim_status
 from atoll.machinery.kcp.apis.apibindings import BindingContext, Export
 from atoll.machinery.kcp.apis.apiexports import export_of
 from atoll.machinery.kcp.apis.locks import read_locks, with_locks
@@ -43,7 +43,7 @@ AT_A_TIME = 32
 #: Bytes of each cache.
 MAX_BYTES = 4 << 20
 #: Byte patterns present in, and absent from, the record of a binding that waits for nothing.
-_AWAITED = (hashes.AWAITED_PATH_LABEL, hashes.AWAITED_WORKSPACE_LABEL)
+_AWAITED = (hashes.AWAITED_PATH_LABEL, hashes.AWAITED_WORKSPACE_LABEL, hashes.AWAITED_EXPORT_LABEL)
 #: Pattern of a LogicalCluster owned by a Workspace.
 _OWNED = rawscan.member("owner", "{")
 _BOUND, _CONFLICT = rawscan.members({"phase": "Bound"}), rawscan.string("NamingConflicts")
@@ -245,8 +245,9 @@ class ApiBindings(ReplicaController):
     async def _reconcile_bindings(self, export: ExportKey) -> None:
         with self._loopback.store.snapshot() as snapshot:
             label = hashes.EXPORT_LABEL, hashes.export_hash(export.cluster, export.name)
-            keys = [BindingKey(key.cluster, key.name) for key in snapshot.labelled(*label, API_BINDINGS)]
-        await self._each(keys)
+            found = snapshot.labelled(*label, API_BINDINGS)
+            found += snapshot.labelled(*hashes.awaited_export_label(export.cluster, export.name), API_BINDINGS)
+        await self._each([BindingKey(key.cluster, key.name) for key in dict.fromkeys(found)])
 
     async def _each(self, keys: Sequence[BindingKey], at_once: int = AT_A_TIME) -> None:
         """Reconcile bindings, some at a time. All are tried; the first error is raised at the end."""
@@ -302,7 +303,10 @@ class ApiBindings(ReplicaController):
             batch.update(target, with_locks(logical, desired.locks), whole=True)
         else:
             batch.guard(RevisionUnchanged(home, record.revision))
-        return {**binding, "metadata": {**binding["metadata"], "labels": labels}, "status": desired.status}
+        status, before = desired.status, labels_of(binding).get(hashes.EXPORT_LABEL)
+        if before and before != labels.get(hashes.EXPORT_LABEL):
+            status = claim_status.labels_moved(status, now)
+        return {**binding, "metadata": {**binding["metadata"], "labels": labels}, "status": status}
 
     def _export(self, view: View, cluster: str, binding: Object) -> tuple[Export | Condition, dict[str, str]]:
         """Return the export of a binding, and the labels by which changes of the export find the binding."""
@@ -311,8 +315,13 @@ class ApiBindings(ReplicaController):
         home = self._facts.cluster_of(view, path)
         if home is None:
             return apibindings.not_found(path, name), {**labels, **self._path_labels(view, path)}
-        labels[hashes.EXPORT_LABEL] = hashes.export_hash(home, name)
         found = self._facts.export(view, home, name, seen_from=cluster)
+        if apibindings.pinned_identity(binding) and (found is None or apibindings.is_withheld(binding, found)):
+            # The label of the export that has the identity stays: claims and the view go by it.
+            reason = apibindings.withheld(binding, found) if found is not None else apibindings.not_found(path, name)
+            awaited = dict([hashes.awaited_export_label(home, name)])
+            return reason, {**labels, **awaited, **self._path_labels(view, path)}
+        labels[hashes.EXPORT_LABEL] = hashes.export_hash(home, name)
         if found is None:
             # The path may resolve to another cluster later: a deleted workspace loses its content before its path.
             return apibindings.not_found(path, name), {**labels, **self._path_labels(view, path)}

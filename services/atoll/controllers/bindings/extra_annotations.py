@@ -20,6 +20,7 @@ from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.control.manager import ReplicaController
 from atoll.machinery.kcp.apis import apiexports
+from atoll.machinery.kcp.apis.apibindings import is_withheld
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
@@ -116,13 +117,15 @@ class ExtraAnnotations(ReplicaController):
         with self._loopback.store.snapshot() as snapshot:
             record = snapshot.get(key)
             export = self._export_of(snapshot, record) if record is not None else None
-            is_seen = export is not None and self._facts.export(snapshot, export.cluster, export.name, key.cluster)
-            extra = self._extra(snapshot, export) if is_seen else None
-        if record is None or extra is None:
+            seen = export and self._facts.export(snapshot, export.cluster, export.name, key.cluster)
+            extra = self._extra(snapshot, export) if seen else None
+        if record is None or not seen or extra is None:
             return
         if not extra.annotations and not apiexports.may_have_extra(record.value):
             return
         binding = decode(record.value)
+        if is_withheld(binding, seen):
+            return
         changed = apiexports.with_extra_annotations(binding, extra.annotations)
         if changed is binding:
             return

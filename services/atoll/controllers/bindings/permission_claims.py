@@ -19,7 +19,7 @@ from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.control.manager import Controller
 from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kcp.apis import claim_status
-from atoll.machinery.kcp.apis.apibindings import INITIAL
+from atoll.machinery.kcp.apis.apibindings import INITIAL, is_withheld
 from atoll.machinery.kcp.apis.apiexports import export_of
 from atoll.machinery.kcp.apis.claim_labels import NO_CLAIMS, Labelling
 from atoll.machinery.kinds.kind import Kind
@@ -181,7 +181,7 @@ class PermissionClaimsController(Controller):
             _, path, name = export_of(binding, key.cluster)
             export = self._facts.export(snapshot, path, name, seen_from=key.cluster)
         if export is not None:
-            return binding, export.claims
+            return binding, export.claims if not is_withheld(binding, export) else ()
         # An export that returns unchanged changes no binding, so no log entry would enqueue the key then.
         return binding, status_of(binding).get("exportPermissionClaims") or ()
 

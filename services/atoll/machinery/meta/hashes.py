@@ -13,11 +13,13 @@ import secrets
 from functools import lru_cache
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_IDENTITY_DIGITS, _HEXADECIMAL = 64, frozenset("0123456789abcdef")
 
 INITIALIZER_LABEL_PREFIX = "initializer.internal.kcp.io/"
 ROOT_PATH_LABEL = "paths.internal.atoll.dev/root"
 AWAITED_PATH_LABEL = "paths.internal.atoll.dev/awaited"
 AWAITED_WORKSPACE_LABEL = "paths.internal.atoll.dev/awaited-workspace"
+AWAITED_EXPORT_LABEL = "paths.internal.atoll.dev/awaited-export"
 TERMINATOR_LABEL_PREFIX = "terminator.internal.kcp.io/"
 CLAIM_LABEL_PREFIX = "claimed.internal.apis.kcp.io/"
 #: On APIBindings: which export they bind (`export_hash`).
@@ -111,9 +113,19 @@ def awaited_workspace_label(cluster: str, name: str) -> tuple[str, str]:
     return AWAITED_WORKSPACE_LABEL, hashlib.sha224(f"{cluster}/{name}".encode()).hexdigest()
 
 
+def awaited_export_label(cluster: str, name: str) -> tuple[str, str]:
+    """Label key and value on an APIBinding to an export that has not the identity which the binding pins."""
+    return AWAITED_EXPORT_LABEL, export_hash(cluster, name)
+
+
 def awaited_path_label(path: str) -> tuple[str, str]:
     """Label key and value on an APIBinding to an export below a path that does not exist yet."""
     return AWAITED_PATH_LABEL, hashlib.sha224(path.encode()).hexdigest()
+
+
+def is_identity(text: str) -> bool:
+    """Whether a text looks like the identity hash of an APIExport: SHA-256 in lower-case hexadecimal."""
+    return len(text) == _IDENTITY_DIGITS and not set(text) - _HEXADECIMAL
 
 
 @lru_cache(maxsize=1024)

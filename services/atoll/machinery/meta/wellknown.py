@@ -15,6 +15,8 @@ OWNER = "experimental.tenancy.kcp.io/owner"
 REQUIRED_GROUPS = "authorization.kcp.io/required-groups"
 REPLICATE = "internal.kcp.io/replicate"
 LOCKS = "internal.apis.kcp.io/resource-bindings"
+#: On an APIBinding: the identity hash that its export must have.
+PINNED_IDENTITY = "bindings.atoll.dev/identity"
 #: On a Workspace whose LogicalCluster lies on another shard: its newest revision that this shard announced.
 CLUSTER_REVISION = "internal.atoll.dev/cluster-revision"
 #: On a LogicalCluster: the shard that owns its cluster now, and the number of moves.

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 
 from atoll.machinery.apiserver.admission.chain import Plugin, Review
 from atoll.machinery.apiserver.call import errors
+from atoll.machinery.kcp.apis.apibindings import is_withheld, pinned_identity
 from atoll.machinery.kcp.apis.versions import latest
 from atoll.machinery.kinds.checks import items, mapping, text
 from atoll.machinery.meta import hashes, wellknown
-from atoll.machinery.meta.objects import Object, labels_of, status_of
+from atoll.machinery.meta.objects import Object, annotations_of, labels_of, status_of
 from atoll.machinery.meta.selectors import validate_label_selector
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.fielderrors import forbidden, invalid, required
@@ -46,13 +47,25 @@ class ApiBindings(Plugin):
             metadata["labels"] = labels
 
     def _label(self, review: Review, obj: Object) -> str:
-        """Return the hash of the export; the old label while its workspace is not found, never the request's."""
+        """Return the old label, which the binding controller changes alone, else the hash of the export.
+
+        It is never the request's. It is empty while the workspace is not found, and until an export has the identity that
+        the binding pins.
+        """
+        before = labels_of(review.old).get(hashes.EXPORT_LABEL) if review.old is not None else None
+        if before:
+            return str(before)
         reference = mapping(obj, "spec", "reference", "export")
         cluster = self._facts.cluster_of(review.view, text(reference, "path") or review.call.cluster)
-        if cluster:
-            return hashes.export_hash(cluster, text(reference, "name"))
-        before = labels_of(review.old) if review.old is not None else {}
-        return str(before.get(hashes.EXPORT_LABEL, ""))
+        name = text(reference, "name")
+        return hashes.export_hash(cluster, name) if cluster and self._may_be_bound(review, obj, cluster, name) else ""
+
+    def _may_be_bound(self, review: Review, obj: Object, cluster: str, name: str) -> bool:
+        """Whether the export of a binding has the identity that the binding pins, or it pins none."""
+        if wellknown.PINNED_IDENTITY not in mapping(obj, "metadata", "annotations"):
+            return True
+        export = self._facts.export(review.view, cluster, name, seen_from=review.call.cluster)
+        return export is not None and not is_withheld(obj, export)
 
     def validate(self, review: Review) -> None:
         if review.obj is None:
@@ -65,13 +78,14 @@ class ApiBindings(Plugin):
         if review.old is not None:
             if review.old["spec"].get("reference") != reference:
                 raise errors.forbidden(kind, name, "APIExport reference must not be changed")
-            return
+            if pinned_identity(review.old) in {"", pinned_identity(review.obj)}:
+                return
         if review.call.user.is_master:
             return
         path, export = reference["export"].get("path") or review.call.cluster, reference["export"]["name"]
         if not may_bind(self._facts, self._may, review, path, export):
-            text = f"unable to create APIBinding: no permission to bind to export {path}:{export}"
-            raise errors.forbidden(kind, name, text)
+            what = "create APIBinding" if review.old is None else f"change {wellknown.PINNED_IDENTITY}"
+            raise errors.forbidden(kind, name, f"unable to {what}: no permission to bind to export {path}:{export}")
 
 
 def _errors(obj: Object, old: Object | None) -> Iterator[FieldError]:
@@ -80,6 +94,9 @@ def _errors(obj: Object, old: Object | None) -> Iterator[FieldError]:
         yield required("spec.reference.export")
     elif not text(obj, "spec", "reference", "export", "name"):
         yield required("spec.reference.export.name")
+    if (pin := annotations_of(obj).get(wellknown.PINNED_IDENTITY)) is not None and not hashes.is_identity(str(pin)):
+        field = f"metadata.annotations[{wellknown.PINNED_IDENTITY}]"
+        yield invalid(field, pin, "must be an identity hash: 64 hexadecimal digits in lower case")
     for index, claim in enumerate(obj["spec"].get("permissionClaims") or []):
         yield from _selector_errors(claim.get("selector") or {}, f"spec.permissionClaims[{index}].selector")
     phase, before = (status_of(each or {}).get("phase") or "" for each in (obj, old))

@@ -125,6 +125,8 @@ SYSTEM_KEYS = (
     SystemKey(_L, hashes.EXPORT_LABEL, _BINDING, Rule.DELEGATED),
     SystemKey(_L, hashes.AWAITED_PATH_LABEL, _BINDING, Rule.RESTORED, _MASTERS),
     SystemKey(_L, hashes.AWAITED_WORKSPACE_LABEL, _BINDING, Rule.RESTORED, _MASTERS),
+    SystemKey(_L, hashes.AWAITED_EXPORT_LABEL, _BINDING, Rule.RESTORED, _MASTERS),
+    SystemKey(_A, wellknown.PINNED_IDENTITY, _BINDING, Rule.AUTHORS),
     SystemKey(_F, wellknown.BINDING_FINALIZER, _BINDING, Rule.RESTORED, _MASTERS),
     SystemKey(_F, cachedresources.FINALIZER, _CACHED, Rule.RESTORED, _MASTERS),
     SystemKey(_L, endpointslices.EXPORT_LABEL, _SLICES, Rule.DELEGATED),

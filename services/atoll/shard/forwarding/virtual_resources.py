@@ -30,7 +30,7 @@ from atoll.machinery.kcp.apis import virtual_storage
 from atoll.machinery.kcp.apis.virtual_storage import ShardEndpoint
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.objects import Object, decode, status_of
 from atoll.machinery.meta.status import ApiError, InternalError, ServiceUnavailable
 from atoll.machinery.meta.types import API_EXPORTS
 from atoll.machinery.storage.contract import Snapshot
@@ -110,6 +110,9 @@ class VirtualResources:
         local = self._shard.read(snapshot)
         cluster, name = kind.virtual.cluster, kind.virtual.export
         export = _read(snapshot, ObjectKey(API_EXPORTS, cluster, "", name))
+        if export is not None and status_of(export).get("identityHash") != kind.identity:
+            # Made anew under its name: bindings to it follow, unless they pin the earlier identity.
+            export = None
         reference = virtual_storage.reference(export, kind.group, kind.plural) if export is not None else None
         slice = self._slice(snapshot, cluster, reference) if reference is not None else None
         url = virtual_storage.endpoint(slice, local) if slice is not None else ""

@@ -30,7 +30,7 @@ from atoll.machinery.meta.conditions import (
     set_summary,
 )
 from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, spec_of, status_of
-from atoll.machinery.meta.wellknown import PATH
+from atoll.machinery.meta.wellknown import PATH, PINNED_IDENTITY
 
 READY, EXPORT_VALID, INITIAL, UP_TO_DATE = "Ready", "APIExportValid", "InitialBindingCompleted", "BindingUpToDate"
 BINDING, BOUND = "Binding", "Bound"
@@ -198,6 +198,27 @@ def _validity(export: Export) -> Condition:
     if not export.identity:
         return Condition(EXPORT_VALID, FALSE, "MissingIdentityHash", f"{named} is missing status.identityHash", WARNING)
     return Condition(EXPORT_VALID, TRUE)
+
+
+def pinned_identity(binding: Object) -> str:
+    """Return the identity hash that the export of a binding must have; empty without a pin."""
+    return str(annotations_of(binding).get(PINNED_IDENTITY, ""))
+
+
+def is_withheld(binding: Object, export: Export) -> bool:
+    """Return whether a binding pins another identity than that of the export, which then gets nothing of it."""
+    return pinned_identity(binding) not in {"", export.identity}
+
+
+def withheld(binding: Object, export: Export) -> Condition:
+    """Return the condition for an export that has not the pinned identity."""
+    if not export.identity:
+        return _validity(export)
+    text = (
+        f"APIExport {export.cluster}|{export.name} has the identity {export.identity}, but the binding is for"
+        f" {pinned_identity(binding)} alone (annotation {PINNED_IDENTITY})"
+    )
+    return Condition(EXPORT_VALID, FALSE, "IdentityMismatch", text, ERROR)
 
 
 def not_found(path: str, name: str) -> Condition:

@@ -38,6 +38,15 @@ def labelling_started(binding: Object, claimed: Sequence[Object], now: str) -> O
     return _with_condition(binding, claimed, Condition(CLAIMS_APPLIED, FALSE, "Applying", text, INFO), now)
 
 
+def labels_moved(status: Object, now: str) -> Object:
+    """Return the status of a binding whose labels become those of another export: its objects are labelled again."""
+    if not status.get("appliedPermissionClaims"):
+        return status
+    text = "labels of what is claimed follow the binding to another export"
+    condition = Condition(CLAIMS_APPLIED, FALSE, "Applying", text, INFO)
+    return {**status, "conditions": set_condition(status["conditions"], condition, now)}
+
+
 def has_started_labelling(binding: Object, begun: Object) -> bool:
     """Return whether a binding applies the same claims as `begun` and is already marked as unfinished."""
     now, then = status_of(binding), begun["status"]
