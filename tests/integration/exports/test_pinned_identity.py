@@ -28,6 +28,7 @@ from harness.clients.exports import (
 )
 from harness.clients.tenants import allow
 from integration.exports.test_identity import hash_of, named, secret
+from integration.views import test_replication as replication
 from integration.views.test_apiexport import grant, view_of
 
 PIN, EXTRA = "bindings.atoll.dev/identity", "extra.apis.kcp.io/note"
@@ -167,6 +168,32 @@ def test_a_workspace_made_anew_under_its_path_gets_nothing(admin: Api, consumer:
     assert consumer.get(f"{HERE}/kept").json["metadata"]["name"] == "kept"
     consumer.patch(f"{BINDINGS}/shapes", {"metadata": {"annotations": {PIN: None}}})
     eventually(lambda: sees(second, consumer) == ["mine"], "without the pin it follows the path too", PATIENCE_S)
+
+
+def test_a_virtual_resource_of_an_export_made_anew_is_not_read_through_a_pin(provider: Api, consumer: Api) -> None:
+    replication.offer(provider)
+    provider.post(replication.PLANS, replication.plan("gold"))
+    made = provider.get(f"{EXPORTS}/plans").json
+    pin = {PIN: made["status"]["identityHash"]}
+    other = beside(consumer)
+    for each, annotations in ((consumer, pin), (other, {})):
+        wanted = binding(provider.cluster, "plans")
+        each.post(BINDINGS, {**wanted, "metadata": {**wanted["metadata"], "annotations": annotations}})
+        wait_bound(each, "plans")
+        eventually(lambda: _plans(each) == ["gold"], "it is read", PATIENCE_S)  # noqa: B023 - called at once
+    provider.delete(f"{EXPORTS}/plans")
+    provider.delete("/api/v1/namespaces/kcp-system/secrets/plans", expect=0)
+    spec = {"resources": made["spec"]["resources"], "identity": named("another")}
+    provider.post("/api/v1/namespaces/default/secrets", secret("another", "another", "default"))
+    provider.post(EXPORTS, {key: made[key] for key in ("apiVersion", "kind")} | {"metadata": {"name": "plans"}, "spec": spec})
+    refused(consumer, "plans")
+    eventually(lambda: _plans(other) == ["gold"], "a binding without a pin follows", PATIENCE_S)
+    assert _plans(consumer) == []
+
+
+def _plans(api: Api) -> list[str]:
+    answer = api.get(replication.PLANS, expect=0)
+    return [each["metadata"]["name"] for each in answer.json["items"]] if answer.code == 200 else []
 
 
 def _sent(api: Api, verb: str, annotations: dict[str, Any]) -> Any:
