@@ -32,6 +32,7 @@ _OTHER_FLAGS = {
     "drop",
     *(
         "enter",
+        "identity",
         "prefix",
         "type",
         "location-selector",

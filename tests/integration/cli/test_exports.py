@@ -149,7 +149,9 @@ def test_a_binding_for_one_identity_alone(bay: Bay, kubectl: Kubectl) -> None:
     assert f"has the identity {identity}" in late.stderr
     kubectl.ok("delete", "apibinding", "boats")
     assert bay.bind("--identity", identity).code == 0
-    pinned = kubectl.ok("get", "apibinding", "boats", "-o", r"jsonpath={.metadata.annotations.bindings\.atoll\.dev/identity}")
+    pinned = kubectl.ok(
+        "get", "apibinding", "boats", "-o", r"jsonpath={.metadata.annotations.bindings\.atoll\.dev/identity}"
+    )
     assert pinned == identity
 
 

@@ -176,16 +176,18 @@ def test_a_virtual_resource_of_an_export_made_anew_is_not_read_through_a_pin(pro
     made = provider.get(f"{EXPORTS}/plans").json
     pin = {PIN: made["status"]["identityHash"]}
     other = beside(consumer)
-    for each, annotations in ((consumer, pin), (other, {})):
+    for each, marks in ((consumer, pin), (other, {})):
         wanted = binding(provider.cluster, "plans")
-        each.post(BINDINGS, {**wanted, "metadata": {**wanted["metadata"], "annotations": annotations}})
+        each.post(BINDINGS, {**wanted, "metadata": {**wanted["metadata"], "annotations": marks}})
         wait_bound(each, "plans")
         eventually(lambda: _plans(each) == ["gold"], "it is read", PATIENCE_S)  # noqa: B023 - called at once
     provider.delete(f"{EXPORTS}/plans")
     provider.delete("/api/v1/namespaces/kcp-system/secrets/plans", expect=0)
     spec = {"resources": made["spec"]["resources"], "identity": named("another")}
     provider.post("/api/v1/namespaces/default/secrets", secret("another", "another", "default"))
-    provider.post(EXPORTS, {key: made[key] for key in ("apiVersion", "kind")} | {"metadata": {"name": "plans"}, "spec": spec})
+    provider.post(
+        EXPORTS, {key: made[key] for key in ("apiVersion", "kind")} | {"metadata": {"name": "plans"}, "spec": spec}
+    )
     refused(consumer, "plans")
     eventually(lambda: _plans(other) == ["gold"], "a binding without a pin follows", PATIENCE_S)
     assert _plans(consumer) == []
@@ -249,5 +251,3 @@ def test_who_may_not_bind_neither_changes_nor_removes_a_pin(provider: Api, consu
     # To pin gives no rights, and whoever may delete the binding may do that.
     assert _sent(alice, verb, {PIN: identity}).code == 200
     alice.delete(f"{BINDINGS}/shapes")
-
-

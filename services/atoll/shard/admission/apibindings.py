@@ -49,8 +49,8 @@ class ApiBindings(Plugin):
     def _label(self, review: Review, obj: Object) -> str:
         """Return the old label, which the binding controller changes alone, else the hash of the export.
 
-        It is never the request's. It is empty while the workspace is not found, and until an export has the identity that
-        the binding pins.
+        It is never the request's. It is empty while the workspace is not found, and until an export has the identity
+        that the binding pins.
         """
         before = labels_of(review.old).get(hashes.EXPORT_LABEL) if review.old is not None else None
         if before:
