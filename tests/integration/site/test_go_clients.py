@@ -6,6 +6,7 @@ other programs, and compile them once more.
 
 from __future__ import annotations
 
+import base64
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from harness.clients.api import Api, eventually
+from harness.clients.api import Api, Object, eventually
 from harness.clients.exports import (
     BINDINGS,
     accepted,
@@ -49,6 +50,7 @@ CLIENTS = {
 }
 CIRCLES, CLAIMS = schema("circles"), [claim("configmaps"), claim("events", "events.k8s.io")]
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
 TYPES = "/apis/tenancy.kcp.io/v1alpha1/workspacetypes"
 PATIENCE_S = 60.0
 
@@ -66,10 +68,15 @@ def place(site: Site, shard: str) -> Place:
     return Place(path, cluster, site.proxy.api(path))
 
 
-def entered(site: Site, path: str, directory: Path) -> Path:
-    """The site's kubeconfig, in a workspace."""
+def entered(site: Site, path: str, directory: Path, user: str = "") -> Path:
+    """The site's kubeconfig, in a workspace; as a user of no group, if one is named."""
     go()
     document = yaml.safe_load(site.kubeconfig.read_text())
+    if user:
+        pair = site.certificate(user)
+        data = {"client-certificate-data": pair.certificate, "client-key-data": pair.key}
+        encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
+        document["users"] = [{"name": "kcp-admin", "user": encoded}]
     current = next(each for each in document["clusters"] if each["name"] == document["current-context"])
     current["cluster"]["server"] = f"{site.proxy.url}/clusters/{path}"
     kubeconfig = directory / "kubeconfig"
@@ -90,6 +97,31 @@ def provider(site: Site) -> Place:
     return made
 
 
+def allow(at: Place, user: str, *rules: Object) -> None:
+    """Let a user enter a workspace and do what the rules say, and no more."""
+    name, group = f"for-{user}", "rbac.authorization.k8s.io"
+    enter = {"nonResourceURLs": ["/"], "verbs": ["access"]}
+    at.api.post(f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": [enter, *rules]})
+    reference = {"apiGroup": group, "kind": "ClusterRole", "name": name}
+    subjects = [{"apiGroup": group, "kind": "User", "name": user}]
+    body = {"metadata": {"name": name}, "subjects": subjects, "roleRef": reference}
+    at.api.post(f"{RBAC}/clusterrolebindings", body)
+
+
+def reachable(site: Site, user: str, view: str) -> None:
+    """Return once every shard opens its view to the user: a controller does not try again."""
+    for shard in site.shards.values():
+        api = shard.api("", user)
+        api.prefix = f"/services/{view}/clusters/*"
+        eventually(
+            partial(lambda api: api.get("/api", expect=0).code == 200, api), f"{view} on {shard.name}", PATIENCE_S
+        )
+
+
+def rule(group: str, resource: str, name: str, *verbs: str) -> Object:
+    return {"apiGroups": [group], "resources": [resource], "resourceNames": [name], "verbs": list(verbs)}
+
+
 def consumer(site: Site, provider: Place, shard: str) -> Place:
     """A workspace on a shard that binds circles and accepts the claims."""
     at = place(site, shard)
@@ -101,13 +133,13 @@ def consumer(site: Site, provider: Place, shard: str) -> Place:
 
 
 def marked(at: Place, name: str) -> None:
-    """Return once a circle has its mark, of its own cluster, and a status."""
+    """Return once a circle has its mark, of its own cluster and path, and a status."""
 
     def look() -> bool:
         mark = at.api.get(f"{MAPS}/{name}-mark", expect=0)
         if mark.code != 200:
             return False
-        assert mark.json["data"] == {"cluster": at.cluster}
+        assert mark.json["data"] == {"cluster": at.cluster, "path": at.path}
         found = at.api.get(f"{objects_path(CIRCLES)}/{name}").json
         return bool((found.get("status") or {}).get("replicas") == found["metadata"]["generation"])
 
@@ -133,7 +165,14 @@ def test_a_manager_of_multicluster_provider_serves_consumers_on_three_shards(
     consumers = [consumer(site, provider, shard) for shard in ("root", "shard-2")]
     for at in consumers:
         at.api.post(objects_path(CIRCLES), an_object(CIRCLES, "same"))
-    kubeconfig = entered(site, provider.path, tmp_path)
+    allow(
+        provider,
+        "keeper",
+        rule("apis.kcp.io", "apiexportendpointslices", "shapes", "get", "list", "watch"),
+        rule("apis.kcp.io", "apiexports/content", "shapes", "*"),
+    )
+    reachable(site, "keeper", f"apiexport/{provider.cluster}/shapes")
+    kubeconfig = entered(site, provider.path, tmp_path, "keeper")
     with running("providers", "-kubeconfig", kubeconfig, "apiexport", "shapes", module="kcp") as manager:
         for at in consumers:
             manager.until(f"engaged {at.cluster}")
@@ -166,7 +205,9 @@ def test_an_initializer_on_multicluster_provider_lets_workspaces_of_three_shards
     extends = {"with": [{"name": "universal", "path": "root"}]}
     type = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType", "metadata": {"name": "slow"}}
     home.api.post(TYPES, {**type, "spec": {"initializer": True, "extend": extends}})
-    kubeconfig = entered(site, home.path, tmp_path)
+    allow(home, "starter", rule("tenancy.kcp.io", "workspacetypes", "slow", "get", "list", "watch", "initialize"))
+    reachable(site, "starter", f"initializingworkspaces/{home.cluster}:slow")
+    kubeconfig = entered(site, home.path, tmp_path, "starter")
 
     def create(name: str, shard: str) -> None:
         spec = {"type": {"name": "slow", "path": home.path}, "location": {"selector": {"matchLabels": on(shard)}}}

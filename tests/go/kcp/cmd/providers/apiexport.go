@@ -2,9 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/kcp-dev/multicluster-provider/apiexport"
+	pathaware "github.com/kcp-dev/multicluster-provider/path-aware"
 	"github.com/kcp-dev/multicluster-provider/pkg/handlers"
+	apisv1alpha1 "github.com/kcp-dev/sdk/apis/apis/v1alpha1"
+	"github.com/kcp-dev/sdk/apis/core"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -13,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	mcbuilder "sigs.k8s.io/multicluster-runtime/pkg/builder"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
@@ -25,7 +31,7 @@ var circles = schema.GroupVersionKind{Group: "shapes.example.com", Version: "v1"
 
 // serveExport runs a controller of circles in all workspaces that bind the export of a slice.
 func serveExport(config *rest.Config, scheme *runtime.Scheme, slice string) error {
-	provider, err := apiexport.New(config, slice, apiexport.Options{
+	provider, err := pathaware.New(config, slice, apiexport.Options{
 		Scheme: scheme, Handlers: handlers.Handlers{announcer{}},
 	})
 	if err != nil {
@@ -71,8 +77,12 @@ func (r *circleReconciler) Reconcile(ctx context.Context, request mcreconcile.Re
 	if controllerutil.AddFinalizer(circle, finalizer) {
 		return ctrl.Result{}, writes.Update(ctx, circle)
 	}
+	path, err := r.pathOf(ctx, consumer)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
 	_, err = controllerutil.CreateOrUpdate(ctx, writes, mark, func() error {
-		mark.Data = map[string]string{"cluster": request.ClusterName}
+		mark.Data = map[string]string{"cluster": request.ClusterName, "path": path}
 		return nil
 	})
 	if err != nil {
@@ -81,6 +91,23 @@ func (r *circleReconciler) Reconcile(ctx context.Context, request mcreconcile.Re
 	events := consumer.GetEventRecorder("circles")
 	events.Eventf(circle, nil, corev1.EventTypeNormal, "Marked", "Mark", "%s has its mark", request.Name)
 	return ctrl.Result{}, report(ctx, writes, circle)
+}
+
+// pathOf reads a consumer's path from its binding, and finds the consumer by it as it does by its cluster.
+func (r *circleReconciler) pathOf(ctx context.Context, consumer cluster.Cluster) (string, error) {
+	bindings := &apisv1alpha1.APIBindingList{}
+	if err := consumer.GetClient().List(ctx, bindings); err != nil {
+		return "", err
+	}
+	if len(bindings.Items) != 1 {
+		return "", fmt.Errorf("%d bindings", len(bindings.Items))
+	}
+	path := bindings.Items[0].Annotations[core.LogicalClusterPathAnnotationKey]
+	found, err := r.manager.GetCluster(ctx, path)
+	if err == nil && found != consumer {
+		err = errors.New(path + " is another cluster")
+	}
+	return path, err
 }
 
 // report counts the generation that was seen into the status.
