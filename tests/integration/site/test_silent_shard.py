@@ -6,13 +6,32 @@ import contextlib
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from harness.clients.api import Api, eventually
 from harness.clients.site_workspaces import WORKSPACES, clusters, condition, on, ready, shard_of, workspace
+from harness.servers.mutant_shard import altered
 from harness.servers.site import ServingProcess, Site
 
 COUNT, PROMISED_S = 100, 15.0
+#: The answer to a new logical cluster, which was made, comes late, or without its body.
+_ANSWERS = """
+import asyncio
+from atoll.machinery.wire.server_exchange import ServerExchange
+plain = ServerExchange.reply
+def reply(self, status, headers, body=b""):
+    if self.request.method != "POST" or b"/logicalclusters" not in self.request.target:
+        plain(self, status, headers, body)
+    elif {late}:
+        asyncio.get_running_loop().call_later(90, plain, self, status, headers, body)
+    else:
+        self.start(status, headers)
+        self.write(b"{{")
+ServerExchange.reply = reply
+"""
 
 
 @contextlib.contextmanager
@@ -76,3 +95,27 @@ def test_a_workspace_whose_selector_leaves_only_the_silent_shard_says_so_and_wai
     assert shard_of(made) == "shard-1"
     uid = made["metadata"]["uid"]
     assert clusters_by_owner(site, {uid}) == [(uid, made["spec"]["cluster"])]
+
+
+@pytest.mark.parametrize("late", [True, False], ids=["late", "without a body"])
+def test_no_workspace_waits_for_a_shard_that_answers_slowly(
+    site: Site, admin: Api, tmp_path: Path, late: bool
+) -> None:
+    expression = {"key": "name", "operator": "In", "values": ["shard-1", "shard-2"]}
+    prefix = f"slow-{uuid.uuid4().hex[:6]}"
+    with altered(site.shards["shard-1"], tmp_path, _ANSWERS.format(late=late)):
+        for index in range(8):
+            body: dict[str, Any] = workspace(admin, send=False, name=f"{prefix}-{index}")
+            body["spec"]["location"] = {"selector": {"matchExpressions": [expression]}}
+            admin.post(WORKSPACES, body)
+
+        def all_ready() -> bool:
+            return all((each.get("status") or {}).get("phase") == "Ready" for each in of(admin, prefix))
+
+        eventually(all_ready, "all workspaces are Ready", 4 * PROMISED_S)
+        assert {shard_of(each) for each in of(admin, prefix)} == {"shard-2"}
+        uids = {each["metadata"]["uid"] for each in of(admin, prefix)}
+        owned = clusters_by_owner(site, uids)
+        assert len(owned) > len(uids), "the slow shard was tried, and made clusters"
+    expected = sorted((each["metadata"]["uid"], each["spec"]["cluster"]) for each in of(admin, prefix))
+    eventually(lambda: clusters_by_owner(site, uids) == expected, "no orphan is left", 240.0)
