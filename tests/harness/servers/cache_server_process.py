@@ -42,6 +42,8 @@ class CacheProcess:
         ):
             (directory / name).write_bytes(data)
         self._flags = {"nats-url": access.servers[0], **flags}
+        #: What is set for it besides (`harness.servers.mutant_shard`).
+        self.environment: dict[str, str] = {}
         self._process: Process | None = None
 
     def __enter__(self) -> CacheProcess:
@@ -66,7 +68,7 @@ class CacheProcess:
         command = [sys.executable, "-m", "atoll.cli", "cache-server", *(f"--{k}={v}" for k, v in flags.items())]
         out = self.directory / "out"
         out.write_bytes(b"")
-        self._process = launch(command, out, self.directory / "err", directory=self.directory)
+        self._process = launch(command, out, self.directory / "err", environment=self.environment, directory=self.directory)
         deadline = time.monotonic() + START_TIMEOUT_S
         while not (found := _SERVES.search(out.read_text())):
             assert self._process.poll() is None, self.log()

@@ -6,6 +6,31 @@ import re
 from pathlib import Path
 
 _RESET_PEAK = "5"
+_RETURNS = """
+import os
+import atoll.machinery.process.freed_memory as freed_memory
+freed_memory.INTERVAL_S, freed_memory._GROWN_BYTES, freed_memory._QUIET = 0.05, -(1 << 50), float("inf")
+def trim(pad):
+    open(os.path.join({directory!r}, str(os.getpid())), "w").close()
+    return 0
+freed_memory.malloc_trim = lambda: trim
+"""
+
+
+class Returns:
+    """Processes that return freed memory all the time, and say so in a directory.
+
+    `code` is run before anything else in them (`harness.servers.mutant_shard.patched`).
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory / "returns"
+        self._directory.mkdir()
+        self.code = _RETURNS.format(directory=str(self._directory))
+
+    def by(self, pid: int) -> bool:
+        """Whether a process has returned memory."""
+        return (self._directory / str(pid)).exists()
 
 
 def rss_bytes(pid: int) -> int:

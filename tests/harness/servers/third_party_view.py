@@ -124,6 +124,11 @@ class ThirdParty:
     def __exit__(self, *error: object) -> None:
         self.stop()
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
         """Start it, on the port it had, and wait until it listens."""
         out = self._directory / "out"

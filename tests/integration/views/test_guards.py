@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.clients.api import Api, workspace_under
+from harness.clients.api import Api, eventually, workspace_under
+from harness.servers.memory import Returns
 from harness.servers.mutant_shard import MutantShard, patched
 from harness.servers.shard_process import ShardProcess
 from harness.servers.third_party_view import Certificates
@@ -184,6 +185,16 @@ authenticator.Authenticator._sender = sender
 """,
     ),
 }
+
+
+def test_a_third_partys_view_returns_freed_memory(tmp_path: Path) -> None:
+    certificates, returns = Certificates(tmp_path / "certificates"), Returns(tmp_path)
+    with ShardProcess(tmp_path / "shard", *certificates.shard_flags, *token_file(tmp_path)) as shard:
+        third = OfThirdParty(Api(shard, "root"), certificates, tmp_path / "view", patched(tmp_path, returns.code))
+        try:
+            eventually(lambda: returns.by(third.view.pid), "it returns memory")
+        finally:
+            third.view.stop()
 
 
 @pytest.mark.usefixtures("impatience")

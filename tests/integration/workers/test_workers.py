@@ -22,6 +22,8 @@ from atoll.standalone.worker_count import choose
 from harness.clients.api import Api, Events, configmap, eventually, workspace_under
 from harness.clients.kubectl import Kubectl
 from harness.clients.put_back import check_put_back
+from harness.servers.memory import Returns
+from harness.servers.mutant_shard import patched
 from harness.servers.processes import atoll, children, is_alive
 from harness.servers.shard_process import ShardProcess
 
@@ -32,6 +34,13 @@ CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
     with ShardProcess(tmp_path_factory.mktemp("shard"), "--workers", "2") as shard:
         yield shard
+
+
+def test_the_writer_and_its_workers_return_freed_memory(tmp_path: Path) -> None:
+    returns = Returns(tmp_path)
+    with ShardProcess(tmp_path, "--workers", "2", environment=patched(tmp_path, returns.code)) as shard:
+        for pid in (shard.pid, *workers(shard)):
+            eventually(lambda: returns.by(pid), "it returns memory")  # noqa: B023 - called at once
 
 
 def workers(shard: ShardProcess) -> list[int]:

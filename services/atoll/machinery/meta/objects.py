@@ -59,7 +59,9 @@ def encode(obj: Object, pause: Callable[[], None] | None = None) -> tuple[bytes,
 
 def _has_whole_floats(data: bytes) -> bool:
     """Whether encoded JSON may hold floats that are written as integers; a string may look like one."""
-    return b".0," in data or b".0}" in data or b".0]" in data or _LARGE_FLOAT.search(data) is not None
+    if b".0" in data and (b".0," in data or b".0}" in data or b".0]" in data):
+        return True
+    return _LARGE_FLOAT.search(data) is not None
 
 
 def _with_integers(value: Any, pause: Callable[[], None]) -> Any:

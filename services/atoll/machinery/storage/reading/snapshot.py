@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _SEALED = Flag.SEALED.value
 #: Rows that `under_deletion` reads between two pauses.
 _PAUSE_ROWS = 50
-_SEALED = Flag.SEALED.value
 
 
 class LmdbSnapshot(msgspec.Struct, eq=False):
