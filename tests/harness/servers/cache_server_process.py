@@ -68,7 +68,9 @@ class CacheProcess:
         command = [sys.executable, "-m", "atoll.cli", "cache-server", *(f"--{k}={v}" for k, v in flags.items())]
         out = self.directory / "out"
         out.write_bytes(b"")
-        self._process = launch(command, out, self.directory / "err", environment=self.environment, directory=self.directory)
+        self._process = launch(
+            command, out, self.directory / "err", environment=self.environment, directory=self.directory
+        )
         deadline = time.monotonic() + START_TIMEOUT_S
         while not (found := _SERVES.search(out.read_text())):
             assert self._process.poll() is None, self.log()

@@ -11,7 +11,7 @@ import os
 import atoll.machinery.process.freed_memory as freed_memory
 freed_memory.INTERVAL_S, freed_memory._GROWN_BYTES, freed_memory._QUIET = 0.05, -(1 << 50), float("inf")
 def trim(pad):
-    open(os.path.join({directory!r}, str(os.getpid())), "w").close()
+    open(os.path.join({!r}, str(os.getpid())), "w").close()
     return 0
 freed_memory.malloc_trim = lambda: trim
 """
@@ -26,7 +26,7 @@ class Returns:
     def __init__(self, directory: Path) -> None:
         self._directory = directory / "returns"
         self._directory.mkdir()
-        self.code = _RETURNS.format(directory=str(self._directory))
+        self.code = _RETURNS.format(str(self._directory))
 
     def by(self, pid: int) -> bool:
         """Whether a process has returned memory."""
