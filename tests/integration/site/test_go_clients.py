@@ -41,6 +41,7 @@ CLIENTS = {
     "bindings",
     "endpoints",
     "older version",
+    "updates",
     "wildcard list",
     "wildcard watch",
     "shards",

@@ -39,6 +39,7 @@ func main() {
 		{Name: "bindings", Run: bindAll},
 		{Name: "endpoints", Run: readsEndpoints},
 		{Name: "older version", Run: readsOlderVersion},
+		{Name: "updates", Run: updatesAll},
 		{Name: "wildcard list", Run: listsEveryShard},
 		{Name: "wildcard watch", Run: watchesEveryShard},
 		{Name: "shards", Run: readsShards},
@@ -227,11 +228,15 @@ func (s *site) mark(ctx context.Context, at place) error {
 			return false, err
 		}
 		found.Annotations[marked] = at.shard
-		_, err = clusters.Update(ctx, found, metav1.UpdateOptions{})
+		changed, err := clusters.Update(ctx, found, metav1.UpdateOptions{})
 		if apierrors.IsConflict(err) {
 			return false, nil
 		}
-		return err == nil, err
+		if err != nil {
+			return false, err
+		}
+		// The types lack a field of the spec, which is kept.
+		return true, checks.Expect("generation", changed.Generation, found.Generation)
 	})
 }
 
