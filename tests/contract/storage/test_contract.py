@@ -342,6 +342,36 @@ async def test_owners_and_system_labels_are_found_without_a_scan(store: Store) -
         assert snapshot.labelled("claimed.internal.apis.kcp.io/x", "y") == []
 
 
+async def test_a_list_by_an_indexed_label_reads_what_carries_it_alone(store: Store) -> None:
+    mine, other = {"labels": {"claimed.internal.apis.kcp.io/x": "y"}}, {"labels": {"app": "y"}}
+    for index in range(30):
+        carries = mine if index % 10 == 0 else other
+        await store.submit([put(key(f"m-{index:02}"), data="x" * 100, metadata=carries)])
+        await store.submit([put(key(f"m-{index:02}", cluster="other"), data="x" * 100, metadata=carries)])
+    label = ("claimed.internal.apis.kcp.io/x", "y")
+
+    def names(scope: Scope, **how: int) -> list[list[str]]:
+        read = pages(store, scope, label=label, **how)
+        return [[decode(value)["metadata"]["name"] for value in page.values] for page in read]
+
+    wanted = ["m-00", "m-10", "m-20"]
+    assert names(Scope(CONFIGMAPS), size_bytes=10_000) == [[*wanted, *wanted]]
+    assert names(HERE, size_bytes=10_000) == [wanted]
+    assert names(HERE, limit=2) == [["m-00", "m-10"], ["m-20"]]
+    assert [page.remaining for page in pages(store, HERE, label=label, limit=2)] == [-1, 0]
+    assert [len(page.values) for page in pages(store, HERE, label=("app", "y"))] == [30], "not indexed: all are read"
+    with store.snapshot() as snapshot:
+        before = snapshot.revision
+    await store.submit([put(key("m-05a"), metadata=mine)])
+    at = pages(store, HERE, at=before, label=label)
+    assert (
+        set(wanted)
+        <= {decode(value)["metadata"]["name"] for page in at for value in page.values}
+        < {"m-05a", *(f"m-{index:02}" for index in range(30))}
+    )
+    assert names(HERE) == [["m-00", "m-05a", "m-10", "m-20"]]
+
+
 async def test_of_what_is_labelled_one_type_and_so_many_can_be_asked_for(store: Store) -> None:
     label, secret = ("claimed.internal.apis.kcp.io/x", "y"), ObjectKey(SECRETS, "root", "default", "s")
     for each in (key("b"), key("a"), secret):

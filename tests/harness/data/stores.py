@@ -83,17 +83,25 @@ async def create(store: Store, *names: str, **where: Any) -> list[int]:
     return [(await store.submit([put(key(name, **where), data=name)]))[0] for name in names]
 
 
-def pages(store: Store, scope: Scope, *, at: int = 0, limit: int = 0, size_bytes: int = 1 << 20) -> Iterable[Page]:
+def pages(
+    store: Store,
+    scope: Scope,
+    *,
+    at: int = 0,
+    limit: int = 0,
+    size_bytes: int = 1 << 20,
+    label: tuple[str, str] | None = None,
+) -> Iterable[Page]:
     """All slices of a list, at the revision of the first."""
     after: Position | None = None
     while True:
-        page = store.page(scope, at=at, after=after, limit=limit, size_bytes=size_bytes)
+        page = store.page(scope, at=at, after=after, limit=limit, size_bytes=size_bytes, label=label)
         yield page
         at, after = page.revision, page.after
         if after is None:
             return
 
 
-def listed(store: Store, scope: Scope, **how: int) -> list[bytes]:
+def listed(store: Store, scope: Scope, **how: Any) -> list[bytes]:
     """The whole list, slice by slice."""
     return [value for page in pages(store, scope, **how) for value in page.values]

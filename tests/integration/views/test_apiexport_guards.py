@@ -241,6 +241,29 @@ def pair(shard: MutantShard) -> tuple[Api, Api]:
     return root.at(workspace_under(root, type_="universal")), root.at(workspace_under(root, type_="universal"))
 
 
+def test_a_list_of_a_claimed_kind_in_all_workspaces_reads_what_is_claimed_alone(
+    shard: MutantShard, pair: tuple[Api, Api]
+) -> None:
+    provider, consumer = pair
+    view = _claiming(provider, consumer)
+    views.grant(provider, "worker")
+    consumer.post(views.CONFIGMAPS, configmap("mine"))
+    master = Api(consumer.shard, "*", "shard-admin")
+    no_scan = """
+import atoll.machinery.storage.reading.lists as lists
+def refuse(*arguments):
+    raise AssertionError("every object is read")
+lists.Lists._plain = refuse
+"""
+    with shard.without(no_scan):
+        assert master.get("/api/v1/configmaps", expect=0).code == 500
+        found = view.get(WIDE).json["items"]
+        page = view.get(f"{WIDE}?limit=1").json
+    assert "mine" in [each["metadata"]["name"] for each in found]
+    assert len(page["items"]) == 1
+    assert len(view.get(f"{WIDE}?limit=1&continue={page['metadata']['continue']}").json["items"]) == 1
+
+
 @pytest.mark.parametrize("guard", GUARDS)
 def test_without_its_guard_a_trial_of_the_view_does(shard: MutantShard, pair: tuple[Api, Api], guard: str) -> None:
     trial, code = GUARDS[guard]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.objects import splice
+from atoll.machinery.meta.objects import decode, splice
 from atoll.machinery.storage.contract import (
     Check,
     Delete,
@@ -35,6 +35,7 @@ from harness.data.stores import HandClock, listed, pages, put, store_options
 PLAIN = ResourceType("", "configmaps")
 SEALED = ResourceType("", "secrets")
 LONG = "n" * 300
+INDEXED = "claimed.internal.apis.kcp.io/h"
 
 types = st.sampled_from([PLAIN, SEALED])
 clusters = st.sampled_from(["a", "ab", "root:x"])
@@ -48,9 +49,7 @@ metadata = st.fixed_dictionaries(
     optional={
         "finalizers": st.just(["f/x"]),
         "ownerReferences": st.lists(st.fixed_dictionaries({"uid": st.sampled_from(["u1", "u2"])}), max_size=2),
-        "labels": st.dictionaries(
-            st.sampled_from(["claimed.internal.apis.kcp.io/h", "app"]), st.sampled_from("12"), max_size=2
-        ),
+        "labels": st.dictionaries(st.sampled_from([INDEXED, "app"]), st.sampled_from("12"), max_size=2),
     },
 )
 
@@ -179,6 +178,22 @@ class Machine(RuleBasedStateMachine):
             and (not scope.cluster or each.cluster == scope.cluster)
             and (not scope.namespace or each.namespace == scope.namespace)
         ]
+
+    @rule(scope=scopes, limit=st.sampled_from([0, 1, 2]), value=st.sampled_from("12"), back=st.integers(0, 4))
+    def list_by_an_indexed_label(self, scope: Scope, limit: int, value: str, back: int) -> None:
+        at = self.log[-1 - back][0] if len(self.log) > back else 0
+        if at and self.expired(at):
+            return
+        state = self.states[at or self.last]
+        every = [state[each] for each in self.scoped(state, scope)]
+        carrying = [each for each in every if decode(each)["metadata"].get("labels", {}).get(INDEXED) == value]
+        found: list[bytes] = []
+        for page in pages(self.store, scope, at=at, limit=limit, size_bytes=500, label=(INDEXED, value)):
+            found += page.values
+        if at in {0, self.last}:
+            assert sorted(found) == sorted(carrying)
+        assert set(carrying) <= set(found) <= set(every)
+        assert len(found) == len(set(found))
 
     @rule(scope=scopes, limit=st.sampled_from([0, 1, 2, 3]), back=st.integers(0, 8))
     def list_then_write_between_slices(self, scope: Scope, limit: int, back: int) -> None:

@@ -479,10 +479,19 @@ class Store(Protocol):
         """Return the future of a `submit`. Raise StoreClosed at once, and ValueError for a repeated key."""
 
     def page(
-        self, scope: Scope, *, at: int = 0, after: Position | None = None, limit: int = 0, size_bytes: int = 1 << 20
+        self,
+        scope: Scope,
+        *,
+        at: int = 0,
+        after: Position | None = None,
+        limit: int = 0,
+        size_bytes: int = 1 << 20,
+        label: tuple[str, str] | None = None,
     ) -> Page:
-        """Return a slice of a list at revision `at` (0: now); `limit` 0: bounded by size_bytes alone. Raise
-        RevisionCompacted for a revision inside a void, below the log, or past the list window."""
+        """Return a slice of a list at revision `at` (0: now); `limit` 0: bounded by size_bytes alone. With `label`,
+        objects without this label and value may be left out: of an indexed label they are not read while the scope is
+        unchanged since. Raise RevisionCompacted for a revision inside a void, below the log, or past the list window.
+        """
 
     def cursor(self, scope: Scope, revision: int, interest: Interest = EVERYTHING) -> Cursor:
         """Watch a scope from behind `revision`, woken by changes of interest only. Raise RevisionCompacted."""

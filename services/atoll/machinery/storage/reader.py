@@ -21,7 +21,7 @@ from atoll.machinery.storage.contract import (
 )
 from atoll.machinery.storage.environment.databases import Environment
 from atoll.machinery.storage.options import StoreOptions
-from atoll.machinery.storage.reading.lists import Lists
+from atoll.machinery.storage.reading.lists import Bounds, Lists
 from atoll.machinery.storage.reading.log_reader import LogReader
 from atoll.machinery.storage.reading.records import Alarm, Records
 from atoll.machinery.storage.reading.snapshot import LmdbSnapshot
@@ -77,8 +77,11 @@ class StoreReader:
         after: Position | None = None,
         limit: int = 0,
         size_bytes: int = _SLICE_BYTES,
+        label: tuple[str, str] | None = None,
     ) -> Page:
-        return self._lists.page(scope, at, after, limit, size_bytes)
+        if label is not None and not label[0].startswith(self.options.system_label_prefixes):
+            label = None
+        return self._lists.page(scope, at, after, Bounds(limit, size_bytes), label)
 
     def cursor(self, scope: Scope, revision: int, interest: Interest = EVERYTHING) -> LmdbCursor:
         return self._cursors.open(scope, revision, interest)

@@ -17,7 +17,7 @@ from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Call, View
 from atoll.machinery.apiserver.call.negotiation import JSON
 from atoll.machinery.apiserver.conversion import bare
-from atoll.machinery.apiserver.filtered_rows import Rows
+from atoll.machinery.apiserver.filtered_rows import LabelledRows, Rows
 from atoll.machinery.apiserver.request import Request
 from atoll.machinery.apiserver.rest import frames, watch
 from atoll.machinery.apiserver.serving.open_watches import OpenWatches, StillAllowed
@@ -25,6 +25,7 @@ from atoll.machinery.apiserver.writing.commit import WriteService
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.storage.contract import Snapshot, Store
+from atoll.machinery.storage.options import SYSTEM_LABEL_PREFIXES
 
 log = structlog.get_logger()
 
@@ -81,7 +82,11 @@ class Watches:
 
 def rows_of(call: Call, store: Store) -> Rows:
     """Return the rows that a call reads: the store's, or those of its virtual workspace."""
-    return store if call.restrictions.rows is None else call.restrictions.rows
+    if call.restrictions.rows is not None:
+        return call.restrictions.rows
+    exact = call.restrictions.labels.exact() if call.restrictions.labels is not None else {}
+    label = next((pair for pair in exact.items() if pair[0].startswith(SYSTEM_LABEL_PREFIXES)), None)
+    return LabelledRows(store, label) if label is not None else store
 
 
 async def reach(store: Store, revision: int) -> None:

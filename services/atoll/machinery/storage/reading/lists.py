@@ -1,15 +1,16 @@
 """Slices of a list, all at one revision, each in a fresh transaction.
 
 `Store.page` calls it. While nothing in the scope changed after the revision, a slice is a plain scan of stored bytes,
-about a microsecond an object. Otherwise the value of each key is the before-image of its first log entry above the
-revision. Invariant: the slices of one list together are the scope exactly as it was at their revision, in key order.
+about a microsecond an object; with an indexed label only objects that carry it are read. Otherwise the value of each
+key is the before-image of its first log entry above the revision. Invariant: the slices of one list together are the
+scope exactly as it was at their revision, in key order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from atoll.machinery.storage.contract import Page, Position, RevisionCompacted, Scope
 from atoll.machinery.storage.encoding import keys
@@ -27,6 +28,13 @@ _CHUNK_ROWS = 32
 MAX_COUNTED = 10_000
 _NO_LIMIT = 1 << 62
 _NO_COUNTER = Counter(0, 0, 0)
+
+
+class Bounds(NamedTuple):
+    """Of one slice: the number of values, 0 without one, and the bytes after which none is added."""
+
+    limit: int
+    size_bytes: int
 
 
 class _Slice:
@@ -64,8 +72,10 @@ class Lists:
         self._records, self._environment = records, records.environment
         self._now_us, self._window_us = now_us, window_s * 1_000_000
 
-    def page(self, scope: Scope, at: int, after: Position | None, limit: int, size_bytes: int) -> Page:
-        """`contract.Store.page`."""
+    def page(
+        self, scope: Scope, at: int, after: Position | None, bounds: Bounds, label: tuple[str, str] | None = None
+    ) -> Page:
+        """`contract.Store.page`; `label` is indexed."""
         with self._environment.reading() as txn:
             last = self._environment.last(txn)
             revision = min(at, last) if at else last
@@ -75,12 +85,14 @@ class Lists:
             if number == NO_TYPE:
                 return Page(revision, [], None, 0)
             counter = self._counter(txn, scope, number)
-            found = _Slice(limit, size_bytes)
+            found = _Slice(*bounds)
             start = keys.position_key(number, after) if after is not None else b""
             prefix = keys.scope_prefix(number, scope)
             changed = counter.last > revision
             if changed:
                 found.take(self._past(txn, scope, prefix, start, revision))
+            elif label is not None:
+                found.take(self._labelled(txn, scope, prefix, start, label))
             elif scope.type in self._records.sealed_types or (scope.namespace and not scope.cluster):
                 found.take(self._opened(txn, scope, prefix, start))
             else:
@@ -88,9 +100,11 @@ class Lists:
             if not found.more:
                 return Page(revision, found.values, None, 0)
             remaining = -1
-            if not (changed or scope.namespace or after is not None):
+            if label is not None:
+                pass
+            elif not (changed or scope.namespace or after is not None):
                 remaining = counter.count - len(found.values)
-            elif limit and not changed and (scope.cluster or not scope.namespace):
+            elif bounds.limit and not changed and (scope.cluster or not scope.namespace):
                 remaining = self._count_behind(txn, found.last_key, prefix)
             key = self._records.object_key(txn, found.last_key, found.values[-1])
             return Page(revision, found.values, Position(key.cluster, key.namespace, key.name), remaining)
@@ -146,16 +160,36 @@ class Lists:
 
     def _opened(self, txn: Txn, scope: Scope, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield current objects one by one: unseal sealed ones, leave out other namespaces of a wildcard."""
-        records = self._records
         with txn.cursor(self._environment.objects) as cursor:
             for key, value in _rows_of(cursor, max(prefix, start), prefix):
+                if key != start and keys.in_scope(key, scope, prefix):
+                    yield key, self._unsealed(txn, key, value)
+
+    def _labelled(
+        self, txn: Txn, scope: Scope, prefix: bytes, start: bytes, label: tuple[str, str]
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the current objects of a scope that carry a label."""
+        may_be_sealed, lead = scope.type in self._records.sealed_types, keys.label_prefix(*label)
+        with txn.cursor(self._environment.labels) as cursor:
+            if not cursor.set_range(lead + max(prefix, start)):
+                return
+            for row in cursor.iternext(values=False):
+                if not row.startswith(lead + prefix):
+                    return
+                key = row[len(lead) :]
                 if key == start or not keys.in_scope(key, scope, prefix):
                     continue
-                standing = records.live_version(txn, key)
-                if standing is None:
-                    raise records.corrupt(txn, key, "the object has no version")
-                revision, version = standing
-                yield key, records.client_value(txn, key, value, version, revision) if version.sealed else value
+                value = txn.get(key, db=self._environment.objects)
+                if value is None:
+                    raise self._records.corrupt(txn, key, "the object is missing, its label is not")
+                yield key, self._unsealed(txn, key, value) if may_be_sealed else value
+
+    def _unsealed(self, txn: Txn, key: bytes, value: bytes) -> bytes:
+        standing = self._records.live_version(txn, key)
+        if standing is None:
+            raise self._records.corrupt(txn, key, "the object has no version")
+        revision, version = standing
+        return self._records.client_value(txn, key, value, version, revision) if version.sealed else value
 
     def _past(
         self, txn: Txn, scope: Scope, prefix: bytes, start: bytes, revision: int
