@@ -113,10 +113,8 @@ class SweepReplicas(msgspec.Struct, frozen=True, tag=True):
 
 
 class ClusterRoute(msgspec.Struct, frozen=True, tag=True):
-    """Cluster `cluster` is on `shard`, so the rows of that origin are effective; "": its shard is unknown.
-
-    Not applied where the route there is of a higher generation. Result as of `Replica`.
-    """
+    """Cluster `cluster` is on `shard`, so the rows of that origin are effective; "": its shard is unknown. Not applied
+    where the route there is of a higher generation. Result as of `Replica`."""
 
     cluster: str
     shard: str
@@ -325,10 +323,7 @@ class StoreFull(StoreError):
 
 
 class CorruptRecord(Exception):
-    """A stored record fails its checksum or cannot be unsealed.
-
-    Not one of the six: no retry and no other request helps. The store has raised its alarm already.
-    """
+    """A stored record fails its checksum or cannot be unsealed; no retry helps. The store has raised its alarm."""
 
     def __init__(self, key: ObjectKey, reason: str) -> None:
         super().__init__(key, reason)
@@ -440,11 +435,8 @@ class Cursor(Protocol):
         """Every change at or below it was read."""
 
     def read(self, limit: int = 500) -> Sequence[Change]:
-        """Return the next changes in scope, in order, each once, and advance. Cursors may share the sequence.
-
-        Fewer than `limit` (or none): all up to `position` were returned. Raise RevisionCompacted if compaction passed
-        the position.
-        """
+        """Return the next changes in scope, in order, each once, and advance; cursors may share the sequence. Fewer
+        than `limit`: all up to `position` were returned. Raise RevisionCompacted if compaction passed it."""
 
     async def wait(self, serve: Callable[[], bool] | None = None) -> None:
         """Return at a change in scope since the last read, or on `nudge`. `serve` goes first; true keeps waiting."""
@@ -488,10 +480,8 @@ class Store(Protocol):
         size_bytes: int = 1 << 20,
         label: tuple[str, str] | None = None,
     ) -> Page:
-        """Return a slice of a list at revision `at` (0: now); `limit` 0: bounded by size_bytes alone. With `label`,
-        objects without this label and value may be left out: of an indexed label they are not read while the scope is
-        unchanged since. Raise RevisionCompacted for a revision inside a void, below the log, or past the list window.
-        """
+        """Return a slice of a list at revision `at` (0: now); `limit` 0: bounded by size_bytes alone. Objects without
+        `label` and its value may be left out. Raise RevisionCompacted inside a void, below the log, past the window."""
 
     def cursor(self, scope: Scope, revision: int, interest: Interest = EVERYTHING) -> Cursor:
         """Watch a scope from behind `revision`, woken by changes of interest only. Raise RevisionCompacted."""

@@ -170,16 +170,17 @@ class Lists:
     ) -> Iterator[tuple[bytes, bytes]]:
         """Yield the current objects of a scope that carry a label."""
         may_be_sealed, lead = scope.type in self._records.sealed_types, keys.label_prefix(*label)
+        in_many, wanted, objects = bool(scope.namespace and not scope.cluster), lead + prefix, self._environment.objects
         with txn.cursor(self._environment.labels) as cursor:
             if not cursor.set_range(lead + max(prefix, start)):
                 return
             for row in cursor.iternext(values=False):
-                if not row.startswith(lead + prefix):
+                if not row.startswith(wanted):
                     return
                 key = row[len(lead) :]
-                if key == start or not keys.in_scope(key, scope, prefix):
+                if key == start or (in_many and not keys.in_scope(key, scope, prefix)):
                     continue
-                value = txn.get(key, db=self._environment.objects)
+                value = txn.get(key, db=objects)
                 if value is None:
                     raise self._records.corrupt(txn, key, "the object is missing, its label is not")
                 yield key, self._unsealed(txn, key, value) if may_be_sealed else value
