@@ -20,7 +20,7 @@ def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MutantShard]:
 
 
 #: Each a guard, the state of a workspace in which that is seen, and the Python that takes it out of a shard's process.
-#: Whoever holds all of the content misses it, or who holds nothing.
+#: Whoever holds all of the content misses it, or who holds nothing. Selection and rows both keep to the labels.
 GUARDS = {
     "the consent of a workspace": (
         "unbound",
@@ -71,16 +71,20 @@ get.look_up = write.look_up = lambda call, view, name: view.get(call.key(name))
         "accepted",
         """
 import atoll.machinery.apiserver.rest.list as listing
+import atoll.machinery.apiserver.serving.reads as reads
 plain = listing.selection
 listing.selection = lambda kind, options, view_selector=None: plain(kind, options)
+reads.rows_of = lambda call, store: store if call.restrictions.rows is None else call.restrictions.rows
 """,
     ),
     "labels, in watches": (
         "accepted",
         """
 import atoll.machinery.apiserver.rest.watch as watch
+import atoll.machinery.apiserver.serving.watches as watches
 plain = watch.selection
 watch.selection = lambda kind, options, view_selector=None: plain(kind, options)
+watches.rows_of = lambda call, store: store if call.restrictions.rows is None else call.restrictions.rows
 """,
     ),
     "the selector of what is written": (
