@@ -56,6 +56,7 @@ def _commit_late(early: Callable[[Any, list[Any], Any], None], late: Callable[[A
         batch = CommitBatch(writer._options, writer._records, writer._clock)
         writer._clock.sync()
         txn = writer._records.environment.env.begin(write=True)
+        batch.limited = writer._records.environment.has_limits(txn)
         for submit in taken:
             writer._apply(txn, batch, submit)
         writer._write_meta(txn, batch, lazy)
@@ -173,6 +174,19 @@ def unverified_crc() -> None:
     Records.verify = lambda *_: None  # type: ignore[method-assign]
 
 
+def uncharged_delete() -> None:
+    """Deletes give nothing back to quotas and to the limit of all objects."""
+    from atoll.machinery.storage.writing.limit_rows import LimitRows
+
+    straight = LimitRows.charge
+
+    def charge(rows: Any, key: Any, count: int) -> None:
+        if count > 0:
+            straight(rows, key, count)
+
+    LimitRows.charge = charge  # type: ignore[assignment, method-assign]
+
+
 def off_by_one_resume() -> None:
     """A watch resumes at the given revision instead of after it."""
     from atoll.machinery.storage.watching.cursors import Cursors
@@ -281,6 +295,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
         no_fence,
         split_batch,
         unverified_crc,
+        uncharged_delete,
         off_by_one_resume,
         forgotten_cluster,
         lost_precondition,

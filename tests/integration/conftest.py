@@ -10,7 +10,7 @@ import pytest
 from harness.clients.api import Api, workspace_under
 from harness.servers.shard_process import ShardProcess
 from harness.servers.third_party_view import Certificates
-from harness.servers.virtual_workspaces import OfThirdParty
+from harness.servers.virtual_workspaces import OfSquads, OfThirdParty
 
 USERS = (
     'alice-token,alice,u-alice,"team-a,team-b"\nbob-token,bob,u-bob\nworker-token,worker,u-w\nnobody-token,nobody,u-n\n'
@@ -27,7 +27,7 @@ def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
         yield running
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture
 def audit_path(shard: ShardProcess) -> Path:
     return shard.root.parent / "audit.log"
 
@@ -91,3 +91,11 @@ def third(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OfThirdParty]:
         made = OfThirdParty(Api(running, "root"), certificates, directory / "view")
         yield made
         made.view.stop()
+
+
+@pytest.fixture(scope="package")
+def squads(third: OfThirdParty, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OfSquads]:
+    """The views of a third party that are written and that join workspaces, with their provider."""
+    made = OfSquads(third.admin, third.certificates, tmp_path_factory.mktemp("squads"))
+    yield made
+    made.view.stop()

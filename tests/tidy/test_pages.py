@@ -32,6 +32,8 @@ _OTHER_FLAGS = {
     "drop",
     *(
         "enter",
+        "owner",
+        "shard",
         "identity",
         "prefix",
         "type",

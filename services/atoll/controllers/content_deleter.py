@@ -6,7 +6,8 @@ counted for status.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
 
@@ -19,9 +20,9 @@ from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import partial, wellknown
-from atoll.machinery.meta.names import ResourceType
+from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
-from atoll.machinery.meta.status import NotFound
+from atoll.machinery.meta.status import ApiError, NotFound
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import DeletePrefix, Flag, Record, Scope
 from atoll.machinery.storage.pages import each_page_in_snapshots
@@ -35,6 +36,10 @@ CONFLICT = Backoff(0.05, 10.0)
 BATCH_SIZE = 10
 #: Maximal number of held objects read per scope and call; the next call continues.
 MAX_HELD = 2000
+#: Refusals that a condition repeats, and characters of each.
+MAX_REFUSALS, MAX_REFUSAL = 4, 512
+#: Deletions that webhooks are asked about at the same time.
+AT_ONCE = 16
 
 #: Adds the start of an object's deletion to a batch. Raises NotFound for a deleted object.
 Begin = Callable[[Batch, Target, Object], None]
@@ -45,6 +50,8 @@ class RemainingContent(msgspec.Struct):
 
     objects: dict[str, int] = {}
     finalizers: dict[str, int] = {}
+    #: What webhooks and policies said against deletions, each text once; at most MAX_REFUSALS.
+    refusals: list[str] = []
 
     @property
     def is_empty(self) -> bool:
@@ -57,7 +64,15 @@ class RemainingContent(msgspec.Struct):
         text = "Some resources are remaining: " + ", ".join(objects)
         if self.finalizers:
             text += "; Some content in the logical cluster has finalizers remaining: " + ", ".join(held)
+        if self.refusals:
+            text += "; Some deletions were refused: " + "; ".join(self.refusals)
         return text
+
+    def refuse(self, error: ApiError) -> None:
+        """Note the refusal of a deletion."""
+        text = error.message[:MAX_REFUSAL]
+        if text not in self.refusals and len(self.refusals) < MAX_REFUSALS:
+            self.refusals.append(text)
 
     def add(self, type: ResourceType, finalizers: Sequence[str]) -> None:
         """Count an object and its finalizers."""
@@ -74,13 +89,51 @@ def stored_finalizers(record: Record) -> Sequence[str]:
 
 
 async def clear(loopback: Loopback, scope: Scope, remaining: RemainingContent) -> None:
-    """Delete the objects of a scope; count those kept by finalizers in `remaining`.
+    """Delete the objects of a scope; count those kept by finalizers, or by a refusal, in `remaining`.
 
-    Objects without finalizers are deleted in batches, with a log entry each; the others are marked once.
+    Objects without finalizers are deleted in batches, with a log entry each; the others are marked once. Where webhooks
+    or policies may act on the deletion, each object is deleted by itself.
     """
+    judged = reviewed_kinds(loopback, [scope])
+    if judged:
+        await delete_reviewed(loopback, judged[scope], scope, remaining)
+        return
     while (await loopback.store.submit([DeletePrefix(scope, BATCH)]))[0] >= BATCH:
         continue
     await delete_held(loopback, scope, remaining)
+
+
+def reviewed_kinds(loopback: Loopback, scopes: Iterable[Scope]) -> dict[Scope, Kind]:
+    """Return the scopes, of one cluster, whose deletions webhooks or policies may act on, with their kinds."""
+    core, judged = loopback.core, dict[Scope, Kind]()
+    with loopback.store.snapshot() as snapshot:
+        for scope in scopes:
+            kind = core.catalogs.of(snapshot, scope.cluster).of_type(scope.type)
+            if kind is not None and core.admission.reviews_deletions(snapshot, scope.cluster, kind):
+                judged[scope] = kind
+    return judged
+
+
+async def delete_reviewed(loopback: Loopback, kind: Kind, scope: Scope, remaining: RemainingContent) -> None:
+    """Delete the objects of a scope one by one, and count those that remain. What is refused is asked about again at
+    the next call."""
+    for records in islice(each_page_in_snapshots(loopback.store, scope), MAX_HELD // PAGE):
+        asked = [record.key for record in records if not record.flags & Flag.DELETING]
+        for at in range(0, len(asked), AT_ONCE):
+            some = asked[at : at + AT_ONCE]
+            await asyncio.gather(*(_delete_reviewed(loopback, kind, key, remaining) for key in some))
+        with loopback.store.snapshot() as snapshot:
+            left = [found for record in records if (found := snapshot.get(record.key)) is not None]
+        for record in left:
+            remaining.add(scope.type, stored_finalizers(record))
+
+
+async def _delete_reviewed(loopback: Loopback, kind: Kind, key: ObjectKey, remaining: RemainingContent) -> None:
+    try:
+        target = Target(kind, key.cluster, key.namespace, key.name)
+        await loopback.delete(target, DeleteOptions(policy="Background"))
+    except ApiError as error:
+        remaining.refuse(error)
 
 
 def delete(batch: Batch, target: Target, obj: Object) -> None:

@@ -22,12 +22,15 @@ from atoll.controllers.kubernetes.customresourcedefinitions import CustomResourc
 from atoll.controllers.kubernetes.garbage_collector import GarbageCollector
 from atoll.controllers.kubernetes.namespace_defaults import NamespaceDefaults
 from atoll.controllers.kubernetes.namespaces import NamespaceController
+from atoll.controllers.kubernetes.policy_statuses import PolicyStatuses
+from atoll.controllers.kubernetes.resourcequotas import QuotaStatus
 from atoll.controllers.kubernetes.service_account_tokens import AccountTokens
 from atoll.controllers.shard_calls import ShardCaller
 from atoll.controllers.workspaces.lifecycle import LogicalClusterLifecycle
 from atoll.controllers.workspaces.logicalcluster_deletion import LogicalClusterDeletion
 from atoll.controllers.workspaces.mounts import MountController
 from atoll.controllers.workspaces.owner_notifications import OwnerNotifications, OwnerShards
+from atoll.controllers.workspaces.roots import Roots
 from atoll.controllers.workspaces.workspaces import WorkspaceController
 from atoll.controllers.workspaces.workspacetypes import WorkspaceTypeStatus
 from atoll.machinery.apiserver.authentication.token_issuer import TokenIssuer
@@ -41,8 +44,10 @@ from atoll.machinery.meta.types import (
     CRDS,
     LOGICAL_CLUSTERS,
     NAMESPACES,
+    RESOURCE_QUOTAS,
     SECRETS,
     SERVICE_ACCOUNTS,
+    VALIDATING_POLICIES,
 )
 from atoll.replication.peers import Peers
 from atoll.tenancy.lookups import Lookups
@@ -72,15 +77,13 @@ def controllers(
     placement = ShardPlacement(facts, shard.name, reaches=peers is not None)
     calls = ShardCaller(peers) if peers is not None else None
     owners = OwnerShards(calls, lambda: placement.others(loopback.store)) if calls is not None else None
-    workspaces, clusters = facts.identities.workspaces, kind(LOGICAL_CLUSTERS)
-    notices = (
-        OwnerNotifications(acting_as("kcp-logicalcluster-owner"), clusters, workspaces, owners) if owners else None
-    )
+    workspaces, clusters, notifier = facts.identities.workspaces, kind(LOGICAL_CLUSTERS), "kcp-logicalcluster-owner"
     return [
-        *([notices] if notices is not None else []),
+        *([OwnerNotifications(acting_as(notifier), clusters, workspaces, owners)] if owners is not None else []),
         WorkspaceController(acting_as("kcp-workspace"), facts, shard, placement, calls),
         MountController(acting_as("kcp-workspacemounts"), facts),
         WorkspaceTypeStatus(acting_as("kcp-workspacetype"), facts, shard.virtual_workspace_url),
+        Roots(acting_as("kcp-logicalcluster"), facts, shard),
         LogicalClusterLifecycle(acting_as("kcp-logicalcluster"), kind(LOGICAL_CLUSTERS)),
         LogicalClusterDeletion(acting_as("kcp-logicalcluster-deletion"), kind(LOGICAL_CLUSTERS), workspaces, owners),
         ApiBindings(acting_as("kcp-apibinding"), facts, kind(API_BINDINGS), kind(LOGICAL_CLUSTERS)),
@@ -104,6 +107,8 @@ def controllers(
         CustomResourceDefinitionController(
             acting_as("customresourcedefinition-controller"), kind(CRDS), kind(LOGICAL_CLUSTERS)
         ),
+        QuotaStatus(acting_as("resourcequota-controller"), kind(RESOURCE_QUOTAS)),
         GarbageCollector(acting_as("garbage-collector")),
         ClusterRoleAggregation(acting_as("clusterrole-aggregation-controller"), kind(CLUSTER_ROLES)),
+        PolicyStatuses(acting_as("validatingadmissionpolicy-status"), kind(VALIDATING_POLICIES)),
     ]

@@ -46,6 +46,7 @@ class FrontProxyConfig(RequestHeaderConfig, frozen=True, kw_only=True):
     egress_allow_cidr: str = ""
     mount_proxy_ca_file: str = ""
     cluster_map_file: str = ""
+    region: str = ""
 
     SUMMARY: ClassVar[str] = "Run a front proxy: one address for the workspaces of all shards."
     COMMON: ClassVar[Collection[str]] = (
@@ -78,6 +79,7 @@ class FrontProxyConfig(RequestHeaderConfig, frozen=True, kw_only=True):
             "nats_url": "NATS server of the sharded deployment",
             "nats_credentials_file": "JSON file with user, password, inbox_prefix and ca_file for the NATS server",
             "cluster_map_file": "file that maps logical clusters to shards for a load balancer; empty: none is written",
+            "region": "region whose shards get the homes of users who first come in here; empty: any shard",
         },
         "Users": {
             "authentication_config": "AuthenticationConfiguration file (OpenID Connect); reread when it changes",

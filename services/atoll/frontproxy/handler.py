@@ -13,6 +13,7 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Callable
+from urllib.parse import quote
 
 import msgspec
 import structlog
@@ -38,11 +39,13 @@ from atoll.frontproxy.workspace_locator import Location, MountLoop, ShardLocatio
 from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
 from atoll.machinery.apiserver.authentication.retry import MAX_KEY_FETCHES, retry_when_authenticated
 from atoll.machinery.apiserver.authentication.routing import token_cluster
+from atoll.machinery.apiserver.authorization.groups import RESERVED_EXTRA
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.requestinfo import WILDCARD, RequestInfo, parse
 from atoll.machinery.apiserver.federation.pathindex import Mounted, Unavailable
 from atoll.machinery.egress import EgressError
 from atoll.machinery.egress.forward import Forwarder
+from atoll.machinery.meta.hashes import home_cluster_name
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.status import ApiError, ServiceUnavailable, Unauthorized
 from atoll.machinery.storage.contract import Snapshot, Store
@@ -57,6 +60,9 @@ log = structlog.get_logger()
 
 #: How often a request may pass the proxy, whose name `Via` has: mappings can form a loop.
 MAX_PASSES = 4
+#: The name of a Workspace that stands for the caller's home.
+HOME_NAME = "~"
+_IMPERSONATION = "impersonate-"
 #: The service whose paths name clusters of other shards.
 _REPLICATED = "cache"
 
@@ -74,6 +80,8 @@ class ProxyParts(msgspec.Struct, frozen=True):
     forwarder: Callable[[], Forwarder]
     endpoints: Endpoints
     metrics: ProxyMetrics
+    #: Where new homes of users who come in here are placed; "" for no region.
+    region: str = ""
 
 
 class ProxyRequest(msgspec.Struct, frozen=True):
@@ -192,6 +200,8 @@ class ProxyHandler:
             self._relay_to_mapping(request, routes, "", user, snapshot)
         elif request.info.service and _is_at_shard(request):
             self._relay_to_view(request, location, user)
+        elif request.info.name == HOME_NAME and location.cluster == ROOT and request.mapping.is_shards:
+            self._relay_to_home(request, routes, location, user, snapshot)
         elif request.mapping.is_shards:
             self._relay_to_shard(request, location, request_target.in_cluster(location.cluster, request.rest), user)
         else:
@@ -205,6 +215,25 @@ class ProxyHandler:
         exchange, target = request.exchange, backend.path + target
         head = self._shard_heads.head(exchange, target, backend.authority, user, location.cluster)
         self._relay(request, backend, head, location.shard)
+
+    def _relay_to_home(
+        self, request: ProxyRequest, routes: Routes, root: ShardLocation, user: RequestUser, snapshot: Snapshot
+    ) -> None:
+        """Relay `~` to the shard of the user's home, which needs no other; the first use goes to root.
+
+        The home's own cluster decides there, so a caller who is not simply this user asks root as well.
+        """
+        target = request_target.in_cluster(ROOT, request.rest)
+        plain = user.verified and request.exchange.request.method == "GET"
+        plain = plain and not any(RESERVED_EXTRA in key for key in user.user.extra)
+        if plain and not any(name.startswith(_IMPERSONATION) for name in request.exchange.request.headers):
+            home = routes.locator.find(snapshot, home_cluster_name(user.user.name))
+            if isinstance(home, ShardLocation) and home.shard != root.shard:
+                self._relay_to_shard(request, home, request_target.in_cluster(home.cluster, request.rest), user)
+                return
+            if self._parts.region:
+                target += f"{'&' if '?' in target else '?'}region={quote(self._parts.region, safe='')}"
+        self._relay_to_shard(request, root, target, user)
 
     def _relay_to_view(self, request: ProxyRequest, location: ShardLocation, user: RequestUser) -> None:
         """Relay a request below `/services/` to the shard that has its cluster; the view there decides about it."""

@@ -123,7 +123,13 @@ class PathFallback:
 
     async def _home(self, location: UnresolvedPath) -> Location | None:
         found = await self._object(location.base_url, _CLUSTER.format(location.cluster), location.cluster)
-        return self._at(location.shard, location.cluster, location.rest) if found is not None else None
+        if found is None:
+            # Its marker or its LogicalCluster may be on its way here.
+            arrived = await self._arriving(location.cluster)
+            if not isinstance(arrived, ShardLocation):
+                return None
+            return self._at(arrived.shard, arrived.cluster, location.rest)
+        return self._at(location.shard, location.cluster, location.rest)
 
     def _at(self, shard: str, cluster: str, rest: str) -> Location | None:
         """Go on from a cluster that an object placed on a shard."""

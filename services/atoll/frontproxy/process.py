@@ -184,6 +184,7 @@ class FrontProxy:
                 forwarder=functools.cache(self._forwarder),
                 endpoints=endpoints,
                 metrics=metrics,
+                region=config.region,
             )
         )
 

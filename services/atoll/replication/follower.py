@@ -11,16 +11,18 @@ from __future__ import annotations
 import asyncio
 import functools
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import structlog
 from prometheus_client import CollectorRegistry
 
+from atoll.machinery.kcp.sharding.forgotten_stores import StoreForgotten, forgotten_stores
 from atoll.machinery.kcp.sharding.ownership import ROOT_SHARD
-from atoll.machinery.kcp.sharding.shards import EVENT_KEYS
+from atoll.machinery.kcp.sharding.shards import EVENT_KEYS, STORE
 from atoll.machinery.meta import partial
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
+from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import Mark, Record, ReplicaView, Scope
@@ -41,6 +43,8 @@ log = structlog.get_logger()
 
 #: Names of the shards followed last, so that one removed during a restart is found.
 FOLLOWED = "replication.followed"
+#: The uids of stores that were struck off. None is ever taken back.
+FORGOTTEN_STORES = "replication.forgotten-stores"
 #: Set where of Workspaces and LogicalClusters only those needed are held.
 NEEDED_ONLY = "replication.needed-only"
 #: The most shards of a site.
@@ -57,9 +61,10 @@ def every_type(_: ResourceType) -> bool:
 
 
 class FollowerOptions(msgspec.Struct, frozen=True):
-    """`own` is this shard's name, "" for a process that is not a shard. `types` None: learned from root. `wanted`
-    selects the types that are kept; those that ownership rests on always are. `needed_only`: of Workspaces and
-    LogicalClusters only those are followed that this shard needs; it needs `own` and `types`."""
+    """`own` is this shard's name, `store` the uid of its store; both "" for others. `types` None:
+    learned from root. `wanted` selects the types that are kept; those that ownership rests on always are.
+    `needed_only`: of Workspaces and LogicalClusters only those are followed that this shard needs; it needs `own` and
+    `types`."""
 
     access: Access
     own: str = ""
@@ -67,6 +72,7 @@ class FollowerOptions(msgspec.Struct, frozen=True):
     types: RootTypes | None = None
     wanted: Callable[[ResourceType], bool] = every_type
     needed_only: bool = False
+    store: str = ""
 
 
 class Follower:
@@ -89,6 +95,7 @@ class Follower:
             self._needed = NeededRows(self.writer, options.types, self._selection_changed)
             self.writer.written = self._needed.wrote
         keys = self._access.event_keys
+        self._forgotten = forgotten_uids(store)
         self._keys = ShardKeys(keys or {}, store.get_mark(KEYS_MARK))
         if not keys:
             log.warning("events of other shards are refused", reason="the NATS credential has no event keys")
@@ -102,12 +109,14 @@ class Follower:
         return max((consumer.behind_s for consumer in self.consumers.values()), default=0.0)
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Follow until cancelled. Raises StoreForgotten if this process's own store was struck off."""
         failures = 0
         try:
             while True:
                 try:
                     await self._keep_watching()
+                except StoreForgotten:
+                    raise
                 except Exception as error:
                     failures += 1
                     self._metrics.failed("")
@@ -214,15 +223,25 @@ class Follower:
         """The shards to follow, with their regions."""
         found = {} if self._options.own == ROOT_SHARD else {ROOT_SHARD: ""}
         announced: dict[str, list[str]] = {}
-        for record in self._shard_objects():
+        objects = self._shard_objects()
+        self._take_forgotten(objects)
+        for record in objects:
             name = record.key.name
-            if name != self._options.own and _is_name(name):
+            if name != self._options.own and _is_name(name) and _store(record) not in self._forgotten:
                 found[name] = _region(record)
                 announced[name] = _event_keys(record)
         self._keys.announce(announced)
         for consumer in self.consumers.values():
             consumer.keys_changed()
         return dict(list(found.items())[:MAX_SHARDS])
+
+    def _take_forgotten(self, objects: Sequence[Record]) -> None:
+        for record in objects:
+            if record.key.name == ROOT_SHARD:
+                self._forgotten |= {each.store for each in forgotten_stores(decode(record.value))}
+
+    def _is_forgotten(self, store: str) -> bool:
+        return store in self._forgotten
 
     def _shard_objects(self) -> list[Record]:
         types = self.writer.types
@@ -238,6 +257,7 @@ class Follower:
     async def _adjust(self) -> None:
         """Start and stop followers. A shard whose region changed is read again: it may send other rows."""
         members = self._members()
+        await self._remember_forgotten()
         for name, (region, _) in tuple(self._running.items()):
             if members.get(name) != region:
                 await self._end([name])
@@ -256,6 +276,13 @@ class Follower:
         for name, region in members.items():
             if name not in self._running:
                 self._start(name, region)
+
+    async def _remember_forgotten(self) -> None:
+        """Store which stores were struck off, so that it holds at the next start too. Raises StoreForgotten."""
+        if self._forgotten != forgotten_uids(self._store):
+            await self.writer.write([Mark(FORGOTTEN_STORES, msgspec.json.encode(sorted(self._forgotten)))])
+        if self._options.store and self._options.store in self._forgotten:
+            raise StoreForgotten(self._options.store)
 
     def _start(self, name: str, region: str) -> None:
         log.info("shard followed", shard=name, region=region)
@@ -305,7 +332,7 @@ class Follower:
         )
 
     def _origin(self, name: str, region: str) -> SourceShard:
-        return SourceShard(name, region, self._options.region, self._is_wanted)
+        return SourceShard(name, region, self._options.region, self._is_wanted, self._is_forgotten)
 
     def _is_wanted(self, key: ObjectKey) -> bool:
         types, type = self.writer.types, key.type
@@ -340,6 +367,18 @@ def _event_keys(record: Record) -> list[str]:
     except msgspec.DecodeError:
         return []
     return text.split(",") if text else []
+
+
+def _store(record: Record) -> str:
+    try:
+        return _annotated(record.value).metadata.annotations.get(STORE, "")
+    except msgspec.DecodeError:
+        return ""
+
+
+def forgotten_uids(store: MarkStore) -> set[str]:
+    """The uids of the stores that were struck off, as far as this process was told."""
+    return set(msgspec.json.decode(store.get_mark(FORGOTTEN_STORES) or b"[]", type=list[str]))
 
 
 def _region(record: Record) -> str:

@@ -8,6 +8,10 @@ from atoll.machinery.stream.consumer.state_consumer import StateConsumer
 
 #: Why a row of another shard was refused.
 SEALED, SYSTEM, FOREIGN, MALFORMED, LEVEL = "sealed", "system", "foreign", "malformed", "level"
+#: A cluster without a Workspace from a shard that may not have it: its row is kept and does not count.
+STRANGER = "stranger"
+#: It comes from a store that was struck off.
+FORGOTTEN = "forgotten"
 
 
 class ReplicationMetrics:

@@ -30,6 +30,8 @@ class OwnershipRows:
         self, snapshot: Snapshot, own: str, types: RootTypes, followed: Sequence[str], incoming: IncomingRows
     ) -> None:
         self.own = own
+        #: The shards that may hold roots, by cluster.
+        self.holders: Mapping[str, str] = {}
         self._snapshot, self._types, self._followed, self._incoming = snapshot, types, followed, incoming
 
     def origins(self) -> Sequence[str]:
@@ -38,6 +40,9 @@ class OwnershipRows:
     def seat(self, cluster: str) -> Owner | None:
         route = self._snapshot.replicas.route_of(cluster)
         return Owner(route.shard, route.generation) if route is not None else None
+
+    def holder(self, cluster: str) -> str:
+        return self.holders.get(cluster, "")
 
     def logical_cluster(self, origin: str, cluster: str) -> bytes | None:
         return self._value(origin, ObjectKey(LOGICAL_CLUSTERS, cluster, "", SINGLETON))

@@ -39,7 +39,9 @@ from atoll.replication.metrics import MALFORMED, ReplicationMetrics
 from atoll.replication.notifications import OwnerChange, ReplicaChange, ReplicaListener, ReplicaNotifier
 from atoll.replication.ownership_rows import IncomingRows, OwnershipRows
 from atoll.replication.readable_pages import readable
+from atoll.replication.root_holders import ROOTS_MARK, RootHolders, mark, names_roots
 from atoll.replication.root_types import RootTypes
+from atoll.replication.stranger_rows import StrangerRows
 
 log = structlog.get_logger()
 
@@ -75,6 +77,8 @@ class ReplicaWriter:
         #: Called with the rows and owners of each write, if set.
         self.written: WrittenListener | None = None
         self._notifier = ReplicaNotifier(store)
+        self._holders = RootHolders(own, store.get_mark(ROOTS_MARK))
+        self._strangers = StrangerRows(metrics)
         self._lock = asyncio.Lock()
 
     def set_listener(self, listener: ReplicaListener) -> None:
@@ -90,10 +94,16 @@ class ReplicaWriter:
         """Resolve owners from all rows held: after an interrupted resolution, or when `types` became known."""
         async with self._lock:
             await self.write([Mark(OWNERS_PENDING, b"1")])
+            await self._resolve_roots()
             for origin in (self.own, *self.origins) if self.types is not None else ():
                 if origin:
                     await self._resolve_origin(origin)
             await self.write([Mark(OWNERS_PENDING, b"")])
+
+    async def resolve_roots(self) -> None:
+        """Resolve the roots whose holder changed, where Shards are this shard's own objects."""
+        async with self._lock:
+            await self._resolve_roots()
 
     async def route_root(self) -> None:
         """Route the cluster `root` to the shard `root`."""
@@ -120,7 +130,8 @@ class ReplicaWriter:
     async def release(self, origin: str, keys: Sequence[ObjectKey], is_needed: Callable[[str], bool]) -> None:
         """Drop rows that this process does not follow any more, and routes of clusters that it does not need.
 
-        Nothing is concluded from their absence: the objects exist on.
+        Nothing is concluded from their absence: the objects exist on. A route stays as long as its shard's row does:
+        what else it rests on may be held and is not sent again, so it would not be learnt again.
         """
         async with self._lock:
             mutations: list[Mutation] = []
@@ -129,7 +140,9 @@ class ReplicaWriter:
                     row, route = _row(snapshot, origin, key), snapshot.replicas.route_of(key.cluster)
                     if row is not None:
                         mutations.append(Replica(origin, key, b"", row[0].revision + 1, row[1]))
-                    if route is not None and key.type == LOGICAL_CLUSTERS and not is_needed(key.cluster):
+                    if route is None or key.type != LOGICAL_CLUSTERS or is_needed(key.cluster):
+                        continue
+                    if route.shard == origin or _row(snapshot, route.shard, key) is None:
                         mutations.append(ClusterRoute(key.cluster, "", route.generation))
             if mutations:
                 await self.write(mutations)
@@ -153,13 +166,24 @@ class ReplicaWriter:
         with self.store.snapshot() as snapshot:
             replaced = [(change, _row(snapshot, origin, change.key)) for change in changes]
             incoming = {(origin, change.key): change.value for change, row in replaced if change.replaces(row)}
-            resolver = OwnershipResolver(self._rows(snapshot, incoming), resolution)
+            rows = self._rows(snapshot, incoming)
+            resolver = OwnershipResolver(rows, resolution)
+            if self.types is not None and _rename_holders(origin, replaced, self.types.shards):
+                rows.holders = self._holders.read(snapshot, self.types.shards, incoming)
+                then = [mark(rows.holders), *then]
+                for cluster in self._holders.changed(rows.holders):
+                    resolver.held(cluster)
             for change, row in replaced if self.types is not None else ():
                 self._consider(resolver, origin, change.key, row[0].value if row is not None else None)
             owners = _owner_changes(resolver, snapshot)
+            for change in changes:
+                if change.key.type == LOGICAL_CLUSTERS:
+                    self._strangers.note(origin, change.key.cluster, change.value, resolver.owner(change.key.cluster))
+            self._strangers.report(snapshot)
         if resolution.pending:
             then = [Mark(OWNERS_PENDING, b"1"), *then]
         await _shielded(self._write_and_notify(origin, replaced, owners, then))
+        self._holders.resolved = rows.holders
         if resolution.pending:
             await self._finish(resolution)
             await self.write([Mark(OWNERS_PENDING, b"")])
@@ -221,6 +245,22 @@ class ReplicaWriter:
                 await _shielded(self._write_and_notify("", (), owners, ()))
             await asyncio.sleep(0)
 
+    async def _resolve_roots(self) -> None:
+        if self.types is None:
+            return
+        resolution = Resolution()
+        with self.store.snapshot() as snapshot:
+            rows = self._rows(snapshot)
+            holders = self._holders.read(snapshot, self.types.shards, {})
+            resolver = OwnershipResolver(rows, resolution)
+            for cluster in self._holders.changed(holders):
+                resolver.held(cluster)
+        if not resolution.pending:
+            return
+        self._holders.resolved = holders
+        await self._finish(resolution)
+        await self.write([mark(holders)])
+
     async def _resolve_origin(self, origin: str) -> None:
         assert self.types is not None
         resolution = Resolution()
@@ -242,7 +282,9 @@ class ReplicaWriter:
             return [record.key for record in records]
 
     def _rows(self, snapshot: Snapshot, incoming: IncomingRows | None = None) -> OwnershipRows:
-        return OwnershipRows(snapshot, self.own, self.types or _NO_TYPES, self.origins, incoming or {})
+        rows = OwnershipRows(snapshot, self.own, self.types or _NO_TYPES, self.origins, incoming or {})
+        rows.holders = self._holders.resolved
+        return rows
 
 
 async def _shielded(work: Coroutine[Any, Any, T]) -> T:
@@ -272,6 +314,17 @@ def _row(snapshot: Snapshot, origin: str, key: ObjectKey) -> tuple[Record, int] 
         return snapshot.replicas.row_of(origin, key)
     except CorruptRecord:
         return None
+
+
+def _rename_holders(
+    origin: str, replaced: Sequence[tuple[ReplicaChange, tuple[Record, int] | None]], shards: ResourceType
+) -> bool:
+    """Whether changes of a shard, each with the row it replaces, may change who holds a root."""
+    return any(
+        names_roots(origin, change.key, shards, change.value, row[0].value if row is not None else b"")
+        for change, row in replaced
+        if change.replaces(row)
+    )
 
 
 def _owner_changes(resolver: OwnershipResolver, snapshot: Snapshot) -> list[OwnerChange]:

@@ -22,7 +22,7 @@ from atoll.machinery.storage.contract import CorruptRecord, Mark, SweepReplicas
 from atoll.machinery.stream.consumer.gaps import Gap
 from atoll.machinery.stream.consumer.state_consumer import StateMark
 from atoll.machinery.stream.events import Event, Operation
-from atoll.replication.metrics import FOREIGN, LEVEL, MALFORMED, SEALED, SYSTEM
+from atoll.replication.metrics import FOREIGN, FORGOTTEN, LEVEL, MALFORMED, SEALED, SYSTEM
 from atoll.replication.notifications import ReplicaChange
 from atoll.replication.replica_writer import ReplicaWriter
 
@@ -55,12 +55,14 @@ _progress_decoder = msgspec.json.Decoder(ReplicaProgress)
 
 
 class SourceShard(msgspec.Struct, frozen=True):
-    """A followed shard, with the regions of both sides ("": none); `wanted` selects the objects that are kept."""
+    """A followed shard, with the regions of both sides ("": none); `wanted` selects the objects that are kept,
+    `forgotten` tells stores whose events count for nothing."""
 
     name: str
     region: str = ""
     own_region: str = ""
     wanted: Callable[[ObjectKey], bool] = lambda _: True
+    forgotten: Callable[[str], bool] = lambda _: False
 
     @property
     def mark_name(self) -> str:
@@ -153,6 +155,8 @@ class ShardReplica:
         assert event.key is not None
         if event.shard != self._origin.name:
             return FOREIGN
+        if self._origin.forgotten(event.shard_uid):
+            return FORGOTTEN
         if is_system_cluster(event.key.cluster):
             return SYSTEM
         if event.sealed:

@@ -18,6 +18,8 @@ from prometheus_client import CollectorRegistry
 
 from atoll.controllers.registry import controllers
 from atoll.controllers.workspaces.remote_routes import RemoteRoutes
+from atoll.controllers.workspaces.root_routes import RootRoutes
+from atoll.machinery.apiserver.admission.chain import Admission
 from atoll.machinery.apiserver.authentication.oidc import issuers
 from atoll.machinery.apiserver.authentication.service_account_keys import jwks, openid_configuration
 from atoll.machinery.apiserver.authorization.attributes import Attributes
@@ -60,6 +62,7 @@ from atoll.replication.follower import Follower, FollowerOptions
 from atoll.replication.replica_writer import MarkStore
 from atoll.replication.root_types import RootTypes
 from atoll.shard import bootstrap, service_account_keys
+from atoll.shard.admission.configured import configured_admission
 from atoll.shard.admission.plugins import plugins
 from atoll.shard.authentication import Credentials, ExternalIssuers, build_authentication
 from atoll.shard.config import NEEDED, ShardConfig
@@ -121,8 +124,9 @@ class ShardApp:
         self.peers = peers_of(config, self._find_shard)
         self.identity = build_authentication(config, credentials, self.authorizer, self._external_issuers())
         catalogs = Catalogs(system_kinds())
-        placement = ShardPlacement(self.facts, config.shard_name, reaches=self.peers is not None)
-        admission = plugins(self.facts, self._may, self._may_here, Escalation(self.authorizer), catalogs, placement)
+        self.placement = ShardPlacement(self.facts, config.shard_name, reaches=self.peers is not None)
+        own = plugins(self.facts, self._may, self._may_here, Escalation(self.authorizer), catalogs, self.placement)
+        admission = Admission(own, configured_admission(catalogs, self.authorizer, self.egress, self.registry))
         self.core = WriteService(store, catalogs, admission, self._conversions())
         self.loopback = Loopback(self.core, MANAGER)
         self.watches = Watches(self.core)
@@ -221,13 +225,17 @@ class ShardApp:
     def _specials(self) -> dict[tuple[str, str, str], Special]:
         """Return the handlers of creates that store several objects or none."""
         creates = LogicalClusterCreates(self.loopback, self.facts, self._shard())
-        return {**virtual_creates(self.identity, self._reviews()), (CORE_GROUP, "logicalclusters", ""): creates.create}
+        return {
+            **virtual_creates(self.identity, self._reviews(), self.core),
+            (CORE_GROUP, "logicalclusters", ""): creates.create,
+        }
 
     def _named(self) -> dict[tuple[str, str, str], Special]:
         """Return the handlers of object names resolved per caller (`~` is the caller's home)."""
         if not self.config.enable_home_workspaces:
             return {}
-        return {(TENANCY_GROUP, "workspaces", HOME): Homes(self.loopback, self.facts, self._shard()).serve}
+        homes = Homes(self.loopback, self.facts, self._shard(), self.placement, self.peers)
+        return {(TENANCY_GROUP, "workspaces", HOME): homes.serve}
 
     def _shard(self) -> ShardFacts:
         return ShardFacts(
@@ -261,7 +269,12 @@ class ShardApp:
         forwarder = Forwarder(self.egress, trust) if trust is not None else None
         shard = ShardObject(self.identities.shard_objects, self.config.shard_name)
         return VirtualResources(
-            self.core.catalogs, shard, services, Resources(self.core, {}, {}, self.watches), forwarder
+            self.core.catalogs,
+            shard,
+            services,
+            Resources(self.core, {}, {}, self.watches),
+            forwarder,
+            self.watches.open,
         )
 
     def _shard_trust(self) -> ssl.SSLContext | None:
@@ -293,7 +306,9 @@ class ShardApp:
         types = RootTypes(self.identities.workspaces, self.identities.shard_objects)
         region = self.config.labels.get(REGION, "")
         needed_only = self.config.replicated_workspaces == NEEDED
-        options = FollowerOptions(access, self.config.shard_name, region, types, needed_only=needed_only)
+        options = FollowerOptions(
+            access, self.config.shard_name, region, types, needed_only=needed_only, store=store.identity.shard_uid
+        )
         return Follower(store, options, self.registry)
 
     def manager(self, positions: Positions, follower: Follower | None = None) -> Manager:
@@ -308,6 +323,8 @@ class ShardApp:
         )
         if follower is not None:
             found = [*found, RemoteRoutes(follower.writer, self.identities.workspaces)]
+            if not self.config.joins:
+                found.append(RootRoutes(follower.writer, self.identities.shard_objects))
         manager = Manager(self.store, positions, found, ControllerMetrics(self.registry))
         if follower is not None:
             follower.set_listener(manager)

@@ -75,6 +75,8 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
     service_account_max_token_expiration: str = ""
     api_audiences: tuple[str, ...] = ()
     log_retention: int = 24 * 3600
+    logical_cluster_total_object_limit: int = 0
+    logical_cluster_object_count_scan_interval: str = "60s"
     root_ca_file: str = ""
     shard_base_url: str = ""
     shard_external_url: str = ""
@@ -85,6 +87,8 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
     external_logical_cluster_admin_kubeconfig: str = ""
     nats_credentials_file: str = ""
     nats_directory: str = ""
+    follow_nats_url: str = ""
+    follow_nats_credentials_file: str = ""
     replicated_workspaces: str = "all"
     default_replication_level: str = replication_level.GLOBAL
 
@@ -147,12 +151,20 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
             "list_window": "seconds that a list can be continued and an earlier state can be listed",
             "log_retention": "seconds that changes are kept for watches and history; at least list-window",
             "allow_any_filesystem": "accept network and temporary file systems",
+            "logical_cluster_total_object_limit": "objects that a logical cluster may hold, Events aside, unless its"
+            " annotation core.kcp.io/max-total-objects says otherwise; 0: any number",
+            "logical_cluster_object_count_scan_interval": "time between two looks for logical clusters above 90 % of"
+            " that, for metrics; counts and limits are exact at any time",
             "nats_url": "NATS server to publish to; empty: an embedded one",
             "nats_credentials_file": "JSON file with user, password, inbox_prefix and ca_file for the NATS server",
             "nats_directory": "directory of that NATS server (store/ is in it) if it is on this shard's disk: the disk"
             " bounds the changes stream then",
         },
         "Sharded deployment": {
+            "follow_nats_url": "NATS server to read the streams of other shards from, such as that of a region; empty:"
+            " the one to publish to",
+            "follow_nats_credentials_file": "JSON file with a reader's user, password, inbox_prefix, ca_file and"
+            " event_keys for that server; empty: nats-credentials-file",
             "shard_name": "name of this shard, a DNS label",
             "shard_labels": "comma separated key=value labels of its Shard object, such as region=eu",
             "replicated_workspaces": "Workspaces and LogicalClusters of other shards that it keeps: all, or needed:"
@@ -193,6 +205,10 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
             raise ValueError(f"workers {self.workers} is not between 0 and {MAX_WORKERS}")
         if not 1 <= self.list_window <= self.log_retention:
             raise ValueError(f"list-window {self.list_window} is not between 1 and log-retention {self.log_retention}")
+        if self.logical_cluster_total_object_limit < 0:
+            raise ValueError("logical-cluster-total-object-limit must not be negative")
+        if not self.object_count_interval_s:
+            raise ValueError("logical-cluster-object-count-scan-interval must be at least 1s")
         self.require_both_or_none("mount_proxy_client_cert_file", "mount_proxy_client_key_file")
         self.require_both_or_none("shard_client_cert_file", "shard_client_key_file")
         self._check_site()
@@ -246,6 +262,10 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
         self.require_both_or_none("tls_cert_file", "tls_private_key_file")
         if self.nats_credentials_file and not self.nats_url:
             raise ValueError("nats-credentials-file needs nats-url")
+        if self.follow_nats_url and not (self.nats_url and self.in_site):
+            raise ValueError("follow-nats-url is for a shard of a site: it needs nats-url, the server to publish to")
+        if self.follow_nats_credentials_file and not self.follow_nats_url:
+            raise ValueError("follow-nats-credentials-file needs follow-nats-url")
         if self.nats_directory and not self.nats_url:
             raise ValueError("nats-directory needs nats-url")
         if self.joins and self.shard_name == ROOT:
@@ -281,12 +301,12 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
     @property
     def max_token_life_s(self) -> int:
         """Longest lifetime of a requested token in seconds; 0 for no limit. Raises ValueError."""
-        text = self.service_account_max_token_expiration
-        found = _DURATION.fullmatch(text)
-        if found is None:
-            raise ValueError(f"service-account-max-token-expiration {text!r} is not a duration as in 24h or 1h30m0s")
-        hours, minutes, seconds = (int(part or 0) for part in found.groups())
-        return hours * 3600 + minutes * 60 + seconds
+        return _seconds("service-account-max-token-expiration", self.service_account_max_token_expiration)
+
+    @property
+    def object_count_interval_s(self) -> int:
+        """Time between two looks for logical clusters near their limit, in seconds. Raises ValueError."""
+        return _seconds("logical-cluster-object-count-scan-interval", self.logical_cluster_object_count_scan_interval)
 
     @property
     def transformation_timeout_s(self) -> float:
@@ -296,6 +316,15 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
         if found is None:
             raise ValueError(f"conversion-cel-transformation-timeout {text!r} is not a duration as in 500ms or 1s")
         return float(found[1]) / (1000 if found[2] == "ms" else 1)
+
+
+def _seconds(name: str, text: str) -> int:
+    """Return a duration in seconds, 0 for an empty one. Raises ValueError."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{name} {text!r} is not a duration as in 24h or 1h30m0s")
+    hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return hours * 3600 + minutes * 60 + seconds
 
 
 def _is_base_url(url: str) -> bool:

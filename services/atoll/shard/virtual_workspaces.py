@@ -45,7 +45,7 @@ def virtual_workspaces(
     return {
         INITIALIZATION.service: lifecycle(INITIALIZATION),
         TERMINATION.service: lifecycle(TERMINATION),
-        apiexport.SERVICE: VirtualWorkspace(ExportView(core.catalogs, authorizer)),
+        apiexport.SERVICE: VirtualWorkspace(ExportView(core.catalogs, authorizer), acting=True),
         bound_schemas.SERVICE: VirtualWorkspace(schemas, implied=True),
         replication.SERVICE: VirtualWorkspace(cached),
         CACHE_SERVICE: VirtualWorkspace(cache),

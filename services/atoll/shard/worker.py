@@ -34,6 +34,7 @@ from atoll.shard.app import ShardApp
 from atoll.shard.authentication import load
 from atoll.shard.client_ca_reload import reload_client_cas
 from atoll.shard.config import ShardConfig
+from atoll.shard.object_counts import ObjectCounts
 from atoll.shard.parent_health import ParentHealth
 
 log = structlog.get_logger()
@@ -82,6 +83,8 @@ async def serve(settings: WorkerSettings, channel: socket.socket) -> None:
         )
         report = asyncio.create_task(_report(passed, server))
         returning = asyncio.create_task(return_freed_memory())
+        counts = ObjectCounts(store, app.registry, settings.config.object_count_interval_s)
+        counting = asyncio.create_task(counts.run())
         ends = {asyncio.create_task(store.disconnected.wait()), asyncio.create_task(stop.wait()), follow, reload}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         app.health.add("shutdown", lambda: "process is shutting down")
@@ -90,6 +93,7 @@ async def serve(settings: WorkerSettings, channel: socket.socket) -> None:
         reload.cancel()
         report.cancel()
         returning.cancel()
+        counting.cancel()
         await app.close()
     finally:
         await store.close()

@@ -20,7 +20,7 @@ from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.process.tasks import stop
 from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.storage.published_log import PublishedLog
-from atoll.machinery.stream.connection import TooOld
+from atoll.machinery.stream.connection import Access, TooOld
 from atoll.machinery.stream.credential_file import read_access
 from atoll.machinery.stream.definitions import AS_DEFINED, RetentionLimits
 from atoll.machinery.stream.event_keys import KEYS_FILE, EventKeys, InvalidKeysFile, load_keys
@@ -50,6 +50,8 @@ class ChangeStream:
         self._registry = registry
         #: Access to the external server; None for the embedded one, whose access is known once it runs.
         self.access = read_access(config.nats_url, config.nats_credentials_file) if config.nats_url else None
+        #: Access to the streams of other shards; None without an external server.
+        self.follow_access = _follow_access(config, self.access)
         given = self.access.signing_keys if self.access is not None else ()
         #: The keys that sign this shard's events: of its credential file, or of its root directory.
         self.signing_keys = given or tuple(load_keys(Path(config.root_directory) / KEYS_FILE))
@@ -121,6 +123,17 @@ class ChangeStream:
             "atoll_stream_foreign_messages", "Messages in the streams that others wrote.", registry=self._registry
         )
         foreign.set_function(lambda: sum(stats.foreign_messages for stats in publisher.stats.values()))
+
+
+def _follow_access(config: ShardConfig, publishing: Access | None) -> Access | None:
+    """Access to the server with the streams of other shards: the one that is published to, unless another is named."""
+    if not config.follow_nats_url or publishing is None:
+        return publishing
+    file = config.follow_nats_credentials_file or config.nats_credentials_file
+    access = read_access(config.follow_nats_url, file)
+    if access.event_keys is None:
+        access = msgspec.structs.replace(access, event_keys=publishing.event_keys)
+    return access
 
 
 def _quota(config: ShardConfig, store: LmdbStore) -> StreamQuota | None:

@@ -35,7 +35,8 @@ from atoll.shard import kubeconfig, service_account_keys
 from atoll.shard.app import ShardApp
 from atoll.shard.authentication import Credentials, load
 from atoll.shard.config import GATES, ShardConfig
-from atoll.shard.membership.root_shard import RootShard, wait_for_root_shard
+from atoll.shard.membership.root_shard import RootShard, require_not_forgotten, wait_for_root_shard
+from atoll.shard.object_counts import ObjectCounts
 from atoll.standalone import worker_count
 from atoll.standalone.change_stream import CREDENTIALS_FILE, ChangeStream, require_keys
 from atoll.standalone.listener import Listener
@@ -57,6 +58,7 @@ def store_options(config: ShardConfig) -> StoreOptions:
         sealed_types=(SECRETS,),
         key_file=str(root / KEYS_FILE),
         allow_any_filesystem=config.allow_any_filesystem,
+        total_object_limit=config.logical_cluster_total_object_limit,
         list_window_s=config.list_window,
         log_retention_s=config.log_retention,
         maintenance_interval_s=min(_MAINTENANCE_S, config.log_retention / 2),
@@ -164,15 +166,17 @@ class ShardRunner:
 
         async def wait() -> None:
             origins.append(await wait_for_root_shard(self._config, self._store, listener.wait_for_root))
+            await require_not_forgotten(self._config, self._store)
 
         return origins[0] if await self._life.run_until_stopped(wait()) else None
 
     def _background(self, app: ShardApp, stream: ChangeStream) -> list[Coroutine[Any, Any, None]]:
         """The background work of the shard. A shard without a site follows no other shard."""
         follower = None
-        if self._config.in_site and stream.access is not None:
-            follower = app.follower(self._store, stream.access)
+        if self._config.in_site and stream.follow_access is not None:
+            follower = app.follower(self._store, stream.follow_access)
         work = [app.manager(self._store, follower).run(), self._store.run_maintenance(), return_freed_memory()]
+        work.append(ObjectCounts(self._store, app.registry, self._config.object_count_interval_s).run())
         if self._config.in_site:
             work.append(self._registration(app, stream))
         if follower is not None:

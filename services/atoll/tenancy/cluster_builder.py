@@ -1,7 +1,8 @@
 """Building of new logical clusters: inputs are collected into a plan, and its objects are added to a batch.
 
 The workspace controller builds clusters of its own shard, `shard.handlers.logicalcluster_creates` those requested by
-other shards, `shard.handlers.homes` home workspaces. Invariant: all objects of a new cluster are written in one batch.
+other shards, `shard.handlers.homes` home workspaces, and the controller of roots those that an administrator created by
+their LogicalCluster. Invariant: all objects of a new cluster are written in one batch.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.apis.apibindings import Export
 from atoll.machinery.kcp.manifest import Manifest
-from atoll.machinery.kcp.workspaces import workspace
+from atoll.machinery.kcp.workspaces import unowned_cluster, workspace
+from atoll.machinery.kcp.workspaces.remote_logicalcluster import RequestedCluster
 from atoll.machinery.kcp.workspaces.workspacetypes import Resolution, TypeReference, TypeRefused, WorkspaceType, resolve
 from atoll.machinery.meta import hashes, times, wellknown
 from atoll.machinery.meta.names import ObjectKey
@@ -65,6 +67,32 @@ class ClusterBuilder:
             required_groups=annotations_of(obj).get(wellknown.REQUIRED_GROUPS, ""),
         )
 
+    def build_unowned(self, batch: Batch, cluster: str, shard: workspace.Shard) -> bool:
+        """Add what makes a complete cluster of a LogicalCluster that was created without a Workspace. Objects that are
+        there already stay. Returns False if it is complete, or gone."""
+        record = batch.get(ObjectKey(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON))
+        obj = decode(record.value) if record is not None else None
+        if obj is None or not unowned_cluster.waits(obj, cluster):
+            return False
+        manifests = workspace.build(self.unowned_plan(batch, obj, cluster, shard))
+        kind = self._loopback.core.catalogs.builtin(LOGICAL_CLUSTERS)
+        target = Target(kind, cluster, "", wellknown.SINGLETON)
+        batch.update(target, unowned_cluster.built(obj, manifests), whole=True)
+        self.add(batch, [each for each in manifests[1:] if batch.get(_key_of(each)) is None])
+        return True
+
+    def unowned_plan(self, batch: Batch, obj: Object, cluster: str, shard: workspace.Shard) -> workspace.WorkspacePlan:
+        """Return the plan for a LogicalCluster without an owner."""
+        facts, path = self._facts, annotations_of(obj).get(wellknown.PATH) or cluster
+        request = RequestedCluster(
+            shard,
+            lambda path, name: facts.workspace_type(batch, path, name),
+            lambda export_path, name: export_for(batch, facts, export_path, name, path),
+            times.now(),
+            new_uid,
+        )
+        return unowned_cluster.plan_of(obj, cluster, request)
+
     def add(self, batch: Batch, manifests: Sequence[Manifest]) -> None:
         """Add a new cluster's objects to a batch, the LogicalCluster first."""
         kinds = self._loopback.core.catalogs.builtin
@@ -74,6 +102,11 @@ class ClusterBuilder:
             batch.create(target, manifest.object)
             if manifest.type == API_BINDINGS:
                 self._bound.add(batch, manifest.object)
+
+
+def _key_of(manifest: Manifest) -> ObjectKey:
+    metadata = manifest.object["metadata"]
+    return ObjectKey(manifest.type, manifest.cluster, metadata.get("namespace", ""), metadata["name"])
 
 
 def path_below(parent: Object, name: str) -> str:

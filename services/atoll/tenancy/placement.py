@@ -12,6 +12,8 @@ from collections.abc import Collection, Sequence
 
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.federation.federated_view import federated
+from atoll.machinery.kcp.sharding.forgotten_stores import forgotten_stores, is_lost
+from atoll.machinery.kcp.sharding.ownership import ROOT_SHARD
 from atoll.machinery.kcp.sharding.scheduling import (
     Candidate,
     PlacementRequest,
@@ -20,7 +22,7 @@ from atoll.machinery.kcp.sharding.scheduling import (
     read_candidate,
     selector_of,
 )
-from atoll.machinery.meta.names import ROOT
+from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.wellknown import REGION
 from atoll.machinery.storage.contract import Scope, Store
@@ -58,6 +60,20 @@ class ShardPlacement:
     def shard(self, view: View, name: str) -> Candidate | None:
         """Return a shard by name; None if it is unknown."""
         return next((each for each in self.shards(view) if each.name == name), None)
+
+    def is_lost(self, view: View, workspace: Object, shard: str) -> bool:
+        """Return whether a Workspace's logical cluster was on a store that was struck off."""
+        root = federated(view).get(ObjectKey(self._type, ROOT, "", ROOT_SHARD)) if self._reaches else None
+        return root is not None and is_lost(forgotten_stores(decode(root.value)), shard, workspace)
+
+    def choose_home(self, view: View, path: str, region: str, without: Collection[str] = ()) -> Candidate:
+        """Return the shard for a home, of the region that its user came in at if one is there. Raises Unschedulable."""
+        shards = self.shards(view)
+        if not self._reaches:
+            return shards[0]
+        if not any(each.labels.get(REGION) == region for each in shards):
+            region = ""
+        return choose(shards, PlacementRequest(path, None, region), time.time(), self._chance, without)
 
     def choose(self, view: View, workspace: Object, path: str, without: Collection[str] = ()) -> Candidate:
         """Return the shard for a Workspace of this shard; `path` is its canonical path. Raises Unschedulable."""

@@ -20,6 +20,7 @@ from atoll.machinery.meta import rawscan
 from atoll.machinery.meta.names import SYSTEM_ADMIN, ObjectKey, ResourceType, is_system_cluster
 from atoll.machinery.meta.objects import Object, decode, spec_of
 from atoll.machinery.meta.types import (
+    ADMISSION_CONFIGURATIONS,
     API_CONVERSIONS,
     API_EXPORT_ENDPOINT_SLICES,
     API_EXPORTS,
@@ -35,8 +36,17 @@ from atoll.tenancy.lookups import Lookups
 MAX_EXPORTS = 4096
 #: The types on which the system sets replicate words or a derived level.
 NOTED = frozenset(
-    {CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, API_RESOURCE_SCHEMAS, API_CONVERSIONS, API_EXPORT_ENDPOINT_SLICES}
+    {
+        CLUSTER_ROLES,
+        CLUSTER_ROLE_BINDINGS,
+        API_RESOURCE_SCHEMAS,
+        API_CONVERSIONS,
+        API_EXPORT_ENDPOINT_SLICES,
+        *ADMISSION_CONFIGURATIONS,
+    }
 )
+#: The types whose replicate words are the system's alone.
+SYSTEM_WORDS = frozenset(ADMISSION_CONFIGURATIONS)
 _POLICY = rawscan.text(replicate_annotation.POLICY_PREFIX)
 _NARROWING = {APIS_GROUP}
 
@@ -78,6 +88,8 @@ class ReplicationScope:
             return self._role(view, key, obj, offers)
         if key.type == CLUSTER_ROLE_BINDINGS:
             return self._binding(view, key, obj, offers)
+        if key.type in SYSTEM_WORDS:
+            return _configuration(obj, offers)
         if key.type == API_EXPORT_ENDPOINT_SLICES:
             return replication_level.with_derived_level(obj, self._slice_level(view, key.cluster, obj))
         naming = (offer.level for offer in offers.values() if key.name in offer.schemas)
@@ -126,6 +138,12 @@ class ReplicationScope:
 
 def _with(obj: Object, words: Iterable[str], level: str) -> Object:
     return replication_level.with_derived_level(replicate_annotation.with_words(obj, frozenset(words)), level)
+
+
+def _configuration(obj: Object, offers: Mapping[str, ReplicatedExport]) -> Object:
+    """Note on a configuration of admission whether consumers of its cluster's exports are subject to it."""
+    obj = replicate_annotation.with_system_words(obj, _NARROWING if offers else ())
+    return replication_level.with_derived_level(obj, replication_level.widest_level(e.level for e in offers.values()))
 
 
 def _level(

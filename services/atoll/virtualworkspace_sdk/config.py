@@ -22,6 +22,7 @@ class ViewConfig(ServerConfig, frozen=True, kw_only=True):
     secure_port: int = 0
     requestheader_client_ca_file: str = ""
     requestheader_allowed_names: str = ""
+    client_ca_file: str = ""
 
     SUMMARY: ClassVar[str] = "Serve a virtual workspace of an APIExport."
     SUBJECTS: ClassVar[Subjects] = {
@@ -35,9 +36,11 @@ class ViewConfig(ServerConfig, frozen=True, kw_only=True):
             **LISTEN_SETTINGS,
             "tls_cert_file": "PEM file with the serving certificate",
             "tls_private_key_file": "PEM file with its key",
-            "requestheader_client_ca_file": "PEM file with the CAs of shards, which name users in headers",
-            "requestheader_allowed_names": "comma separated common names of such shards; empty: any certificate of"
-            " these CAs",
+            "requestheader_client_ca_file": "PEM file with the CAs of shards and front proxies, which name users in"
+            " headers",
+            "requestheader_allowed_names": "comma separated common names of these; empty: any certificate of the CAs",
+            "client_ca_file": "PEM file with the CAs of other clients, whose certificates name them; those of the"
+            " organization system:masters may read /metrics",
             "allow_any_filesystem": "accept network and temporary file systems",
         },
         "Logs": LOG_SETTINGS,

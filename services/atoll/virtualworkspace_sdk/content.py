@@ -1,56 +1,27 @@
-"""The content of a third-party view: one kind, read only, for users that the shard authorizes.
+"""The content of a third-party view: one kind, for users that the shard authorizes.
 
     /services/<view>/clusters/<workspace or *>/apis/<group>/<version>/<resource>
 
 `virtualworkspaces.framework` brings requests here. Discovery and OpenAPI are open to every authenticated user, rows to
-users that `reviews` allows. Invariant: no row is served before the rows were complete once.
+users that `reviews` allows. A view whose author says how is written too, in one workspace at a time. Invariant: no row
+is served or written before the rows were complete once.
 """
 
 from __future__ import annotations
 
-import asyncio
-
-from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
 from atoll.machinery.apiserver.authorization.attributes import Decision, attributes_of, with_verb
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import View as Reading
 from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.request import Request, RequestScope, ScopeAuthorizer
-from atoll.machinery.apiserver.serving.open_watches import OpenWatches, StillAllowed
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.status import Details, ServiceUnavailable
 from atoll.machinery.meta.user import AUTHENTICATED, User
-from atoll.machinery.storage.contract import Snapshot, Store
+from atoll.machinery.storage.contract import Snapshot
 from atoll.virtualworkspace_sdk.reviews import Reviews
 from atoll.virtualworkspace_sdk.rows import Rows
+from atoll.virtualworkspace_sdk.view import WRITE_VERBS
 from atoll.virtualworkspaces.framework import READ_VERBS, Own, is_listed, view_kind
-
-REAUTHORIZE_EVERY_S = 5.0
-
-
-async def reauthorize_watches(watches: OpenWatches, store: Store) -> None:
-    """Authorize every open watch periodically, until cancelled; end those no longer allowed.
-
-    The view is not notified when a permission is withdrawn at the shard, so it polls.
-    """
-    while True:
-        await asyncio.sleep(REAUTHORIZE_EVERY_S)
-        for watch, still in watches.conditional():
-            if not await _holds(still, store):
-                watch.end()
-
-
-async def _holds(still: StillAllowed, store: Store) -> bool:
-    try:
-        with store.snapshot() as snapshot:
-            return still.holds(snapshot)
-    except AuthenticationPending as error:
-        await error.complete()
-    try:
-        with store.snapshot() as snapshot:
-            return still.holds(snapshot)
-    except AuthenticationPending:
-        return False
 
 
 class Content:
@@ -58,8 +29,10 @@ class Content:
 
     own_segments = 0
 
-    def __init__(self, kinds: list[Kind], rows: Rows, reviews: Reviews) -> None:
-        self._catalog = Catalog([view_kind(kind) for kind in kinds])
+    def __init__(self, kinds: list[Kind], rows: Rows, reviews: Reviews, *, writes: bool) -> None:
+        self._verbs = (*READ_VERBS, *WRITE_VERBS) if writes else READ_VERBS
+        served = (view_kind(kind, self._verbs, kind.subresources if writes else ()) for kind in kinds)
+        self._catalog = Catalog(list(served))
         self._rows, self._reviews = rows, reviews
 
     def opens(self, view: Reading, user: User, own: Own) -> bool:
@@ -82,7 +55,7 @@ class Content:
         def authorize(view: Reading, verb: str) -> Decision:
             if not request.info.is_resource:
                 return Decision(True)
-            if verb not in READ_VERBS:
+            if verb not in self._verbs or (verb not in READ_VERBS and not request.cluster):
                 return Decision(False)
             attributes = attributes_of(request.info, request.user, request.cluster)
             return self._reviews.decide(with_verb(attributes, verb))

@@ -1,7 +1,8 @@
-"""The process of a view: opens the stored rows, starts the listener, then keeps the rows current.
+"""The process of views: opens the stored rows, starts the listener, then keeps the rows current.
 
-An author's program calls `run`. It prints its URL on standard output once it listens, and stops on SIGTERM. Invariant:
-stored rows are served before any shard answers, but every read is still authorized by a shard.
+An author's program calls `run`, `atoll virtual-workspaces` calls `serve`. It prints the URLs on standard output once it
+listens, and stops on SIGTERM. Invariant: stored rows are served before any shard answers, but every request is still
+authorized by a shard.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import uvloop
+from prometheus_client import CollectorRegistry
 
+from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.client.client import WILDCARD, Client
 from atoll.machinery.client.kubeconfig import KubeconfigError
 from atoll.machinery.kinds.custom import kinds_of_resource_schema
@@ -30,66 +33,73 @@ from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
 from atoll.virtualworkspace_sdk import endpoints, server
 from atoll.virtualworkspace_sdk.config import ViewConfig
-from atoll.virtualworkspace_sdk.content import Content, reauthorize_watches
+from atoll.virtualworkspace_sdk.content import Content
+from atoll.virtualworkspace_sdk.permissions import Permissions
 from atoll.virtualworkspace_sdk.projection import Projection
 from atoll.virtualworkspace_sdk.reviews import Reviews
 from atoll.virtualworkspace_sdk.rows import Rows, open_rows
 from atoll.virtualworkspace_sdk.view import View
+from atoll.virtualworkspace_sdk.writer import Writer
 
 DRAIN_S = 10.0
 
 
-def run(view: View, arguments: Sequence[str] | None = None) -> None:
-    """Serve a view until SIGTERM or SIGINT; settings from the command line and the environment. Exits the process."""
+def run(*views: View, arguments: Sequence[str] | None = None) -> None:
+    """Serve views until SIGTERM or SIGINT; settings from the command line and the environment. Exits the process."""
     argv = sys.argv[1:] if arguments is None else arguments
+    name = views[0].name
     try:
-        config, only_print = settings.load(ViewConfig, argv, os.environ, f"The virtual workspace {view.name}.")
+        config, only_print = settings.load(ViewConfig, argv, os.environ, f"The virtual workspace {name}.")
     except settings.ConfigError as error:
-        sys.exit(f"{view.name}: {error}")
+        sys.exit(f"{name}: {error}")
     if only_print:
         sys.stdout.write(settings.printed(config))
         return
     logging.configure(config.log_level, config.log_format)
     try:
-        uvloop.run(serve(view, config))
+        uvloop.run(serve(views, config))
     except (OSError, KubeconfigError, BackgroundWorkFailed) as error:
-        sys.exit(f"{view.name}: {error}")
+        sys.exit(f"{name}: {error}")
 
 
-async def serve(view: View, config: ViewConfig) -> None:
-    """Serve a view with loaded settings, on a running loop.
+async def serve(views: Sequence[View], config: ViewConfig) -> None:
+    """Serve views of one export with loaded settings, on a running loop.
 
-    Raises OSError, KubeconfigError, BackgroundWorkFailed, and what opening the store raises.
+    Raises OSError, KubeconfigError, BackgroundWorkFailed, ValueError for views that cannot be served together, and what
+    opening the store raises.
     """
     store = open_rows(config.directory, anywhere=config.allow_any_filesystem)
     try:
-        async with Client.from_kubeconfig(config.kubeconfig, config.context, manager=view.name) as client:
-            await _Serving(view, config, store, client).run()
+        async with Client.from_kubeconfig(config.kubeconfig, config.context, manager=views[0].name) as client:
+            await _Serving(views, config, store, client).run()
     finally:
         await store.close()
 
 
 class _Serving:
-    """One running view."""
+    """The running views."""
 
-    def __init__(self, view: View, config: ViewConfig, store: LmdbStore, client: Client) -> None:
-        self._view, self._config, self._store, self._client = view, config, store, client
-        self._kinds = kinds_of_resource_schema(view.definition, LOCAL)
-        if not self._kinds:
-            raise ValueError("the definition serves no version")
-        self._rows = Rows(store, self._kinds[0])
-        self._projection = Projection(view, self._rows, lambda url: client.view(url, WILDCARD))
+    def __init__(self, views: Sequence[View], config: ViewConfig, store: LmdbStore, client: Client) -> None:
+        self._config, self._store, self._client = config, store, client
+        self._kinds = {view.name: kinds_of_resource_schema(view.definition, LOCAL) for view in views}
+        types = {kinds[0].type for kinds in self._kinds.values() if kinds}
+        if len(types) != len(views):
+            raise ValueError("each view needs a name and a kind of its own, with a served version")
+        self._views = [(view, Rows(store, self._kinds[view.name][0])) for view in views]
+        self._projection = Projection(self._views, lambda url: client.view(url, WILDCARD))
+        self._reviews = Reviews(client, config.export, self._projection.clients)
         self._life = Lifetime()
 
     async def run(self) -> None:
         """Run until stopped. Raises BackgroundWorkFailed when a background task ended."""
         self._life.stop_on_signals()
         listener = await self._listen()
+        permissions = Permissions(self._client, self._projection, self._reviews, self._watches, self._store)
         self._life.run_in_background(
             endpoints.follow(self._client, self._config.export, self._projection),
             self._projection.run(),
             self._store.run_maintenance(),
-            reauthorize_watches(self._watches, self._store),
+            permissions.run(),
             return_freed_memory(),
         )
         await self._life.stopped()
@@ -100,23 +110,40 @@ class _Serving:
 
     async def _listen(self) -> Server:
         config = self._config
-        certificate, key, authority = await asyncio.to_thread(
-            _read, config.tls_cert_file, config.tls_private_key_file, config.requestheader_client_ca_file
+        certificate, key, proxies, clients = await asyncio.to_thread(
+            _read,
+            config.tls_cert_file,
+            config.tls_private_key_file,
+            config.requestheader_client_ca_file,
+            config.client_ca_file,
         )
-        reviews = Reviews(self._client, self._config.export, self._projection.clients)
-        content = Content(self._kinds, self._rows, reviews)
         names = settings.comma_separated(config.requestheader_allowed_names)
-        pipeline, self._watches = server.handler(self._store, self._view.name, content, (authority, names), self._ready)
-        listener = Server(pipeline, Limits(), server_context(Pair(certificate, key), authority))
+        serving = server.Serving(
+            self._contents(),
+            Writer(self._views, self._projection),
+            Certificates(clients, proxies, names),
+            CollectorRegistry(),
+            self._ready,
+        )
+        pipeline, self._watches = server.handler(self._store, serving)
+        listener = Server(pipeline, Limits(), server_context(Pair(certificate, key), proxies + clients))
         port = await listener.start(config.bind_address, config.secure_port)
-        name, host = self._view.name, url_host(config.bind_address)
-        sys.stdout.write(f"{name} serves https://{host}:{port}/services/{name}\n")
+        for view, _ in self._views:
+            address = f"https://{url_host(config.bind_address)}:{port}/services/{view.name}"
+            sys.stdout.write(f"{view.name} serves {address}\n")
         sys.stdout.flush()
         return listener
 
+    def _contents(self) -> dict[str, Content]:
+        return {
+            view.name: Content(self._kinds[view.name], rows, self._reviews, writes=view.write is not None)
+            for view, rows in self._views
+        }
+
     def _ready(self) -> str | None:
-        return None if self._rows.complete else "rows are not complete"
+        return None if all(rows.complete for _, rows in self._views) else "rows are not complete"
 
 
 def _read(*files: str) -> list[bytes]:
-    return [Path(file).read_bytes() for file in files]
+    """Return the contents of files, nothing for one that is not set."""
+    return [Path(file).read_bytes() if file else b"" for file in files]

@@ -14,7 +14,7 @@ from atoll.machinery.meta import times, wellknown
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, decode, encode
 from atoll.machinery.meta.uids import new_uid
-from atoll.machinery.storage.contract import Delete, Put, Scope
+from atoll.machinery.storage.contract import Delete, Put, Record, Scope
 from atoll.machinery.storage.environment.filesystem import DATA_FILE, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
@@ -46,18 +46,29 @@ class Rows:
 
     def __init__(self, store: LmdbStore, kind: Kind) -> None:
         self.store, self._kind = store, kind
+        self._synced = f"{_SYNCED}/{kind.group_resource}"
 
     @property
     def complete(self) -> bool:
         """Whether the rows were complete once, in this process or an earlier one, so that they may be served."""
-        return self.store.get_mark(_SYNCED) is not None
+        return self.store.get_mark(self._synced) is not None
 
     def completed(self) -> None:
         """Record that the rows are complete."""
         if not self.complete:
-            self.store.set_mark(_SYNCED, b"1")
+            self.store.set_mark(self._synced, b"1")
 
-    def keys(self) -> Iterator[Key]:
+    @property
+    def kind(self) -> Kind:
+        """The kind in its first version."""
+        return self._kind
+
+    def get(self, key: Key) -> Record | None:
+        """Return the stored row, None if it does not exist."""
+        with self.store.snapshot() as snapshot:
+            return snapshot.get(ObjectKey(self._kind.type, *key))
+
+    def each_key(self) -> Iterator[Key]:
         """Yield the key of every row, a page at a time."""
         found = each_key_in_snapshots(self.store, Scope(self._kind.type))
         return (Key(key.cluster, key.namespace, key.name) for key in found)
@@ -65,8 +76,7 @@ class Rows:
     async def write(self, key: Key, content: Object | None) -> None:
         """Create, update or delete a row; None deletes it. Raises RowRefused, and the store's errors."""
         at = ObjectKey(self._kind.type, *key)
-        with self.store.snapshot() as snapshot:
-            record = snapshot.get(at)
+        record = self.get(key)
         if content is None:
             if record is not None:
                 await self.store.submit([Delete(at, record.revision)])

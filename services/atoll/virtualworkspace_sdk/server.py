@@ -1,11 +1,15 @@
-"""The ordinary pipeline over a view's own store, with the view as the only service.
+"""The ordinary pipeline over the views' own store, with the views as the only services.
 
 `process` starts it. Users come only from the X-Remote headers of a client with a certificate of the request-header
-authority. Invariant: every path other than the view's own and the health checks is refused.
+authority, and from certificates of the client authority if there is one. Invariant: every path other than the views'
+own, the health checks and, for system:masters, the metrics is refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from atoll.machinery.apiserver.admission.chain import Admission
@@ -25,45 +29,59 @@ from atoll.machinery.apiserver.serving.open_watches import OpenWatches
 from atoll.machinery.apiserver.serving.pipeline import Handlers, RequestPipeline
 from atoll.machinery.apiserver.serving.resources import Resources
 from atoll.machinery.apiserver.serving.routes import NoWorkspaces, routes
+from atoll.machinery.apiserver.serving.version import version
 from atoll.machinery.apiserver.serving.watches import Watches
-from atoll.machinery.apiserver.writing.commit import WriteService
 from atoll.machinery.egress import Egress, policy
 from atoll.machinery.storage.contract import Store
 from atoll.virtualworkspace_sdk.content import Content
+from atoll.virtualworkspace_sdk.view_writes import ViewWriteService
+from atoll.virtualworkspace_sdk.writer import Writer
 from atoll.virtualworkspaces.framework import VirtualWorkspace
+
+#: Paths for operators, besides health checks.
+_FOR_MASTERS = frozenset({"/metrics", "/version"})
 
 
 class _Authorization:
-    """Authorization outside the view's URL: health checks for everyone."""
+    """Authorization outside the views' URLs: health checks for everyone, metrics for system:masters."""
 
     def authorize(self, snapshot: Reading, attributes: Attributes) -> Decision:
         """Default deny."""
-        return Decision(attributes.path in ALWAYS_ALLOWED_PATHS and not attributes.cluster)
+        if attributes.cluster or attributes.is_resource:
+            return Decision(False)
+        path, user = attributes.path, attributes.user
+        return Decision(path in ALWAYS_ALLOWED_PATHS or (path in _FOR_MASTERS and user.is_master))
 
 
-#: PEM of the request-header authorities, and the accepted common names (empty: any).
-Proxies = tuple[bytes, tuple[str, ...]]
+class Serving(msgspec.Struct, frozen=True):
+    """What is served: the views by name, who writes them, and whether their rows are complete.
+
+    `certificates` knows the authorities of proxies, and of clients. `registry` has the metrics of the process.
+    """
+
+    contents: Mapping[str, Content]
+    writer: Writer
+    certificates: Certificates
+    registry: CollectorRegistry
+    ready: Check
 
 
-def handler(
-    store: Store, name: str, content: Content, proxies: Proxies, ready: Check
-) -> tuple[RequestPipeline, OpenWatches]:
+def handler(store: Store, serving: Serving) -> tuple[RequestPipeline, OpenWatches]:
     """Return the handler of the listener, and its open watches."""
-    registry = CollectorRegistry()
-    catalogs = Catalogs([])
+    registry, catalogs = serving.registry, Catalogs([])
     egress = Egress(policy(), registry)
-    core = WriteService(store, catalogs, Admission([]), Conversions(egress, registry))
+    core = ViewWriteService(store, catalogs, Admission([]), Conversions(egress, registry), writer=serving.writer)
     watches, health = Watches(core), Health(store)
-    health.add("rows", ready)
-    documents = Documents(catalogs, StaticDocuments({}, {}, {}), health.endpoints, registry)
-    certificates = Certificates(b"", *proxies)
-    authenticator = Authenticator(BearerTokens((), ()), certificates, Impersonator(Authorizer()))
+    health.add("rows", serving.ready)
+    documents = Documents(catalogs, StaticDocuments(version(), {}, {}), health.endpoints, registry)
+    authenticator = Authenticator(BearerTokens((), ()), serving.certificates, Impersonator(Authorizer()))
+    views = {name: VirtualWorkspace(content) for name, content in serving.contents.items()}
     pipeline = RequestPipeline(
         store,
         NoWorkspaces(),
         authenticator,
         _Authorization(),
         RequestObserver(RequestMetrics(registry)),
-        Handlers(routes(Resources(core, {}, {}, watches), documents), {name: VirtualWorkspace(content)}),
+        Handlers(routes(Resources(core, {}, {}, watches), documents), views),
     )
     return pipeline, watches.open

@@ -5,21 +5,19 @@
 
 `framework` brings requests here. `export_catalog` gives the kinds served, `export_request` authorizes each request by
 the grants of the workspaces (`accepted_claims`). In a workspace a request continues as its caller with a warrant of a
-system account, through the workspace's own authorization and admission, as in kcp. Invariant: an object is reachable
+system account, through the workspace's own authorization and admission, as in kcp. A caller that impersonates a user of
+the workspace needs the verb `impersonate` on the export's content, and the request continues as that user, without the
+warrant: it may do what both may. Invariant: an object is reachable
 only through a binding to this export that still exists when a write commits, and a claimed object only while it
 carries the claim's label.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from msgspec.structs import replace
 
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.authorizer import Authorizer
-from atoll.machinery.apiserver.authorization.effective_users import WARRANT
-from atoll.machinery.apiserver.authorization.groups import KCP_ADMIN
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Restrictions, View
 from atoll.machinery.apiserver.catalog.catalog import Catalog
@@ -28,19 +26,15 @@ from atoll.machinery.apiserver.request import Request, RequestScope
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import is_cluster_name
-from atoll.machinery.meta.objects import encode_json
-from atoll.machinery.meta.user import CLUSTER_NAME, User
+from atoll.machinery.meta.user import User
 from atoll.machinery.storage.contract import Snapshot
 from atoll.virtualworkspaces.accepted_claims import AcceptedClaimsReader
 from atoll.virtualworkspaces.export_catalog import ExportCatalogs, ExportKey
 from atoll.virtualworkspaces.export_request import ExportRequest, Sources
+from atoll.virtualworkspaces.export_user import acting
 from atoll.virtualworkspaces.framework import Own, is_listed, view_kind
 
 SERVICE = "apiexport"
-#: The account of the warrant: a service account of the workspace with its administrators' rights.
-WARRANTED = "system:serviceaccount:default:rest"
-ORIGINAL_NAME = "experimental.authorization.kcp.io/original-username"
-ORIGINAL_GROUPS = "experimental.authorization.kcp.io/original-groups"
 MAX_KINDS = 1024
 
 _VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
@@ -88,7 +82,8 @@ class ExportView:
             scope,
             catalog=self._kind_in(snapshot, request.cluster, offered),
             restrictions=replace(scope.restrictions, write_rule=export_request.write_rule),
-            user=acting(request.user, request.cluster),
+            user=request.acts_for or acting(request.user, request.cluster),
+            impersonator=request.user if request.acts_for is not None else None,
         )
 
     def _kind_in(self, view: View, cluster: str, offered: Kind | None) -> Catalog:
@@ -110,21 +105,3 @@ class ExportView:
             kept = local, offered, Catalog([view_kind(local, verbs, subresources)])
             self._kinds.put(key, kept)
         return kept[2]
-
-
-def acting(caller: User, cluster: str) -> User:
-    """Return the user of a request in a workspace: the caller, plus the warrant of the workspace's system account."""
-    return replace(
-        caller,
-        extra={
-            **caller.extra,
-            WARRANT: (*caller.extra.get(WARRANT, ()), _warrant(cluster)),
-            ORIGINAL_NAME: (caller.name,),
-            ORIGINAL_GROUPS: caller.groups,
-        },
-    )
-
-
-@lru_cache(maxsize=4096)
-def _warrant(cluster: str) -> str:
-    return encode_json({"user": WARRANTED, "groups": [KCP_ADMIN], "extra": {CLUSTER_NAME: [cluster]}}).decode()

@@ -36,6 +36,7 @@ from atoll.machinery.meta.wellknown import APIS_GROUP
 from atoll.machinery.storage.contract import Guard
 from atoll.virtualworkspaces.accepted_claims import AcceptedClaims, AcceptedClaimsReader
 from atoll.virtualworkspaces.export_catalog import BINDINGS, ExportCatalog, ExportCatalogs, ExportKey, Name
+from atoll.virtualworkspaces.export_user import acting
 
 _BOUND, _CONTENT, _POLICY = "boundapi", "content", "maxpermissionpolicy"
 
@@ -77,10 +78,14 @@ class ExportRequest:
         return self._request.info.group, self._request.info.resource
 
     def depends_on(self, offer: ExportCatalog) -> tuple[str, ...]:
-        """Return the clusters whose exports and RBAC the decision depends on, besides the request's own."""
+        """Return the clusters whose exports and RBAC the decision depends on.
+
+        The RBAC of the request's own counts for a user for whom the caller acts: the caller's warrant is always good.
+        """
         claimed = offer.claimed.get(self._name)
         owners = claimed.owners if claimed is not None else ()
-        return tuple({SYSTEM_ADMIN, self._export.cluster, *(owner.cluster for owner in owners)})
+        own = [self._request.cluster] if self._request.acts_for is not None else []
+        return tuple({SYSTEM_ADMIN, self._export.cluster, *(owner.cluster for owner in owners), *own})
 
     def labels(self, view: View, offer: ExportCatalog) -> LabelSelector | None:
         """Return the selector of the visible objects; None for all objects of a kind.
@@ -110,6 +115,8 @@ class ExportRequest:
             return _no(_BOUND, "the workspace does not bind or grant it", denied=True)
         if not self._sources.may_reach_content(view, self._caller, self._export, verb):
             return _no(_CONTENT, "no permission on apiexports/content")
+        if not self._may_act(view, verb):
+            return _no(_CONTENT, "no permission to act for the user")
         if not info.is_resource:
             return _ALLOWED
         if self.labels(view, offer) != self._request.scope.restrictions.labels:
@@ -121,6 +128,16 @@ class ExportRequest:
         attributes = with_verb(attributes_of(info, self._request.user, cluster), verb)
         decision = self._sources.authorizer.authorize(view, attributes)
         return Decision(decision.allowed, decision.denied, decision.reason, (*_PASSED, *decision.steps))
+
+    def _may_act(self, view: View, verb: str) -> bool:
+        """Return whether a caller who acts for a user may do so, and could do the same by itself."""
+        if self._request.acts_for is None:
+            return True
+        if not self._sources.may_reach_content(view, self._caller, self._export, "impersonate"):
+            return False
+        info, cluster = self._request.info, self._request.cluster
+        attributes = attributes_of(info, acting(self._caller, cluster), cluster)
+        return not info.is_resource or self._sources.authorizer.authorize(view, with_verb(attributes, verb)).allowed
 
     def _consent(self, view: View, offer: ExportCatalog, verb: str) -> AcceptedClaims | None:
         """Return the grants of the workspace if they allow this request."""

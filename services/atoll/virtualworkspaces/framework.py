@@ -53,11 +53,18 @@ class Content(Protocol):
 class VirtualWorkspace:
     """The pipeline's handler of a view.
 
-    With `implied`, URLs may omit `/clusters/<cluster>`; the cluster is then the first of the view's own segments.
+    With `implied`, URLs may omit `/clusters/<cluster>`; the cluster is then the first of the view's own segments. With
+    `acting`, a caller may act for a user of a workspace: the content authorizes `request.user` and `request.acts_for`.
     """
 
-    def __init__(self, content: Content, *, implied: bool = False) -> None:
-        self._content, self._implied = content, implied
+    def __init__(self, content: Content, *, implied: bool = False, acting: bool = False) -> None:
+        self._content, self._implied, self._acting = content, implied, acting
+
+    def acts_within(self, info: RequestInfo) -> str:
+        """Return the workspace of a URL of the view in which a caller may act for another user, "" for none."""
+        rest = info.path.split("/")[_PREFIX + 1 + self._content.own_segments :] if self._acting else []
+        named = len(rest) > 1 and rest[0] == "clusters" and is_cluster_name(rest[1])
+        return rest[1] if named else ""
 
     def enter(self, request: Request, snapshot: Snapshot) -> None:
         """Check access and set the inner scope. Raises Forbidden, NotFound, and what the view raises."""

@@ -13,10 +13,11 @@ import pytest
 from atoll.machinery.apiserver.openapi import forms, parts
 from atoll.machinery.apiserver.openapi.v2 import shared_parameters
 from atoll.machinery.kinds.custom import kinds_of_crd
-from harness.clients.go_programs import program
+from harness.clients.go_programs import BUILD_TIMEOUT_S, program
 from harness.data.manifests import real_crds
 from harness.data.openapi import catalog_of, definition, keys_of, structure, written
 
+pytestmark = pytest.mark.timeout(int(BUILD_TIMEOUT_S) + 120)
 _PRESERVE, _EMBEDDED = "x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"
 _EITHER = {"x-kubernetes-int-or-string": True}
 _TEXT = {"type": "string"}

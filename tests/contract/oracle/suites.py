@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contract.oracle import expressioncases, fieldcases, rulecases, strategiccases, structuralcases
+from contract.oracle import expressioncases, fieldcases, policycases, rulecases, strategiccases, structuralcases
 from contract.oracle.agreement import Suite
 
 SUITES = {
@@ -14,6 +14,14 @@ SUITES = {
         Suite("structural", structuralcases.case, structuralcases.ours, structuralcases.theirs),
         Suite("expressions", expressioncases.case, expressioncases.ours, expressioncases.theirs),
         Suite("rules", rulecases.case, rulecases.ours, rulecases.theirs),
+        Suite("policies", policycases.policy_case, policycases.ours, policycases.theirs),
+        Suite(
+            "mutations",
+            policycases.mutation_case,
+            policycases.our_mutation,
+            policycases.their_mutation,
+            policycases.same_mutation,
+        ),
         Suite("definitions", rulecases.definition_case, rulecases.our_definition, rulecases.their_definition),
     )
 }

@@ -34,6 +34,7 @@ OF_CAMPAIGNS: dict[str, tuple[Plan, tuple[type[Violation], ...]]] = {
     "forgotten_cluster": (NO_KILL, (named.Unfiltered,)),
     "silent_watch": (NO_KILL, (named.Stalled,)),
     "high_bookmark": (NO_KILL, (named.EarlyBookmark,)),
+    "uncharged_delete": (ONE_KILL, (named.StoreDamaged,)),
     # An update may bring back a deleted object, which is then deleted a second time: out of order.
     "lost_precondition": (NO_KILL, (named.LostUpdate, named.BrokenPrecondition, named.LostWrite, named.OutOfOrder)),
 }

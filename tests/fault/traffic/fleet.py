@@ -31,7 +31,21 @@ class Fleet:
         self.api = ShardApi(self.shard)
         made = [await self.api.workspace(f"traffic-{number}") for number in range(workspaces)]
         self.clusters = tuple(made)
+        for cluster in made:
+            await self._limit(cluster)
         self.resume()
+
+    async def _limit(self, cluster: str) -> None:
+        """Let quotas and the limit of all objects count the traffic, which stays far below them: fsck counts too."""
+        quotas = f"/clusters/{cluster}/api/v1/namespaces/default/resourcequotas"
+        for name, hard in (("fine", b'"count/configmaps":"100000"'), ("coarse", b'"configmaps":"1M","secrets":"1M"')):
+            body = b'{"metadata":{"name":"%b"},"spec":{"hard":{%b}}}' % (name.encode(), hard)
+            answer = await self.api.ask("POST", quotas, body, "application/json")
+            assert answer.status == 201, answer.body
+        path = f"/clusters/{cluster}/apis/core.kcp.io/v1alpha1/logicalclusters/cluster"
+        limit = b'{"metadata":{"annotations":{"core.kcp.io/max-total-objects":"100000"}}}'
+        answer = await self.api.ask("PATCH", path, limit, "application/merge-patch+json")
+        assert answer.status == 200, answer.body
 
     def resume(self) -> None:
         """Let traffic go on."""

@@ -19,6 +19,7 @@ from google_crc32c import value as crc32c
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, encode
+from atoll.machinery.meta.types import RESOURCE_QUOTAS
 from atoll.machinery.storage.contract import Delete, Mutation, Put
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
@@ -91,8 +92,16 @@ def _put(key: ObjectKey, expected: int, tag: str, pad: str) -> Put:
     return Put(key, value, hole, expected)
 
 
+def _quota() -> Put:
+    """A quota that counts every object and refuses none: each cut leaves counts that fsck compares."""
+    metadata = {"name": "all", "namespace": "default"}
+    value, hole = encode({"metadata": metadata, "spec": {"hard": {"count/configmaps": "1M"}}})
+    return Put(ObjectKey(RESOURCE_QUOTAS, "root", "default", "all"), value, hole, 0)
+
+
 async def work(directory: Path, seed: int, count: int) -> None:
     store = open_store(options(directory / "store"))
+    await store.submit([_quota()])
     acks = os.open(directory / ACKS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     dice = random.Random(seed)
     numbers = iter(range(count))

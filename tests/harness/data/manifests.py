@@ -8,12 +8,13 @@ fixture `manifests`, a folder with `cert-manager/*.yaml`, `gateway-api/*.yaml` a
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -32,6 +33,8 @@ MODULES = {
     "cert-manager": ("github.com/cert-manager/cert-manager@v1.21.2", {"": "deploy/crds"}),
     "gateway-api": ("sigs.k8s.io/gateway-api@v1.6.3", {"": "config/crd/standard", "examples": "examples/standard"}),
 }
+#: The version that the Gateway API's files in `../shared/data` carry, and the one that tests read instead.
+DEVELOPMENT, RELEASE = "v0.0.0-dev", "v1.6.3"
 DOWNLOAD_TIMEOUT_S = 100.0
 NO_SOURCE = "no manifests of real projects: there is neither ../shared/data nor Go to download their modules"
 
@@ -50,7 +53,7 @@ def _source() -> tuple[Path | None, str]:
     forced = os.environ.get("MANIFESTS_FROM", "")
     assert forced in {"", "shared", "modules", "none"}, f"MANIFESTS_FROM={forced}"
     if forced in {"", "shared"} and SHARED_DATA.is_dir():
-        return SHARED_DATA, ""
+        return _released(), ""
     command = find_go() if forced in {"", "modules"} else None
     if command is None:
         return None, NO_SOURCE
@@ -63,17 +66,45 @@ def _source() -> tuple[Path | None, str]:
 def _linked(command: str) -> Path:
     """A folder of links into the module cache, made once; its name holds the versions."""
     versions = "-".join(module.rpartition("@")[2] for module, _ in MODULES.values())
-    place = cache_folder() / f"manifests-{versions}"
-    made = Path(tempfile.mkdtemp(dir=cache_folder()))
-    try:
+
+    def fill(made: Path) -> None:
         for project, (module, folders) in MODULES.items():
             source = module_folder(command, module)
             for name, inside in folders.items():
                 _link_files(source / inside, made / project / name)
+
+    return _made(f"manifests-{versions}", fill)
+
+
+def _released() -> Path:
+    """A folder of links into `../shared/data`, in which the Gateway API is a release.
+
+    The policy that comes with its definitions, which tests put in place, refuses development versions of them.
+    """
+
+    def fill(made: Path) -> None:
+        _link_files(SHARED_DATA, made)
+        for path in (made / "gateway-api").glob("*.yaml"):
+            text = path.read_text()
+            path.unlink()
+            path.write_text(text.replace(DEVELOPMENT, RELEASE))
+
+    sources = b"".join(path.read_bytes() for path in sorted((SHARED_DATA / "gateway-api").glob("*.yaml")))
+    name = f"manifests-shared-{hashlib.sha256(sources).hexdigest()[:12]}"
+    found = cache_folder() / name
+    return found if found.is_dir() else _made(name, fill)
+
+
+def _made(name: str, fill: Callable[[Path], None]) -> Path:
+    """A cached folder, made anew."""
+    place = cache_folder() / name
+    made = Path(tempfile.mkdtemp(dir=cache_folder()))
+    try:
+        fill(made)
         shutil.rmtree(place, ignore_errors=True)
         made.rename(place)
     except OSError:
-        # Another worker was faster; its links are the same.
+        # Another worker was faster; its files are the same.
         if not place.is_dir():
             raise
     finally:

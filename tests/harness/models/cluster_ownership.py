@@ -8,13 +8,14 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from atoll.machinery.kcp.sharding.ownership import Owner, claim_of
+from atoll.machinery.kcp.sharding.ownership import ROOT_SHARD, Owner, claim_of, holders_of
 from atoll.machinery.kcp.sharding.ownership_resolver import OwnershipResolver, Resolution
+from atoll.machinery.kcp.sharding.shards import ROOTS
 from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.wellknown import BORN_ON, MOVED_GENERATION, MOVED_TO
 
-CLUSTER, WORKSPACE = "cluster", "workspace"
+CLUSTER, WORKSPACE, SHARD = "cluster", "workspace", "shard"
 LIAR = "liar"
 
 
@@ -35,11 +36,13 @@ class Said(NamedTuple):
 
 
 class Cluster:
-    """The true state of a cluster."""
+    """The true state of a cluster. One without a parent begins on a shard: `root` for a home, its holder for a root."""
 
-    def __init__(self, name: str, shard: str, parent: str = "", workspace: str = "", user: str = "") -> None:
+    def __init__(
+        self, name: str, shard: str, parent: str = "", workspace: str = "", user: str = "", begins: str = ""
+    ) -> None:
         self.name, self.shard, self.born_on = name, shard, shard
-        self.parent, self.workspace, self.user = parent, workspace, user
+        self.parent, self.workspace, self.user, self.begins = parent, workspace, user, begins
         self.moves = 0
 
 
@@ -50,6 +53,7 @@ class Site:
         self.said: dict[str, list[Said]] = {shard: [] for shard in shards}
         self.clusters: dict[str, Cluster] = {ROOT: Cluster(ROOT, "root")}
         self.owners: dict[str, set[str]] = {}
+        self._roots: dict[str, list[str]] = {}
         self._revision = self._names = 0
 
     def say(self, shard: str, place: Place, value: dict[str, Any] | None) -> None:
@@ -69,9 +73,30 @@ class Site:
     def home(self, shard: str) -> None:
         self._names += 1
         user = f"user-{self._names}"
-        made = Cluster(hashes.home_cluster_name(user), shard, user=user)
+        made = Cluster(hashes.home_cluster_name(user), shard, user=user, begins=ROOT_SHARD)
         self._add(made)
+        if shard != ROOT_SHARD:
+            made.moves = 1
+            self.say(ROOT_SHARD, Place(CLUSTER, made.name), self.logical(made, moved(shard, 1)))
         self.say(shard, Place(CLUSTER, made.name), self.logical(made))
+
+    def root(self, shard: str, *, late: bool) -> None:
+        """A root of a shard; `late`: its Shard object says so after it was created."""
+        self._names += 1
+        path = f"tenant-{self._names}:acme"
+        made = Cluster(hashes.root_cluster_name(path), shard, begins=shard)
+        self._add(made)
+        if not late:
+            self.hold(shard, path)
+        self.say(shard, Place(CLUSTER, made.name), self.logical(made))
+        if late:
+            self.hold(shard, path)
+
+    def hold(self, shard: str, path: str) -> None:
+        """Let a shard hold a root."""
+        self._roots.setdefault(shard, []).append(path)
+        annotations = {ROOTS: ",".join(self._roots[shard])}
+        self.say(ROOT_SHARD, Place(SHARD, ROOT, shard), {"metadata": {"annotations": annotations}})
 
     def move(self, cluster: Cluster, to: str) -> None:
         """Write target, marker and Workspace; then delete the source's objects except the marker."""
@@ -85,8 +110,7 @@ class Site:
         self.say(to, Place(CLUSTER, cluster.name), self.logical(cluster))
         for each in inside:
             self.say(to, Place(WORKSPACE, cluster.name, each.workspace), self.claim(each))
-        moved = {MOVED_TO: to, MOVED_GENERATION: str(cluster.moves)}
-        self.say(source, Place(CLUSTER, cluster.name), self.logical(cluster, moved))
+        self.say(source, Place(CLUSTER, cluster.name), self.logical(cluster, moved(to, cluster.moves)))
         if cluster.parent:
             where = Place(WORKSPACE, cluster.parent, cluster.workspace)
             self.say(self.clusters[cluster.parent].shard, where, self.claim(cluster))
@@ -97,6 +121,8 @@ class Site:
         if cluster.name == ROOT or any(each.parent == cluster.name for each in self.clusters.values()):
             return
         del self.clusters[cluster.name]
+        if cluster.begins not in ("", cluster.shard):
+            self.say(cluster.begins, Place(CLUSTER, cluster.name), None)
         self.say(cluster.shard, Place(CLUSTER, cluster.name), None)
         if cluster.parent:
             where = Place(WORKSPACE, cluster.parent, cluster.workspace)
@@ -120,6 +146,14 @@ class Site:
                 spec = {"owner": {"cluster": ROOT, "name": "lie"}}
                 self.say(LIAR, Place(CLUSTER, about), {"spec": spec})
                 self.say(LIAR, Place(WORKSPACE, ROOT, "lie"), {**uid, "spec": {"cluster": about}})
+            case 4:
+                user = self.clusters[about].user or f"nobody-yet-{self._names}"
+                spec = {"createdBy": {"username": user}}
+                self.say(LIAR, Place(CLUSTER, hashes.home_cluster_name(user)), {"spec": spec})
+            case 5:
+                path = f"stranger-{self._names}:acme"
+                self.say(LIAR, Place(SHARD, ROOT, LIAR), {"metadata": {"annotations": {ROOTS: path}}})
+                self.say(LIAR, Place(CLUSTER, hashes.root_cluster_name(path)), {"spec": {}})
             case _:
                 for own in [each.name for each in self.clusters.values() if each.shard == LIAR]:
                     where = Place(WORKSPACE, own, f"lie-{self._names}")
@@ -152,6 +186,11 @@ class Site:
         return found
 
 
+def moved(to: str, generation: int) -> dict[str, str]:
+    """The annotations of a marker."""
+    return {MOVED_TO: to, MOVED_GENERATION: str(generation)}
+
+
 class Follower:
     """`kcp.ownership.Rows` in memory, and the routes that were decided."""
 
@@ -159,6 +198,7 @@ class Follower:
         self.own, self._shards = own, [shard for shard in shards if shard != own]
         self.rows: dict[tuple[str, Place], Said] = {}
         self.seats: dict[str, Owner] = {}
+        self.holders: dict[str, str] = {}
 
     def hear(self, origin: str, message: Said, steps: int) -> Iterator[tuple[str, Owner | None]]:
         """Apply a message as the store does; return the decision, if there is one."""
@@ -173,7 +213,9 @@ class Follower:
         resolution = Resolution()
         resolver = OwnershipResolver(self, resolution)
         kind, cluster, name = message.place
-        if kind == WORKSPACE:
+        if kind == SHARD:
+            self._hold(resolver)
+        elif kind == WORKSPACE:
             resolver.workspace(origin, cluster, name, claim_of(cluster, before))
         else:
             resolver.logical_cluster(origin, cluster, before)
@@ -185,6 +227,21 @@ class Follower:
                 else:
                     self.seats[where] = seat
             yield from decided
+
+    def _hold(self, resolver: OwnershipResolver) -> None:
+        objects = [
+            (place.name, json.loads(said.value or b"{}"))
+            for (shard, place), said in self.rows.items()
+            if (shard, place.kind) == (ROOT_SHARD, SHARD)
+        ]
+        before = self.holders
+        self.holders = holders_of((name, obj["metadata"]["annotations"][ROOTS]) for name, obj in objects)
+        for cluster in before.keys() | self.holders.keys():
+            if before.get(cluster) != self.holders.get(cluster):
+                resolver.held(cluster)
+
+    def holder(self, cluster: str) -> str:
+        return self.holders.get(cluster, "")
 
     def seat(self, cluster: str) -> Owner | None:
         return self.seats.get(cluster)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
 import msgspec
 
 from atoll.machinery.meta.names import CORE, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.storage.contract import ClusterRoute, Gate, GateState, Position, Record, Scope, Usage
+from atoll.machinery.storage.limits import Limit, TotalObjects
 
 RBAC = "rbac.authorization.k8s.io"
 TYPES = {
@@ -82,9 +83,18 @@ class FakeStore:
         self.reads["last"] += 1
         return self.lasts.get((type, cluster), 0)
 
+    def stamp(self, types: Sequence[ResourceType]) -> Hashable:
+        return tuple(self.last(type, "") for type in types)
+
     def gate(self, cluster: str) -> Gate:
         stands = self.revision_of(self._key(cluster, "LogicalCluster", _SINGLETON))
         return Gate(GateState.OPEN, 1) if stands or not self.replicas.shard_of(cluster) else Gate()
+
+    def limits(self, type: ResourceType, cluster: str, namespace: str) -> list[Limit]:
+        return []
+
+    def total(self, cluster: str) -> TotalObjects:
+        return TotalObjects(0, 0)
 
     def usage(self, cluster: str) -> list[Usage]:
         return []

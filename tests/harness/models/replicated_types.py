@@ -27,6 +27,12 @@ REPLICATED = frozenset(
         "cachedresourceendpointslices.cache.kcp.io",
         "clustercachedresources.cache.kcp.io",
         "clustercachedresourceendpointslices.cache.kcp.io",
+    }
+)
+REPLICATED_IF_ANNOTATED = frozenset(
+    {
+        "clusterroles.rbac.authorization.k8s.io",
+        "clusterrolebindings.rbac.authorization.k8s.io",
         "mutatingwebhookconfigurations.admissionregistration.k8s.io",
         "validatingwebhookconfigurations.admissionregistration.k8s.io",
         "validatingadmissionpolicies.admissionregistration.k8s.io",
@@ -34,9 +40,6 @@ REPLICATED = frozenset(
         "mutatingadmissionpolicies.admissionregistration.k8s.io",
         "mutatingadmissionpolicybindings.admissionregistration.k8s.io",
     }
-)
-REPLICATED_IF_ANNOTATED = frozenset(
-    {"clusterroles.rbac.authorization.k8s.io", "clusterrolebindings.rbac.authorization.k8s.io"}
 )
 _ANNOTATION, _OF_A_CLUSTER = "internal.kcp.io/replicate", "local"
 

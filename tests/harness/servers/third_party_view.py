@@ -14,6 +14,7 @@ import signal
 import ssl
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,10 +32,14 @@ START_TIMEOUT_S, STOP_TIMEOUT_S = 60.0, 30.0
 _SERVES = re.compile(r"serves (https://\S+)")
 
 
-def program() -> str:
-    """The example, as it is printed."""
+#: The examples in the order in which they are printed.
+ROSTERS, SQUADS = 0, 1
+
+
+def program(example: int = ROSTERS) -> str:
+    """An example, as it is printed."""
     found: list[str] = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    return found[0]
+    return found[example]
 
 
 class Certificates:
@@ -94,28 +99,31 @@ class ThirdParty:
         provider: Api,
         export: str,
         environment: dict[str, str] | None = None,
+        example: int = ROSTERS,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._directory, self._certificates = directory, certificates
-        (directory / "rosters.py").write_text(program())
-        cluster = {"server": f"{provider.shard.url}/clusters/{provider.cluster}"}
-        (directory / "ca.crt").write_bytes(process_of(provider).authority())
-        cluster["certificate-authority"] = str(directory / "ca.crt")
-        (directory / "kubeconfig").write_text(
-            yaml.safe_dump(
-                {
-                    "apiVersion": "v1",
-                    "kind": "Config",
-                    "current-context": "it",
-                    "clusters": [{"name": "it", "cluster": cluster}],
-                    "users": [{"name": "it", "user": {"token": provider.token}}],
-                    "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-                }
-            )
-        )
+        self.directory, self._certificates = directory, certificates
+        #: The command without the settings that every view has.
+        self.command = [sys.executable, "views.py"]
+        (directory / "views.py").write_text(program(example))
+        (directory / "kubeconfig").write_text(yaml.safe_dump(self.kubeconfig(provider)))
         self._export, self.url, self._port = export, "", 0
         self._environment = {"PYTHONPATH": str(SERVICES), **(environment or {})}
         self._process: Process | None = None
+
+    def kubeconfig(self, provider: Api) -> dict[str, Any]:
+        """The kubeconfig of the provider, whose files are in the directory."""
+        cluster = {"server": f"{provider.shard.url}/clusters/{provider.cluster}"}
+        (self.directory / "ca.crt").write_bytes(process_of(provider).authority())
+        cluster["certificate-authority"] = str(self.directory / "ca.crt")
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "it",
+            "clusters": [{"name": "it", "cluster": cluster}],
+            "users": [{"name": "it", "user": {"token": provider.token}}],
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        }
 
     def __enter__(self) -> ThirdParty:
         self.start()
@@ -131,21 +139,21 @@ class ThirdParty:
 
     def start(self) -> None:
         """Start it, on the port it had, and wait until it listens."""
-        out = self._directory / "out"
+        out = self.directory / "out"
         flags = {
             "export": self._export,
-            "kubeconfig": self._directory / "kubeconfig",
-            "directory": self._directory / "rows",
+            "kubeconfig": self.directory / "kubeconfig",
+            "directory": self.directory / "rows",
             "secure-port": self._port,
             "tls-cert-file": self._certificates["serving.crt"],
             "tls-private-key-file": self._certificates["serving.key"],
             "requestheader-client-ca-file": self._certificates["shards.crt"],
             "allow-any-filesystem": "true",
         }
-        command = [sys.executable, "rosters.py", *(f"--{name}={value}" for name, value in flags.items())]
+        command = [*self.command, *(f"--{name}={value}" for name, value in flags.items())]
         out.write_bytes(b"")
         self._process = launch(
-            command, out, self._directory / "err", environment=self._environment, directory=self._directory
+            command, out, self.directory / "err", environment=self._environment, directory=self.directory
         )
         deadline = time.monotonic() + START_TIMEOUT_S
         while not (found := _SERVES.search(out.read_text())):
@@ -168,17 +176,42 @@ class ThirdParty:
         self._process.wait()
 
     def log(self) -> str:
-        return "\n".join((self._directory / "err").read_text(errors="replace").splitlines()[-30:])
+        return "\n".join((self.directory / "err").read_text(errors="replace").splitlines()[-30:])
+
+    def url_of(self, name: str) -> str:
+        """The URL of one of several views."""
+        return f"{self.url.rpartition('/')[0]}/{name}"
+
+    @contextlib.contextmanager
+    def watch(self, name: str, path: str, user: str, timeout_s: float = 60.0) -> Iterator[http.client.HTTPResponse]:
+        """An open watch at a view itself, as a shard opens it for a user; ends with the context."""
+        parts = urlsplit(self.url_of(name))
+        context = self._certificates.client("shard")
+        connection = http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=timeout_s, context=context)
+        with contextlib.closing(connection):
+            connection.request("GET", f"{parts.path}{path}?watch=1", headers={"X-Remote-User": user})
+            with connection.getresponse() as response:
+                assert response.status == 200, response.read()
+                yield response
+
+    def send(
+        self, method: str, target: str, body: Any = None, certificate: str = "shard", **headers: str
+    ) -> tuple[int, Any]:
+        """Status and body of a request to a path of the process."""
+        parts = urlsplit(self.url)
+        connection = http.client.HTTPSConnection(
+            parts.hostname or "", parts.port, timeout=60, context=self._certificates.client(certificate)
+        )
+        with contextlib.closing(connection):
+            data = json.dumps(body) if body is not None else None
+            kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+            connection.request(method, target, body=data, headers={"Content-Type": kind, **headers})
+            response = connection.getresponse()
+            text = response.read()
+            return response.status, json.loads(text) if text.startswith(b"{") else text
 
     def get(self, path: str, user: str = "", certificate: str = "shard", **headers: str) -> tuple[int, Any]:
         """Status and body of a GET at the view itself, as somebody with a certificate who speaks for a user."""
-        parts = urlsplit(self.url)
         sent = {"X-Remote-User": user, **headers} if user else dict(headers)
-        connection = http.client.HTTPSConnection(
-            parts.hostname or "", parts.port, timeout=30, context=self._certificates.client(certificate)
-        )
-        with contextlib.closing(connection):
-            connection.request("GET", path if path.startswith("/readyz") else parts.path + path, headers=sent)
-            response = connection.getresponse()
-            body = response.read()
-            return response.status, json.loads(body) if body.startswith(b"{") else body
+        target = path if path.startswith("/readyz") else urlsplit(self.url).path + path
+        return self.send("GET", target, certificate=certificate, **sent)

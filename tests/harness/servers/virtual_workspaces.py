@@ -6,6 +6,8 @@ labelled, and not show it any more; `name_of` tells by which name a shown object
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from harness.clients.api import Api, Object, configmap, crd, define, eventually, workspace_under
@@ -27,13 +29,14 @@ from harness.clients.exports import (
     wait,
     wait_condition,
 )
-from harness.servers.third_party_view import Certificates, ThirdParty, program
+from harness.servers.third_party_view import ROSTERS, SQUADS, Certificates, ThirdParty, program
 
 CLUSTERS = "/apis/core.kcp.io/v1alpha1/logicalclusters"
 TENANCY = "/apis/tenancy.kcp.io/v1alpha1"
 CACHED = "/apis/cache.kcp.io/v1alpha1/clustercachedresources"
 CACHED_SLICES = "/apis/cache.kcp.io/v1alpha1/clustercachedresourceendpointslices"
 TEAMS_GROUP = "teams.example.com"
+SQUADS_GROUP = "squads.example.com"
 CLAIMS = (
     claim("configmaps", "", "get", "list", "watch"),
     claim("subjectaccessreviews", "authorization.k8s.io", "create"),
@@ -256,64 +259,101 @@ class Replicated(Stand):
 
 
 class OfThirdParty:
-    """The provider of a third party's view, and the view; consumers come and go."""
+    """The provider of a third party's views, and their process; consumers come and go."""
+
+    group = TEAMS_GROUP
+    claims: Sequence[Object] = CLAIMS
+    #: The example in the README, and the names of its definitions by the kinds that the views serve.
+    example = ROSTERS
+    served: Mapping[str, str] = {"rosters": "ROSTERS"}
+    process: type[ThirdParty] = ThirdParty
 
     def __init__(
         self, admin: Api, certificates: Certificates, directory: Path, environment: dict[str, str] | None = None
     ) -> None:
-        self.admin = admin
+        self.admin, self.certificates = admin, certificates
         self.provider = admin.at(workspace_under(admin, type_="universal"))
         self._define()
-        self.view = ThirdParty(directory, certificates, self.provider, "teams", environment)
+        self.view = self.process(directory, certificates, self.provider, "teams", environment, self.example)
+        self.start()
+        for name in self.served:
+            endpoints = [{"url": self.view.url_of(name), "shards": {"matchAll": True}}]
+            self.provider.post(
+                f"/apis/{self.group}/v1/viewendpoints",
+                {
+                    "apiVersion": f"{self.group}/v1",
+                    "kind": "ViewEndpoints",
+                    "metadata": {"name": name},
+                    "status": {"endpoints": endpoints},
+                },
+            )
+
+    def start(self) -> None:
+        """Start the process."""
         self.view.start()
-        endpoints = [{"url": self.view.url, "shards": {"matchAll": True}}]
-        self.provider.post(
-            f"/apis/{TEAMS_GROUP}/v1/viewendpoints",
-            {
-                "apiVersion": f"{TEAMS_GROUP}/v1",
-                "kind": "ViewEndpoints",
-                "metadata": {"name": "rosters"},
-                "status": {"endpoints": endpoints},
-            },
-        )
+
+    def _definitions(self) -> dict[str, Object]:
+        """The APIResourceSchemas of the example by plural."""
+        scope: Object = {}
+        exec(program(self.example).partition("if __name__")[0], scope)
+        found = {plural: scope[name] for plural, name in self.served.items()}
+        return {plural: getattr(each, "definition", each) for plural, each in found.items()}
 
     def _define(self) -> None:
-        endpoints = crd("viewendpoints", TEAMS_GROUP, scope="Cluster")
+        endpoints = crd("viewendpoints", self.group, scope="Cluster")
         endpoints["spec"]["names"].update(kind="ViewEndpoints", listKind="ViewEndpointsList")
         version = endpoints["spec"]["versions"][0]
         version["subresources"] = {}
         status = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         version["schema"]["openAPIV3Schema"]["properties"]["status"] = status
         define(self.provider, endpoints)
-        teams = crd("teams", TEAMS_GROUP)
+        teams = crd("teams", self.group)
         properties = teams["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
         properties["spec"]["properties"]["motto"] = {"type": "string"}
         stored = schema_of(teams, "v1")
-        scope: Object = {}
-        exec(program().partition("if __name__")[0], scope)
-        rosters = scope["ROSTERS"]
-        for each in (stored, rosters):
-            self.provider.post(SCHEMAS, each)
-        reference = {"apiGroup": TEAMS_GROUP, "kind": "ViewEndpoints", "name": "rosters"}
-        resources = [resource_of(stored), resource_of(rosters, virtual={"reference": reference, "identityHash": ""})]
+        resources = [resource_of(stored)]
+        self.provider.post(SCHEMAS, stored)
+        for plural, definition in self._definitions().items():
+            self.provider.post(SCHEMAS, definition)
+            reference = {"apiGroup": self.group, "kind": "ViewEndpoints", "name": plural}
+            resources.append(resource_of(definition, virtual={"reference": reference, "identityHash": ""}))
         self.provider.post(
             EXPORTS,
             {
                 "apiVersion": "apis.kcp.io/v1alpha2",
                 "kind": "APIExport",
                 "metadata": {"name": "teams"},
-                "spec": {"resources": resources, "permissionClaims": list(CLAIMS)},
+                "spec": {"resources": resources, "permissionClaims": list(self.claims)},
             },
         )
         wait_condition(self.provider, f"{EXPORTS}/teams", "IdentityValid")
 
+    def _answers(self, consumer: Api, path: str) -> bool:
+        return consumer.get(path, expect=0).code == 200
+
     def consumer(self) -> Api:
         """A new workspace that binds the API, once the view shows it."""
         there = self.admin.at(workspace_under(self.admin, type_="universal"))
-        bind(there, self.provider.cluster, "teams", [accepted(each) for each in CLAIMS])
-        rosters = f"/apis/{TEAMS_GROUP}/v1/rosters"
-        eventually(lambda: there.get(rosters, expect=0).code == 200, "the view answers", PATIENCE_S)
+        bind(there, self.provider.cluster, "teams", [accepted(each) for each in self.claims])
+        for plural in self.served:
+            rows = f"/apis/{self.group}/v1/{plural}"
+            eventually(partial(self._answers, there, rows), "the view answers", PATIENCE_S)
         return there
+
+
+class OfSquads(OfThirdParty):
+    """The provider of the views of the README that are written and that join workspaces."""
+
+    group = SQUADS_GROUP
+    claims = (
+        claim("subjectaccessreviews", "authorization.k8s.io", "create"),
+        *(
+            claim(plural, "rbac.authorization.k8s.io", "get", "list", "watch")
+            for plural in ("roles", "rolebindings", "clusterroles", "clusterrolebindings")
+        ),
+    )
+    example = SQUADS
+    served: Mapping[str, str] = {"squads": "SQUADS", "clubs": "CLUBS"}
 
 
 class ThirdPartys(Stand):
@@ -339,3 +379,23 @@ class ThirdPartys(Stand):
 
     def changed(self, obj: Object) -> bool:
         return bool(obj["spec"]["size"] == 2)
+
+
+class WrittenThirdPartys(Stand):
+    """Rows of a third party's view that is written, at a consumer's own URL."""
+
+    read_only = False
+    verbs = frozenset({"get", "list", "watch", "create", "update", "patch", "delete"})
+
+    def __init__(self, admin: Api, site: OfSquads) -> None:
+        super().__init__(admin)
+        self.api = site.consumer()
+        self.stranger = Api(admin.shard, self.api.cluster, token="bob-token")
+        self.path = f"/apis/{SQUADS_GROUP}/v1/namespaces/default/squads"
+
+    def target(self, name: str) -> tuple[Api, str]:
+        return self.one(name)
+
+    def add(self, name: str) -> None:
+        body = {"apiVersion": f"{SQUADS_GROUP}/v1", "kind": "Squad", "metadata": {"name": name}}
+        self.api.post(self.path, {**body, "spec": {"motto": "win"}})

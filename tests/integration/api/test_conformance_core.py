@@ -307,7 +307,13 @@ def test_a_namespace_gets_and_loses_a_finalizer_by_its_own_door(api: Api) -> Non
     assert api.put(f"{NAMESPACES}/n/finalize", updated).json["spec"]["finalizers"] == ["kubernetes"]
 
 
-# --- quotas as data ---
+# --- quotas ---
+
+
+def calculated(api: Api, name: str) -> Object:
+    """A quota, once its status shows its limits."""
+    eventually(lambda: "status" in api.get(f"{QUOTAS}/{name}").json, "the status of the quota")
+    return dict(api.get(f"{QUOTAS}/{name}").json)
 
 
 def test_a_quota_is_created_updated_patched_and_deleted_with_its_collection(api: Api) -> None:
@@ -317,9 +323,9 @@ def test_a_quota_is_created_updated_patched_and_deleted_with_its_collection(api:
         "metadata": {"name": "q", "labels": {"q": "e2e"}},
         "spec": {"hard": {"configmaps": "10", "services": "5"}},
     }
-    made = api.post(QUOTAS, body).json
+    api.post(QUOTAS, body)
     assert names(api.get("/api/v1/resourcequotas?labelSelector=q%3De2e").json) == ["q"]
-    made = api.get(f"{QUOTAS}/q").json
+    made = calculated(api, "q")
     made["spec"]["hard"]["configmaps"] = "20"
     assert api.put(f"{QUOTAS}/q", made).json["spec"]["hard"]["configmaps"] == "20"
     patched = api.patch(f"{QUOTAS}/q", {"metadata": {"labels": {"patched": "yes"}}, "spec": {"hard": {"secrets": "3"}}})
@@ -331,7 +337,8 @@ def test_a_quota_is_created_updated_patched_and_deleted_with_its_collection(api:
 
 def test_the_status_of_a_quota_is_read_updated_and_patched(api: Api) -> None:
     body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"cpu": "500m"}}}
-    made = api.post(QUOTAS, body).json
+    api.post(QUOTAS, body)
+    made = calculated(api, "q")
     found = api.get(f"{QUOTAS}/q/status").json
     found["status"] = {"hard": {"cpu": "500m", "memory": "500Mi"}}
     assert api.put(f"{QUOTAS}/q/status", found).json["status"]["hard"]["memory"] == "500Mi"

@@ -458,12 +458,6 @@ def test_a_changed_definition_is_served_changed(api: Api) -> None:
     assert api.post(CIRCLES, {**body, "metadata": {"name": "b"}, "spec": spec}).json["spec"]["weight"] == "light"
 
 
-def test_what_is_stored_but_not_enforced_is_warned_about(api: Api) -> None:
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}}
-    answer = api.post("/api/v1/namespaces/default/resourcequotas", quota)
-    assert any("enforced" in text for text in answer.warnings), answer.warnings
-
-
 # --- roles ---
 
 

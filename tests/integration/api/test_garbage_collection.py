@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.clients.api import CRDS, Api, configmap, crd, define, eventually
+from harness.clients.api import CRDS, STRATEGIC, Api, configmap, crd, define, eventually
 
 Object = dict[str, Any]
 IN = "/api/v1/namespaces/default"
@@ -111,6 +111,43 @@ def test_a_circle_of_owners_goes(api: Api) -> None:
 
 
 # --- policies that finalizers ask for ---
+
+
+def own(api: Api, path: str, *references: Object) -> None:
+    """Add owners to an object."""
+    api.patch(path, {"metadata": {"ownerReferences": list(references)}}, STRATEGIC)
+
+
+def delete_in_foreground(api: Api, path: str, uid: str) -> None:
+    options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Foreground"}
+    api.delete(path, {**options, "preconditions": {"uid": uid}})
+
+
+def test_a_deletion_is_not_blocked_by_a_circle_of_dependents(api: Api) -> None:
+    """Garbage collector should not be blocked by dependency circle."""
+    made = [api.post(CONFIGMAPS, thing(CONFIGMAPS, f"pod{number}")).json for number in (1, 2, 3)]
+    for number, owner in ((1, made[2]), (2, made[0]), (3, made[1])):
+        own(api, f"{CONFIGMAPS}/pod{number}", ref(owner, controller=True))
+    delete_in_foreground(api, f"{CONFIGMAPS}/pod1", made[0]["metadata"]["uid"])
+    for number in (1, 2, 3):
+        gone(api, f"{CONFIGMAPS}/pod{number}")
+
+
+def test_dependents_with_a_valid_owner_and_one_that_waits_for_them_stay(api: Api) -> None:
+    """Garbage collector should not delete dependents that have both valid owner and owner that's waiting for
+    dependents to be deleted."""
+    goes, stays = (api.post(SECRETS, thing(SECRETS, name)).json for name in ("goes", "stays"))
+    for number in range(40):
+        api.post(CONFIGMAPS, thing(CONFIGMAPS, f"pod-{number}", ref(goes, controller=True), labels={"of": "both"}))
+    for number in range(20):
+        own(api, f"{CONFIGMAPS}/pod-{number}", ref(stays, block=False))
+    delete_in_foreground(api, f"{SECRETS}/goes", goes["metadata"]["uid"])
+    gone(api, f"{SECRETS}/goes")
+    left = api.get(f"{CONFIGMAPS}?labelSelector=of%3Dboth").json["items"]
+    assert sorted(each["metadata"]["name"] for each in left) == sorted(f"pod-{number}" for number in range(20))
+    for each in left:
+        assert "deletionTimestamp" not in each["metadata"]
+        assert [owner["name"] for owner in each["metadata"]["ownerReferences"]] == ["stays"]
 
 
 @BOTH

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from harness.clients.api import Api, crd, define
-from harness.clients.go_programs import program
+from harness.clients.go_programs import BUILD_TIMEOUT_S, program
 from harness.clients.kubectl import Kubectl, kubectls
 from harness.servers.shard_process import process_of
 
@@ -82,6 +82,7 @@ def test_what_a_schema_does_not_know_is_refused_before_and_after_it_is_sent(kube
     assert "unchanged" in kubectl.ok("apply", "-f", "-", stdin=yaml.safe_dump(manifest))
 
 
+@pytest.mark.timeout(int(BUILD_TIMEOUT_S) + 120)
 def test_client_go_reads_both_versions_below_a_workspace(api: Api, tmp_path: Path) -> None:
     define(api, crd("circles"))
     run = [str(program("openapi")), "served", str(_kubeconfig(api, tmp_path))]

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import force_setattr
 
 from atoll.machinery.apiserver.serving import in_flight
-from atoll.machinery.apiserver.writing.commit import WriteService
+from atoll.machinery.apiserver.writing.commit import LARGE_BODY, WriteService
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.types import CONFIG_MAPS
 from atoll.machinery.process.shared_timeout import SharedTimeout
@@ -30,12 +30,12 @@ def configmap(name: str) -> Object:
 class StuckStore:
     """An administrator's requests to root, whose ConfigMaps wait in the store until `release`."""
 
-    def __init__(self, admin: InProcessClient, service: WriteService) -> None:
-        self.admin, self._service = admin, service
+    def __init__(self, admin: InProcessClient, other: InProcessClient, service: WriteService) -> None:
+        self.admin, self.other, self._service = admin, other, service
         self.waiting: list[asyncio.Future[list[int]]] = []
 
-    async def create(self, name: str) -> tuple[int, str]:
-        code, body = await self.admin.send("POST", MAPS, configmap(name))
+    async def create(self, name: str, **data: str) -> tuple[int, str]:
+        code, body = await self.admin.send("POST", MAPS, {**configmap(name), "data": data})
         return code, str(body.get("message", ""))
 
     async def started(self, count: int) -> list[asyncio.Task[tuple[int, str]]]:
@@ -55,10 +55,11 @@ class StuckStore:
 async def stuck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[StuckStore]:
     _, tokens = token_file(tmp_path)
     async with shard_inside(tmp_path, tokens=tokens) as shard:
-        admin = InProcessClient(shard.app.pipeline(), "root", "master-token")
+        pipeline = shard.app.pipeline()
+        admin, other = (InProcessClient(pipeline, cluster, "master-token") for cluster in ("root", "system:admin"))
         assert (await admin.send("POST", "/api/v1/namespaces", {"metadata": {"name": "default"}}))[0] in {201, 409}
         await shard.until_idle()
-        found, queue = StuckStore(admin, shard.app.core), shard.app.store.queue
+        found, queue = StuckStore(admin, other, shard.app.core), shard.app.store.queue
 
         def wait(mutations: Sequence[Mutation], guards: Sequence[Guard] = ()) -> asyncio.Future[list[int]]:
             first = mutations[0]
@@ -99,3 +100,18 @@ async def test_writes_whose_submit_was_given_up_are_not_counted_any_more(
     stuck.limit(0.05)
     assert [(await each)[0] for each in await stuck.started(2)] == [504, 504]
     assert (await stuck.admin.send("POST", MAPS, configmap("d")))[0] == 201
+
+
+async def test_one_workspace_does_not_take_the_places_of_all_others(
+    stuck: StuckStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_flight, "MAX_TASKS", 2)
+    large = "x" * LARGE_BODY
+    first = [asyncio.create_task(stuck.create(f"c{number}", large=large)) for number in range(2)]
+    await until(lambda: len(stuck.waiting) == 2)
+    assert (await stuck.create("d", large=large))[0] == 429
+    namespace = {"metadata": {"name": "there", "annotations": {"large": large}}}
+    assert (await stuck.other.send("POST", "/api/v1/namespaces", namespace))[0] == 201
+    stuck.release()
+    assert [await each for each in first] == [(201, "")] * 2
+    assert (await stuck.create("d", large=large))[0] == 201

@@ -9,22 +9,29 @@ from typing import Any
 import pytest
 
 from atoll.machinery.apiserver.call.options import DeleteOptions
+from atoll.machinery.control.manager import POSITION_MARK
 from atoll.machinery.kcp.sharding import replicate_annotation, replication_level
+from atoll.machinery.kcp.sharding.stream_policy import KcpStreamPolicy
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, decode, encode_json
+from atoll.machinery.meta.objects import Object, decode, encode, encode_json
 from atoll.machinery.meta.status import Forbidden
 from atoll.machinery.meta.types import (
+    ADMISSION_CONFIGURATIONS,
     API_EXPORT_ENDPOINT_SLICES,
     API_EXPORTS,
     API_RESOURCE_SCHEMAS,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     LOGICAL_CLUSTERS,
+    MUTATING_WEBHOOKS,
 )
-from atoll.machinery.storage.contract import Operation, Scope
+from atoll.machinery.storage.contract import Operation, Put, Scope
+from atoll.shard.config import ShardConfig
+from atoll.standalone.runner import prepare
 from atoll.tenancy.replication_scope import NOTED, ReplicationScope
 from harness.clients import exports
+from harness.data.kind_samples import CONTENT
 from harness.models.rbac_snapshot import RBAC, rule, urls
 from harness.servers.in_process.shard import InsideShard, shard_inside
 
@@ -253,3 +260,70 @@ async def test_a_level_that_means_nothing_is_refused(shard: InsideShard, value: 
         await make(shard, API_EXPORTS, cluster, made)
     with shard.app.store.snapshot() as snapshot:
         assert not snapshot.revision_of(ObjectKey(API_EXPORTS, cluster, "", "things"))
+
+
+def configuration(type: ResourceType, name: str, **annotations: str) -> Object:
+    kinds = {"webhookconfigurations": "WebhookConfiguration", "admissionpolicies": "AdmissionPolicy"}
+    kinds["admissionpolicybindings"] = "AdmissionPolicyBinding"
+    for verb in ("Mutating", "Validating"):
+        if type.resource.startswith(verb.lower()):
+            kind = verb + kinds[type.resource.removeprefix(verb.lower())]
+    content = CONTENT[type.group, type.resource]
+    assert not callable(content)
+    metadata = {"name": name, **({"annotations": annotations} if annotations else {})}
+    return {"apiVersion": f"{type.group}/v1", "kind": kind, "metadata": metadata, **content}
+
+
+async def test_configurations_of_admission_have_the_word_while_their_workspace_exports(shard: InsideShard) -> None:
+    cluster = await shard.workspace("provider")
+
+    def of_all(name: str) -> set[tuple[str, ...]]:
+        return {words(shard, type, cluster, name) for type in ADMISSION_CONFIGURATIONS}
+
+    for type in ADMISSION_CONFIGURATIONS:
+        # No author replicates what no consumer is subject to.
+        forged = {wellknown.REPLICATE: "mine,apis.kcp.io", replication_level.DERIVED: "region"}
+        await make(shard, type, cluster, configuration(type, "early", **forged))
+        assert noted(shard, type, cluster, "early") == ""
+        await make(shard, type, cluster, configuration(type, "blank", **{wellknown.REPLICATE: " ,"}))
+    assert of_all("early") == of_all("blank") == {()}
+    with shard.app.store.snapshot() as snapshot:
+        rows = [record for type in ADMISSION_CONFIGURATIONS for record in snapshot.scan(Scope(type, cluster))]
+    policy = KcpStreamPolicy()
+    assert len(rows) == 12 and not any(policy.replicated(row.key, row.value) for row in rows)
+    for _ in range(2):
+        await export(shard, cluster, "things", "circles")
+        for type in ADMISSION_CONFIGURATIONS:
+            made = await make(shard, type, cluster, configuration(type, "late"))
+            assert replicate_annotation.words_of(made) == {"apis.kcp.io"}
+        assert of_all("early") == of_all("late") == {("apis.kcp.io",)}
+        await level(shard, cluster, "things", replication_level.REGION)
+        assert {noted(shard, type, cluster, "late") for type in ADMISSION_CONFIGURATIONS} == {"region"}
+        await shard.loopback.delete(shard.target(API_EXPORTS, cluster, "", "things"), DeleteOptions())
+        await shard.until_idle()
+        assert of_all("early") == of_all("late") == {()}
+        for type in ADMISSION_CONFIGURATIONS:
+            await shard.loopback.delete(shard.target(type, cluster, "", "late"), DeleteOptions())
+        await shard.until_idle()
+
+
+async def test_configurations_of_a_store_that_does_not_know_the_word_get_it_at_the_next_start(tmp_path: Path) -> None:
+    async with shard_inside(tmp_path) as shard:
+        cluster = await shard.workspace("provider")
+        await export(shard, cluster, "things", "circles")
+        await make(shard, MUTATING_WEBHOOKS, cluster, configuration(MUTATING_WEBHOOKS, "old"))
+    # As an earlier version left it: without the word, and with a position alone.
+    store = prepare(ShardConfig(root_directory=str(tmp_path / "inside"), allow_any_filesystem=True))
+    key = ObjectKey(MUTATING_WEBHOOKS, cluster, "", "old")
+    with store.snapshot() as snapshot:
+        record = snapshot.get(key)
+    assert record is not None
+    obj = decode(record.value)
+    del obj["metadata"]["annotations"][wellknown.REPLICATE]
+    value, hole = encode(obj)
+    [revision] = await store.submit([Put(key, value, hole, record.revision)])
+    store.set_mark(POSITION_MARK, str(revision).encode())
+    await store.close()
+    async with shard_inside(tmp_path) as shard:
+        await shard.until_idle()
+        assert words(shard, MUTATING_WEBHOOKS, cluster, "old") == ("apis.kcp.io",)

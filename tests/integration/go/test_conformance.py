@@ -38,13 +38,15 @@ FOCUS = "|".join(
         "ServiceAccounts should (run|update|create a serviceAccountToken|guarantee)",
         "AdmissionPolicy.*API operations",
         "Events",
+        r"ResourceQuota should (create a ResourceQuota and (ensure|capture the life of a (configMap|secret)\.)|be able"
+        "|manage|apply)",
     )
 )
 #: Specs that need more than a workspace: aggregated API servers; a Deployment that serves a conversion webhook.
 SKIP = "|".join(
     (r"\[Slow\]", "locate the groupVersion and a resource", "MUST list and watch custom resources matching the field")
 )
-SPECS = 48
+SPECS = 54
 
 
 @pytest.mark.parametrize("media", ["application/vnd.kubernetes.protobuf", "application/json"], ids=["protobuf", "json"])

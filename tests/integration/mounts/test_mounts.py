@@ -261,6 +261,18 @@ def test_any_object_that_a_workspace_names_is_mounted_and_followed(scene: Scene)
     scene.mount("nothing", "early", "Unavailable", kind="Nothing")
 
 
+def test_a_mount_follows_its_object_after_a_restart(flags: list[str], echo: Echo, tmp_path: Path) -> None:
+    with ShardProcess(tmp_path, *flags) as shard:
+        scene = Scene(Api(shard, "root"), echo)
+        scene.site("kept", echo.url)
+        scene.mount("kept", "kept")
+        shard.restart()
+        again = Api(shard, "root")
+        scene.root, scene.home = again, again.at(scene.home.cluster)
+        scene.site("kept", echo.url, "Connecting")
+        scene.reach("kept", "Unavailable")
+
+
 def test_a_request_goes_on_as_it_came_but_for_identity(scene: Scene) -> None:
     scene.site("b", scene.echo.url)
     at_mount = scene.mount("b", "b")

@@ -16,6 +16,7 @@ from atoll.shard.admission.system_keys import SYSTEM_KEYS, Field, GroupResource,
 from harness.clients.api import APPLY, JSON_PATCH, MERGE, Answer, Api, Object, configmap, crd
 from harness.clients.exports import BINDINGS, EXPORTS, SCHEMAS, SLICES, bind, binding, export, make_export, schema
 from harness.clients.tenants import CLUSTER, CONFIGMAPS, RBAC, TENANCY, Scene, token_file
+from harness.data.kind_samples import CONTENT
 from harness.servers.mutant_shard import patched
 from harness.servers.shard_process import ShardProcess
 
@@ -72,8 +73,17 @@ SAMPLES: dict[GroupResource, Sample] = {
         f"{RBAC}/clusterrolebindings", "ClusterRoleBinding", has_status=False, roleRef=ROLE
     ),
 }
-#: Kinds without test objects: their names follow from their content.
-UNTRIED = {("apis.kcp.io", "apiconversions")}
+for _kind in ("Mutating", "Validating"):
+    for _part in ("WebhookConfiguration", "AdmissionPolicy", "AdmissionPolicyBinding"):
+        _plural = f"{_kind}{_part}s".lower().replace("policys", "policies")
+        _group = "admissionregistration.k8s.io"
+        _content = CONTENT[_group, _plural]
+        assert not callable(_content)
+        SAMPLES[_group, _plural] = _sample(
+            f"/apis/{_group}/v1/{_plural}", f"{_kind}{_part}", _plural == "validatingadmissionpolicies", **_content
+        )
+#: Kinds without test objects: their names follow from their content, or no tenant has them.
+UNTRIED = {("apis.kcp.io", "apiconversions"), ("core.kcp.io", "shards")}
 ENFORCED = (Rule.REFUSED, Rule.RESTORED, Rule.FROZEN)
 TRIALS = [
     pytest.param(row, kind, id=f"{row.key} of {kind[1]}")
@@ -228,6 +238,7 @@ OF_AUTHORS: set[tuple[str, tuple[str, ...]]] = {
     ("cache.kcp.io/original-resource-version", ()),
     ("core.kcp.io/inactive", ("logicalclusters",)),
     ("experimental.core.kcp.io/unschedulable", ("shards",)),
+    ("experimental.quota.kcp.io/cluster-scoped", ("resourcequotas",)),
     ("experimental.tenancy.kcp.io/default-api-binding-lifecycle", ("workspacetypes",)),
     ("experimental.tenancy.kcp.io/is-mount", ()),
     ("extra.apis.kcp.io/", ("apibindings", "apiexports")),
@@ -245,6 +256,7 @@ OF_AUTHORS: set[tuple[str, tuple[str, ...]]] = {
     ("region", ("workspaces",)),
     ("replication.atoll.dev/level", ("apiconversions", "apiexportendpointslices", "apiexports", "apiresourceschemas")),
     ("scheduling.atoll.dev/reserved-for", ("shards",)),
+    ("views.atoll.dev/shared-with", ("apibindings",)),
 }
 
 
@@ -256,3 +268,23 @@ def test_no_other_key_is_left_to_the_authors_of_objects() -> None:
 def test_a_kind_has_one_row_for_a_key() -> None:
     seen = [(row.field, row.key, kind) for row in SYSTEM_KEYS for kind in row.kinds or [("", "")]]
     assert [each for each, group in itertools.groupby(sorted(seen, key=str)) if len(list(group)) > 1] == []
+
+
+def test_who_may_write_shards_may_not_say_what_they_hold(keyed: Keyed) -> None:
+    root, master = keyed.scene.root, keyed.scene.master.at("root")
+    path, key = "/apis/core.kcp.io/v1alpha1/shards/root", "shards.atoll.dev/roots"
+    rule = {"apiGroups": ["core.kcp.io"], "resources": ["shards"], "verbs": ["*"]}
+    reach = {"nonResourceURLs": ["/"], "verbs": ["access"]}
+    body = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "of-shards"}}
+    root.post(f"{RBAC}/clusterroles", {**body, "rules": [rule, reach]})
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "shard-keeper"}
+    root.post(
+        f"{RBAC}/clusterrolebindings",
+        {**body, "kind": "ClusterRoleBinding", "roleRef": {**ROLE, "name": "of-shards"}, "subjects": [subject]},
+    )
+    keeper = {"Impersonate-User": "shard-keeper", "Impersonate-Group": "system:authenticated"}
+    patch = {"metadata": {"annotations": {key: "tenant:taken", "else": "written"}}}
+    said = master.send("PATCH", path, patch, kind=MERGE, headers=keeper)
+    assert (said.code, said.json["metadata"]["annotations"].get("else")) == (200, "written"), said.body
+    assert key not in said.json["metadata"]["annotations"]
+    assert root.patch(path, patch).json["metadata"]["annotations"][key] == "tenant:taken"

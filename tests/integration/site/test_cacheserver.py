@@ -12,6 +12,7 @@ from harness.clients.api import MERGE, Api
 from harness.clients.exports import EXPORTS as IN_WORKSPACE
 from harness.clients.exports import cache_beacons, make_export, schema
 from harness.clients.site_workspaces import on, ready, workspace
+from harness.data.kind_samples import CONTENT
 from harness.servers.cache_server_process import CacheProcess
 from harness.servers.in_process.cache_server import ANONYMOUS, BASE, MASTER, NOBODY
 from harness.servers.site import Site
@@ -116,6 +117,36 @@ async def test_what_clustercachedresources_select_is_there_under_its_uid(
     with CacheProcess(tmp_path / "without", access) as cache:
         await cache.ready()
         await cache.until(BASE + by_identity, lambda answer: answer.code == 503)
+
+
+async def test_configurations_of_admission_are_there_while_their_workspace_exports(
+    site: Site, admin: Api, tmp_path: Path
+) -> None:
+    access = read_access(site.nats.url, str(site.layout.credential(CACHE_USER)))
+    shard, group = next(name for name in site.shards if name != "root"), "admissionregistration.k8s.io"
+    names = {"validatingadmissionpolicybindings": "Validating", "mutatingadmissionpolicybindings": "Mutating"}
+
+    def provide() -> Api:
+        made = ready(admin, workspace(admin, selector=on(shard)))
+        api = site.shards[shard].api(made["spec"]["cluster"])
+        for plural, kind in names.items():
+            spec = CONTENT[group, plural]
+            assert not callable(spec)
+            head = {"apiVersion": f"{group}/v1", "kind": f"{kind}AdmissionPolicyBinding", "metadata": {"name": "mine"}}
+            api.post(f"/apis/{group}/v1/{plural}", {**head, **spec})
+        return api
+
+    provider = await asyncio.to_thread(provide)
+    rows = [f"/shards/{shard}/clusters/{provider.cluster}/apis/{group}/v1/{plural}/mine" for plural in names]
+    with CacheProcess(tmp_path / "cache", access) as cache:
+        await cache.ready()
+        for tag in ("circles", "squares"):
+            await asyncio.to_thread(make_export, provider, tag, schema(tag))
+            for row in rows:
+                await cache.until(BASE + row, lambda answer: answer.code == 200)
+            await asyncio.to_thread(provider.delete, f"{IN_WORKSPACE}/{tag}")
+            for row in rows:
+                await cache.until(BASE + row, lambda answer: answer.code == 404)
 
 
 async def test_a_shard_of_a_site_has_the_cache_of_its_own_name_alone(site: Site, admin: Api) -> None:

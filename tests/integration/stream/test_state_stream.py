@@ -10,6 +10,7 @@ import msgspec
 
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import LOCAL, ObjectKey, ResourceType
+from atoll.machinery.meta.types import MUTATING_WEBHOOKS
 from atoll.machinery.stream.events import Event, Operation, Phase
 from atoll.machinery.stream.subjects import state_subject, stream_name
 from harness.data.stored_headers import parse_headers
@@ -226,6 +227,31 @@ async def test_a_quiet_state_stream_survives_compaction_without_a_refill(tmp_pat
             await running.drained()
         log = log.reopened()
         log.compact(log.entries[50].revision)
+        async with publishing(log, nats) as running:
+            await eventually(lambda: running.publisher.state.stats.resumed == 1)
+            await running.drained()
+            assert running.publisher.state.stats.restarts == 0
+
+
+async def test_a_stream_that_was_filled_by_another_policy_is_filled_again(tmp_path: Path) -> None:
+    log = ShardLog()
+    webhooks = ObjectKey(MUTATING_WEBHOOKS, "c1", "", "hooks")
+    async with NatsServer(tmp_path) as nats:
+        log.put(webhooks, annotations=REPLICATE)
+        async with publishing(log, nats) as running:
+            await running.drained()
+        assert webhooks in await objects(nats)
+        cursor = msgspec.json.decode(log.marks["stream.state"])
+        # Another version of this program put every configuration into the stream.
+        log = log.reopened()
+        log.marks["stream.state"] = msgspec.json.encode({**cursor, "policy": ""})
+        log.objects[webhooks] = msgspec.structs.replace(log.objects[webhooks], value=b"{}")
+        async with publishing(log, nats) as running:
+            await eventually(lambda: running.publisher.state.stats.resumed == 1)
+            await running.drained()
+            assert running.publisher.state.stats.restarts == 1
+            assert webhooks not in await objects(nats)
+        log = log.reopened()
         async with publishing(log, nats) as running:
             await running.drained()
             assert running.publisher.state.stats.restarts == 0

@@ -12,12 +12,14 @@ from harness.servers.memory import Returns
 from harness.servers.mutant_shard import MutantShard, patched
 from harness.servers.shard_process import ShardProcess
 from harness.servers.third_party_view import Certificates
-from harness.servers.virtual_workspaces import OfThirdParty
+from harness.servers.virtual_workspaces import OfSquads, OfThirdParty
+from integration.views import test_acting as acting
 from integration.views import test_replication as replication
 from integration.views import test_schemas as schemas
 from integration.views import test_third_party as thirdparty
+from integration.views import test_writing as writing
 
-USERS = 'alice-token,alice,u-alice,"team-a,team-b"\nbob-token,bob,u-bob\n'
+USERS = 'alice-token,alice,u-alice,"team-a,team-b"\nbob-token,bob,u-bob\nworker-token,worker,u-w\n'
 Trial = Callable[[Api, Api], None]
 
 GUARDS: dict[str, tuple[Trial, str]] = {
@@ -102,6 +104,57 @@ replication.Replication._offer = offer
 }
 
 TRIALS = list(dict.fromkeys(trial for trial, _ in GUARDS.values()))
+ACTING: dict[str, tuple[Callable[[Api, Api, str], None], str]] = {
+    "the user's own permission": (
+        lambda provider, consumer, verb: acting.test_what_the_user_may_not_do_is_not_done_for_it(
+            acting.Stage(provider, consumer), verb
+        ),
+        """
+import atoll.virtualworkspaces.apiexport as apiexport
+from msgspec.structs import replace
+plain = apiexport.ExportView.show
+def show(self, request, snapshot, own):
+    scope = plain(self, request, snapshot, own)
+    return replace(scope, user=apiexport.acting(request.user, request.cluster)) if request.acts_for else scope
+apiexport.ExportView.show = show
+""",
+    ),
+    "the provider's own permission": (
+        acting.test_what_the_provider_may_not_do_it_does_not_do_for_another,
+        """
+import atoll.virtualworkspaces.export_request as export_request
+export_request.Sources.may_reach_content = lambda self, view, user, export, verb: True
+""",
+    ),
+    "the permission to act for another": (
+        acting.test_who_acts_for_another_needs_to_be_allowed_to,
+        """
+import atoll.virtualworkspaces.export_request as export_request
+export_request.ExportRequest._may_act = lambda self, view, verb: True
+""",
+    ),
+}
+
+
+@pytest.mark.usefixtures("impatience")
+@pytest.mark.parametrize("guard", ACTING)
+def test_acting_for_another_without_its_guard_is_found_out_on_every_write(shard: MutantShard, guard: str) -> None:
+    trial, code = ACTING[guard]
+    with shard.without(code):
+        for verb in acting.VERBS:
+            with pytest.raises((AssertionError, OSError)):
+                trial(*pair(shard), verb)
+
+
+@pytest.mark.usefixtures("impatience")
+def test_privileges_taken_on_with_a_user_are_found_out(shard: MutantShard) -> None:
+    code = "import atoll.machinery.apiserver.authentication.impersonation as it; it._check_privileges = lambda *_: None"
+    with shard.without(code), pytest.raises(AssertionError):
+        acting.test_no_privilege_is_taken_on_with_the_user(
+            acting.Stage(*pair(shard)), {"Impersonate-Group": "system:kcp:admin"}
+        )
+
+
 #: Guards that are assembled when the process starts.
 STARTING: dict[str, tuple[Trial, str]] = {
     "schemas are not written through the view": (
@@ -185,6 +238,44 @@ authenticator.Authenticator._sender = sender
 """,
     ),
 }
+
+
+WRITTEN: dict[str, tuple[Callable[[OfSquads, str], None], str]] = {
+    "who may write": (writing.test_who_may_not_write_the_row_does_not, THIRD_PARTYS["who may read"][1]),
+    "who says who writes": (writing.test_nobody_but_a_proxy_says_who_writes, THIRD_PARTYS["who says who asks"][1]),
+    "as the caller": (
+        writing.test_who_may_not_change_the_source_objects_does_not_change_them_by_a_row,
+        """
+import atoll.virtualworkspace_sdk.writer as writer
+writer.impersonation = lambda user, cluster: ()
+""",
+    ),
+    "in the workspace of the request": (
+        writing.test_a_write_stays_in_its_workspace,
+        """
+import atoll.virtualworkspace_sdk.reviews as reviews
+from atoll.machinery.apiserver.authorization.attributes import Decision
+import atoll.virtualworkspace_sdk.writer as writer
+reviews.Reviews.decide = lambda self, asked: Decision(True)
+writer.impersonation = lambda user, cluster: ()
+""",
+    ),
+}
+
+
+@pytest.mark.usefixtures("impatience")
+@pytest.mark.parametrize("guard", WRITTEN)
+def test_a_view_that_writes_without_its_guard_is_found_out_on_every_write(tmp_path: Path, guard: str) -> None:
+    trial, code = WRITTEN[guard]
+    certificates = Certificates(tmp_path / "certificates")
+    with ShardProcess(tmp_path / "shard", *certificates.shard_flags, *token_file(tmp_path)) as shard:
+        squads = OfSquads(Api(shard, "root"), certificates, tmp_path / "view", patched(tmp_path, code))
+        try:
+            for verb in writing.WRITES:
+                with pytest.raises((AssertionError, OSError, KeyError)):
+                    trial(squads, verb)
+        finally:
+            squads.view.stop()
 
 
 def test_a_third_partys_view_returns_freed_memory(tmp_path: Path) -> None:

@@ -11,24 +11,25 @@ from harness.clients.api import PARTIAL_LIST, TABLE, Api, Events, Object, eventu
 from harness.clients.exports import PATIENCE_S
 from harness.clients.put_back import check_put_back, check_read_only
 from harness.servers import virtual_workspaces
-from harness.servers.virtual_workspaces import OfThirdParty, Stand
+from harness.servers.virtual_workspaces import OfSquads, OfThirdParty, Stand
 
 WATCH_LIST = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
-MAKERS: dict[str, Callable[[Api, OfThirdParty], Stand]] = {
-    "lifecycle": lambda admin, third: virtual_workspaces.Initializing(admin),
-    "apiexport": lambda admin, third: virtual_workspaces.Exported(admin),
-    "apiresourceschema": lambda admin, third: virtual_workspaces.BoundSchemas(admin),
-    "replication": lambda admin, third: virtual_workspaces.Replicated(admin),
-    "third party": virtual_workspaces.ThirdPartys,
+MAKERS: dict[str, Callable[[Api, OfThirdParty, OfSquads], Stand]] = {
+    "lifecycle": lambda admin, third, squads: virtual_workspaces.Initializing(admin),
+    "apiexport": lambda admin, third, squads: virtual_workspaces.Exported(admin),
+    "apiresourceschema": lambda admin, third, squads: virtual_workspaces.BoundSchemas(admin),
+    "replication": lambda admin, third, squads: virtual_workspaces.Replicated(admin),
+    "third party": lambda admin, third, squads: virtual_workspaces.ThirdPartys(admin, third),
+    "third party that is written": lambda admin, third, squads: virtual_workspaces.WrittenThirdPartys(admin, squads),
 }
 
 
 @pytest.fixture(params=MAKERS)
-def stand(request: pytest.FixtureRequest, third: OfThirdParty) -> Stand:
-    return MAKERS[request.param](third.admin, third)
+def stand(request: pytest.FixtureRequest, third: OfThirdParty, squads: OfSquads) -> Stand:
+    return MAKERS[request.param](third.admin, third, squads)
 
 
 def listed(stand: Stand, query: str = "") -> Object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import http.client
 from pathlib import Path
 
 import pytest
@@ -136,7 +137,9 @@ def test_an_open_watch_ends_when_it_would_not_be_allowed_any_more(third: OfThird
         assert response.status == 200
         assert b"ADDED" in response.readline()
         consumer.delete(f"{RBAC}/clusterrolebindings/bob-2")
-        assert response.read() == b""
+        # The shard cuts the connection, or the view ends its answer.
+        with contextlib.suppress(http.client.IncompleteRead):
+            assert response.read() == b""
 
 
 def test_a_service_account_reads_it_at_home(third: OfThirdParty) -> None:

@@ -13,7 +13,8 @@ from harness.models.cluster_ownership import CLUSTER, LIAR, Follower, Place, Sai
 
 SHARDS = ("root", "a", "b", LIAR)
 NUMBERS = st.integers(0, 1 << 16)
-STEPS = st.lists(st.tuples(st.sampled_from(["create", "create", "home", "move", "delete", "lie"]), NUMBERS, NUMBERS))
+ACTIONS = ("create", "create", "home", "root", "move", "delete", "lie")
+STEPS = st.lists(st.tuples(st.sampled_from(ACTIONS), NUMBERS, NUMBERS))
 
 
 def lived(steps: list[tuple[str, int, int]]) -> Site:
@@ -26,12 +27,14 @@ def lived(steps: list[tuple[str, int, int]]) -> Site:
             site.create(cluster, shard)
         elif what == "home":
             site.home(shard)
+        elif what == "root":
+            site.root(shard, late=one % 2 == 1)
         elif what == "move" and LIAR not in (cluster.shard, shard):
             site.move(cluster, shard)
         elif what == "delete":
             site.delete(cluster)
-        elif what == "lie" and not cluster.user:
-            site.lie(cluster.name, other % 5)
+        elif what == "lie":
+            site.lie(cluster.name, other % 7)
     return site
 
 

@@ -134,3 +134,11 @@ async def test_what_an_earlier_generation_brought_goes_with_its_sweep_and_no_soo
     with store.snapshot() as snapshot:
         assert snapshot.replicas.row_of("east", old.key) is None
     assert not await followed.take(tombstone(event(name="new")))
+
+
+async def test_nothing_of_a_forgotten_store_is_taken_and_another_store_of_that_name_counts(store: LmdbStore) -> None:
+    said = event()
+    followed = Followed(store, forgotten=lambda uid: uid == said.shard_uid)
+    assert not await followed.take(said)
+    assert followed.refused("forgotten") == 1
+    assert await followed.take(msgspec.structs.replace(said, shard_uid="another"))

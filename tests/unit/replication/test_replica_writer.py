@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from atoll.controllers.workspaces.remote_routes import RemoteRoutes
+from atoll.machinery.kcp.sharding.shards import ROOTS
 from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.objects import encode, encode_json
@@ -28,10 +29,11 @@ from atoll.machinery.storage.contract import (
     Scope,
 )
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
-from atoll.replication.metrics import ReplicationMetrics
+from atoll.replication.metrics import STRANGER, ReplicationMetrics
 from atoll.replication.notifications import ReplicaChange
 from atoll.replication.readable_pages import readable
 from atoll.replication.replica_writer import OWNERS_PENDING, ReplicaWriter
+from atoll.replication.stranger_rows import GRACE_S, StrangerRows
 from harness.data.stores import store_options
 from harness.servers.in_process.followers import TYPES, ChangeRecorder, cluster_key, workspace_key
 from harness.servers.nats import eventually
@@ -195,12 +197,99 @@ async def test_what_goes_with_its_cluster_is_told(store: LmdbStore) -> None:
     written, told, export = writer(store), ChangeRecorder(), ObjectKey(API_EXPORTS, home, "", "e")
     written.set_listener(told)
     cluster = {"metadata": {"name": "cluster"}, "spec": {"createdBy": {"username": "bob"}}}
-    await written.apply("east", [arrival(cluster_key(home), cluster), arrival(export)])
-    assert shard_of(store, home) == "east"
+    await written.apply("root", [arrival(cluster_key(home), cluster), arrival(export)])
+    assert shard_of(store, home) == "root"
     told.entries.clear()
-    await written.apply("east", [ReplicaChange(each, b"", 2, 1) for each in (cluster_key(home), export)])
+    await written.apply("root", [ReplicaChange(each, b"", 2, 1) for each in (cluster_key(home), export)])
     assert shard_of(store, home) == ""
     assert [told.of(each) for each in (cluster_key(home), export)] == [["DELETED"], ["DELETED"]]
+
+
+def home(user: str, **annotations: str) -> dict[str, Any]:
+    return {"metadata": {"name": "cluster", "annotations": annotations}, "spec": {"createdBy": {"username": user}}}
+
+
+def moved(to: str, generation: int = 1) -> dict[str, Any]:
+    return home("bob", **{wellknown.MOVED_TO: to, wellknown.MOVED_GENERATION: str(generation)})
+
+
+async def test_an_owner_that_was_forgotten_is_learnt_again_when_the_cluster_is_needed_again(store: LmdbStore) -> None:
+    written, cluster = writer(store, own="north"), hashes.home_cluster_name("bob")
+    key = cluster_key(cluster)
+    await written.apply("root", [arrival(key, home("bob"))])
+    await written.apply("west", [arrival(key, home("bob"))])
+    # What a stranger sent goes, and the owner's row stays: it is not sent again, and neither is it resolved again.
+    await written.release("west", [key], lambda _: False)
+    assert shard_of(store, cluster) == "root"
+    await written.release("root", [key], lambda _: False)
+    assert shard_of(store, cluster) == ""
+    await written.apply("root", [arrival(key, moved("east"))])
+    await written.apply("east", [arrival(key, home("bob"))])
+    await written.release("east", [key], lambda _: False)
+    assert shard_of(store, cluster) == ""
+    await written.apply("east", [arrival(key, home("bob"))])
+    assert shard_of(store, cluster) == "east", "the marker that leads there is held"
+    for origin in ("root", "east"):
+        await written.release(origin, [key], lambda _: False)
+    assert shard_of(store, cluster) == ""
+
+
+async def test_a_home_that_is_placed_anew_is_followed_though_its_end_was_missed(store: LmdbStore) -> None:
+    written, cluster = writer(store), hashes.home_cluster_name("bob")
+    await written.apply("root", [arrival(cluster_key(cluster), moved("east", 5))])
+    assert shard_of(store, cluster) == "east"
+    await written.apply("root", [arrival(cluster_key(cluster), moved("west"), revision=2)])
+    assert shard_of(store, cluster) == "west"
+
+
+async def test_a_root_belongs_to_the_shard_that_may_hold_it_also_after_a_restart(store: LmdbStore) -> None:
+    path = "tenant:acme"
+    cluster, key = hashes.root_cluster_name(path), ObjectKey(TYPES.shards, ROOT, "", "east")
+
+    def shard(roots: str, revision: int, origin: str = "east") -> ReplicaChange:
+        obj = {"metadata": {"name": origin, "annotations": {ROOTS: roots}}}
+        return arrival(ObjectKey(TYPES.shards, ROOT, "", origin), obj, revision)
+
+    await writer(store).apply("east", [arrival(cluster_key(cluster))])
+    await writer(store).apply("east", [shard(path, 1)])
+    assert shard_of(store, cluster) == "", "its own word is none"
+    await writer(store).apply("root", [shard(path, 1)])
+    assert shard_of(store, cluster) == "east"
+    again = writer(store)
+    await again.apply("root", [shard(path, 1, "west")])
+    await again.apply("west", [arrival(cluster_key(cluster))])
+    assert shard_of(store, cluster) == "east", "of two the first by name"
+    await writer(store).apply("root", [shard("", 2)])
+    assert shard_of(store, cluster) == "west"
+    await writer(store).apply("root", [ReplicaChange(key, b"", 3, 1), shard("", 2, "west")])
+    assert shard_of(store, cluster) == ""
+
+
+async def test_a_stranger_is_noticed_once_and_not_before_what_it_follows_from_may_have_come(store: LmdbStore) -> None:
+    now, registry = [0.0], CollectorRegistry()
+    metrics = ReplicationMetrics(registry)
+    rows, cluster = StrangerRows(metrics, lambda: now[0]), hashes.home_cluster_name("bob")
+    written = writer(store)
+    written.metrics = metrics
+    await written.apply("west", [arrival(cluster_key(cluster), home("bob"))])
+
+    def counted() -> float:
+        name = "atoll_replication_refused_rows_total"
+        return registry.get_sample_value(name, {"shard": "west", "reason": STRANGER}) or 0.0
+
+    for value, origin in ((moved("east"), "west"), (home("bob"), "root"), (home("bob"), "west")):
+        rows.note(origin, cluster, encode_json(value), "root")
+    for passed_s, expected in ((GRACE_S - 1, 0.0), (GRACE_S + 1, 1.0), (GRACE_S * 3, 1.0)):
+        now[0] = passed_s
+        with store.snapshot() as snapshot:
+            rows.report(snapshot)
+        assert counted() == expected
+    rows.note("west", cluster, encode_json(home("bob")), "")
+    await written.apply("root", [arrival(cluster_key(cluster), moved("west"))])
+    now[0] += GRACE_S + 1
+    with store.snapshot() as snapshot:
+        rows.report(snapshot)
+    assert counted() == 1.0
 
 
 async def test_a_workspace_of_ones_own_routes_what_it_names_and_what_is_below(store: LmdbStore) -> None:

@@ -8,9 +8,10 @@ import pytest
 
 from atoll.machinery.apiserver.authorization.effective_users import WARRANT
 from atoll.machinery.apiserver.call.preferences import preferences_of
-from atoll.machinery.apiserver.call.requestinfo import parse
+from atoll.machinery.apiserver.call.requestinfo import RequestInfo, parse
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.request import Observer, Request
+from atoll.machinery.apiserver.serving.open_watches import OpenWatches
 from atoll.machinery.apiserver.serving.pipeline import Route
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.status import Forbidden, NotFound
@@ -18,7 +19,7 @@ from atoll.machinery.meta.user import User
 from atoll.machinery.storage.contract import Snapshot
 from atoll.machinery.wire.exchange import Exchange, HttpRequest, Peer
 from atoll.shard.forwarding.virtual_resources import ShardObject, VirtualResources
-from atoll.virtualworkspaces.apiexport import acting
+from atoll.virtualworkspaces.export_user import acting
 
 CALLER = User("ann", ("team",))
 
@@ -32,6 +33,9 @@ class Closed:
     def enter(self, request: Request, snapshot: Snapshot) -> None:
         self.came.append(request.user)
 
+    def acts_within(self, info: RequestInfo) -> str:
+        return ""
+
 
 class _Exchange:
     request = HttpRequest("GET", b"/clusters/shop/api/v1/things", {}, b"", Peer("127.0.0.1", 1))
@@ -41,7 +45,9 @@ def entered(target: bytes) -> Closed:
     """Pass a request with a warrant to an endpoint; return the view."""
     view = Closed()
     shard = ShardObject(ResourceType("core.kcp.io", "shards"), "root")
-    resources = VirtualResources(Catalogs([]), shard, {"closed": view}, cast(Route, None), None)
+    resources = VirtualResources(
+        Catalogs([]), shard, {"closed": view}, cast(Route, None), None, cast(OpenWatches, None)
+    )
     info = parse("GET", _Exchange.request.target)
     preferences, user = preferences_of(_Exchange.request), acting(CALLER, "shop")
     request = Request(cast(Exchange, _Exchange()), preferences, "", info, cast(Observer, None), 0.0, user=user)

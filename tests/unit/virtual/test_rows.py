@@ -49,7 +49,7 @@ async def test_a_row_is_written_when_it_changed_and_stays_who_it_is(tmp_path: Pa
     assert second is not None
     assert second["metadata"]["uid"] == first["metadata"]["uid"]
     assert int(second["metadata"]["resourceVersion"]) > int(first["metadata"]["resourceVersion"])
-    assert list(rows.keys()) == [KEY]
+    assert list(rows.each_key()) == [KEY]
     await rows.write(KEY, None)
     await rows.write(KEY, None)
     assert stored(rows) is None

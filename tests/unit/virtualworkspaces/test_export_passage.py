@@ -21,7 +21,8 @@ from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_S
 from atoll.machinery.meta.user import User
 from atoll.machinery.storage.contract import GuardFailed, RevisionUnchanged
 from atoll.machinery.wire.exchange import Exchange, HttpRequest, Peer
-from atoll.virtualworkspaces.apiexport import ORIGINAL_GROUPS, ORIGINAL_NAME, ExportView, acting
+from atoll.virtualworkspaces.apiexport import ExportView
+from atoll.virtualworkspaces.export_user import ORIGINAL_GROUPS, ORIGINAL_NAME, acting
 from atoll.virtualworkspaces.framework import VirtualWorkspace
 from harness.clients.exports import accepted, an_object, binding, claim, export, schema
 from harness.oracles.claim_labels import claim_pair

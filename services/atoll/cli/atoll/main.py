@@ -16,6 +16,8 @@ USAGE = """usage: atoll COMMAND [options]
   shard         run one shard of a sharded deployment (site)
   front-proxy   run a front proxy of a site: one address for all shards
   cache-server  serve the objects that all shards replicate, over HTTP
+  virtual-workspaces
+                serve virtual workspaces of an APIExport that Python modules define
   nats-config   write configuration and users of a NATS server for several machines
   doctor        check disk, clock, versions and permissions
   fsck          check a store against itself
@@ -37,6 +39,7 @@ COMMANDS = {
     "shard": ("start", "shard"),
     "front-proxy": ("front_proxy", "run"),
     "cache-server": ("cache_server", "run"),
+    "virtual-workspaces": ("virtual_workspaces", "run"),
     "nats-config": ("nats_config", "run"),
     "doctor": ("doctor", "run"),
     "fsck": ("store", "fsck"),

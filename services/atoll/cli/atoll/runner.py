@@ -1,6 +1,6 @@
 """Start and end of every serving command: prints the settings, or runs until stopped.
 
-`start`, `front_proxy` and `cache_server` call this with loaded settings. Invariant: every error that prevents serving
+Every serving command calls this with loaded settings. Invariant: every error that prevents serving
 ends the process with one line on standard error and exit code 1.
 """
 
@@ -15,6 +15,7 @@ import uvloop
 
 from atoll.cli.atoll.output import fail
 from atoll.machinery.apiserver.authentication.dynamic_client_ca import InvalidCredentials
+from atoll.machinery.kcp.sharding.forgotten_stores import StoreForgotten
 from atoll.machinery.process import config as settings
 from atoll.machinery.process import logging
 from atoll.machinery.process.config import ProcessConfig
@@ -36,6 +37,7 @@ REFUSALS: tuple[type[Exception], ...] = (
     InvalidKeysFile,
     PkiError,
     BackgroundWorkFailed,
+    StoreForgotten,
     OSError,
 )
 

@@ -13,6 +13,10 @@ from atoll.cli.kubectl.plugin import print_error, say
 USAGE = """usage: kubectl atoll COMMAND [options]
 
   export [NAME]    what this workspace exports; of one export, who consumes it and how far its stream is behind
+  root create PATH --shard NAME [--owner USER]
+                   a tree of workspaces beside root, held by a shard
+  shard forget NAME
+                   give up a shard that is lost for good
 
 Each command explains itself: kubectl atoll COMMAND --help
 """
@@ -28,11 +32,19 @@ def dispatch(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in {"-h", "--help", "help"}:
         say(USAGE.rstrip())
         return 0 if arguments else 2
-    if arguments[0] not in {"export", "exports"}:
-        return print_error(f"unknown command {arguments[0]!r}; see kubectl atoll --help", 2)
-    from atoll.cli.kubectl import export
+    if arguments[0] == "root":
+        from atoll.cli.kubectl import root
 
-    return export.dispatch(arguments[1:])
+        return root.dispatch(arguments[1:])
+    if arguments[0] in {"export", "exports"}:
+        from atoll.cli.kubectl import export
+
+        return export.dispatch(arguments[1:])
+    if arguments[0] in {"shard", "shards"}:
+        from atoll.cli.kubectl import shard
+
+        return shard.dispatch(arguments[1:])
+    return print_error(f"unknown command {arguments[0]!r}; see kubectl atoll --help", 2)
 
 
 if __name__ == "__main__":

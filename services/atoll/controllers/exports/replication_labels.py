@@ -1,9 +1,10 @@
 """Replication annotations (`internal.kcp.io/replicate` and level): kcp's replication labellers in one controller.
 
 Watches: APIExports, also on other shards, and WorkspaceTypes (whether a cluster exports anything, and at which level);
-ClusterRoles and ClusterRoleBindings, schemas, conversions and endpoint slices. Writes: annotations of LogicalClusters
-and of the latter types. Admission sets the annotations on write; this controller handles later changes and writes in
-flight. A cluster that exports nothing costs two reads. Converges because annotations are computed from current objects.
+ClusterRoles and ClusterRoleBindings, schemas, conversions, endpoint slices, webhook configurations and admission
+policies. Writes: annotations of LogicalClusters and of the latter types. Admission sets the annotations on write; this
+controller handles later changes and writes in flight. A cluster that exports nothing costs two reads. Converges because
+annotations are computed from current objects.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from atoll.machinery.meta.types import (
 from atoll.machinery.storage.contract import GateState, LogEntry, Operation, Scope
 from atoll.machinery.storage.pages import each_record
 from atoll.tenancy.lookups import Lookups
-from atoll.tenancy.replication_scope import NOTED, ReplicatedExport, ReplicationScope
+from atoll.tenancy.replication_scope import NOTED, SYSTEM_WORDS, ReplicatedExport, ReplicationScope
 
 #: Bytes of each cache.
 MAX_BYTES = 4 << 20
 _POLICY = rawscan.text(replicate_annotation.POLICY_PREFIX)
-_IN_CLUSTER = NOTED - {API_EXPORT_ENDPOINT_SLICES}
+_IN_CLUSTER = sorted(NOTED - {API_EXPORT_ENDPOINT_SLICES})
 
 
 class Cluster(msgspec.Struct, frozen=True, tag=True):
@@ -60,6 +61,8 @@ class ReplicationLabels(ReplicaController):
 
     name = "replicationlabels"
     workers = 2
+    #: 1: webhook configurations and policies are annotated.
+    version = 1
 
     def __init__(self, loopback: Loopback, facts: Lookups) -> None:
         self._loopback, self._reach = loopback, ReplicationScope(facts)
@@ -113,8 +116,8 @@ class ReplicationLabels(ReplicaController):
             return bool(snapshot.last(API_EXPORTS, cluster) or snapshot.last(self._types, cluster))
 
     def _narrows(self, key: ObjectKey) -> bool:
-        """Return whether an export may narrow the replication of a schema, a conversion or a slice."""
-        if key.type == API_EXPORT_ENDPOINT_SLICES:
+        """Return whether an export may concern a schema, a conversion, a slice or a configuration of admission."""
+        if key.type == API_EXPORT_ENDPOINT_SLICES or key.type in SYSTEM_WORDS:
             return True
         with self._loopback.store.snapshot() as snapshot:
             return any(offer.level for offer in self._reach.offers(snapshot, key.cluster).values())
@@ -129,6 +132,8 @@ class ReplicationLabels(ReplicaController):
         for key in self._loopback.keys(Scope(CLUSTER_ROLE_BINDINGS)):
             if key.name != ADMIN_BINDING and not is_system_cluster(key.cluster):
                 yield key
+        for type in sorted(SYSTEM_WORDS):
+            yield from (key for key in self._loopback.keys(Scope(type)) if not is_system_cluster(key.cluster))
 
     # --- reconcile ---
 
@@ -158,7 +163,9 @@ class ReplicationLabels(ReplicaController):
         return again_s
 
     def _in_cluster(self, cluster: str) -> list[ObjectKey]:
-        keys = [key for type in sorted(_IN_CLUSTER) for key in self._loopback.keys(Scope(type, cluster))]
+        with self._loopback.store.snapshot() as snapshot:
+            held = [type for type in _IN_CLUSTER if snapshot.last(type, cluster)]
+        keys = [key for type in held for key in self._loopback.keys(Scope(type, cluster))]
         slices: set[tuple[str, str]] = set()
         with self._loopback.store.snapshot() as snapshot:
             for record in each_record(snapshot, Scope(API_EXPORTS, cluster)):

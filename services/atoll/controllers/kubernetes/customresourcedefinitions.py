@@ -215,7 +215,8 @@ class CustomResourceDefinitionController(Controller):
             return HELD
         metadata = {**crd["metadata"], "finalizers": [each for each in finalizers if each != FINALIZER]}
         try:
-            await self._loopback.update(self._target(cluster, crd), {**crd, "metadata": metadata})
+            # Through /status, as in Kubernetes, so that policies for definitions do not hold a deletion.
+            await self._loopback.update(self._target(cluster, crd, "status"), {**crd, "metadata": metadata})
         except NotFound:
             return None
         return None

@@ -6,11 +6,12 @@ are compared with their desired state each time; nothing is created in a termina
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 
+from atoll.machinery.apiserver.call.errors import OverLimit
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
-from atoll.machinery.control.manager import Controller
+from atoll.machinery.control.manager import ALL_OPERATIONS, Controller
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import rawscan
 from atoll.machinery.meta.names import ObjectKey, ResourceType
@@ -54,15 +55,16 @@ class NamespaceDefaults(Controller):
     def watches(self, type: ResourceType) -> bool:
         return type in {NAMESPACES, SERVICE_ACCOUNTS, CONFIG_MAPS}
 
+    def operations(self, type: ResourceType) -> Collection[Operation]:
+        if type == NAMESPACES:
+            return {Operation.ADDED}
+        return {Operation.DELETED} if type == SERVICE_ACCOUNTS else ALL_OPERATIONS - {Operation.ADDED}
+
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key = entry.key
         if key.type == NAMESPACES:
-            if entry.operation is Operation.ADDED:
-                yield key.cluster, key.name
-        elif key.type == SERVICE_ACCOUNTS:
-            if key.name == ACCOUNT and entry.operation is Operation.DELETED:
-                yield key.cluster, key.namespace
-        elif key.name == ROOT_CA and entry.operation is not Operation.ADDED:
+            yield key.cluster, key.name
+        elif key.name == (ACCOUNT if key.type == SERVICE_ACCOUNTS else ROOT_CA):
             yield key.cluster, key.namespace
 
     def all_keys(self) -> Iterable[Hashable]:
@@ -84,6 +86,8 @@ class NamespaceDefaults(Controller):
             if not account:
                 await self._loopback.create(Target(self._accounts, cluster, name, ACCOUNT), service_account())
             await self._root_ca(cluster, name)
+        except OverLimit:
+            raise
         except (AlreadyExists, Conflict, NotFound, Forbidden):
             # A concurrent write, or the namespace is terminating: that log entry enqueues the key if needed.
             return None

@@ -6,12 +6,12 @@ deletions of content, conditions, `spec.finalizers`. Converges because a termina
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 
 from atoll.controllers.content_deleter import HELD, RemainingContent, clear
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
-from atoll.machinery.control.manager import Controller
+from atoll.machinery.control.manager import EXISTING, Controller
 from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import rawscan, times
@@ -37,12 +37,15 @@ class NamespaceController(Controller):
     def watches(self, type: ResourceType) -> bool:
         return True
 
+    def operations(self, type: ResourceType) -> Collection[Operation]:
+        return EXISTING if type == NAMESPACES else {Operation.DELETED}
+
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key = entry.key
         if key.type == NAMESPACES:
-            if rawscan.DELETION in entry.value and entry.operation is not Operation.DELETED:
+            if rawscan.DELETION in entry.value:
                 yield key.cluster, key.name
-        elif key.namespace and entry.operation is Operation.DELETED and self._is_terminating(key):
+        elif key.namespace and self._is_terminating(key):
             yield key.cluster, key.namespace
 
     def _is_terminating(self, key: ObjectKey) -> bool:
@@ -106,7 +109,7 @@ def _conditions(remaining: RemainingContent) -> list[Condition]:
     held = "Some content in the namespace has finalizers remaining: " + _counted(
         remaining.finalizers, "in {} resource instances"
     )
-    some, finalizers = not remaining.is_empty, bool(remaining.finalizers)
+    some, finalizers, refused = not remaining.is_empty, bool(remaining.finalizers), "; ".join(remaining.refusals)
     return [
         Condition(
             "NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered", "All resources successfully discovered"
@@ -119,9 +122,11 @@ def _conditions(remaining: RemainingContent) -> list[Condition]:
         ),
         Condition(
             "NamespaceDeletionContentFailure",
-            "False",
-            "ContentDeleted",
-            "All content successfully deleted, may be waiting on finalization",
+            str(bool(refused)),
+            "ContentDeletionFailed" if refused else "ContentDeleted",
+            f"Failed to delete all resource types, {len(remaining.objects)} remaining: {refused}"
+            if refused
+            else "All content successfully deleted, may be waiting on finalization",
         ),
         Condition(
             "NamespaceContentRemaining",

@@ -7,9 +7,18 @@ objects, so that users can still remove the finalizers of remaining objects.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 
-from atoll.controllers.content_deleter import CONFLICT, HELD, RemainingContent, delete, delete_held, stored_finalizers
+from atoll.controllers.content_deleter import (
+    CONFLICT,
+    HELD,
+    RemainingContent,
+    delete,
+    delete_held,
+    delete_reviewed,
+    reviewed_kinds,
+    stored_finalizers,
+)
 from atoll.controllers.shard_calls import ShardUnavailable
 from atoll.controllers.workspaces import workspace_deletion
 from atoll.controllers.workspaces.owner_notifications import OwnerShards, OwnerUnknown, remote_owner
@@ -17,7 +26,7 @@ from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.apiserver.writing.batch import LOST, Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
-from atoll.machinery.control.manager import Controller
+from atoll.machinery.control.manager import EXISTING, Controller
 from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kcp.workspaces.deletion_phase import deletion_phase, with_phase
 from atoll.machinery.kinds.kind import Kind
@@ -74,11 +83,14 @@ class LogicalClusterDeletion(Controller):
     def watches(self, type: ResourceType) -> bool:
         return True
 
+    def operations(self, type: ResourceType) -> Collection[Operation]:
+        return EXISTING if type == LOGICAL_CLUSTERS else {Operation.DELETED}
+
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         if entry.key.type == LOGICAL_CLUSTERS:
-            if rawscan.DELETION in entry.value and entry.operation is not Operation.DELETED:
+            if rawscan.DELETION in entry.value:
                 yield entry.key.cluster
-        elif entry.operation is Operation.DELETED and self._was_last(entry):
+        elif self._was_last(entry):
             yield entry.key.cluster
 
     def _was_last(self, entry: LogEntry) -> bool:
@@ -109,7 +121,7 @@ class LogicalClusterDeletion(Controller):
     async def _empty(self, cluster: str, obj: Object) -> Requeue:
         """Delete content stage by stage; the rest, if it is small and not held, with the LogicalCluster at once."""
         for types in self._stages(cluster):
-            free = self._unheld_records(cluster, MAX_AT_ONCE)
+            free = None if self._reviewed(cluster) else self._unheld_records(cluster, MAX_AT_ONCE)
             if free is not None:
                 held_by = [each for each in finalizers_of(obj) if each != wellknown.DELETION_FINALIZER]
                 if held_by:
@@ -205,6 +217,11 @@ class LogicalClusterDeletion(Controller):
 
     async def _clear(self, cluster: str, types: list[ResourceType]) -> RemainingContent:
         """Delete the objects of some types in a cluster. Returns the objects that finalizers hold."""
+        remaining, judged = RemainingContent(), self._reviewed(cluster)
+        for scope, kind in judged.items():
+            if scope.type in types:
+                await delete_reviewed(self._loopback, kind, scope, remaining)
+        types = [type for type in types if Scope(type, cluster) not in judged]
         scopes = [Scope(type, cluster) for type in types]
         while scopes:
             # A transaction removes at most BATCH objects of all types together, as it delays other writers.
@@ -214,7 +231,6 @@ class LogicalClusterDeletion(Controller):
             scopes = [scope for scope in scopes if scope not in done]
         if API_BINDINGS in types:
             await self._unbind(cluster)
-        remaining = RemainingContent()
         with self._loopback.store.snapshot() as snapshot:
             left = [usage.type for usage in snapshot.usage(cluster) if usage.type in types]
         for type in left:
@@ -222,10 +238,16 @@ class LogicalClusterDeletion(Controller):
             await delete_held(self._loopback, Scope(type, cluster), remaining, begin)
         return remaining
 
+    def _reviewed(self, cluster: str) -> dict[Scope, Kind]:
+        """Return the types whose deletion webhooks or policies of an export's workspace may act on."""
+        with self._loopback.store.snapshot() as snapshot:
+            held = [Scope(usage.type, cluster) for usage in snapshot.usage(cluster)]
+        return reviewed_kinds(self._loopback, held)
+
     def _begin(self, batch: Batch, target: Target, obj: Object) -> None:
         """Start the deletion of a Workspace; delete a small one without foreign finalizers at once."""
         leaf = workspace_deletion.unheld(batch, obj)
-        free = self._unheld_records(leaf, MAX_IN_PASSING) if leaf else None
+        free = self._unheld_records(leaf, MAX_IN_PASSING) if leaf and not self._reviewed(leaf) else None
         if free is None:
             workspace_deletion.begin(batch, target, obj, self._kind)
             return

@@ -7,7 +7,7 @@ Invariant: clusters without mounts are not remembered, and their objects cost on
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.writing.loopback import Loopback
@@ -20,11 +20,13 @@ from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.sizes import size_bytes
-from atoll.machinery.storage.contract import LogEntry, Operation, Scope
+from atoll.machinery.storage.contract import LogEntry, Operation, Record, Scope
 from atoll.tenancy.lookups import Lookups
 
 #: Bytes of cached references.
 MAX_BYTES = 4 << 20
+#: Workspaces looked at between two yields to the event loop.
+_PAUSE_ROWS = 500
 _SPEC = rawscan.member("mount")
 
 
@@ -33,10 +35,11 @@ class MountController(Controller):
 
     name = "workspacemount"
     workers = 2
+    lists_at_start = True
 
     def __init__(self, loopback: Loopback, facts: Lookups) -> None:
         self._loopback, self._type = loopback, facts.identities.workspaces
-        #: The clusters with mounts: listed by `all_keys`, then followed by log entries.
+        #: The clusters with mounts: listed by `all_keys` at every start, then followed by log entries.
         self._clusters: set[str] = set()
         #: References by Workspace, for each of them.
         self._mounts: LruCache[str, dict[str, mounts.Reference]] = LruCache(MAX_BYTES, size_bytes)
@@ -53,9 +56,12 @@ class MountController(Controller):
                 yield key.cluster, name
 
     def all_keys(self) -> Iterable[Hashable]:
-        for key, _ in self._mounts_in(Scope(self._type)):
-            self._clusters.add(key.cluster)
-            yield key.cluster, key.name
+        for count, record in enumerate(self._loopback.records(Scope(self._type)), start=1):
+            if _reference(record) is not None:
+                self._clusters.add(record.key.cluster)
+                yield record.key.cluster, record.key.name
+            elif count % _PAUSE_ROWS == 0:
+                yield None
 
     def _is_mount(self, entry: LogEntry) -> bool:
         """Return whether a Workspace exists and is mounted, and follow it in the cache."""
@@ -74,18 +80,13 @@ class MountController(Controller):
         """Return the references of a cluster's mounts, by Workspace, and forget a cluster without any."""
         known = self._mounts.get(cluster)
         if known is None:
-            known = {key.name: reference for key, reference in self._mounts_in(Scope(self._type, cluster))}
+            records = self._loopback.records(Scope(self._type, cluster))
+            known = {record.key.name: found for record in records if (found := _reference(record)) is not None}
             self._mounts.put(cluster, known)
         if not known:
             self._clusters.discard(cluster)
             self._mounts.drop(cluster)
         return known
-
-    def _mounts_in(self, scope: Scope) -> Iterator[tuple[ObjectKey, mounts.Reference]]:
-        for record in self._loopback.records(scope):
-            reference = mounts.reference(decode(record.value)) if _SPEC in record.value else None
-            if reference is not None:
-                yield record.key, reference
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
         cluster, name = key
@@ -111,3 +112,7 @@ class MountController(Controller):
                 record = view.get(key)
                 return decode(record.value) if record is not None else None
         return None
+
+
+def _reference(record: Record) -> mounts.Reference | None:
+    return mounts.reference(decode(record.value)) if _SPEC in record.value else None

@@ -55,8 +55,16 @@ class RemoteWorkspaces:
 
     async def reconcile(self, parent: str, obj: Object, choice: TargetShard, *, gone: bool) -> float | None:
         """Reconcile a scheduled or deleted Workspace. `gone`: that shard published the deletion of the cluster."""
+        with self._writes.loopback.store.snapshot() as snapshot:
+            is_lost = self._placement.is_lost(snapshot, obj, choice.shard)
         if obj["metadata"].get("deletionTimestamp"):
-            await self._delete(parent, obj, choice)
+            if is_lost:
+                await self._writes.release(parent, obj, choice.cluster)
+            else:
+                await self._delete(parent, obj, choice)
+            return None
+        if is_lost:
+            await self._writes.update(parent, obj, remote_workspace_status.lost(obj, choice.shard, times.now()))
             return None
         return await self._mirror(parent, obj, choice, gone=gone)
 

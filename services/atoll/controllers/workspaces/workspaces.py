@@ -28,6 +28,8 @@ from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.apiserver.writing.batch import LOST, Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.control.manager import ReplicaController
+from atoll.machinery.kcp.sharding.forgotten_stores import forgotten_stores
+from atoll.machinery.kcp.sharding.ownership import ROOT_SHARD
 from atoll.machinery.kcp.sharding.scheduling import NO_SHARDS, Candidate, Unschedulable
 from atoll.machinery.kcp.workspaces import workspace
 from atoll.machinery.kcp.workspaces.workspacetypes import TypeRefused
@@ -95,6 +97,7 @@ class WorkspaceController(ReplicaController):
                 yield owner["cluster"], owner["name"]
         elif self._shard_changes.has_changed(entry):
             yield from self._unscheduled()
+            yield from self._on_lost_shards(entry)
 
     def watches_replicas(self, type: ResourceType) -> bool:
         """Return whether replicas of a type yield keys."""
@@ -105,6 +108,7 @@ class WorkspaceController(ReplicaController):
         if entry.key.type == self._shards:
             if self._shard_changes.has_changed(entry):
                 yield from self._unscheduled()
+                yield from self._on_lost_shards(entry)
             return
         owner = spec_of(decode(entry.value)).get("owner") if entry.value else None
         if owner and self._is_ours(owner["cluster"], owner["name"]):
@@ -118,6 +122,16 @@ class WorkspaceController(ReplicaController):
     def _unscheduled(self) -> Iterable[Hashable]:
         for record in self._loopback.records(Scope(self._type)):
             if _UNSCHEDULED in record.value and not spec_of(decode(record.value)).get("cluster"):
+                yield record.key.cluster, record.key.name
+
+    def _on_lost_shards(self, entry: LogEntry) -> Iterable[Hashable]:
+        """Yield the Workspaces whose clusters may have been on stores that the Shard `root` records as forgotten."""
+        if entry.operation is Operation.DELETED or entry.key.name != ROOT_SHARD:
+            return
+        names = {each.shard for each in forgotten_stores(decode(entry.value))}
+        marks = [rawscan.members({wellknown.SHARD: name}) for name in names]
+        for record in self._loopback.records(Scope(self._type)) if marks else ():
+            if any(mark in record.value for mark in marks):
                 yield record.key.cluster, record.key.name
 
     def all_keys(self) -> Iterable[Hashable]:

@@ -111,6 +111,8 @@ class Request(msgspec.Struct):
     cluster: str = ""
     user: User = ANONYMOUS_USER
     impersonator: User | None = None
+    #: The user for whom the caller acts inside of a virtual workspace; it authorizes both.
+    acts_for: User | None = None
     #: The name in the certificate of the forwarding front proxy.
     through: str = ""
     decision: Decision | None = None
@@ -119,6 +121,8 @@ class Request(msgspec.Struct):
     configuration: Configuration | None = None
     access: Access | None = None
     warnings: list[str] = []
+    #: Audit annotations of admission.
+    annotations: dict[str, str] = {}
     streams: bool = False
     #: The rewritten target, inside of a virtual workspace or for a virtual resource.
     sent_on: bytes = b""

@@ -115,6 +115,7 @@ def _tables(libraries: Sequence[Library], homogeneous: bool, container: str) -> 
     objects: dict[str, Type] = {}
     costs: dict[str, tuple[RuntimeCost, ...]] = {}
     estimates: dict[str, tuple[Estimate, ...]] = {}
+    find_type: Callable[[str], Type | None] | None = None
     for library in (STANDARD, OPTIONAL, *libraries):
         for function in library.functions:
             functions[function.name] = _merge(functions.get(function.name, ()), function.overloads)
@@ -128,6 +129,7 @@ def _tables(libraries: Sequence[Library], homogeneous: bool, container: str) -> 
             costs[name] = (cost, *costs.get(name, ()))
         for name, estimate in library.estimates.items():
             estimates[name] = (estimate, *estimates.get(name, ()))
+        find_type = library.find_type or find_type
     return Tables(
         names=names,
         functions=functions,
@@ -137,6 +139,7 @@ def _tables(libraries: Sequence[Library], homogeneous: bool, container: str) -> 
         estimates=estimates,
         container=container,
         homogeneous=homogeneous,
+        find_type=find_type,
     )
 
 

@@ -107,7 +107,7 @@ class Library:
     `types`: names that denote a type in expressions (`net.IP`), also the types of its opaque values. `constants`: names
     with a value, `name -> (type, value)`. `costs`, `estimates`: by function name. They apply to every overload of the
     function from any library, after the overload's own price and before the default: Kubernetes prices functions of
-    cel-go's libraries this way.
+    cel-go's libraries this way. `find_type` declares object types by their name, after all declared names.
     """
 
     name: str
@@ -117,3 +117,4 @@ class Library:
     macros: tuple[Macro, ...] = ()
     costs: Mapping[str, RuntimeCost] = field(default_factory=dict)
     estimates: Mapping[str, Estimate] = field(default_factory=dict)
+    find_type: Callable[[str], Type | None] | None = None

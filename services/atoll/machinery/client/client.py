@@ -68,6 +68,11 @@ class Client:
         """Return a client of another path, name or `*` over the same connections. It closes with this client."""
         return Client(self.target, cluster, http=self._http, manager=self._manager, retries=self._retries)
 
+    def impersonating(self, headers: Headers, cluster: str) -> Client:
+        """Return a client of a cluster that sends Impersonate-* headers. It closes with this client."""
+        target = msgspec.structs.replace(self.target, headers=(*self.target.headers, *headers))
+        return Client(target, cluster, http=self._http, manager=self._manager, retries=self._retries)
+
     def view(self, url: str, cluster: str = WILDCARD) -> Client:
         """Return a client of another URL, such as that of a virtual workspace, with the same credentials.
 

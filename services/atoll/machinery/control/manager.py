@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -24,7 +24,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from atoll.machinery.control.queue import MAX_DELAY_S, Requeue, WorkQueue
 from atoll.machinery.control.worker import Observer, work
 from atoll.machinery.meta.names import ResourceType
-from atoll.machinery.storage.contract import LogEntry, RevisionCompacted, Store
+from atoll.machinery.storage.contract import LogEntry, Operation, RevisionCompacted, Store
 
 log = structlog.get_logger()
 
@@ -42,6 +42,9 @@ LIST_BATCH = 500
 #: Delay after a commit notification without a log entry: the first, doubled up to the second.
 EMPTY_LOG_DELAY_S, MAX_EMPTY_LOG_DELAY_S = 0.005, 0.5
 MAX_TYPES = 10_000
+ALL_OPERATIONS = frozenset(Operation)
+#: Operations after which the object is there.
+EXISTING = ALL_OPERATIONS - {Operation.DELETED}
 
 KeysOf = Callable[[LogEntry], Iterable[Hashable]]
 
@@ -56,10 +59,21 @@ class Controller(ABC):
     max_delay_s: float = MAX_DELAY_S
     #: Delay of new keys, so that many entries with the same key cause one reconcile.
     batch_delay_s: float = 0.0
+    #: Whether `all_keys` collects what `keys` needs: then it is called at every start, beside the log.
+    lists_at_start: bool = False
+    #: Another number than in the last run: all keys are listed once, as what stands is to be reconciled in a new way.
+    version: int = 0
 
     @abstractmethod
     def watches(self, type: ResourceType) -> bool:
         """Report whether entries of a type concern the controller. Called once per type."""
+
+    def operations(self, type: ResourceType) -> Collection[Operation]:
+        """Return the operations that concern the controller, of a type that it watches. Called once per type.
+
+        Entries of other operations are not passed to `keys`. By default all are.
+        """
+        return ALL_OPERATIONS
 
     @abstractmethod
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
@@ -67,7 +81,7 @@ class Controller(ABC):
 
     @abstractmethod
     def all_keys(self) -> Iterable[Hashable]:
-        """Return all keys, from state. Called if the log does not reach back.
+        """Return all keys, from state. Called if the log does not reach back, and by `lists_at_start`.
 
         None is no key: a search that finds few yields it now and then, so that it does not block the event loop.
         """
@@ -128,6 +142,15 @@ class ControllerMetrics:
         return observe
 
 
+class _Watcher(NamedTuple):
+    """Where the keys of an entry go: the queue of one controller."""
+
+    name: str
+    queue: WorkQueue[Hashable]
+    keys: KeysOf
+    batch_delay_s: float
+
+
 class Manager:
     """The controllers of one shard. `run` ends when cancelled, or with the error of the store."""
 
@@ -141,15 +164,16 @@ class Manager:
         }
         #: Controllers whose keys are being listed: their unfinished keys are not yet in the queue.
         self._listing: set[str] = set()
+        #: Controllers whose keys were listed since the start.
+        self._listed: set[str] = set()
         #: Whether every key from before the start was added.
         self.synced = False
-        self._watchers: dict[ResourceType, tuple[Controller, ...]] = {}
-        self._batch_delays_s: dict[str, float] = {c.name: c.batch_delay_s for c in controllers}
+        self._watchers: dict[ResourceType, dict[Operation, tuple[_Watcher, ...]]] = {}
         self._position = 0
         self._replica_controllers = tuple(
             controller for controller in self._controllers if isinstance(controller, ReplicaController)
         )
-        self._replica_watchers: dict[ResourceType, tuple[ReplicaController, ...]] = {}
+        self._replica_watchers: dict[ResourceType, tuple[_Watcher, ...]] = {}
         #: Changes of replicas up to this count are dispatched.
         self._replica_count = 0
 
@@ -161,6 +185,7 @@ class Manager:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._dispatch())
                 tasks.create_task(self._save())
+                tasks.create_task(self._list_at_start())
                 for controller in self._controllers:
                     queue = self._queues[controller.name]
                     observer = self._metrics.observer(controller.name, queue)
@@ -194,8 +219,7 @@ class Manager:
     def replicas_changed(self, entries: Iterable[LogEntry], count: int) -> None:
         """Dispatch changes of replicas; with them all changes up to the store's apply count are dispatched."""
         for entry in entries:
-            for controller in self._watching_replicas(entry.key.type):
-                self._add_keys(controller.name, controller.keys_of_replica, entry, REPLICA_REVISION)
+            _enqueue(self._watching_replicas(entry.key.type), entry, REPLICA_REVISION)
         self._replica_count = max(self._replica_count, count)
 
     async def _start(self) -> None:
@@ -215,18 +239,24 @@ class Manager:
             return
         position, *lagging = saved.decode().split()
         self._position = int(position)
+        missed = [c.name for c in self._controllers if c.version and _versioned(c) not in lagging]
         try:
             self._store.tail(self._position, 1)
         except RevisionCompacted:
             await self._resync()
         else:
-            await self._list([each for each in self._controllers if each.name in lagging])
+            await self._list([each for each in self._controllers if each.name in (*lagging, *missed)])
 
     async def _resync(self) -> None:
         """Continue from the current revision, with all keys of all controllers."""
         with self._store.snapshot() as snapshot:
             self._position = snapshot.revision
         await self._list(self._controllers)
+
+    async def _list_at_start(self) -> None:
+        """List for controllers that need it at every start. An entry that is dispatched meanwhile and yields no key yet
+        is no loss: its object is listed later, as it is then."""
+        await self._list([each for each in self._controllers if each.lists_at_start and each.name not in self._listed])
 
     async def _list(self, controllers: Sequence[Controller]) -> None:
         """Add all keys of some controllers.
@@ -235,7 +265,7 @@ class Manager:
         restart before all are reconciled lists them again. The read transaction stays open between the batches and pins
         pages for that time; it is the price of one pass over one state.
         """
-        self._listing = {controller.name for controller in controllers}
+        self._listing |= {controller.name for controller in controllers}
         for controller in controllers:
             log.debug("controller lists all keys from state", controller=controller.name, revision=self._position)
             queue, keys = self._queues[controller.name], iter(controller.all_keys())
@@ -245,6 +275,7 @@ class Manager:
                         queue.add(key, FIRST_REVISION)
                 await asyncio.sleep(0)
             self._listing.discard(controller.name)
+            self._listed.add(controller.name)
 
     async def _dispatch(self) -> None:
         delay_s = 0.0
@@ -269,35 +300,39 @@ class Manager:
                 await asyncio.sleep(0)
 
     def _dispatch_entry(self, entry: LogEntry) -> None:
-        watching = self._watchers.get(entry.key.type)
-        for controller in self._watching(entry.key.type) if watching is None else watching:
-            self._add_keys(controller.name, controller.keys, entry, entry.revision)
+        watching = self._watchers.get(entry.key.type) or self._watching(entry.key.type)
+        _enqueue(watching[entry.operation], entry, entry.revision)
 
-    def _add_keys(self, name: str, keys: KeysOf, entry: LogEntry, revision: int) -> None:
-        try:
-            for key in keys(entry):
-                self._queues[name].add(key, revision, self._batch_delays_s[name])
-        except Exception:
-            # One malformed object must not stop all controllers: the entry would be read again after each restart.
-            log.exception("controller failed on a log entry", controller=name, revision=entry.revision)
-
-    def _watching(self, type: ResourceType) -> tuple[Controller, ...]:
-        found = self._watchers.get(type)
-        if found is None:
-            if len(self._watchers) >= MAX_TYPES:
-                self._watchers.clear()
-            found = tuple(controller for controller in self._controllers if controller.watches(type))
-            self._watchers[type] = found
+    def _watching(self, type: ResourceType) -> dict[Operation, tuple[_Watcher, ...]]:
+        if len(self._watchers) >= MAX_TYPES:
+            self._watchers.clear()
+        concerned = [
+            (controller.operations(type), self._watcher(controller, controller.keys))
+            for controller in self._controllers
+            if controller.watches(type)
+        ]
+        found = {
+            operation: tuple(watcher for operations, watcher in concerned if operation in operations)
+            for operation in Operation
+        }
+        self._watchers[type] = found
         return found
 
-    def _watching_replicas(self, type: ResourceType) -> tuple[ReplicaController, ...]:
+    def _watching_replicas(self, type: ResourceType) -> tuple[_Watcher, ...]:
         found = self._replica_watchers.get(type)
         if found is None:
             if len(self._replica_watchers) >= MAX_TYPES:
                 self._replica_watchers.clear()
-            found = tuple(controller for controller in self._replica_controllers if controller.watches_replicas(type))
+            found = tuple(
+                self._watcher(controller, controller.keys_of_replica)
+                for controller in self._replica_controllers
+                if controller.watches_replicas(type)
+            )
             self._replica_watchers[type] = found
         return found
+
+    def _watcher(self, controller: Controller, keys: KeysOf) -> _Watcher:
+        return _Watcher(controller.name, self._queues[controller.name], keys, controller.batch_delay_s)
 
     async def _save(self) -> None:
         """Save the position at intervals: an older position costs repeated work, not a loss."""
@@ -307,7 +342,9 @@ class Manager:
 
     def _save_now(self) -> None:
         position, lagging = self.safe_point()
-        value = " ".join([str(position), *lagging]).encode()
+        # A controller that is being listed is lagging, whatever its version.
+        versions = [_versioned(controller) for controller in self._controllers if controller.version]
+        value = " ".join([str(position), *lagging, *versions]).encode()
         if self._positions.get_mark(POSITION_MARK) != value:
             self._positions.set_mark(POSITION_MARK, value)
         if any(
@@ -318,3 +355,18 @@ class Manager:
         count = str(self._replica_count).encode()
         if self._replica_controllers and self._positions.get_mark(REPLICA_COUNT_MARK) != count:
             self._positions.set_mark(REPLICA_COUNT_MARK, count)
+
+
+def _enqueue(watchers: Iterable[_Watcher], entry: LogEntry, revision: int) -> None:
+    """Add the keys of an entry to the queue of each watcher."""
+    for watcher in watchers:
+        try:
+            for key in watcher.keys(entry):
+                watcher.queue.add(key, revision, watcher.batch_delay_s)
+        except Exception:
+            # One malformed object must not stop all controllers: the entry would be read again after each restart.
+            log.exception("controller failed on a log entry", controller=watcher.name, revision=entry.revision)
+
+
+def _versioned(controller: Controller) -> str:
+    return f"{controller.name}={controller.version}"

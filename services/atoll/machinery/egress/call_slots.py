@@ -1,47 +1,140 @@
-"""Bounds on concurrent calls, so that a slow host cannot take the room of all others.
+"""Bounds on concurrent calls, fair between those on whose behalf they are made.
 
-`guard` takes a slot for each call. Invariant: a host never has more than its share of slots; a call that finds too many
-waiting fails at once.
+`guard` takes a slot for each call. A lane is one tenant's calls to one host. Invariants: neither a host nor a tenant
+nor a lane has more than its share of slots; a free slot goes to the waiting tenant with the fewest calls under way;
+where all places to wait are taken, the tenant with the most loses its newest.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import msgspec
+
+_K = TypeVar("_K")
+_Lane = tuple[str, str]
+_Queue = deque[asyncio.Future[None]]
 
 
 class TooManyCalls(Exception):
     """Too many calls are waiting already."""
 
 
-class CallSlots:
-    """Slots for calls: `per_host` to one host, `total` in all, and `waiting` more in the queue of each host."""
+class SlotBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """How many calls may be under way: in all, to one host, of one tenant, of one tenant to one host.
 
-    def __init__(self, per_host: int, total: int, waiting: int) -> None:
-        self._per_host, self._waiting = per_host, waiting
-        self._total = asyncio.Semaphore(total)
-        self._waiting_total = 0
-        self._max_waiting_total = total * 4
-        self._hosts: dict[str, tuple[asyncio.Semaphore, list[int]]] = {}
+    `waiting` more of each tenant may wait, and four times `total` in all.
+    """
+
+    total: int
+    per_host: int
+    per_tenant: int
+    per_lane: int
+    waiting: int
+
+
+class CallSlots:
+    """Slots for the calls of one process."""
+
+    def __init__(self, bounds: SlotBounds) -> None:
+        self._bounds = bounds
+        self._max_waiting = bounds.total * 4
+        self._running = 0
+        self._hosts: Counter[str] = Counter()
+        self._tenants: Counter[str] = Counter()
+        self._lanes: Counter[_Lane] = Counter()
+        self._waiting: Counter[str] = Counter()
+        self._queues: dict[_Lane, _Queue] = {}
 
     @asynccontextmanager
-    async def slot(self, host: str) -> AsyncIterator[None]:
-        """Hold a slot for one call. Raises TooManyCalls at once if too many wait."""
-        slots, users = self._hosts.setdefault(host, (asyncio.Semaphore(self._per_host), [0]))
-        if users[0] >= self._per_host + self._waiting or self._waiting_total >= self._max_waiting_total:
-            raise TooManyCalls(host)
-        users[0] += 1
-        self._waiting_total += 1
+    async def slot(self, host: str, tenant: str = "") -> AsyncIterator[None]:
+        """Hold a slot for one call. Raises TooManyCalls, at once or after others came that waited less."""
+        lane = (tenant, host)
+        if lane not in self._queues and self._has_room(lane):
+            self._enter(lane)
+        else:
+            await self._wait(lane)
         try:
-            async with slots, self._total:
-                self._waiting_total -= 1
-                try:
-                    yield
-                finally:
-                    self._waiting_total += 1
+            yield
         finally:
-            self._waiting_total -= 1
-            users[0] -= 1
-            if not users[0]:
-                del self._hosts[host]
+            self._leave(lane)
+
+    def _has_room(self, lane: _Lane) -> bool:
+        bounds, (tenant, host) = self._bounds, lane
+        return (
+            self._running < bounds.total
+            and self._hosts[host] < bounds.per_host
+            and self._tenants[tenant] < bounds.per_tenant
+            and self._lanes[lane] < bounds.per_lane
+        )
+
+    def _enter(self, lane: _Lane) -> None:
+        tenant, host = lane
+        self._running += 1
+        self._hosts[host] += 1
+        self._tenants[tenant] += 1
+        self._lanes[lane] += 1
+
+    def _leave(self, lane: _Lane) -> None:
+        tenant, host = lane
+        self._running -= 1
+        _decrement(self._hosts, host)
+        _decrement(self._tenants, tenant)
+        _decrement(self._lanes, lane)
+        while (found := self._next()) is not None:
+            place = self._taken(found, self._queues[found].popleft())
+            # The call may have been cancelled and not have run since.
+            if not place.done():
+                self._enter(found)
+                place.set_result(None)
+
+    def _next(self) -> _Lane | None:
+        """The lane whose first call starts now, of the tenant with the fewest calls under way."""
+        ready = [lane for lane in self._queues if self._has_room(lane)]
+        return min(ready, key=lambda lane: self._tenants[lane[0]], default=None)
+
+    async def _wait(self, lane: _Lane) -> None:
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._waiting[lane[0]] >= self._bounds.waiting:
+            raise TooManyCalls(lane[1])
+        if self._waiting.total() >= self._max_waiting:
+            self._displace(lane)
+        self._queues.setdefault(lane, deque()).append(place)
+        self._waiting[lane[0]] += 1
+        try:
+            await place
+        except asyncio.CancelledError:
+            if not place.cancelled():
+                if place.exception() is None:
+                    self._leave(lane)
+            elif place in self._queues.get(lane, ()):
+                self._queues[lane].remove(place)
+                self._taken(lane, place)
+            raise
+
+    def _displace(self, lane: _Lane) -> None:
+        """End the newest waiting call of the tenant with the most. Raises TooManyCalls where that is no other."""
+        tenant = max(self._waiting, key=self._waiting.__getitem__)
+        if self._waiting[tenant] <= self._waiting[lane[0]] + 1:
+            raise TooManyCalls(lane[1])
+        longest = max((each for each in self._queues if each[0] == tenant), key=lambda each: len(self._queues[each]))
+        place = self._taken(longest, self._queues[longest].pop())
+        if not place.done():
+            place.set_exception(TooManyCalls(longest[1]))
+
+    def _taken(self, lane: _Lane, place: asyncio.Future[None]) -> asyncio.Future[None]:
+        """Forget a place that was taken out of its queue."""
+        _decrement(self._waiting, lane[0])
+        if not self._queues[lane]:
+            del self._queues[lane]
+        return place
+
+
+def _decrement(counts: Counter[_K], key: _K) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]

@@ -18,7 +18,8 @@ from urllib.parse import SplitResult, quote
 
 import structlog
 
-from atoll.machinery.egress.guard import Egress, EgressError, authority
+from atoll.machinery.egress.errors import EgressError
+from atoll.machinery.egress.guard import Egress, authority
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.wire.client import ClientError, ClientLimits, HttpClient, Origin, Unreachable
 from atoll.machinery.wire.exchange import Exchange, Headers

@@ -13,8 +13,7 @@ import hashlib
 import ssl
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
@@ -22,35 +21,29 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from atoll.machinery.egress.addresses import Policy
-from atoll.machinery.egress.call_slots import CallSlots, TooManyCalls
+from atoll.machinery.egress.breakers import PATIENT, Breakers, Breaking
+from atoll.machinery.egress.call_slots import CallSlots, SlotBounds, TooManyCalls
+from atoll.machinery.egress.errors import EgressError, of_client
 from atoll.machinery.egress.resolver import Resolver, Unresolved
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.process import tls
-from atoll.machinery.process.backoff import Backoff
-from atoll.machinery.process.circuit import CircuitPolicy, Circuits
-from atoll.machinery.wire.client import (
-    BadResponse,
-    ClientError,
-    ClientLimits,
-    ClientResponse,
-    ConnectionLost,
-    HttpClient,
-    Origin,
-    Unreachable,
-)
+from atoll.machinery.wire.client import ClientError, ClientLimits, ClientResponse, ConnectionLost, HttpClient, Origin
 from atoll.machinery.wire.exchange import Headers
 
 log = structlog.get_logger()
 
-PER_HOST, TOTAL, WAITING = 8, 128, 64
+#: One tenant holds a quarter of all slots at most; a webhook of 10 ms takes 1,000 calls a second in ten of them.
+BOUNDS = SlotBounds(total=256, per_host=64, per_tenant=64, per_lane=32, waiting=192)
 MAX_RESPONSE = 8 << 20
-MAX_CLIENTS, MAX_TRUSTS, MAX_CIRCUITS = 128, 256, 2048
-#: After this many failures in a row calls fail at once, for ten seconds.
-FAILURES, PAUSE_S = 5, 10.0
+MAX_CLIENTS, MAX_TRUSTS = 128, 256
 CONNECT_TIMEOUT_S = 10.0
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _LIMITS = ClientLimits(
-    connections=PER_HOST, streams=0, connect_timeout_s=CONNECT_TIMEOUT_S, idle_timeout_s=30.0, body_bytes=MAX_RESPONSE
+    connections=BOUNDS.per_host,
+    streams=0,
+    connect_timeout_s=CONNECT_TIMEOUT_S,
+    idle_timeout_s=30.0,
+    body_bytes=MAX_RESPONSE,
 )
 
 
@@ -69,6 +62,9 @@ class Outbound(msgspec.Struct, frozen=True, kw_only=True):
     method: str = "POST"
     #: The operator named the URL: its addresses are not checked.
     trusted: bool = False
+    #: On whose behalf it is made, e.g. a logical cluster: bounds on concurrent calls are by tenant and host.
+    tenant: str = ""
+    breaking: Breaking = PATIENT
 
     @property
     def label(self) -> str:
@@ -84,17 +80,6 @@ class Answer(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class EgressError(Exception):
-    """A call that was refused or failed. `result` is a label for metrics:
-
-    refused, busy, open (the circuit), unresolved, unreachable, untrusted, timeout, broken, status
-    """
-
-    def __init__(self, result: str, text: str) -> None:
-        super().__init__(text)
-        self.result = result
-
-
 class Egress:
     """The guard of one process. Close it when done."""
 
@@ -102,10 +87,8 @@ class Egress:
         self, rules: Policy, registry: CollectorRegistry | None = None, resolver: Resolver | None = None
     ) -> None:
         self._rules, self._resolver = rules, resolver or Resolver()
-        # One circuit for each way of calling a peer (URL and trust): a tenant's mistakes affect its own calls alone.
-        policy = CircuitPolicy(Backoff(PAUSE_S, PAUSE_S, 1.0, 1.0), FAILURES)
-        self._circuits: Circuits[object] = Circuits(policy, MAX_CIRCUITS)
-        self._slots = CallSlots(PER_HOST, TOTAL, WAITING)
+        self._breakers = Breakers()
+        self._slots = CallSlots(BOUNDS)
         self._closers: list[Callable[[], None]] = []
         self._trusts: LruCache[bytes, ssl.SSLContext] = LruCache(MAX_TRUSTS)
         self._clients: OrderedDict[tuple[str, int, str, bytes], HttpClient] = OrderedDict()
@@ -140,7 +123,7 @@ class Egress:
                 reason=str(error),
                 duration_s=round(time.monotonic() - began, 3),
             )
-            raise EgressError(error.result, f"{call.label}: {error}") from error
+            raise EgressError(error.result, f"{call.label}: {error}", error.status, error.body) from error
         finally:
             self._times.labels(call.purpose).observe(time.monotonic() - began)
         self._calls.labels(call.purpose, "ok").inc()
@@ -163,35 +146,20 @@ class Egress:
             await self._clients.popitem()[1].close()
 
     async def _guarded(self, call: Outbound, parts: SplitResult) -> Answer:
-        key = (call.url, hashlib.sha256(call.ca_pem).digest())
-        async with self._circuit(key):
+        # One circuit for each way of calling a peer: a tenant's mistakes affect its own calls alone.
+        key = (call.url, hashlib.sha256(call.ca_pem).digest(), call.timeout_s)
+        begun = False
+        async with self._breakers.guard(key, call.breaking):
             try:
                 host = f"{(parts.hostname or '').rstrip('.')}:{parts.port or 443}"
-                async with asyncio.timeout(call.timeout_s), self._slots.slot(host):
+                async with asyncio.timeout(call.timeout_s), self._slots.slot(host, call.tenant):
+                    begun = True
                     return await self._call(call, parts)
             except TimeoutError:
-                raise EgressError("timeout", "context deadline exceeded") from None
+                # Waiting for a slot says nothing about the peer.
+                raise EgressError("timeout" if begun else "busy", "context deadline exceeded") from None
             except TooManyCalls:
                 raise EgressError("busy", "too many calls to this host wait already") from None
-
-    @asynccontextmanager
-    async def _circuit(self, key: object) -> AsyncIterator[None]:
-        """Fail at once while the circuit is open, and record how this call ends."""
-        now = asyncio.get_running_loop().time
-        if not self._circuits.enter(key, now()):
-            raise EgressError("open", f"not called, as the last calls failed: {self._circuits.reason(key)}")
-        try:
-            yield
-        except EgressError as error:
-            if error.result in _OF_THE_PEER:
-                self._circuits.failed(key, now(), str(error))
-            else:
-                self._circuits.abandoned(key)
-            raise
-        except BaseException:
-            self._circuits.abandoned(key)
-            raise
-        self._circuits.succeeded(key)
 
     async def _call(self, call: Outbound, parts: SplitResult) -> Answer:
         host, port = parts.hostname or "", parts.port or 443
@@ -212,7 +180,7 @@ class Egress:
         try:
             addresses = await self._resolver.resolve(host, port)
         except Unresolved as error:
-            raise EgressError("unresolved", str(error)) from error
+            raise EgressError("unresolved", f"dial tcp: {error}") from error
         for address in addresses:
             if not trusted and (reason := self._rules.refusal(address, port)):
                 raise EgressError("refused", f"{host} must not be called: {address} {reason}")
@@ -247,16 +215,11 @@ class Egress:
         headers = [("Content-Type", "application/json"), ("Accept", "application/json"), ("User-Agent", "atoll")]
         try:
             response = await self._request(client, call, target, headers)
-        except Unreachable as error:
-            if isinstance(error.__cause__, ssl.SSLError):
-                raise EgressError("untrusted", f"tls: failed to verify certificate: {error.__cause__}") from error
-            raise EgressError("unreachable", str(error)) from error
-        except BadResponse as error:
-            raise EgressError("broken", str(error)) from error
         except ClientError as error:
-            raise EgressError("unreachable", str(error)) from error
+            raise of_client(error, f"{client.origin.host}:{client.origin.port}") from error
         if not 200 <= response.status < 300:
-            raise EgressError("status", f"the server responded with status {response.status}")
+            text = f"the server responded with status {response.status}"
+            raise EgressError("status", text, response.status, response.body)
         return Answer(response.status, response.headers, response.body)
 
     async def _request(self, client: HttpClient, call: Outbound, target: str, headers: Headers) -> ClientResponse:
@@ -267,10 +230,6 @@ class Egress:
             if error.begun or not call.repeatable:
                 raise
             return await client.request(call.method, target, headers, call.body, timeout_s=call.timeout_s)
-
-
-#: Results that count as failures of the peer. A wrong status is an answer.
-_OF_THE_PEER = frozenset({"unreachable", "unresolved", "untrusted", "timeout", "broken"})
 
 
 def _https(url: str) -> SplitResult:

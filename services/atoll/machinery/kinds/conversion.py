@@ -17,6 +17,7 @@ import msgspec
 
 from atoll.machinery.kinds.apiconversion import Converter
 from atoll.machinery.kinds.checks import mapping, strings, text
+from atoll.machinery.meta.missing_answer import MissingAnswer
 from atoll.machinery.meta.objects import Object, decode, encode_json
 
 #: Completes the conversion to a version in place: sets apiVersion, prunes and defaults; returns the object.
@@ -50,7 +51,7 @@ class Conversion(msgspec.Struct, frozen=True):
     finish: Mapping[str, Finish]
 
 
-class Unconverted(Exception):
+class Unconverted(MissingAnswer):
     """An object must be converted before the operation can continue. `value` is its JSON."""
 
     def __init__(self, value: bytes, api_version: str) -> None:

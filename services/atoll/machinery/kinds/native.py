@@ -90,9 +90,3 @@ def text_cell(*path: str) -> Cell:
 def row(*cells: Cell) -> Callable[[Object, float], list[object]]:
     """Return the cells of a row, in the order of the kind's columns."""
     return lambda obj, now_s: [cell(obj, now_s) for cell in cells]
-
-
-def not_enforced(what: str) -> Callable[[Object], list[str]]:
-    """Return a hook that warns on every write that objects of the kind are stored but have no effect."""
-    warning = f"{what} are stored but not enforced by this server"
-    return lambda obj: [warning]

@@ -86,6 +86,15 @@ def home_cluster_name(user: str) -> str:
 
 
 @lru_cache(maxsize=1024)
+def root_cluster_name(path: str) -> str:
+    """The logical cluster of a root, a path that leads through no Workspace: a path has one cluster.
+
+    A path has no `/`, so no Workspace leads to the same text; a home's name is shorter.
+    """
+    return b36_padded(sha224(path))[:_CLUSTER_NAME_SIZE]
+
+
+@lru_cache(maxsize=1024)
 def shard_hash(shard: str) -> str:
     """Value of the deprecated annotation `internal.tenancy.kcp.io/shard` on Workspaces."""
     return b36_padded(sha224(shard))[:_SHARD_HASH_SIZE]

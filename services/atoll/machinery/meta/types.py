@@ -13,6 +13,7 @@ _RBAC, _KCP_CORE, _KCP_APIS = "rbac.authorization.k8s.io", "core.kcp.io", "apis.
 CONFIG_MAPS = ResourceType("", "configmaps")
 EVENTS = ResourceType("", "events")
 NAMESPACES = ResourceType("", "namespaces")
+RESOURCE_QUOTAS = ResourceType("", "resourcequotas")
 SECRETS = ResourceType("", "secrets")
 SERVICE_ACCOUNTS = ResourceType("", "serviceaccounts")
 LEASES = ResourceType("coordination.k8s.io", "leases")
@@ -23,12 +24,30 @@ CLUSTER_ROLE_BINDINGS = ResourceType(_RBAC, "clusterrolebindings")
 ROLES = ResourceType(_RBAC, "roles")
 ROLE_BINDINGS = ResourceType(_RBAC, "rolebindings")
 
+
 LOGICAL_CLUSTERS = ResourceType(_KCP_CORE, "logicalclusters")
 API_BINDINGS = ResourceType(_KCP_APIS, "apibindings")
 API_EXPORTS = ResourceType(_KCP_APIS, "apiexports")
 API_EXPORT_ENDPOINT_SLICES = ResourceType(_KCP_APIS, "apiexportendpointslices")
 API_RESOURCE_SCHEMAS = ResourceType(_KCP_APIS, "apiresourceschemas")
 API_CONVERSIONS = ResourceType(_KCP_APIS, "apiconversions")
+
+_ADMISSION = "admissionregistration.k8s.io"
+MUTATING_WEBHOOKS = ResourceType(_ADMISSION, "mutatingwebhookconfigurations")
+VALIDATING_WEBHOOKS = ResourceType(_ADMISSION, "validatingwebhookconfigurations")
+MUTATING_POLICIES = ResourceType(_ADMISSION, "mutatingadmissionpolicies")
+MUTATING_POLICY_BINDINGS = ResourceType(_ADMISSION, "mutatingadmissionpolicybindings")
+VALIDATING_POLICIES = ResourceType(_ADMISSION, "validatingadmissionpolicies")
+VALIDATING_POLICY_BINDINGS = ResourceType(_ADMISSION, "validatingadmissionpolicybindings")
+#: What a cluster's owner configures of admission. An export's act on the objects of its consumers, on every shard.
+ADMISSION_CONFIGURATIONS = (
+    MUTATING_WEBHOOKS,
+    VALIDATING_WEBHOOKS,
+    MUTATING_POLICIES,
+    MUTATING_POLICY_BINDINGS,
+    VALIDATING_POLICIES,
+    VALIDATING_POLICY_BINDINGS,
+)
 
 _KCP_CACHE = "cache.kcp.io"
 CACHED_RESOURCES = ResourceType(_KCP_CACHE, "clustercachedresources")

@@ -17,6 +17,8 @@ REPLICATE = "internal.kcp.io/replicate"
 LOCKS = "internal.apis.kcp.io/resource-bindings"
 #: On an APIBinding: the identity hash that its export must have.
 PINNED_IDENTITY = "bindings.atoll.dev/identity"
+#: On an APIBinding: the logical clusters that third parties' views may show what follows from this one's objects.
+SHARED_WITH = "views.atoll.dev/shared-with"
 #: On a Workspace whose LogicalCluster lies on another shard: its newest revision that this shard announced.
 CLUSTER_REVISION = "internal.atoll.dev/cluster-revision"
 #: On a LogicalCluster: the shard that owns its cluster now, and the number of moves.
@@ -28,6 +30,10 @@ BORN_ON = "internal.atoll.dev/born-on"
 INACTIVE, INTERNAL_INACTIVE = "core.kcp.io/inactive", "internal.kcp.io/inactive"
 #: On a LogicalCluster that is being moved: the migration.
 MIGRATING = "internal.kcp.io/migrating"
+#: On a LogicalCluster: how many objects it may hold, instead of the shard's setting.
+MAX_TOTAL_OBJECTS = "core.kcp.io/max-total-objects"
+#: On a ResourceQuota of the namespace `admin`; `true` makes it one of the whole logical cluster.
+CLUSTER_SCOPED_QUOTA = "experimental.quota.kcp.io/cluster-scoped"
 #: On the CustomResourceDefinition of a schema with name validation PathSegmentName.
 VALIDATE_NAME = "internal.kcp.io/validate-name"
 #: Label on Workspaces and LogicalClusters that mirrors status.phase.

@@ -23,11 +23,18 @@ class UndecodablePatch(PatchError, BadRequest):
 
 
 class PatchDoesNotApply(PatchError, Invalid):
-    """422: the patch is well-formed but does not apply to this object. `detail` (not sent to clients) says why."""
+    """422: the patch is well-formed but does not apply to this object. `detail` (not sent to clients) says why.
+
+    Of JSON patches it is Kubernetes' text, which webhooks and policies report.
+    """
 
     def __init__(self, detail: str) -> None:
         super().__init__(REJECTED)
         self.detail = detail
+
+
+class FailedTest(PatchDoesNotApply):
+    """422: a `test` of a JSON patch did not hold. Policies take it for a condition."""
 
 
 class TooManyOperations(PatchError, RequestEntityTooLarge):

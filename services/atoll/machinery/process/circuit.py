@@ -1,8 +1,8 @@
 """Circuit breakers: stop calling a peer that fails, and let one call at a time find out whether it is back.
 
 The egress guard keeps one for each webhook, the shard clients of controllers one for each shard, the proxy one for each
-backend; they differ in `CircuitPolicy` alone. Invariant: while a circuit is open, at most one call is under way, and
-none during the pause.
+backend; they differ in `CircuitPolicy` alone. Invariant: while a circuit is open, at most one call begins in each
+pause, and unless probes may overlap at most one is under way.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ class CircuitPolicy(msgspec.Struct, frozen=True):
     pause: Backoff
     #: Failures in a row that open it.
     failures: int = 1
+    #: A probe starts after each pause, also while an earlier one has no answer yet.
+    overlapping: bool = False
 
 
 class Circuit:
@@ -60,9 +62,11 @@ class Circuit:
         """Whether a call may be made. After the pause one call may: it is the probe."""
         if not self.is_tripped:
             return True
-        if self._probing or now_s < self._retry_at_s:
+        if self.is_open(now_s):
             return False
-        self._probing = True
+        if self._policy.overlapping:
+            self._retry_at_s = now_s + self._policy.pause.delay_s(0)
+        self._probing = not self._policy.overlapping
         return True
 
     def succeeded(self) -> None:

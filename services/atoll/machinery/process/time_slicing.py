@@ -126,6 +126,14 @@ def try_on_loop(work: Work[T], limit_s: float) -> T:
         _current.pause, _current.due_s, _current.is_tried = None, math.inf, False
 
 
+def within_limit(work: Callable[[], T], limit_s: float) -> T:
+    """Run `work` and return its result. Raises Stopped at a checkpoint after `limit_s` on the loop.
+
+    Part of a computation that is tried or in slices is limited as that is.
+    """
+    return work() if _current.pause is not None else try_on_loop(lambda pause: work(), limit_s)
+
+
 class _Slots:
     """The computations of one loop that are in slices. Garbage is collected while there are none."""
 

@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.storage.limits import Limit, TotalObjects, WithinLimits
 
 
 class Operation(enum.IntEnum):
@@ -153,16 +154,13 @@ class RevisionUnchanged(msgspec.Struct, frozen=True, tag=True):
 
 
 class ClusterEmpty(msgspec.Struct, frozen=True, tag=True):
-    """The cluster is empty after the mutations of this submit, so that no object created in between is left behind.
-
-    `but`: number of objects that it may hold.
-    """
+    """The cluster holds at most `but` objects after the mutations of this submit, so that none is left behind."""
 
     cluster: str
     but: int = 0
 
 
-Guard = NamespaceActive | GateUnchanged | RevisionUnchanged | ClusterEmpty
+Guard = NamespaceActive | GateUnchanged | RevisionUnchanged | ClusterEmpty | WithinLimits
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -271,11 +269,8 @@ class StoreIdentity(msgspec.Struct, frozen=True):
     epoch: int
 
 
-# --- errors: the only six a store raises -----------------------------------------------------------------
-
-
 class StoreError(Exception):
-    """Base of the six."""
+    """Base of the six errors, the only ones that a store raises."""
 
 
 class ObjectExists(StoreError):
@@ -413,6 +408,12 @@ class Snapshot(Rows, Protocol):
 
     def usage(self, cluster: str) -> list[Usage]:
         """Return counts and sizes of a cluster's types, without types of count 0."""
+
+    def limits(self, type: ResourceType, cluster: str, namespace: str) -> list[Limit]:
+        """Return what quotas say of a type: of the namespace, if any, then of the whole cluster."""
+
+    def limited(self, cluster: str) -> bool: ...
+    def total(self, cluster: str) -> TotalObjects: ...
 
     def identities(self, group: str, resource: str) -> list[str]:
         """Return every identity under which objects of a resource were ever stored, sorted."""

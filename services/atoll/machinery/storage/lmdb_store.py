@@ -24,6 +24,8 @@ from atoll.machinery.storage.maintenance.scrubber import Scrubber
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.reader import StoreReader
 from atoll.machinery.storage.reading.records import Alarm, log_alarm
+from atoll.machinery.storage.writing import limit_rows
+from atoll.machinery.storage.writing.commit_batch import CommitBatch
 from atoll.machinery.storage.writing.replica_sweep import sweep
 from atoll.machinery.storage.writing.writer import Fatal, Stats, Writer, exit_process
 
@@ -134,6 +136,13 @@ class LmdbStore(StoreReader):
         self.reload_keys()
         return await reseal(self._records, self._writer, self.options.sealed_types)
 
+    def _derive_limits(self) -> None:
+        """Make the rows of limits, once in the life of a file."""
+        with self._environment.env.begin(write=True) as txn:
+            if not self._environment.get_meta(txn, "limits", False):
+                limit_rows.derive(self._records, CommitBatch(self.options, self._records, self.revisions), txn)
+                self._environment.put_meta(txn, "limits", True)
+
     async def close(self) -> None:
         """Finish queued submits, save marks, close the file and release the directory. Idempotent."""
         if self._closed:
@@ -158,6 +167,7 @@ def open_store(
     environment = opening.open_for_writing(options, clock.now_us())
     try:
         store = LmdbStore(options, environment, clock, alarm)
+        store._derive_limits()
         store._writer.fatal = fatal
         store._writer.threaded = _slow(options, environment)
     except BaseException:

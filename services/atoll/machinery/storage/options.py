@@ -44,6 +44,8 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     quota_bytes: int = 0
     #: Free bytes kept for deletes and compaction.
     reserve_bytes: int = 256 * MIB
+    #: Objects that a Ready logical cluster may hold, Events aside; 0: any number. A LogicalCluster may say otherwise.
+    total_object_limit: int = 0
     always_writable: tuple[ResourceType, ...] = (LEASES,)
     ring_bytes: int = 64 * MIB
     log_retention_s: int = 24 * 3600

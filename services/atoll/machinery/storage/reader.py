@@ -46,6 +46,7 @@ class StoreReader:
             self._void_end = max((void.first_new for void in environment.voids(txn)), default=0)
             sealed = frozenset(options.sealed_types).union(environment.sealed_types(txn))
         self._records = Records(environment, sealer, alarm, sealed)
+        self._records.total_object_limit = options.total_object_limit
         self._history = LogReader(self._records)
         self._lists = Lists(self._records, now_us, options.list_window_s)
         self.hub = Hub(last, options.ring_bytes, applied)

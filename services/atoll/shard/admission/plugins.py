@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from atoll.machinery.apiserver.admission.boundapis import BoundLifecycle
 from atoll.machinery.apiserver.admission.certificates import Certificates
-from atoll.machinery.apiserver.admission.chain import Admission
+from atoll.machinery.apiserver.admission.chain import Plugin
 from atoll.machinery.apiserver.admission.definitions import DefinitionLifecycle
+from atoll.machinery.apiserver.admission.limits import DryRunLimits
 from atoll.machinery.apiserver.admission.namespaces import NamespaceLifecycle
+from atoll.machinery.apiserver.admission.policies.writes import PolicyWrites
 from atoll.machinery.apiserver.admission.rbac import EscalationCheck, RoleEscalation
+from atoll.machinery.apiserver.admission.webhooks.writes import WebhookWrites
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.shard.admission.apibindings import ApiBindings
 from atoll.shard.admission.apiconversions import ApiConversions
@@ -31,34 +34,35 @@ from atoll.tenancy.placement import ShardPlacement
 
 def plugins(
     facts: Lookups, may: May, may_here: May, escalation: EscalationCheck, catalogs: Catalogs, placement: ShardPlacement
-) -> Admission:
-    """Return the admission chain: the gate and the machinery's plug-ins first, then kcp's."""
-    return Admission(
-        [
-            Gate(),
-            NamespaceLifecycle(),
-            DefinitionLifecycle(),
-            BoundLifecycle(catalogs),
-            RoleEscalation(escalation),
-            Certificates(may_here),
-            ReservedNames(),
-            ReservedDefinitions(),
-            PathAnnotation(),
-            SystemMetadata(),
-            LogicalClusters(),
-            WorkspaceTypes(facts, may),
-            Workspaces(facts, may, placement),
-            ApiResourceSchemas(),
-            ApiConversions(),
-            ApiExports(),
-            ApiBindings(facts, may),
-            ShardSelectors(),
-            ExportIdentities(may_here),
-            EndpointSlices(facts, may),
-            Shards(facts),
-            CachedResourceReferences(catalogs, may_here),
-            CachedEndpointSlices(facts, may),
-            Replication(facts),
-            PermissionClaims(),
-        ]
-    )
+) -> list[Plugin]:
+    """Return the plug-ins of the admission chain: the gate and the machinery's first, then kcp's."""
+    return [
+        Gate(),
+        NamespaceLifecycle(),
+        DefinitionLifecycle(),
+        BoundLifecycle(catalogs),
+        RoleEscalation(escalation),
+        Certificates(may_here),
+        PolicyWrites(catalogs, may_here),
+        WebhookWrites(),
+        ReservedNames(),
+        ReservedDefinitions(),
+        PathAnnotation(),
+        SystemMetadata(),
+        LogicalClusters(),
+        WorkspaceTypes(facts, may),
+        Workspaces(facts, may, placement),
+        ApiResourceSchemas(),
+        ApiConversions(),
+        ApiExports(),
+        ApiBindings(facts, may),
+        ShardSelectors(),
+        ExportIdentities(may_here),
+        EndpointSlices(facts, may),
+        Shards(facts),
+        CachedResourceReferences(catalogs, may_here),
+        CachedEndpointSlices(facts, may),
+        Replication(facts),
+        PermissionClaims(),
+        DryRunLimits(),
+    ]

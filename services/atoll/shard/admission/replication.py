@@ -16,7 +16,7 @@ from atoll.machinery.meta.objects import Object, annotations_of
 from atoll.machinery.meta.types import API_EXPORTS
 from atoll.machinery.schema.fielderrors import not_supported
 from atoll.tenancy.lookups import Lookups
-from atoll.tenancy.replication_scope import NOTED, ReplicationScope
+from atoll.tenancy.replication_scope import NOTED, SYSTEM_WORDS, ReplicationScope
 
 _NOTED = {(type.group, type.resource): type for type in NOTED}
 _EXPORTS = (API_EXPORTS.group, API_EXPORTS.resource)
@@ -38,7 +38,7 @@ class Replication(Plugin):
         if type is None or obj is None or review.subresource:
             return
         wanted = self._reach.noted(review.view, review.call.key(str(obj["metadata"].get("name", ""))), obj)
-        if review.call.whole:
+        if review.call.whole and type not in SYSTEM_WORDS:
             # Keep the request's words: bootstrap counts bindings of the same batch; the controller computed its own.
             wanted = replicate_annotation.with_words(
                 wanted, replicate_annotation.words_of(wanted) | replicate_annotation.words_of(obj)

@@ -18,10 +18,11 @@ from atoll.machinery.apiserver.authorization.groups import (
 )
 from atoll.machinery.kcp.apis import apiexports, bound_crds, cachedresources, endpointslices
 from atoll.machinery.kcp.bootstrap import batteries, objects, reconcile
-from atoll.machinery.kcp.sharding import replication_level, scheduling, shards
+from atoll.machinery.kcp.sharding import forgotten_stores, replication_level, scheduling, shards
 from atoll.machinery.kcp.workspaces import mounts, workspacetypes
 from atoll.machinery.kinds.apiconversion import converter
 from atoll.machinery.meta import hashes, wellknown
+from atoll.machinery.meta.types import ADMISSION_CONFIGURATIONS
 from atoll.machinery.meta.user import MASTERS
 
 GroupResource = tuple[str, str]
@@ -67,6 +68,7 @@ class SystemKey(NamedTuple):
 #: Groups that act for the system on LogicalClusters.
 SYSTEM = frozenset({MASTERS, LOGICAL_CLUSTER_ADMIN, EXTERNAL_LOGICAL_CLUSTER_ADMIN, WORKSPACE_BOOTSTRAPPER})
 _MASTERS = frozenset({MASTERS})
+_ADMINS = frozenset({MASTERS, KCP_ADMIN})
 #: A shard that holds the logical cluster of a Workspace of another one.
 _CLUSTER_SHARD = frozenset({MASTERS, EXTERNAL_LOGICAL_CLUSTER_ADMIN})
 
@@ -80,6 +82,7 @@ _CACHED = ((_CACHE, "clustercachedresources"),)
 _CRD = (("apiextensions.k8s.io", "customresourcedefinitions"),)
 _CLUSTER_RBAC = ((wellknown.RBAC_GROUP, "clusterroles"), (wellknown.RBAC_GROUP, "clusterrolebindings"))
 _OF_EXPORTS = ((_APIS, "apiresourceschemas"), (_APIS, "apiconversions"), (_APIS, "apiexportendpointslices"))
+_CONFIGURATIONS = tuple((type.group, type.resource) for type in ADMISSION_CONFIGURATIONS)
 _SLICES = ((_APIS, "apiexportendpointslices"), (_CACHE, "clustercachedresourceendpointslices"))
 _PATHED = (*_EXPORT, *_BINDING, *_TYPE, *_CACHED)
 _EVERY: tuple[GroupResource, ...] = ()
@@ -102,6 +105,7 @@ SYSTEM_KEYS = (
     SystemKey(_A, wellknown.MIGRATING, _CLUSTER, Rule.REFUSED, SYSTEM),
     SystemKey(_A, wellknown.MOVED_TO, _CLUSTER, Rule.REFUSED, _CLUSTER_SHARD),
     SystemKey(_A, wellknown.MOVED_GENERATION, _CLUSTER, Rule.REFUSED, _CLUSTER_SHARD),
+    SystemKey(_A, wellknown.MAX_TOTAL_OBJECTS, _CLUSTER, Rule.REFUSED, SYSTEM | {KCP_ADMIN}),
     SystemKey(_A, wellknown.INACTIVE, _CLUSTER, Rule.AUTHORS),
     SystemKey(_A, wellknown.INTERNAL_INACTIVE, _CLUSTER, Rule.AUTHORS),
     SystemKey(_L, wellknown.PHASE, _CLUSTER, Rule.RESTORED, SYSTEM),
@@ -127,22 +131,29 @@ SYSTEM_KEYS = (
     SystemKey(_L, hashes.AWAITED_WORKSPACE_LABEL, _BINDING, Rule.RESTORED, _MASTERS),
     SystemKey(_L, hashes.AWAITED_EXPORT_LABEL, _BINDING, Rule.RESTORED, _MASTERS),
     SystemKey(_A, wellknown.PINNED_IDENTITY, _BINDING, Rule.AUTHORS),
+    SystemKey(_A, wellknown.SHARED_WITH, _BINDING, Rule.AUTHORS),
     SystemKey(_F, wellknown.BINDING_FINALIZER, _BINDING, Rule.RESTORED, _MASTERS),
     SystemKey(_F, cachedresources.FINALIZER, _CACHED, Rule.RESTORED, _MASTERS),
     SystemKey(_L, endpointslices.EXPORT_LABEL, _SLICES, Rule.DELEGATED),
-    SystemKey(_A, replication_level.DERIVED, (*_CLUSTER_RBAC, *_OF_EXPORTS), Rule.DELEGATED),
+    SystemKey(_A, replication_level.DERIVED, (*_CLUSTER_RBAC, *_OF_EXPORTS, *_CONFIGURATIONS), Rule.DELEGATED),
     SystemKey(
         _A, replication_level.DERIVED, (*_CLUSTER, *_WORKSPACE, *_TYPE, *_EXPORT, *_CACHED), Rule.RESTORED, _MASTERS
     ),
     SystemKey(_A, wellknown.REPLICATE, _CLUSTER_RBAC, Rule.AUTHORS),
+    SystemKey(_A, wellknown.REPLICATE, _CONFIGURATIONS, Rule.DELEGATED),
     SystemKey(_A, replication_level.LEVEL, (*_EXPORT, *_OF_EXPORTS), Rule.AUTHORS),
-    # A level would keep a workspace's route, its rights and its types from the other shards and the proxies.
+    # A level would keep a workspace's route, its rights, its types and its rules from the other shards and the proxies.
     SystemKey(
-        _A, replication_level.LEVEL, (*_CLUSTER, *_WORKSPACE, *_TYPE, *_CACHED, *_CLUSTER_RBAC), Rule.RESTORED, _MASTERS
+        _A,
+        replication_level.LEVEL,
+        (*_CLUSTER, *_WORKSPACE, *_TYPE, *_CACHED, *_CLUSTER_RBAC, *_CONFIGURATIONS),
+        Rule.RESTORED,
+        _MASTERS,
     ),
     SystemKey(_A, apiexports.SKIP_SLICE, _EXPORT, Rule.AUTHORS),
     SystemKey(_A, apiexports.EXTRA_PREFIX, (*_EXPORT, *_BINDING), Rule.AUTHORS),
     SystemKey(_A, workspacetypes.LIFECYCLE_ANNOTATION, _TYPE, Rule.AUTHORS),
+    SystemKey(_A, wellknown.CLUSTER_SCOPED_QUOTA, (("", "resourcequotas"),), Rule.AUTHORS),
     SystemKey(_A, mounts.IS_MOUNT, _EVERY, Rule.AUTHORS),
     SystemKey(_A, converter.PRESERVED, _EVERY, Rule.AUTHORS),
     # Definitions. Those of bound schemas lie in `system:bound-crds`, where only the system writes.
@@ -162,6 +173,10 @@ SYSTEM_KEYS = (
     SystemKey(_A, shards.REGISTERED, _SHARD, Rule.AUTHORS),
     SystemKey(_A, shards.STORE, _SHARD, Rule.AUTHORS),
     SystemKey(_A, shards.EVENT_KEYS, _SHARD, Rule.AUTHORS),
+    # What a shard holds is nothing that its own administrator may say.
+    SystemKey(_A, shards.ROOTS, _SHARD, Rule.RESTORED, _ADMINS),
+    # What it names counts nowhere any more: the operator's word, not that of an administrator of `root`.
+    SystemKey(_A, forgotten_stores.FORGOTTEN, _SHARD, Rule.RESTORED, _MASTERS),
     SystemKey(_A, scheduling.RESERVED_FOR, _SHARD, Rule.AUTHORS),
     SystemKey(_A, objects.INSTALLATION, (("", "configmaps"),), Rule.AUTHORS),
     SystemKey(_A, reconcile.AUTO_UPDATE, _CLUSTER_RBAC, Rule.AUTHORS),

@@ -24,6 +24,7 @@ from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import decode
 from atoll.machinery.meta.status import ApiError, Details, ServiceUnavailable
 from atoll.machinery.storage.contract import Snapshot
+from atoll.shard.forwarding.forwarded_watches import tracked
 from atoll.shard.forwarding.virtual_resources import HOPS, MAX_HOPS
 
 log = structlog.get_logger()
@@ -63,20 +64,11 @@ class RemoteShard:
         request.exchange.spawn(self._forward(self._shards.forwarder, request, base + self._path, headers))
 
     async def _forward(self, forwarder: Forwarder, request: Request, url: str, headers: list[tuple[str, str]]) -> None:
-        work = asyncio.ensure_future(forwarder.forward(request.exchange, url, request.target, headers, upgrades=False))
-        watch = _ForwardedRequest(work)
         catalog, info = request.scope.catalog, request.info
         kind = catalog.find(info.group, info.version, info.resource) if catalog is not None else None
-        if kind is not None and info.verb == "watch":
-            self._shards.watches.add(
-                request.cluster, kind, watch, StillAllowed(still_authorized(request), request.scope.depends_on, True)
-            )
-        try:
-            await asyncio.wait({work})
-            self._finish(request, work)
-        finally:
-            work.cancel()
-            self._shards.watches.drop(request.cluster, watch)
+        still = StillAllowed(still_authorized(request), request.scope.depends_on, True)
+        work = forwarder.forward(request.exchange, url, request.target, headers, upgrades=False)
+        self._finish(request, await tracked(self._shards.watches, request, kind, still, work))
 
     def _finish(self, request: Request, work: asyncio.Future[int]) -> None:
         """Complete the request with the outcome. A response that has started can only be aborted."""
@@ -91,16 +83,6 @@ class RemoteShard:
         else:
             request.code = work.result()
         request.done()
-
-
-class _ForwardedRequest:
-    """A watch served by another shard. Ending it closes the connection, without a final event."""
-
-    def __init__(self, work: asyncio.Future[int]) -> None:
-        self._work = work
-
-    def end(self, at: int = 0) -> None:
-        self._work.cancel()
 
 
 def _hops(request: Request) -> int:

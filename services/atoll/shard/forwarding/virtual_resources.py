@@ -3,8 +3,8 @@
 `resources` calls it with an authorized request whose kind stores nothing. The export references an endpoint slice,
 which lists the endpoints. A request for the shard's own endpoint is served in this process; a request for any other is
 forwarded over TLS with the shard's client certificate, through the egress guard, with the user in X-Remote-* headers.
-Invariants: the endpoint authorizes the caller again, the caller's credentials never leave the shard, and a forwarding
-loop ends after MAX_HOPS.
+Invariants: the endpoint authorizes the caller again, the caller's credentials never leave the shard, a forwarding loop
+ends after MAX_HOPS, and a forwarded watch ends when the caller may no longer watch.
 """
 
 from __future__ import annotations
@@ -23,17 +23,20 @@ from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.forwarded_identity import CREDENTIALS, IDENTITY, bare, passed_on, spoken_for
 from atoll.machinery.apiserver.request import Request, RequestScope, fail
+from atoll.machinery.apiserver.serving.open_watches import OpenWatches, StillAllowed
 from atoll.machinery.apiserver.serving.pipeline import Route, VirtualWorkspaceHandler
+from atoll.machinery.apiserver.serving.watches import still_authorized
 from atoll.machinery.egress import EgressError
 from atoll.machinery.egress.forward import Forwarder
 from atoll.machinery.kcp.apis import virtual_storage
 from atoll.machinery.kcp.apis.virtual_storage import ShardEndpoint
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
+from atoll.machinery.meta.names import ROOT, SYSTEM_ADMIN, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode, status_of
 from atoll.machinery.meta.status import ApiError, InternalError, ServiceUnavailable
 from atoll.machinery.meta.types import API_EXPORTS
 from atoll.machinery.storage.contract import Snapshot
+from atoll.shard.forwarding.forwarded_watches import tracked
 
 log = structlog.get_logger()
 
@@ -64,7 +67,9 @@ class VirtualResources:
         services: Mapping[str, VirtualWorkspaceHandler],
         route: Route,
         forwarder: Forwarder | None,
+        watches: OpenWatches,
     ) -> None:
+        self._watches = watches
         self._catalogs, self._shard, self._services, self._route = catalogs, shard, services, route
         self._forwarder = forwarder
 
@@ -83,7 +88,7 @@ class VirtualResources:
             raise unresolved(kind)
         headers = [*passed_on(request.http.headers, (*IDENTITY, *CREDENTIALS)), *spoken_for(request.user)]
         headers.append((HOPS, str(request.hops)))
-        request.exchange.spawn(self._forward(self._forwarder, request, (url, path), headers))
+        request.exchange.spawn(self._forward(self._forwarder, request, kind, (url, path), headers))
 
     def own_catalog(self, request: Request, kind: Kind, path: str, snapshot: Snapshot) -> Catalog | None:
         """Return the catalog of this shard's own view; None if another endpoint serves the kind. Raises ApiError."""
@@ -156,14 +161,22 @@ class VirtualResources:
         return service
 
     async def _forward(
-        self, forwarder: Forwarder, request: Request, target: tuple[str, bytes], headers: list[tuple[str, str]]
+        self,
+        forwarder: Forwarder,
+        request: Request,
+        kind: Kind,
+        target: tuple[str, bytes],
+        headers: list[tuple[str, str]],
     ) -> None:
+        still = StillAllowed(still_authorized(request), (request.cluster, SYSTEM_ADMIN))
+        work = forwarder.forward(request.exchange, *target, headers)
         try:
-            request.code = await forwarder.forward(request.exchange, *target, headers)
+            done = await tracked(self._watches, request, kind, still, work)
+            request.code = done.result()
         except EgressError as error:
             fail(request, ServiceUnavailable(f"the virtual resource cannot be reached: {error}"))
         except BaseException:
-            # The client disconnected or the response was cut: log and audit the request all the same.
+            # The client disconnected, the response was cut or the watch ended: log and audit the request all the same.
             request.done()
             raise
         else:

@@ -1,9 +1,9 @@
 """Creation of logical clusters for other shards: a POST of a LogicalCluster creates the complete cluster.
 
 `resources` calls it for creates of LogicalClusters; it handles those by system:kcp:logical-cluster-admin that name an
-owner. One submit brings the cluster to the furthest phase that its type allows, with bindings, namespaces and its
-administrator; the response is the resulting LogicalCluster. Any other create takes the ordinary path through admission.
-Invariant: a cluster is created once; a repeated request gets AlreadyExists.
+owner, and homes that the shard `root` places here. One submit brings the cluster to the furthest phase that its type
+allows, with bindings, namespaces and its administrator; the response is the resulting LogicalCluster. Any other create
+takes the ordinary path through admission. Invariant: a cluster is created once; a repeated request gets AlreadyExists.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from atoll.machinery.apiserver.rest import present
 from atoll.machinery.apiserver.rest.body import decode_body
 from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
-from atoll.machinery.kcp.workspaces import remote_logicalcluster, workspace
+from atoll.machinery.kcp.workspaces import remote_logicalcluster, unowned_cluster, workspace
 from atoll.machinery.meta import times, wellknown
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, decode
@@ -45,7 +45,11 @@ class LogicalClusterCreates:
             return None
         options = write_options(call.info.query, call.user_agent, "CreateOptions")
         obj = decode_body(call, options.validation)
-        if options.dry_run or not remote_logicalcluster.is_requested(obj):
+        if options.dry_run:
+            return None
+        if unowned_cluster.is_home(obj, call.cluster, self._shard.name):
+            return self._create(call, obj)
+        if not remote_logicalcluster.is_requested(obj):
             return None
         if found := remote_logicalcluster.problems(obj, call.cluster, self._shard.name):
             raise invalid(call.kind.group_kind, wellknown.SINGLETON, found)
@@ -73,6 +77,10 @@ class LogicalClusterCreates:
     def _batch(self, cluster: str, obj: Object) -> Batch:
         """Return a batch with all objects of a new cluster."""
         batch, facts = self._loopback.batch(), self._facts
+        if not remote_logicalcluster.is_requested(obj):
+            plan = self._builder.unowned_plan(batch, obj, cluster, self._shard)
+            self._builder.add(batch, workspace.build(plan))
+            return batch
         own_path = obj["metadata"]["annotations"][wellknown.PATH]
         requested = remote_logicalcluster.RequestedCluster(
             self._shard,

@@ -21,6 +21,8 @@ from atoll.machinery.client.target import KubeconfigError, Target
 from atoll.machinery.kcp.apis.root_exports import ExportIdentity, root_exports
 from atoll.machinery.kcp.bootstrap.objects import IDENTITY_CACHE, INSTALLATION
 from atoll.machinery.kcp.namespaces import DEFAULT
+from atoll.machinery.kcp.sharding.forgotten_stores import StoreForgotten, forgotten_stores
+from atoll.machinery.kcp.sharding.ownership import ROOT_SHARD
 from atoll.machinery.kcp.sharding.shards import OtherStore, check_store
 from atoll.machinery.meta.names import ROOT, SYSTEM_SHARD, ObjectKey
 from atoll.machinery.meta.objects import Object, annotations_of, decode
@@ -29,7 +31,9 @@ from atoll.machinery.meta.types import CONFIG_MAPS
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import Store
 from atoll.machinery.wire.pending_response import ClientError, ClientLimits
+from atoll.replication.follower import forgotten_uids
 from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN, LOGICAL_CLUSTER_ADMIN, FindShard, Peers
+from atoll.replication.replica_writer import MarkStore
 from atoll.shard import bootstrap
 from atoll.shard.config import ShardConfig
 from atoll.shard.kubeconfig import SHARD_BASE
@@ -38,6 +42,8 @@ log = structlog.get_logger()
 
 BACKOFF = Backoff(0.2, 5.0, least=0.75)
 _TIMEOUT_S = 5.0
+#: How long a start waits for the root shard's word about this store.
+_LAST_WORD_S = 2.0
 _LIMITS = ClientLimits(connections=4, streams=4, connect_timeout_s=_TIMEOUT_S, request_timeout_s=_TIMEOUT_S)
 SHARDS = Resource("core.kcp.io", "v1alpha1", "shards", namespaced=False)
 _CONFIG_MAPS = Resource("", "v1", "configmaps")
@@ -95,6 +101,26 @@ async def wait_for_root_shard(config: ShardConfig, store: Store, report: Callabl
         log.warning("joining root shard failed", server=target.base_url, reason=reason, again_s=round(delay_s, 1))
         await asyncio.sleep(delay_s)
         failures += 1
+
+
+async def require_not_forgotten(config: ShardConfig, store: MarkStore) -> None:
+    """Raise StoreForgotten if this shard's store was struck off: as it was told before, or as the root shard says now.
+
+    A root shard that does not answer holds nobody up.
+    """
+    own = store.identity.shard_uid
+    if own in forgotten_uids(store):
+        raise StoreForgotten(own)
+    if not config.joins:
+        return
+    try:
+        async with asyncio.timeout(_LAST_WORD_S), root_client(root_target(config), ROOT) as client:
+            records = forgotten_stores(await client.get(SHARDS, ROOT_SHARD))
+    except (ApiError, ClientError, TimeoutError) as error:
+        log.warning("root shard not asked whether this store counts", reason=str(error) or type(error).__name__)
+        return
+    if any(each.store == own for each in records):
+        raise StoreForgotten(own)
 
 
 def root_target(config: ShardConfig) -> Target:

@@ -30,6 +30,8 @@ SET_BY_SITE = (
     "nats_url",
     "nats_credentials_file",
     "nats_directory",
+    "follow_nats_url",
+    "follow_nats_credentials_file",
     "requestheader_client_ca_file",
     "requestheader_allowed_names",
     "root_ca_file",

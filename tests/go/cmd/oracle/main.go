@@ -29,6 +29,8 @@ var answers = map[string]func(line []byte) (any, error){
 	"definition": ask(definition),
 	"rules":      ask(rules),
 	"expression": ask(expression),
+	"policy":     ask(policy),
+	"mutation":   ask(mutation),
 }
 
 // ask decodes the case of a question. Open values in it are json.RawMessage, which the question decodes by `decode`.

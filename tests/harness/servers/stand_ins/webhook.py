@@ -10,7 +10,9 @@ headers and bodies.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import socket
 import ssl
 import tempfile
 import threading
@@ -18,9 +20,9 @@ from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from atoll.machinery.process.pki import make_ca, make_serving
+from atoll.machinery.process.pki import Pair, make_ca, make_serving
 
 Object = dict[str, Any]
 
@@ -53,14 +55,22 @@ class _Quiet(ThreadingHTTPServer):
 
 
 class WebhookServer:
-    """One server; starts and ends with its context. `names` are those of its certificate."""
+    """One server; starts and ends with its context, its connections too. `names` are those of its certificate."""
 
-    def __init__(self, answer: Callable[[Object], Object | bytes | Odd], names: tuple[str, ...] = ("127.0.0.1",)):
+    def __init__(
+        self,
+        answer: Callable[[Object], Object | bytes | Odd],
+        names: tuple[str, ...] = ("127.0.0.1",),
+        *,
+        again: WebhookServer | None = None,
+    ):
+        """`again`: a server that ended, whose address and authority this one takes over."""
         self.answer = answer
         self.calls: list[WebhookCall] = []
-        self.ca = make_ca("webhook test")
+        self._connections: set[socket.socket] = set()
+        self.ca: Pair = again.ca if again else make_ca("webhook test")
         self.ca_bundle = base64.b64encode(self.ca.certificate).decode()
-        self._server = _Quiet(("127.0.0.1", 0), self._handler())
+        self._server = _Quiet(("127.0.0.1", again.port if again else 0), self._handler())
         self.port: int = self._server.server_address[1]
         self.url = f"https://127.0.0.1:{self.port}/convert"
         self._wrap(names)
@@ -75,7 +85,7 @@ class WebhookServer:
             context.load_cert_chain(path)
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
 
-    def __enter__(self) -> WebhookServer:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -83,18 +93,35 @@ class WebhookServer:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+        for connection in list(self._connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def answered(self, path: str, body: Object) -> Object | bytes | Odd:
+        """The answer to one request."""
+        return self.answer(body)
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         server = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            #: Head and body are two writes: the second would wait for a delayed acknowledgement of the first.
+            disable_nagle_algorithm = True
             timeout = 20
+
+            def setup(self) -> None:
+                super().setup()
+                server._connections.add(self.connection)
+
+            def finish(self) -> None:
+                server._connections.discard(self.connection)
+                super().finish()
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])) or b"null")
                 server.calls.append(WebhookCall(self.path, dict(self.headers.items()), body))
-                answer = server.answer(body)
+                answer = server.answered(self.path, body)
                 if answer is HANG_UP:
                     self.close_connection = True
                     return
@@ -102,7 +129,11 @@ class WebhookServer:
                 self.send_response(odd.status)
                 for name, value in odd.headers.items():
                     self.send_header(name, value)
-                self.send_header("Content-Length", str(len(odd.body)))
+                if "Content-Length" in odd.headers:
+                    # Another length than the body's: the rest never comes.
+                    self.close_connection = True
+                else:
+                    self.send_header("Content-Length", str(len(odd.body)))
                 self.end_headers()
                 self.wfile.write(odd.body)
 

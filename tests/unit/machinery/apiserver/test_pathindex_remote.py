@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.federation.pathindex import PathIndex, ResolvedPath
 from atoll.machinery.kcp.manifest import ObjectStamp
 from atoll.machinery.kcp.workspaces.logicalcluster import ClusterFacts, logical_cluster
+from atoll.machinery.meta import hashes
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, encode
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
@@ -87,6 +89,26 @@ async def test_a_way_that_changed_elsewhere_is_not_remembered(store: LmdbStore, 
     assert find(store, index, "root:team") == ResolvedPath(SHOP)
     await published(store, ROOT, gone(workspace(ROOT, "team"), 9))
     assert find(store, index, "root:team") is None
+
+
+async def test_a_root_of_another_shard_is_found_under_the_name_of_its_path_alone(
+    store: LmdbStore, index: PathIndex
+) -> None:
+    label, value = hashes.root_path_label("tenant:acme")
+    labels: Object = {"labels": {label: value}}
+    taken = ObjectKey(LOGICAL_CLUSTERS, SHOP, "", "cluster")
+    await published(store, SHOP, replica(taken, 7, metadata=labels))
+    assert find(store, index, "tenant:acme") is None
+    acme = hashes.root_cluster_name("tenant:acme")
+    await published(store, acme, replica(ObjectKey(LOGICAL_CLUSTERS, acme, "", "cluster"), 8, metadata=labels))
+    await published(store, acme, replica(workspace(acme, "team"), 9, **leading(TEAM)))
+    await published(store, TEAM)
+    assert find(store, index, "tenant:acme") == ResolvedPath(acme, remote=True)
+    assert find(store, index, "tenant:acme:team") == ResolvedPath(TEAM, remote=True)
+    with store.snapshot() as snapshot:
+        view = federated(snapshot)
+        assert list(index.followed(view, "tenant:acme:team:new")) == [(acme, "team:new"), (TEAM, "new")]
+        assert index.awaited(snapshot, "tenant:acme:late:x") == (acme, "late")
 
 
 async def test_a_cluster_that_comes_to_stand_here_is_here(store: LmdbStore, index: PathIndex) -> None:

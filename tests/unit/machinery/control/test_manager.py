@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable, Iterable
+from collections.abc import AsyncIterator, Collection, Hashable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,21 @@ class Noting(Controller):
             await self.held[key].wait()
         self.turns.append(key)
         return self.again.get(key)
+
+
+class Deletions(Noting):
+    """A controller that deletions alone concern; it records the operations that it is called for."""
+
+    def __init__(self, store: LmdbStore) -> None:
+        super().__init__(store, "deletions")
+        self.entries: list[tuple[Operation, str]] = []
+
+    def operations(self, type: ResourceType) -> Collection[Operation]:
+        return {Operation.DELETED}
+
+    def keys(self, entry: LogEntry) -> Iterable[Hashable]:
+        self.entries.append((entry.operation, entry.key.name))
+        yield entry.key.name
 
 
 class Shard:
@@ -118,6 +133,18 @@ async def test_every_change_of_a_watched_type_is_reconciled(shard: Shard) -> Non
         await shard.store.submit([delete(key("a"), first)])
         await eventually(manager.idle)
     assert sorted(controller.turns) == ["a", "b"]
+
+
+async def test_a_controller_is_asked_about_the_operations_that_concern_it_alone(shard: Shard) -> None:
+    all_of_them, deletions = Noting(shard.store), Deletions(shard.store)
+    async with shard.running(all_of_them, deletions) as manager:
+        first, *_ = await create(shard.store, "a", "b")
+        await eventually(manager.idle)
+        await shard.store.submit([delete(key("a"), first)])
+        await eventually(manager.idle)
+    assert sorted(all_of_them.turns) == ["a", "b"]
+    assert deletions.entries == [(Operation.DELETED, "a")]
+    assert deletions.turns == ["a"]
 
 
 async def test_state_from_before_the_first_start_is_listed(shard: Shard) -> None:
@@ -282,3 +309,48 @@ async def test_a_commit_announced_before_the_log_shows_it_is_not_asked_for_in_a_
         for _ in range(500):
             await asyncio.sleep(0)
         assert reads <= turns + 1
+
+
+class Learning(Noting):
+    """A controller whose `all_keys` collects what `keys` needs, and counts its lists."""
+
+    lists_at_start = True
+
+    def __init__(self, store: LmdbStore) -> None:
+        super().__init__(store, "learning")
+        self.listed = 0
+
+    def all_keys(self) -> Iterable[Hashable]:
+        self.listed += 1
+        return super().all_keys()
+
+
+async def test_a_controller_that_collects_what_it_follows_lists_once_at_every_start(shard: Shard) -> None:
+    first = Learning(shard.store)
+    async with shard.running(first) as manager:
+        await create(shard.store, "a", "b")
+        await eventually(manager.idle)
+    await shard.reopen()
+    again, other = Learning(shard.store), Noting(shard.store)
+    async with shard.running(again, other) as manager:
+        await eventually(lambda: again.listed == 1 and manager.idle())
+    assert (sorted(again.turns), other.turns) == (["a", "b"], [])
+    await shard.compact()
+    await shard.reopen()
+    behind = Learning(shard.store)
+    async with shard.running(behind) as manager:
+        await eventually(lambda: sorted(behind.turns) == ["a", "b"] and manager.idle())
+    assert (first.listed, behind.listed) == (1, 1)
+
+
+async def test_a_controller_that_reconciles_in_a_new_way_lists_its_keys_once(shard: Shard) -> None:
+    await create(shard.store, "a")
+    turns = []
+    for version in (0, 1, 1, 2, 2):
+        controller = Noting(shard.store)
+        controller.version = version
+        async with shard.running(controller) as manager:
+            await eventually(manager.idle)
+        turns.append(controller.turns)
+        await shard.reopen()
+    assert turns == [["a"], ["a"], [], ["a"], []]

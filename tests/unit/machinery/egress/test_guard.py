@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from atoll.machinery.egress import Egress, EgressError, Outbound, guard, policy, resolver
-from atoll.machinery.egress.call_slots import CallSlots, TooManyCalls
+from atoll.machinery.egress import Egress, EgressError, Outbound, breakers, guard, policy, resolver
 from atoll.machinery.egress.resolver import Resolver
 from harness.servers.stand_ins.webhook import HANG_UP, Odd, WebhookServer
 
@@ -151,65 +150,99 @@ async def test_a_dead_peer_is_not_asked_after_failing_again_and_again(webhook: W
         raise OSError("no such host")
 
     egress = Egress(OPEN, resolver=Resolver(lookup))
-    results = [(await refused(egress, named(webhook))).result for _ in range(guard.FAILURES + 3)]
-    assert results == ["unresolved"] * guard.FAILURES + ["open"] * 3
-    assert len(looked_up) == guard.FAILURES
+    results = [(await refused(egress, named(webhook))).result for _ in range(breakers.FAILURES + 3)]
+    assert results == ["unresolved"] * breakers.FAILURES + ["open"] * 3
+    assert len(looked_up) == breakers.FAILURES
     # Another URL, or another CA bundle for the same host, has a circuit of its own.
     assert (await refused(egress, named(webhook, ca_pem=b"other"))).result != "open"
     assert (await refused(egress, named(webhook))).result == "open", "for as long as the pause"
 
 
 async def test_a_wrong_status_does_not_open_the_circuit(webhook: WebhookServer) -> None:
-    webhook.answer = lambda body: Odd(500)
+    webhook.answer = lambda body: Odd(500, {}, b"out of order" + b"." * 4096)
     egress = Egress(OPEN)
-    results = {(await refused(egress, outbound(webhook))).result for _ in range(guard.FAILURES + 2)}
-    assert results == {"status"}
+    errors = [await refused(egress, outbound(webhook)) for _ in range(breakers.FAILURES + 2)]
+    assert {(error.result, error.status, error.body[:12]) for error in errors} == {("status", 500, b"out of order")}
+    assert len(errors[0].body) == 2048, "as much as client-go quotes"
     await egress.close()
 
 
-async def test_a_slow_host_keeps_no_more_than_its_lane() -> None:
-    lanes = CallSlots(per_host=2, total=3, waiting=1)
-    release = asyncio.Event()
-    entered: list[str] = []
-
-    async def call(host: str) -> None:
-        async with lanes.slot(host):
-            entered.append(host)
-            await release.wait()
-
-    slow = [asyncio.create_task(call("slow")) for _ in range(3)]
-    await asyncio.sleep(0)
-    with pytest.raises(TooManyCalls):
-        await call("slow")
-    other = asyncio.create_task(call("other"))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert sorted(entered) == ["other", "slow", "slow"]
-    release.set()
-    await asyncio.gather(*slow, other)
-    assert sorted(entered) == ["other", "slow", "slow", "slow"]
-    await call("slow")
+async def test_the_circuit_of_an_admission_webhook_repeats_the_last_words_and_tries_again_within_a_second(
+    webhook: WebhookServer,
+) -> None:
+    up = asyncio.Event()
+    egress = Egress(OPEN)
+    call = outbound(webhook, timeout_s=0.05, breaking=breakers.EAGER)
+    hang = threading.Event()
+    webhook.answer = lambda body: Odd(200) if hang.wait(20) else Odd(500)
+    errors = [await refused(egress, call) for _ in range(breakers.FAILURES + 1)]
+    assert [error.result for error in errors] == ["timeout"] * breakers.FAILURES + ["open"]
+    assert {str(error) for error in errors} == {f'Post "{webhook.url}": context deadline exceeded'}
+    hang.set()
+    async with asyncio.timeout(4):
+        while not up.is_set():
+            try:
+                await egress.send(call)
+                up.set()
+            except EgressError:
+                await asyncio.sleep(0.01)
+    await egress.close()
 
 
-async def test_all_hosts_together_keep_no_more_than_the_total() -> None:
-    lanes = CallSlots(per_host=1, total=2, waiting=9)
-    release = asyncio.Event()
-    entered: list[str] = []
+async def test_a_probe_that_hangs_does_not_keep_the_next_one_waiting(webhook: WebhookServer) -> None:
+    hang = threading.Event()
+    webhook.answer = lambda body: Odd(200) if hang.wait(20) else Odd(500)
+    guarded, pause_s = breakers.Breakers(), breakers.SHORT_PAUSE_S
 
-    async def call(host: str) -> None:
-        async with lanes.slot(host):
-            entered.append(host)
-            await release.wait()
+    async def probe(answered: asyncio.Event) -> None:
+        async with guarded.guard("peer", breakers.EAGER):
+            await answered.wait()
 
-    calls = [asyncio.create_task(call(f"host{index}")) for index in range(10)]
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert len(entered) == 2
-    with pytest.raises(TooManyCalls):
-        await call("one more")
-    release.set()
-    await asyncio.gather(*calls)
-    assert len(entered) == 10
+    for _ in range(breakers.FAILURES):
+        with pytest.raises(EgressError):
+            async with guarded.guard("peer", breakers.EAGER):
+                raise EgressError("timeout", "context deadline exceeded")
+    silent, soon = asyncio.Event(), asyncio.Event()
+    soon.set()
+    async with asyncio.timeout(4 * 2 * pause_s):
+        while True:
+            first = asyncio.create_task(probe(silent))
+            await asyncio.wait([first], timeout=0.01)
+            if not first.done():
+                break
+            assert isinstance(first.exception(), EgressError)
+        while True:
+            try:
+                await probe(soon)
+                break
+            except EgressError:
+                await asyncio.sleep(0.01)
+    silent.set()
+    await first
+    hang.set()
+
+
+@pytest.mark.parametrize("odd", [Odd(500), HANG_UP, Odd(302)])
+async def test_only_silence_opens_the_circuit_of_an_admission_webhook(webhook: WebhookServer, odd: Odd) -> None:
+    webhook.answer = lambda body: odd
+    egress = Egress(OPEN)
+    call = outbound(webhook, breaking=breakers.EAGER)
+    results = {(await refused(egress, call)).result for _ in range(breakers.FAILURES + 2)}
+    assert results <= {"status", "broken"}
+    assert len(webhook.calls) == breakers.FAILURES + 2
+    await egress.close()
+
+
+async def test_failures_are_told_in_the_words_of_go(webhook: WebhookServer) -> None:
+    webhook.answer = lambda body: HANG_UP
+    egress = Egress(OPEN)
+    assert str(await refused(egress, outbound(webhook))) == f'Post "{webhook.url}": EOF'
+    await egress.close()
+    with WebhookServer(lambda body: {}) as gone:
+        dead = outbound(gone)
+        untrusted = await refused(egress, outbound(gone, ca_pem=webhook.ca.certificate))
+    assert str(untrusted).endswith("tls: failed to verify certificate: x509: certificate signed by unknown authority")
+    assert str(await refused(egress, dead)).endswith(f"dial tcp 127.0.0.1:{gone.port}: connect: connection refused")
 
 
 async def test_what_may_be_repeated_survives_a_kept_connection_that_ends(webhook: WebhookServer) -> None:
@@ -221,7 +254,7 @@ async def test_what_may_be_repeated_survives_a_kept_connection_that_ends(webhook
         if repeatable:
             assert (await egress.send(outbound(webhook, repeatable=True))).body == b"again"
         else:
-            assert (await refused(egress, outbound(webhook))).result == "unreachable"
+            assert (await refused(egress, outbound(webhook))).result == "broken"
     await egress.close()
 
 

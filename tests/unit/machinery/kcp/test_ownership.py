@@ -103,15 +103,16 @@ def test_a_second_claim_does_not_move_a_cluster() -> None:
     assert hearing.of("abcdefgh12345678") == "a"
 
 
-def test_a_home_belongs_to_who_sends_it_first_and_is_named_after_its_user() -> None:
+def test_a_home_belongs_to_root_and_is_named_after_its_user() -> None:
     hearing, home = Hearing(), hashes.home_cluster_name("ann")
-    hearing.stands(LIAR, home, {"createdBy": {"username": "bob"}})
+    hearing.stands("root", home, {"createdBy": {"username": "bob"}})
     assert hearing.of(home) == ""
     hearing.stands("a", home, {"createdBy": {"username": "ann"}})
-    hearing.stands("b", home, {"createdBy": {"username": "ann"}})
-    assert hearing.of(home) == "a"
-    hearing.gone("a", home)
-    assert hearing.of(home) == "b"
+    assert hearing.of(home) == ""
+    hearing.stands("root", home, {"createdBy": {"username": "ann"}})
+    assert hearing.of(home) == "root"
+    hearing.gone("root", home)
+    assert hearing.of(home) == ""
 
 
 def test_a_cluster_without_a_workspace_that_is_no_home_is_nobodys() -> None:

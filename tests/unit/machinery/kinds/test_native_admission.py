@@ -76,9 +76,9 @@ def test_a_webhook_gets_defaults(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", HOOK_KINDS, ids=lambda kind: kind.kind)
-def test_a_webhook_configuration_warns_that_it_is_not_enforced(kind: Kind) -> None:
+def test_a_webhook_configuration_is_enforced_and_warns_of_nothing(kind: Kind) -> None:
     obj = hooks(kind, HOOK)
-    assert kind.warnings(obj) == [f"{kind.kind}s are stored but not enforced by this server"]
+    assert kind.warnings(obj) == []
     assert cells(kind, obj) == ["x", 1, "63s"]
 
 
@@ -474,15 +474,7 @@ def test_a_binding_shows_its_parameters(param: Object | None, expected: str) -> 
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [
-        VALIDATINGADMISSIONPOLICIES,
-        VALIDATINGADMISSIONPOLICYBINDINGS,
-        MUTATINGADMISSIONPOLICIES,
-        MUTATINGADMISSIONPOLICYBINDINGS,
-    ],
-    ids=lambda kind: kind.kind,
+    "kind", [MUTATINGADMISSIONPOLICIES, MUTATINGADMISSIONPOLICYBINDINGS], ids=lambda kind: kind.kind
 )
-def test_policies_warn_that_they_are_not_enforced(kind: Kind) -> None:
-    (warning,) = kind.warnings(sample(kind))
-    assert warning.endswith("are stored but not enforced by this server")
+def test_policies_are_enforced_and_warn_of_nothing(kind: Kind) -> None:
+    assert kind.warnings(sample(kind)) == []

@@ -238,10 +238,6 @@ def test_amounts_of_a_quota_are_stored_in_canonical_form() -> None:
     assert stored["spec"]["hard"] == {"count/widgets.example.com": "1", "requests.memory": "1Gi", "pods": "5"}
 
 
-def test_a_quota_warns_that_it_is_not_enforced() -> None:
-    assert RESOURCEQUOTAS.warnings(quota()) == ["ResourceQuotas are stored but not enforced by this server"]
-
-
 @pytest.mark.parametrize(
     ("hard", "error"),
     [

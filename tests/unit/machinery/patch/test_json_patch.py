@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from atoll.machinery.patch import json_patch
-from atoll.machinery.patch.errors import REJECTED, PatchDoesNotApply, TooManyMoves, TooManyOperations, UndecodablePatch
+from atoll.machinery.patch.errors import (
+    REJECTED,
+    FailedTest,
+    PatchDoesNotApply,
+    TooManyMoves,
+    TooManyOperations,
+    UndecodablePatch,
+)
 from atoll.machinery.patch.json_patch import apply_json_patch, unknown_operation_fields
 
 DOC: dict[str, Any] = {"a": {"b": [1, 2, 3]}, "c": "x", "": {"~": 1, "/": 2}, "null": None}
@@ -47,6 +54,9 @@ APPLIES: list[tuple[str, list[Any], Any]] = [
     ("test numbers by value", [{"op": "test", "path": "/a/b/0", "value": 1.0}], DOC),
     ("test numbers by value in a list", [{"op": "test", "path": "/a/b", "value": [1.0, 2, 3]}], DOC),
     ("test null where nothing is", [{"op": "test", "path": "/nothing", "value": None}], DOC),
+    ("replace where nothing is", [{"op": "replace", "path": "/x", "value": 1}], {**DOC, "x": 1}),
+    ("copy where nothing is", [{"op": "copy", "from": "/x", "path": "/y"}], {**DOC, "y": None}),
+    ("copy into nothing", [{"op": "copy", "from": "/c", "path": "/a/y"}], {**DOC, "a": {**DOC["a"], "y": DOC["c"]}}),
     (
         "several",
         [
@@ -61,7 +71,7 @@ APPLIES: list[tuple[str, list[Any], Any]] = [
 REFUSED: list[tuple[str, list[Any]]] = [
     ("remove of nothing", [{"op": "remove", "path": "/x"}]),
     ("remove of the document", [{"op": "remove", "path": ""}]),
-    ("replace of nothing", [{"op": "replace", "path": "/x", "value": 1}]),
+    ("replace below nothing", [{"op": "replace", "path": "/x/y", "value": 1}]),
     ("replace beyond the end", [{"op": "replace", "path": "/a/b/3", "value": 1}]),
     ("replace at the dash", [{"op": "replace", "path": "/a/b/-", "value": 1}]),
     ("add beyond the end", [{"op": "add", "path": "/a/b/4", "value": 1}]),
@@ -77,7 +87,10 @@ REFUSED: list[tuple[str, list[Any]]] = [
     ("no value", [{"op": "add", "path": "/x"}]),
     ("move of nothing", [{"op": "move", "from": "/x", "path": "/y"}]),
     ("move into itself", [{"op": "move", "from": "/a", "path": "/a/b/0"}]),
-    ("copy of nothing", [{"op": "copy", "from": "/x", "path": "/y"}]),
+    ("copy from below nothing", [{"op": "copy", "from": "/x/y", "path": "/y"}]),
+    ("copy from beyond the end", [{"op": "copy", "from": "/a/b/3", "path": "/y"}]),
+    ("copy below nothing", [{"op": "copy", "from": "/c", "path": "/x/y"}]),
+    ("test below nothing", [{"op": "test", "path": "/x/y", "value": None}]),
     ("failed test", [{"op": "test", "path": "/c", "value": "y"}]),
     ("test of true as one", [{"op": "test", "path": "/a/b/0", "value": True}]),
     ("test of nothing", [{"op": "test", "path": "/x", "value": 1}]),
@@ -104,6 +117,55 @@ def test_what_does_not_apply_is_a_422_without_its_reason(operations: list[Any]) 
     assert (status["code"], status["reason"], status["message"]) == (422, "Invalid", REJECTED)
     assert status["details"] == {}
     assert caught.value.detail
+
+
+#: What Kubernetes says of a patch, which webhooks and policies report.
+DETAILS: list[tuple[dict[str, Any], str]] = [
+    (
+        {"op": "add", "path": "/x/y", "value": 1},
+        'add operation does not apply: doc is missing path: "/x/y": missing value',
+    ),
+    (
+        {"op": "add", "path": "/a/b/x", "value": 1},
+        "error in add for path: '/a/b/x': value was not a proper array index: 'x': "
+        'strconv.Atoi: parsing "x": invalid syntax',
+    ),
+    (
+        {"op": "add", "path": "/a/b/9", "value": 1},
+        "error in add for path: '/a/b/9': Unable to access invalid index: 9: invalid index referenced",
+    ),
+    (
+        {"op": "remove", "path": "/x"},
+        "error in remove for path: '/x': Unable to remove nonexistent key: x: missing value",
+    ),
+    (
+        {"op": "replace", "path": "/a/b/-", "value": 1},
+        "replace operation does not apply: doc is missing key: /a/b/-: missing value",
+    ),
+    (
+        {"op": "replace", "path": "/x/y", "value": 1},
+        "replace operation does not apply: doc is missing path: /x/y: missing value",
+    ),
+    (
+        {"op": "move", "from": "/x", "path": "/y"},
+        "error in move for path: 'x': Unable to remove nonexistent key: x: missing value",
+    ),
+    (
+        {"op": "copy", "from": "/x/y", "path": "/y"},
+        "copy operation does not apply: doc is missing from path: /x/y: missing value",
+    ),
+    ({"op": "test", "path": "/c", "value": 1}, "testing value /c failed: test failed"),
+    ({"op": "test", "path": "/x/y", "value": 1}, "test operation does not apply: is missing path: /x/y: missing value"),
+    ({"op": "frobnicate", "path": "/c"}, "Unexpected kind: frobnicate"),
+]
+
+
+@pytest.mark.parametrize(("operation", "detail"), DETAILS, ids=lambda value: str(value)[:60])
+def test_the_reason_is_told_in_the_words_of_kubernetes(operation: dict[str, Any], detail: str) -> None:
+    with pytest.raises(PatchDoesNotApply) as caught:
+        apply_json_patch(DOC, [operation])
+    assert caught.value.detail == detail
+    assert isinstance(caught.value, FailedTest) is detail.endswith("test failed")
 
 
 @pytest.mark.parametrize(
@@ -163,7 +225,7 @@ def test_copies_of_copies_stop_at_three_mebibytes() -> None:
     doubling = [{"op": "copy", "from": "/a", "path": "/a/-"}] * 30
     with pytest.raises(PatchDoesNotApply, match="rejected") as caught:
         apply_json_patch(document, doubling)
-    assert "copies amount" in caught.value.detail
+    assert "accumulated size increase of copy" in caught.value.detail
     assert document == {"a": ["x" * 1000]}
 
 

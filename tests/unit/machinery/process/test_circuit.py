@@ -55,3 +55,17 @@ def test_circuits_are_kept_for_so_many_peers_that_failed_last() -> None:
     for peer in range(3):
         circuits.failed(peer, 0.0)
     assert [circuits.is_open(peer, 0.0) for peer in range(3)] == [False, True, True]
+
+
+def test_overlapping_probes_begin_one_a_pause_whether_the_last_one_ended_or_not() -> None:
+    circuit = Circuit(CircuitPolicy(Backoff(1.0, 1.0, 1.0, 1.0), overlapping=True))
+    circuit.failed(0.0, "silent")
+    assert not circuit.enter(0.5)
+    assert circuit.enter(1.0)
+    assert not circuit.enter(1.5)
+    assert circuit.enter(2.0), "the first probe is still under way"
+    # Of the first probe, in the pause of the second.
+    circuit.failed(2.5)
+    assert circuit.enter(3.0)
+    circuit.succeeded()
+    assert circuit.enter(3.0)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from atoll.machinery.process import time_slicing
-from atoll.machinery.process.time_slicing import run_sliced
+from atoll.machinery.process.time_slicing import Stopped, checkpoint, run_sliced, try_on_loop, within_limit
 
 Pause = Callable[[], None]
 
@@ -168,6 +168,20 @@ async def test_a_checkpoint_pauses_the_computation_around_it_and_nothing_else() 
     assert await run_sliced(work, 30) == "done"
     task.cancel()
     assert turns >= 3
+
+
+def test_a_limit_stops_a_computation_on_the_loop_unless_another_one_limits_it() -> None:
+    def endless() -> None:
+        while True:
+            checkpoint()
+
+    with pytest.raises(Stopped):
+        within_limit(endless, 0.01)
+    assert within_limit(lambda: 7, 0.0) == 7
+    start_s = time.monotonic()
+    with pytest.raises(Stopped):
+        try_on_loop(lambda pause: within_limit(endless, 60.0), 0.01)
+    assert time.monotonic() - start_s < 30.0
 
 
 async def test_garbage_is_not_collected_while_computations_are_in_slices() -> None:

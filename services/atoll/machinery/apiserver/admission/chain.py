@@ -7,12 +7,13 @@ bypasses it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from atoll.machinery.apiserver.admission.configured.registry import Acting
 from atoll.machinery.apiserver.call.call import Call, View
-from atoll.machinery.kinds.kind import DeferredValidator
+from atoll.machinery.kinds.kind import DeferredValidator, Kind
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.storage.contract import Guard
 
@@ -37,6 +38,26 @@ class Review(msgspec.Struct, kw_only=True):
     deferred_validators: list[DeferredValidator] = []
     #: Of the kind of the call: every plug-in reads it.
     group_resource: GroupResource
+    #: What is configured to act on it, from mutating admission on.
+    acting: Acting | None = None
+    #: Prunes, defaults and resets a changed object, given the one before.
+    settler: Callable[[Object, Object], Object] | None = None
+    #: What configured admission timed where there is no attempt.
+    spans: dict[Any, Any] = {}
+
+    def settle(self, changed: Object) -> None:
+        """Take an object that configured mutating admission changed, as far as a client may write it.
+
+        On /scale it is a Scale; otherwise it is in the version of the request. `changed` is the caller's no more.
+        """
+        assert self.settler is not None
+        self.obj = self.settler(changed, self.result)
+
+    @property
+    def result(self) -> Object:
+        """The object of a creation or an update."""
+        assert self.obj is not None
+        return self.obj
 
     @property
     def name(self) -> str:
@@ -76,15 +97,54 @@ class _Steps(NamedTuple):
         )
 
 
-class Admission:
-    """The chain. Order matters: earlier plug-ins do not see the changes of later ones."""
+class Configured(Protocol):
+    """Admission as users configured it: policies and webhooks."""
 
-    def __init__(self, plugins: Sequence[Plugin]) -> None:
+    def mutate(self, review: Review, own: Callable[[Review], None]) -> None:
+        """Change the object through `review.settle`; `own` runs the plug-ins again, after changes."""
+
+    def validate(self, review: Review) -> None:
+        """Reject or accept."""
+
+    def covers(self, view: View, cluster: str, kind: Kind, operation: str) -> bool:
+        """Whether something may act on an operation (CREATE, UPDATE, DELETE) of a kind in a cluster."""
+
+
+class Admission:
+    """The chain. Order matters: earlier plug-ins do not see the changes of later ones.
+
+    Plug-ins mutate first, then what is configured, after which plug-ins see and limit each change. What is configured
+    validates first.
+    """
+
+    def __init__(self, plugins: Sequence[Plugin], configured: Configured | None = None) -> None:
+        self._configured = configured
         named = {resource for plugin in plugins for resource in plugin.resources or ()}
         self._steps = {resource: _Steps.of(plugins, resource) for resource in named}
         self._others = _Steps.of(plugins, None)
 
     def mutate(self, review: Review) -> None:
+        self._mutate(review)
+        if self._configured is not None:
+            self._configured.mutate(review, self._mutate_again)
+
+    def reviews_deletions(self, view: View, cluster: str, kind: Kind) -> bool:
+        """Whether something configured may act on deletions of a kind: its objects are then deleted one by one."""
+        return self._configured is not None and self._configured.covers(view, cluster, kind, "DELETE")
+
+    def review_unstored(self, review: Review) -> None:
+        """Let what is configured mutate and validate a request that stores no object, which no plug-in concerns."""
+        if self._configured is not None:
+            self._configured.mutate(review, lambda review: None)
+            if review.acting is not None:
+                self._configured.validate(review)
+
+    def _mutate_again(self, review: Review) -> None:
+        review.guards.clear()
+        review.deferred_validators.clear()
+        self._mutate(review)
+
+    def _mutate(self, review: Review) -> None:
         rule = review.call.restrictions.write_rule
         if rule is not None:
             review.guards.extend(rule(review.view, review.obj, review.old))
@@ -95,5 +155,7 @@ class Admission:
         check = review.call.restrictions.check
         if check is not None:
             check(review.obj, review.old)
+        if self._configured is not None and review.acting is not None:
+            self._configured.validate(review)
         for validate in self._steps.get(review.group_resource, self._others).validate:
             validate(review)

@@ -32,11 +32,15 @@ log = structlog.get_logger()
 
 
 class AuthenticationResult(msgspec.Struct, frozen=True):
-    """The user of a request, the impersonator if there is one, and the forwarding proxy's name ("" for none)."""
+    """The user of a request, the impersonator if there is one, and the forwarding proxy's name ("" for none).
+
+    `acts_for`: the user for whom `user` acts inside of a virtual workspace.
+    """
 
     user: User
     impersonator: User | None = None
     through: str = ""
+    acts_for: User | None = None
 
 
 class WorkspaceSource(Protocol):
@@ -122,8 +126,12 @@ class Authenticator:
         """
         return self.identify(request, cluster, snapshot).user
 
-    def identify(self, request: HttpRequest, cluster: str, snapshot: View) -> AuthenticationResult:
-        """As `authenticate`, with the impersonator and the proxy for the audit log."""
+    def identify(self, request: HttpRequest, cluster: str, snapshot: View, within: str = "") -> AuthenticationResult:
+        """As `authenticate`, with the impersonator and the proxy for the audit log.
+
+        `within` is the cluster for which a virtual workspace accepts impersonation. system:masters impersonate outside
+        of it, as everywhere.
+        """
         known = request.header_set
         credentials = (known.credentials if known is not None else None) or self._credentials(request)
         der = request.peer.certificate
@@ -133,6 +141,9 @@ class Authenticator:
         requested = impersonation_request(request.headers) if credentials.impersonates else None
         if requested is None:
             return AuthenticationResult(sender, None, through)
+        if within and not sender.is_master:
+            acts_for = self._impersonator.act_within(requested, sender, within)
+            return AuthenticationResult(sender, None, through, acts_for)
         return AuthenticationResult(self._impersonator.act_as(requested, sender, cluster, snapshot), sender, through)
 
     def _credentials(self, request: HttpRequest) -> _Credentials:

@@ -89,6 +89,17 @@ class Impersonator:
         extra = want.extra if master else _scoped(want.extra, cluster)
         return User(want.user, _groups(want), want.uid, extra)
 
+    def act_within(self, want: ImpersonationRequest, requestor: User, cluster: str) -> User:
+        """The impersonated user of one cluster alone, for a virtual workspace that authorizes the requestor too.
+
+        The user must not hold what the requestor lacks, so that no permission to impersonate is asked here: the virtual
+        workspace asks for it. Raises Forbidden, also for an identity with scopes or warrants.
+        """
+        if SCOPES in want.extra or WARRANT in want.extra:
+            raise Forbidden("forbidden: impersonation with scopes or warrants is not allowed in a virtual workspace")
+        _check_privileges(want, requestor, cluster)
+        return User(want.user, _groups(want), want.uid, _scoped(want.extra, cluster))
+
     def _authorize(self, want: ImpersonationRequest, requestor: User, cluster: str, snapshot: View) -> None:
         """Authorize the identity, and those in its warrants, as if each was asked for. Raises Forbidden."""
         for attributes in _attributes(want, requestor, cluster):

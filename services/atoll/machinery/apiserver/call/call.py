@@ -6,11 +6,12 @@ depends on HTTP. A Call is read-only, except that `warnings` and `audit` grow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
 import msgspec
 
+from atoll.machinery.apiserver.call.attempt import Attempt
 from atoll.machinery.apiserver.call.negotiation import JSON, PLAIN, Form
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.apiserver.filtered_rows.row_filter import RowSource
@@ -21,6 +22,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.selectors import LabelSelector
 from atoll.machinery.meta.user import User
 from atoll.machinery.storage.contract import Gate, Guard, Mutation, Position, Record, ReplicaView, Scope
+from atoll.machinery.storage.limits import Limit, TotalObjects
 
 MAX_BODY = 3 * 1024 * 1024
 
@@ -41,7 +43,14 @@ class View(Protocol):
 
     def last(self, type: ResourceType, cluster: str) -> int: ...
 
+    def stamp(self, types: Sequence[ResourceType]) -> Hashable:
+        """Return a value that is another one after each change of a type in any cluster, and of any replica."""
+
     def gate(self, cluster: str) -> Gate: ...
+
+    def limits(self, type: ResourceType, cluster: str, namespace: str) -> list[Limit]: ...
+
+    def total(self, cluster: str) -> TotalObjects: ...
 
     def scan(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[Record]: ...
 
@@ -93,6 +102,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     #: An access review by system:masters that skips the check for access to the workspace.
     deep: bool = False
     warnings: list[str] = []
+    #: Audit annotations of its admission.
+    audit: dict[str, str] = {}
+    #: What its plannings share; None for a plan that is made once.
+    attempt: Attempt | None = None
     #: Authorizes another verb on the same object (create, for an apply that creates).
     may: Callable[[str], bool] = lambda verb: True
     restrictions: Restrictions = UNRESTRICTED

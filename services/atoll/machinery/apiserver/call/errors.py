@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from atoll.machinery.apiserver.call.call import Call
 from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import quantity
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import (
     AlreadyExists,
@@ -22,6 +25,7 @@ from atoll.machinery.meta.status import (
 )
 from atoll.machinery.meta.wellknown import TENANCY_GROUP
 from atoll.machinery.storage import contract
+from atoll.machinery.storage.limits import WithinLimits
 
 _CONFLICT = (
     'Operation cannot be fulfilled on {} "{}": the object has been modified; please apply your changes to the '
@@ -111,6 +115,33 @@ def watch_too_old(error: contract.RevisionCompacted) -> Expired:
     return Expired(f"too old resource version: {error.revision} ({error.oldest})")
 
 
+class OverLimit(Forbidden):
+    """Only room makes such a write possible; nothing announces it."""
+
+
+def over_limit(guard: WithinLimits) -> OverLimit:
+    """403 for a create that a ResourceQuota, or the limit of all objects of the cluster, does not allow."""
+    key, first = guard.key, guard.exceeded[0]
+    if first.quota:
+        asked = _amounts((limit.resource, 1) for limit in guard.exceeded)
+        used = _amounts((limit.resource, limit.used) for limit in guard.exceeded)
+        hard = _amounts((limit.resource, limit.hard) for limit in guard.exceeded)
+        text = f"exceeded quota: {first.quota}, requested: {asked}, used: {used}, limited: {hard}"
+    elif first.resource:
+        text = f"at most {first.hard} quotas may limit {first.resource} in one namespace or cluster"
+    else:
+        text = (
+            f'logical cluster "{key.cluster}" has reached its total object count limit '
+            f"({first.used}/{first.hard} objects); delete objects to free up capacity"
+        )
+    message = f'{key.type.group_resource} "{key.name}" is forbidden: {text}'
+    return OverLimit(message, Details(key.name, key.type.group, key.type.resource))
+
+
+def _amounts(found: Iterable[tuple[str, int]]) -> str:
+    return ",".join(f"{name}={quantity.canonical(number)}" for name, number in sorted(found))
+
+
 def from_store(error: contract.StoreError, call: Call, name: str) -> ApiError:
     """Return the API error for a write that the store rejected."""
     match error:
@@ -122,6 +153,8 @@ def from_store(error: contract.StoreError, call: Call, name: str) -> ApiError:
             return modified(call.kind, name)
         case contract.GuardFailed(guard=contract.NamespaceActive(namespace=namespace)):
             return namespace_terminating(call.kind, name, namespace)
+        case contract.GuardFailed(guard=WithinLimits() as guard):
+            return over_limit(guard)
         case contract.GuardFailed():
             return ServiceUnavailable(
                 "the workspace changed while the request was served, please try again", Details(retry_after_s=1)

@@ -48,6 +48,17 @@ class Catalog:
         """Return the kind stored under a type, in its stored version if that is served."""
         return self._by_type.get(type)
 
+    def of_same_type(self, type: ResourceType) -> tuple[Kind, ...]:
+        """Return all kinds whose objects are stored under a type: the served versions of one resource."""
+        return self._versions.get(type, ())
+
+    @cached_property
+    def _versions(self) -> dict[ResourceType, tuple[Kind, ...]]:
+        found: dict[ResourceType, tuple[Kind, ...]] = {}
+        for kind in self.kinds.values():
+            found[kind.type] = (*found.get(kind.type, ()), kind)
+        return found
+
     @cached_property
     def _by_type(self) -> dict[ResourceType, Kind]:
         found: dict[ResourceType, Kind] = {}

@@ -40,13 +40,14 @@ def _type_schema(schema: Schema, *, builtin: bool = False) -> TypeSchema:
 
 
 @cache
-def _open() -> TypeSchema:
+def open_schema() -> TypeSchema:
+    """Return the merge type of objects without a schema."""
     return TypeSchema(_OPEN, {})
 
 
 def type_schema_of(kind: Kind) -> TypeSchema:
     """Return the merge type of a kind's version."""
-    return _type_schema(kind.schema, builtin=kind.builtin) if kind.schema is not None else _open()
+    return _type_schema(kind.schema, builtin=kind.builtin) if kind.schema is not None else open_schema()
 
 
 def patch_schema_of(kind: Kind) -> TypeSchema | PairedSchema:

@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from atoll.machinery.apiserver.conversion import review
 from atoll.machinery.apiserver.conversion.review import CALL, ReviewError
 from atoll.machinery.apiserver.conversion.ruled import OBJECT_TIMEOUT_S, RuleConversion
-from atoll.machinery.egress.guard import Egress, EgressError, Outbound
+from atoll.machinery.egress import Egress, EgressError, Outbound
 from atoll.machinery.kinds.apiconversion import ConversionError, Converter
 from atoll.machinery.kinds.conversion import Conversion, Webhook
 from atoll.machinery.kinds.kind import Kind
@@ -187,6 +187,7 @@ class Conversions:
                 timeout_s=TIMEOUT_S,
                 query=f"timeout={TIMEOUT_S:.0f}s",
                 repeatable=True,
+                tenant=conversion.mark,
             )
         )
         objects = review.objects(version, uid, answer.body, len(values))

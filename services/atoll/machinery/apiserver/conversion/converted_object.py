@@ -60,8 +60,19 @@ class ConvertedObject:
         value = encode_json(obj)
         found = self._found.get(_key(value, api_version))
         if found is None:
-            raise Unconverted(value, api_version)
+            raise _NotFetched(self, value, api_version)
         return decode(found)
+
+
+class _NotFetched(Unconverted):
+    """A form that the write lacks so far."""
+
+    def __init__(self, owner: ConvertedObject, value: bytes, api_version: str) -> None:
+        super().__init__(value, api_version)
+        self._owner = owner
+
+    async def fetch(self) -> None:
+        await self._owner.fetch(self)
 
 
 def _key(value: bytes, api_version: str) -> tuple[bytes, str]:

@@ -7,7 +7,7 @@ replicas, never both; it is local if it has a gate or a LogicalCluster here, is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 
@@ -16,6 +16,7 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import ClusterRoute, Gate, Position, Record, ReplicaView, Scope, Store
 from atoll.machinery.storage.encoding.keys import relative_key
+from atoll.machinery.storage.limits import Limit, TotalObjects
 from atoll.machinery.storage.pages import PAGE, pages, position_after
 
 _SYSTEM = "system:"
@@ -72,9 +73,18 @@ class FederatedView:
             return self._view.last(type, "") + self._replicas.last(type, "")
         return (self._view if self.is_local(cluster) else self._replicas).last(type, cluster)
 
+    def stamp(self, types: Sequence[ResourceType]) -> Hashable:
+        return self._view.stamp(types)
+
     def gate(self, cluster: str) -> Gate:
         """Return the local gate: a remote cluster is closed here, because this shard never writes to it."""
         return self._view.gate(cluster)
+
+    def limits(self, type: ResourceType, cluster: str, namespace: str) -> list[Limit]:
+        return self._view.limits(type, cluster, namespace)
+
+    def total(self, cluster: str) -> TotalObjects:
+        return self._view.total(cluster)
 
     def scan(self, scope: Scope, after: Position | None = None, limit: int = PAGE) -> list[Record]:
         if scope.cluster:

@@ -15,12 +15,13 @@ import msgspec
 
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.federation.federated_view import federated
-from atoll.machinery.meta.hashes import home_cluster_name, root_path_label
+from atoll.machinery.meta.hashes import home_cluster_name, root_cluster_name, root_path_label
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType, is_cluster_name
 from atoll.machinery.meta.partial import Phase
 from atoll.machinery.meta.paths import HOME
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+from atoll.machinery.meta.wellknown import SINGLETON
 
 MAX_PATHS = 8192
 MAX_DEPTH = 64
@@ -132,7 +133,8 @@ class PathIndex:
         """
         if ":" not in workspace or workspace.startswith("system:"):
             return None
-        view, names = federated(snapshot), _root(workspace.split(":")[:MAX_DEPTH])[1]
+        view = federated(snapshot)
+        names = self._start(view, workspace.split(":")[:MAX_DEPTH])[1]
         where = ""
         for place, (cluster, _) in enumerate(self.followed(view, workspace)):
             if place < len(names):
@@ -147,7 +149,7 @@ class PathIndex:
     def followed(self, snapshot: View, workspace: str) -> Iterator[tuple[str, str]]:
         """Yield the clusters on a path as far as Workspaces exist, each with the remaining names (joined); the first
         cluster may be missing."""
-        cluster, names = _root(workspace.split(":")[:MAX_DEPTH])
+        cluster, names = self._start(snapshot, workspace.split(":")[:MAX_DEPTH])
         yield cluster, ":".join(names)
         for place, name in enumerate(names, start=1):
             below = self._below(snapshot, cluster, [name])
@@ -169,16 +171,30 @@ class PathIndex:
         found = self._below(snapshot, *_root(names))
         return self._below_annotated(snapshot, names) if found is None else found
 
+    def _start(self, snapshot: View, names: list[str]) -> tuple[str, list[str]]:
+        """Return the first cluster of a path, and the names below it; a root if there is no cluster of that name."""
+        first = _root(names)
+        if len(names) > 1 and not snapshot.revision_of(ObjectKey(LOGICAL_CLUSTERS, first[0], "", SINGLETON)):
+            return next(((key.cluster, rest) for key, rest in self._roots(snapshot, names)), first)
+        return first
+
     def _below_annotated(self, snapshot: View, names: list[str]) -> tuple[Step, ...] | None:
         """Resolve through the path annotation of a logical cluster without an owner."""
+        for key, rest in self._roots(snapshot, names):
+            below = self._below(snapshot, key.cluster, rest)
+            if below is not None:
+                return Step(key, snapshot.revision_of(key), key.cluster), *below
+        return None
+
+    def _roots(self, snapshot: View, names: list[str]) -> Iterator[tuple[ObjectKey, list[str]]]:
+        """Yield the logical clusters without an owner that a path may begin at, with the names below. One of another
+        shard counts under the name that belongs to its path: what its shard says of the path proves nothing."""
         for count in range(2, len(names) + 1):
             path = ":".join(names[:count])
             for key in snapshot.labelled(*root_path_label(path)):
-                root = Step(key, snapshot.revision_of(key), key.cluster)
-                below = self._below(snapshot, key.cluster, names[count:])
-                if key.type == LOGICAL_CLUSTERS and below is not None:
-                    return root, *below
-        return None
+                proven = key.cluster == root_cluster_name(path) or snapshot.gate(key.cluster).generation
+                if key.type == LOGICAL_CLUSTERS and proven:
+                    yield key, names[count:]
 
     def _below(self, snapshot: View, cluster: str, names: list[str]) -> tuple[Step, ...] | None:
         steps = []

@@ -75,9 +75,14 @@ def _name(context: WriteContext, obj: Object) -> None:
         raise invalid(context.call.kind.group_kind, "", [error])
     if not isinstance(prefix, str):
         raise BadRequest("metadata.generateName must be a string")
+    attempt = context.call.attempt
     for _ in range(GENERATE_ATTEMPTS):
-        metadata["name"] = prefix[:_PREFIX_LENGTH] + _suffix()
-        if context.view.get(context.call.key(metadata["name"])) is None:
+        known = attempt.generated_name if attempt is not None else ""
+        metadata["name"] = known or prefix[:_PREFIX_LENGTH] + _suffix()
+        is_free = context.view.get(context.call.key(metadata["name"])) is None
+        if attempt is not None:
+            attempt.generated_name = metadata["name"] if is_free else ""
+        if is_free:
             return
     kind = context.call.kind
     raise AlreadyExists(

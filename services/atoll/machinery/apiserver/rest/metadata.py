@@ -73,7 +73,7 @@ def stamp_new(call: Call, obj: Object) -> None:
     """Set uid, creation time, namespace and first generation of a new object."""
     metadata = obj["metadata"]
     if "uid" not in metadata:
-        metadata["uid"] = new_uid()
+        metadata["uid"] = new_uid() if call.attempt is None else call.attempt.new_uid()
     metadata.setdefault("creationTimestamp", call.now)
     if call.kind.namespaced:
         metadata["namespace"] = call.info.namespace

@@ -23,15 +23,15 @@ from atoll.machinery.apiserver.rest.patch import (
 )
 from atoll.machinery.apiserver.rest.update import check_name, plan_replace
 from atoll.machinery.apiserver.rest.write import PreparedWrite, StoredObject, WriteContext, own_fields, stored
-from atoll.machinery.kinds.kind import Kind, Scale
+from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.kinds.native_schemas import NativeSchema
-from atoll.machinery.meta.objects import Object, encode_json, fresh
+from atoll.machinery.kinds.scales import scale_form, scale_paths, scaled
+from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.status import BadRequest, FieldError, InternalError, invalid
-from atoll.machinery.patch.managedfields.scale import SCALE_VERSION, replicas_path, to_parent, to_scale
+from atoll.machinery.patch.managedfields.scale import replicas_path, to_parent, to_scale
 from atoll.machinery.patch.merge_patch import merge_patch
 from atoll.machinery.storage.contract import Snapshot
 
-_META = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 _MAX_REPLICAS = 2**31 - 1
 _COMPONENT = "io.k8s.api.autoscaling.v1.Scale"
 _SCALE = Kind(
@@ -47,38 +47,13 @@ _SCALE = Kind(
 _CLUSTER_SCALE = replace(_SCALE, namespaced=False)
 
 
-def _paths(kind: Kind) -> Scale:
-    if kind.scale is None:
-        raise InternalError(f"Internal error occurred: {kind.group_resource} has no scale")
-    return kind.scale
-
-
-def _read(obj: Object, path: str) -> object:
-    value: object = obj
-    for name in path.removeprefix(".").split("."):
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
-
-
 def scale_of(kind: Kind, obj: Object) -> Object:
     """Return the Scale of an object. Raises InternalError without a replicas field."""
-    scale = _lenient(kind, obj)
+    scale = scale_form(kind, obj)
     if "replicas" not in scale["spec"]:
-        path = _paths(kind).spec_replicas
+        path = scale_paths(kind).spec_replicas
         raise InternalError(f'Internal error occurred: the spec replicas field "{path}" does not exist')
     return scale
-
-
-def _lenient(kind: Kind, obj: Object) -> Object:
-    """Return the Scale of an object; without a replicas field it has no replicas, which a write may add."""
-    paths = _paths(kind)
-    replicas = _read(obj, paths.spec_replicas)
-    status: Object = {"replicas": _read(obj, paths.status_replicas) or 0}
-    if paths.label_selector:
-        status["selector"] = _read(obj, paths.label_selector) or ""
-    metadata = {name: obj["metadata"][name] for name in _META if name in obj["metadata"]}
-    spec = {"replicas": replicas} if isinstance(replicas, int) else {}
-    return {"kind": "Scale", "apiVersion": SCALE_VERSION, "metadata": metadata, "spec": spec, "status": status}
 
 
 def get_scale(call: Call, snapshot: Snapshot) -> Reply:
@@ -101,7 +76,7 @@ def plan_scale(context: WriteContext) -> PreparedWrite:
     old = stored(call, context.view, call.info.name)
     if old is None:
         raise errors.not_found(call.kind, call.info.name)
-    current = _lenient(call.kind, old.obj)
+    current = scale_form(call.kind, old.obj)
     paths = {version: replicas_path(path) for version, path in call.kind.replicas.items()}
     if owners := to_scale(old.obj["metadata"].get("managedFields"), paths):
         current["metadata"]["managedFields"] = owners
@@ -128,7 +103,7 @@ def _replicas(call: Call, desired: Object) -> int:
     if replicas is None:
         if call.info.verb == "update":
             return 0
-        raise BadRequest(f'the spec replicas field "{_paths(call.kind).spec_replicas}" cannot be empty')
+        raise BadRequest(f'the spec replicas field "{scale_paths(call.kind).spec_replicas}" cannot be empty')
     if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas > _MAX_REPLICAS:
         served = encode_json(replicas).decode()
         raise BadRequest(f"{cannot_be_handled(_SCALE)}: json: spec.replicas: {served} is no number of 32 bits")
@@ -160,15 +135,10 @@ def _desired(context: WriteContext, current: Object) -> Object:
 def _written(
     context: WriteContext, old: StoredObject, desired: Object, replicas: int, owned: list[Object]
 ) -> PreparedWrite:
-    call, kind = context.call, context.call.kind
+    call = context.call
     given = desired["metadata"]
     check_name(desired, call.info.name)
-    obj = fresh(old.obj)
-    holder = obj
-    *parents, leaf = _paths(kind).spec_replicas.removeprefix(".").split(".")
-    for name in parents:
-        holder = holder.setdefault(name, {})
-    holder[leaf] = replicas
+    obj = scaled(call.kind, old.obj, replicas)
     obj["metadata"].pop("managedFields", None)
     if owned:
         obj["metadata"]["managedFields"] = owned
@@ -177,8 +147,9 @@ def _written(
         if given.get(name) and (call.info.verb == "update" or given[name] != old.obj["metadata"][name]):
             obj["metadata"][name] = given[name]
 
-    answer = ScaleAnswer(call, obj, old.record.revision)
-    return replace(plan_replace(context, obj, old, tracked=True), answer=answer)
+    prepared = plan_replace(context, obj, old, tracked=True)
+    assert prepared.review.obj is not None
+    return replace(prepared, answer=ScaleAnswer(call, prepared.review.obj, old.record.revision))
 
 
 class ScaleAnswer(msgspec.Struct, frozen=True):

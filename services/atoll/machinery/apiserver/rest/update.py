@@ -6,8 +6,9 @@ from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.rest.body import decode_body
 from atoll.machinery.apiserver.rest.create import check_namespace, plan_new
 from atoll.machinery.apiserver.rest.metadata import keep_system_fields
+from atoll.machinery.apiserver.rest.normalization import merged_for_subresource
 from atoll.machinery.apiserver.rest.write import PreparedWrite, StoredObject, WriteContext, prepare_update, stored
-from atoll.machinery.meta.objects import Object, spec_of, status_of
+from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import BadRequest, FieldError, NotFound, invalid
 from atoll.machinery.process.time_slicing import checkpoint
 
@@ -54,45 +55,11 @@ def plan_replace(context: WriteContext, obj: Object, old: StoredObject, *, track
     """Plan the replacement of the stored object, or of the fields of the subresource, by `obj`."""
     call = context.call
     versioned = check_preconditions(context, obj, old)
-    obj = merged_for_subresource(context, obj, old)
+    obj = merged_for_subresource(call, obj, old.obj)
     keep_system_fields(obj, old.obj)
     if not call.info.subresource:
         call.kind.prepare_update(obj, old.obj)
     return prepare_update(context, obj, old, subresource=call.info.subresource, tracked=tracked, blind=not versioned)
-
-
-def merged_for_subresource(context: WriteContext, obj: Object, old: StoredObject) -> Object:
-    """Return the stored object with the fields of the subresource: status, spec.finalizers, or all but status.
-
-    The kind decides about metadata: built-in kinds take labels through /status, custom ones do not.
-    """
-    kind, subresource = context.call.kind, context.call.info.subresource
-    if subresource in {"", "scale"}:
-        if kind.has_status and not context.call.whole:
-            _copy_field(obj, old.obj, "status")
-        return obj
-    takes_metadata = "metadata" not in kind.resets.get(subresource, ("metadata",))
-    result: Object = {**old.obj, "metadata": dict(obj["metadata"] if takes_metadata else old.obj["metadata"])}
-    if "managedFields" in obj["metadata"]:
-        result["metadata"]["managedFields"] = obj["metadata"]["managedFields"]
-    if subresource == "finalize":
-        spec = dict(spec_of(result))
-        _copy_field(spec, spec_of(obj), "finalizers")
-        result["spec"] = spec
-    elif subresource == "approval":
-        status = dict(status_of(result))
-        _copy_field(status, status_of(obj), "conditions")
-        result["status"] = status
-    else:
-        _copy_field(result, obj, "status")
-    return result
-
-
-def _copy_field(target: Object, source: Object, name: str) -> None:
-    if name in source:
-        target[name] = source[name]
-    else:
-        target.pop(name, None)
 
 
 def _missing(context: WriteContext, obj: Object) -> PreparedWrite:

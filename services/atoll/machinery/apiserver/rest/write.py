@@ -12,6 +12,7 @@ changes belong to no field manager, as in Kubernetes. A write that changes nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -22,14 +23,10 @@ from atoll.machinery.apiserver.catalog.merge_types import reset_of, schemas_of, 
 from atoll.machinery.apiserver.rest import present
 from atoll.machinery.apiserver.rest.answers import EncodedObject, ObjectAnswer, RecordAnswer
 from atoll.machinery.apiserver.rest.body import cannot_be_handled
-from atoll.machinery.apiserver.rest.metadata import bump_generation, stamp_cluster, strip_cluster, tidy_metadata
+from atoll.machinery.apiserver.rest.metadata import bump_generation, stamp_cluster, strip_cluster
+from atoll.machinery.apiserver.rest.normalization import normalize, normalize_new, normalize_update
 from atoll.machinery.kinds.kind import Kind, ValidationResult
-from atoll.machinery.kinds.metadata import (
-    dedupe_owner_references,
-    finalizer_warnings,
-    validate_metadata,
-    validate_metadata_update,
-)
+from atoll.machinery.kinds.metadata import validate_metadata, validate_metadata_update
 from atoll.machinery.meta.objects import LARGE_BYTES, Object, fresh, splice
 from atoll.machinery.meta.status import BadRequest, FieldError, invalid
 from atoll.machinery.patch.managedfields.managers import Manager
@@ -114,13 +111,15 @@ def own_fields(context: WriteContext, obj: Object, live: Object | None, subresou
 def prepare_create(context: WriteContext, obj: Object, *, tracked: bool = False) -> PreparedWrite:
     """Prepare the creation of a decoded object. `tracked`: an apply already wrote its managed fields."""
     kind = context.call.kind
-    _normalize(context, obj)
+    normalize(context.call, obj)
     checkpoint()
     if not tracked:
         own_fields(context, obj, None)
     checkpoint()
     review = _review(context, "create", obj, None)
+    review.settler = partial(normalize_new, context.call)
     context.admission.mutate(review)
+    obj = review.result
     errors = [*validate_metadata(obj, kind), *_schema_errors(kind, obj, None), *kind.validate(obj)]
     return PreparedWrite(context, review, errors)
 
@@ -138,13 +137,15 @@ def prepare_update(
     kind = context.call.kind
     before = dict(old.obj, metadata=dict(old.obj["metadata"]))
     strip_cluster(before)
-    _normalize(context, obj, before)
+    normalize(context.call, obj, before)
     checkpoint()
     if not tracked:
         own_fields(context, obj, before, subresource)
     checkpoint()
     review = _review(context, "update", obj, before, subresource)
+    review.settler = partial(normalize_update, context.call, before)
     context.admission.mutate(review)
+    obj = review.result
     if subresource in {"", "scale"}:
         bump_generation(kind, obj, before)
     errors = [
@@ -154,18 +155,6 @@ def prepare_update(
         *(kind.validate_status(obj, before) if subresource == "status" else ()),
     ]
     return PreparedWrite(context, review, errors, old, blind)
-
-
-def _normalize(context: WriteContext, obj: Object, old: Object | None = None) -> None:
-    """Remove fields that clients may not set, unknown fields and repeated owners; apply defaults."""
-    kind, metadata = context.call.kind, obj["metadata"]
-    tidy_metadata(obj)
-    if kind.schema is not None:
-        kind.schema.normalize(obj)
-    if "ownerReferences" in metadata:
-        context.call.warnings.extend(dedupe_owner_references(obj))
-    if "finalizers" in metadata:
-        context.call.warnings.extend(finalizer_warnings(obj, kind, old))
 
 
 def _review(context: WriteContext, operation: str, obj: Object, old: Object | None, subresource: str = "") -> Review:

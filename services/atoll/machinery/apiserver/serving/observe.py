@@ -138,4 +138,5 @@ def _audited(request: Request) -> AuditedRequest:
         impersonator=request.impersonator,
         through=request.through,
         decision=request.decision,
+        annotations=request.annotations,
     )

@@ -105,10 +105,13 @@ class OpenWatches:
         if not self._relying:
             self._relied_on.clear()
 
-    def conditional(self) -> list[tuple[Watch, StillAllowed]]:
-        """Return the open watches that have a condition."""
-        every = (entry for watches in self._open.values() for entry in watches.items())
-        return [(watch, still) for watch, (_, still) in every if still is not None]
+    def clusters(self) -> list[str]:
+        """Return the clusters with open watches, "" for those of all clusters."""
+        return list(self._open)
+
+    def conditional(self, cluster: str) -> list[tuple[Watch, StillAllowed]]:
+        """Return the open watches of a cluster that have a condition."""
+        return [(watch, still) for watch, (_, still) in self._open.get(cluster, {}).items() if still is not None]
 
     def check_up_to(self, revision: int) -> None:
         """Check the watches against every change up to a revision of which the hub woke cursors."""

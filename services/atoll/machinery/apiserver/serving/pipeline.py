@@ -86,11 +86,16 @@ class AuthenticatedCaller(Protocol):
     @property
     def through(self) -> str: ...
 
+    @property
+    def acts_for(self) -> User | None:
+        """The user for whom the caller acts inside of a virtual workspace."""
+
 
 class Authentication(Protocol):
     """Authenticates requests. Raises Unauthorized, Forbidden (impersonation), BadRequest."""
 
-    def identify(self, request: HttpRequest, cluster: str, snapshot: Snapshot) -> AuthenticatedCaller: ...
+    def identify(self, request: HttpRequest, cluster: str, snapshot: Snapshot, within: str = "") -> AuthenticatedCaller:
+        """Return the caller. `within`: the cluster for which a virtual workspace accepts impersonation."""
 
 
 class Authorization(Protocol):
@@ -114,6 +119,9 @@ class VirtualWorkspaceHandler(Protocol):
 
         Raises ApiError for a caller without access, and for an unknown path.
         """
+
+    def acts_within(self, info: RequestInfo) -> str:
+        """Return the cluster in which a caller may act for another user, "" for none."""
 
 
 class Mounts(Protocol):
@@ -208,7 +216,12 @@ class RequestPipeline:
             return
         if http.streamed:
             raise ServiceUnavailable("the workspace is mounted no more, please try again", _TRY_AGAIN)
-        caller = self._authentication.identify(http, request.cluster, snapshot)
+        service = self._handlers.services.get(info.service) if info.service and not info.workspace else None
+        if service is None:
+            caller = self._authentication.identify(http, request.cluster, snapshot)
+        else:
+            caller = self._authentication.identify(http, request.cluster, snapshot, service.acts_within(info))
+            request.acts_for = caller.acts_for
         request.user, request.impersonator, request.through = caller.user, caller.impersonator, caller.through
         request.configuration = configuration
         self._enter(request, snapshot)

@@ -178,6 +178,7 @@ class Resources:
             user_agent=preferences.user_agent,
             now=times.now(),
             warnings=request.warnings,
+            audit=request.annotations,
             may=partial(self._may, request),
             deep=preferences.deep and is_deep(http, request.user),
             restrictions=request.scope.restrictions,

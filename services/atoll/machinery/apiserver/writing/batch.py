@@ -7,8 +7,13 @@ reads of a batch include its own writes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
+from msgspec.structs import replace
+
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.attempt import Attempt
 from atoll.machinery.apiserver.call.call import Call
 from atoll.machinery.apiserver.call.options import DeleteOptions, WriteOptions
 from atoll.machinery.apiserver.catalog.catalog import Catalog
@@ -16,10 +21,13 @@ from atoll.machinery.apiserver.federation.federated_view import Latest
 from atoll.machinery.apiserver.rest.create import plan_create
 from atoll.machinery.apiserver.rest.delete import plan_delete
 from atoll.machinery.apiserver.rest.update import plan_update
-from atoll.machinery.apiserver.writing.commit import FirstStage, WriteService, complete
+from atoll.machinery.apiserver.rest.write import WriteContext
+from atoll.machinery.apiserver.writing.commit import AnswersDeadline, FirstStage, WriteService, complete
 from atoll.machinery.apiserver.writing.target import Target, make_call
+from atoll.machinery.meta.missing_answer import MissingAnswer
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, splice
+from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS, NAMESPACES
 from atoll.machinery.storage import contract
 from atoll.machinery.storage.contract import (
@@ -36,11 +44,18 @@ from atoll.machinery.storage.contract import (
     ReplicaView,
     Scope,
 )
+from atoll.machinery.storage.limits import Limit, TotalObjects, WithinLimits
 from atoll.machinery.storage.pages import position_after
 
 MAX_BATCH = 500
+
+
+class Overtaken(Exception):
+    """Another writer changed what the batch depends on while webhooks were asked."""
+
+
 #: Errors of `Batch.submit` where another writer changed what the batch depends on.
-LOST = (contract.RevisionConflict, contract.ObjectExists, contract.ObjectMissing, contract.GuardFailed)
+LOST = (contract.RevisionConflict, contract.ObjectExists, contract.ObjectMissing, contract.GuardFailed, Overtaken)
 
 
 class Batch:
@@ -51,8 +66,15 @@ class Batch:
     """
 
     def __init__(self, core: WriteService, manager: str) -> None:
-        self._core, self._options = core, WriteOptions(False, manager, "Ignore")
-        self.manager, self._replicas = manager, Latest(core.store)
+        self._core, self._options, self.manager = core, WriteOptions(False, manager, "Ignore"), manager
+        self._steps: list[Callable[[], None]] = []
+        self._answers: dict[Hashable, Any] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin without writes, at the latest state."""
+        self._replicas = Latest(self._core.store)
+        self._postponed: list[MissingAnswer] = []
         self._mutations: list[Mutation] = []
         self._guards: list[Guard] = []
         self._overlay: dict[ObjectKey, Record | None] = {}
@@ -60,6 +82,7 @@ class Batch:
         #: those, because otherwise their LogicalCluster could not be created.
         self._written: Counter[tuple[ResourceType, str]] = Counter()
         self._made: set[str] = set()
+        self._stamps: dict[int, Hashable] = {}
 
     def __len__(self) -> int:
         """Return the number of writes."""
@@ -106,9 +129,28 @@ class Batch:
         """Whether the batch contains writes of a type in a cluster; without, its view of them is the store's."""
         return (type, cluster) in self._written
 
+    def stamp(self, types: Sequence[ResourceType]) -> Hashable:
+        """Return the stamp of the state at the first call: a batch is filled within one loop turn."""
+        key = id(types)
+        found = self._stamps.get(key)
+        if found is None:
+            with self._core.store.snapshot() as snapshot:
+                found = self._stamps[key] = snapshot.stamp(types)
+        return found
+
     def gate(self, cluster: str) -> Gate:
         with self._core.store.snapshot() as snapshot:
             return snapshot.gate(cluster)
+
+    def limits(self, type: ResourceType, cluster: str, namespace: str) -> list[Limit]:
+        """Return the stored limits, without the batch's own writes."""
+        with self._core.store.snapshot() as snapshot:
+            return snapshot.limits(type, cluster, namespace)
+
+    def total(self, cluster: str) -> TotalObjects:
+        """Return the stored total, without the batch's own writes."""
+        with self._core.store.snapshot() as snapshot:
+            return snapshot.total(cluster)
 
     def catalog(self, cluster: str) -> Catalog:
         """Return the catalogue of a cluster, including the batch's writes."""
@@ -155,35 +197,51 @@ class Batch:
 
     def create(self, target: Target, obj: Object, *, whole: bool = True) -> None:
         """Add a creation; `get` then returns the object as it will be stored, without a revision."""
-        call = make_call(target, "create", obj, self.manager, whole=whole)
-        self._add(call, plan_create(self._core.context(call, self, self._options)))
+        self._plan(make_call(target, "create", obj, self.manager, whole=whole), plan_create)
 
     def update(self, target: Target, obj: Object, *, whole: bool = False) -> None:
         """Add a replacement of an object (or its subresource) read through this batch; `whole`: status too."""
-        call = make_call(target, "update", obj, self.manager, whole=whole)
-        self._add(call, plan_update(self._core.context(call, self, self._options)))
+        self._plan(make_call(target, "update", obj, self.manager, whole=whole), plan_update)
 
     def delete(self, target: Target, options: DeleteOptions) -> None:
         """Add a deletion, or its start while finalizers hold the object. Raises NotFound."""
         call = make_call(target, "delete", None, self.manager)
-        self._add(call, plan_delete(self._core.context(call, self, self._options), target.name, options))
+        self._plan(call, lambda context: plan_delete(context, target.name, options))
 
     def delete_prefix(self, scope: Scope) -> None:
         """Add the removal of the objects of a scope without finalizers; at most 500."""
-        self._mutations.append(DeletePrefix(scope))
+        self._step(lambda: self._mutations.append(DeletePrefix(scope)))
 
     def route(self, cluster: str, shard: str, generation: int = 0) -> None:
         """Add the route of a cluster to another shard ("": removed)."""
-        self._mutations.append(ClusterRoute(cluster, shard, generation))
+        self._step(lambda: self._mutations.append(ClusterRoute(cluster, shard, generation)))
 
     def remove(self, record: Record) -> None:
         """Add the removal of an object with its logical cluster, at the revision it was read, without admission."""
-        self._mutations.append(Delete(record.key, record.revision))
-        self._note(record.key, None)
+
+        def remove() -> None:
+            self._mutations.append(Delete(record.key, record.revision))
+            self._note(record.key, None)
+
+        self._step(remove)
 
     def guard(self, *guards: Guard) -> None:
         """Add guards, which must hold when the batch is applied."""
-        self._guards.extend(guards)
+        self._step(lambda: self._guards.extend(guards))
+
+    def _step(self, step: Callable[[], None]) -> None:
+        step()
+        self._steps.append(step)
+
+    def _plan(self, call: Call, plan: Callable[[WriteContext], FirstStage]) -> None:
+        attempt = Attempt(answers=self._answers)
+        call = replace(call, attempt=attempt)
+
+        def step() -> None:
+            attempt.postponed = self._postponed
+            self._add(call, plan(self._core.context(call, self, self._options)))
+
+        self._step(step)
 
     def _add(self, call: Call, stage: FirstStage) -> None:
         assert len(self._mutations) < MAX_BATCH, "a batch holds at most 500 mutations"
@@ -213,10 +271,35 @@ class Batch:
         return guard in self._guards
 
     async def submit(self) -> Sequence[int]:
-        """Apply all writes durably. Raises the store's errors, and then nothing is applied."""
+        """Apply all writes durably. Raises the store's errors, and then nothing is applied.
+
+        A reached limit is Forbidden: no other writer's change follows that would let the caller reconcile again. If
+        webhooks are to be asked, the writes are planned again with their answers, at the then latest state. Raises
+        the ApiError of a denial, and Timeout past the limit of answers.
+        """
+        if self._postponed:
+            await self._plan_with_answers()
         if not self._mutations:
             return ()
-        return await self._core.store.submit(self._mutations, self._guards)
+        try:
+            return await self._core.store.submit(self._mutations, self._guards)
+        except contract.GuardFailed as error:
+            if isinstance(error.guard, WithinLimits):
+                raise errors.over_limit(error.guard) from error
+            raise
+
+    async def _plan_with_answers(self) -> None:
+        """Plan until no answer is missing."""
+        deadline = AnswersDeadline()
+        while self._postponed:
+            missing, steps = self._postponed[0], self._steps
+            await deadline.within(missing.fetch())
+            self._begin()
+            try:
+                for step in steps:
+                    step()
+            except (AlreadyExists, NotFound, Conflict) as error:
+                raise Overtaken from error
 
     async def try_submit(self) -> bool:
         """Like `submit`, but return False where another writer changed what the batch depends on."""

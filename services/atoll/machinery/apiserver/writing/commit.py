@@ -7,14 +7,15 @@ and go on with `commit` where something has to be awaited. Invariant: no write b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
 from atoll.machinery.apiserver.admission.chain import Admission
 from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.attempt import Attempt
 from atoll.machinery.apiserver.call.call import Call, Plan, Reply, View
 from atoll.machinery.apiserver.call.deferred_validation import validate_inline
 from atoll.machinery.apiserver.call.in_slices import in_slices
@@ -27,11 +28,12 @@ from atoll.machinery.apiserver.rest.delete import MarkedForDeletion, plan_delete
 from atoll.machinery.apiserver.rest.patch import plan_patch
 from atoll.machinery.apiserver.rest.update import plan_update
 from atoll.machinery.apiserver.rest.write import AdmittedWrite, PreparedWrite, WriteContext, admit, has_rules, validate
-from atoll.machinery.kinds.conversion import Unconverted
+from atoll.machinery.meta.missing_answer import MissingAnswer
 from atoll.machinery.meta.status import MethodNotAllowed, Timeout
 from atoll.machinery.process.shared_timeout import SharedTimeout
 from atoll.machinery.process.time_slicing import Stopped, checkpoint, run_sliced, try_on_loop
 from atoll.machinery.storage import contract
+from atoll.machinery.storage.limits import WithinLimits
 
 #: How often a write without a client's precondition is planned before its conflict is returned.
 ATTEMPTS = 6
@@ -40,8 +42,8 @@ LARGE_BODY = 16 * 1024
 #: Time limit of planning on the loop; past it the write is planned again in slices.
 PLAN_S = 0.02
 SUBMIT_TIMEOUT_S = 34.0
-#: Time limit for the webhooks of one planning of a write; nothing is written before.
-CONVERT_TIMEOUT_S = 34.0
+#: Time limit for all answers that the plans of one write lack, such as those of webhooks; nothing is written before.
+ANSWERS_TIMEOUT_S = 34.0
 #: Time limit for the rules of one planning of a write, including the wait for other writes' rules.
 VALIDATION_TIMEOUT_S = 34.0
 
@@ -49,6 +51,7 @@ VALIDATION_TIMEOUT_S = 34.0
 FirstStage: TypeAlias = Plan | MarkedForDeletion | PreparedWrite
 #: The call is that of the planning: its kind may have conversions that the request's has not.
 Planner = Callable[[Call, View], FirstStage]
+T = TypeVar("T")
 
 _OPTION_KINDS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
 
@@ -85,9 +88,11 @@ class WriteService(msgspec.Struct, frozen=True):
         """Plan a write at once. None for one that takes long or has to wait: `commit` plans it."""
         if call.kind.conversion is not None or len(call.body) > LARGE_BODY:
             return None
+        said = len(call.warnings)
         try:
             admitted = _admitted_on_loop(call, plan, view)
-        except Stopped:
+        except (Stopped, MissingAnswer):
+            _forget(call, said)
             return None
         return None if isinstance(admitted, PreparedWrite) else _encoded(call, admitted)
 
@@ -100,20 +105,40 @@ class WriteService(msgspec.Struct, frozen=True):
         again. Raises the client's errors, and Timeout past the request deadline (the outcome is then unknown).
         """
         converted = ConvertedObject(call.kind, self.conversions) if call.kind.conversion is not None else None
-        for attempt in range(tried, ATTEMPTS):
-            if recheck is not None and attempt == max(tried, 1):
-                plan = _rechecked(plan, recheck)
-            if converted is not None:
-                planned = await self._plan_converted(call, plan, converted)
-            else:
-                planned = _encoded(call, await self._admitted(call, plan))
-            if not planned.mutations:
-                return planned.answer.reply(())
-            try:
-                return planned.answer.reply(await self._submit(planned))
-            except contract.StoreError as error:
-                require_another_attempt(call, planned, error, attempt)
+        kind, answered = call.kind if converted is None else converted.kind, AnswersDeadline()
+        own = msgspec.structs.replace(call, kind=kind, warnings=[], audit={})
+        try:
+            for attempt in range(tried, ATTEMPTS):
+                if recheck is not None and attempt == max(tried, 1):
+                    plan = _rechecked(plan, recheck)
+                planned = await self._planned(msgspec.structs.replace(own, attempt=Attempt()), plan, answered)
+                if not planned.mutations:
+                    return planned.answer.reply(())
+                try:
+                    return planned.answer.reply(await self._submit(planned))
+                except contract.StoreError as error:
+                    require_another_attempt(call, planned, error, attempt)
+        finally:
+            call.warnings.extend(own.warnings)
+            call.audit.update(own.audit)
         raise AssertionError("the last attempt either answers or raises")
+
+    async def _planned(self, call: Call, plan: Planner, answered: AnswersDeadline) -> Plan:
+        """Plan until no answer is missing: each time with one more at hand. Then convert the result if needed."""
+        while True:
+            call.warnings.clear()
+            call.audit.clear()
+            try:
+                admitted = await self._admitted(call, plan)
+                break
+            except MissingAnswer as error:
+                missing = error
+            await answered.within(missing.fetch())
+        if isinstance(admitted, Plan) or not admitted.needs_conversion:
+            return _encoded(call, admitted)
+        to_forms = self.conversions.for_write(call.kind, admitted.obj, may_hide=admitted.may_hide)
+        forms = await answered.within(to_forms)
+        return admitted.encode(forms.stored_form, forms.served)
 
     async def _admitted(self, call: Call, plan: Planner) -> Plan | MarkedForDeletion | AdmittedWrite:
         """Prepare against the latest state, validate and admit.
@@ -125,7 +150,7 @@ class WriteService(msgspec.Struct, frozen=True):
             try:
                 return await self._admitted_in_steps(call, plan)
             except Stopped:
-                pass
+                _forget(call)
         return await in_slices(partial(self._admitted_at_once, call, plan))
 
     async def _admitted_in_steps(self, call: Call, plan: Planner) -> Plan | MarkedForDeletion | AdmittedWrite:
@@ -156,35 +181,34 @@ class WriteService(msgspec.Struct, frozen=True):
         checkpoint()
         return planned
 
-    async def _plan_converted(self, call: Call, plan: Planner, converted: ConvertedObject) -> Plan:
-        """Plan for a kind with conversion: again after each missing object is converted, then convert the result."""
-        call = msgspec.structs.replace(call, kind=converted.kind)
-        try:
-            async with asyncio.timeout(CONVERT_TIMEOUT_S):
-                admitted = await self._admitted_with(call, plan, converted)
-                if isinstance(admitted, Plan) or not admitted.needs_conversion:
-                    return _encoded(call, admitted)
-                forms = await self.conversions.for_write(call.kind, admitted.obj, may_hide=admitted.may_hide)
-                return admitted.encode(forms.stored_form, forms.served)
-        except TimeoutError as error:
-            raise _deadline_exceeded() from error
-
-    async def _admitted_with(
-        self, call: Call, plan: Planner, converted: ConvertedObject
-    ) -> Plan | MarkedForDeletion | AdmittedWrite:
-        while True:
-            try:
-                return await self._admitted(call, plan)
-            except Unconverted as missing:
-                lacking = missing
-            await converted.fetch(lacking)
-
     async def _submit(self, plan: Plan) -> list[int]:
         try:
             with self.submit_limit.wait():
                 return await self.store.queue(plan.mutations, plan.guards)
         except TimeoutError as error:
             raise outcome_unknown() from error
+
+
+class AnswersDeadline(msgspec.Struct):
+    """The time limit of all answers of one write, in seconds from the first one."""
+
+    end_s: float = 0.0
+
+    async def within(self, answer: Awaitable[T]) -> T:
+        """Wait for an answer. Raises Timeout past the deadline."""
+        loop = asyncio.get_running_loop()
+        self.end_s = self.end_s or loop.time() + ANSWERS_TIMEOUT_S
+        try:
+            async with asyncio.timeout_at(self.end_s):
+                return await answer
+        except TimeoutError as error:
+            raise _deadline_exceeded() from error
+
+
+def _forget(call: Call, said: int = 0) -> None:
+    """Forget what an abandoned planning said after so many warnings."""
+    del call.warnings[said:]
+    call.audit.clear()
 
 
 _PLANS: dict[str, Callable[[WriteContext], PreparedWrite]] = {
@@ -205,9 +229,10 @@ def _admitted_on_loop(call: Call, plan: Planner, view: View) -> FirstStage | Adm
 
 def require_another_attempt(call: Call, plan: Plan, error: contract.StoreError, attempt: int) -> None:
     """Return if the store refused a plan that may be made again. Raises the client's error after the last `attempt`,
-    for a precondition of the client's own, and for a store that does not write."""
+    for a precondition of the client's own, for a limit that is reached, and for a store that does not write."""
     conflict = isinstance(error, contract.RevisionConflict | contract.ObjectExists | contract.ObjectMissing)
-    again = isinstance(error, contract.GuardFailed) or (conflict and plan.blind)
+    failed = isinstance(error, contract.GuardFailed) and not isinstance(error.guard, WithinLimits)
+    again = failed or (conflict and plan.blind)
     if not again or attempt + 1 == ATTEMPTS:
         raise errors.from_store(error, call, call.info.name) from error
 

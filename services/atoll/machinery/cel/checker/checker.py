@@ -129,7 +129,7 @@ class _Checker:
         return OptionalType(result) if wrapped or optional else result
 
     def _object_field(self, expr: Expr, target: Type, field: str) -> Type:
-        declared = target if isinstance(target, ObjectType) else self.tables.objects.get(target.name)
+        declared = target if isinstance(target, ObjectType) else self.tables.object_type(target.name)
         found = declared.fields.get(field) if isinstance(declared, ObjectType) else None
         if found is None:
             self._report(expr, f"undefined field '{field}'")
@@ -332,7 +332,7 @@ class _Checker:
         if local is not None:
             return Declaration(name, local, is_global=False)
         for candidate in self.tables.candidates(name):
-            found = self.tables.names.get(candidate)
+            found = self.tables.declaration(candidate)
             if found is not None:
                 return found
         return None

@@ -6,13 +6,14 @@ made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from atoll.machinery.cel.functions import Estimate, Overload, RuntimeCost
 from atoll.machinery.cel.syntax.expansion import Macro
-from atoll.machinery.cel.types import Type
+from atoll.machinery.cel.types import Type, TypeType
+from atoll.machinery.cel.values import TypeValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,20 @@ class Tables:
     estimates: Mapping[str, tuple[Estimate, ...]]
     container: str
     homogeneous: bool
+    find_type: Callable[[str], Type | None] | None = None
+
+    def declaration(self, name: str) -> Declaration | None:
+        """Return the declaration of a qualified name."""
+        found = self.names.get(name)
+        if found is not None or self.find_type is None:
+            return found
+        of = self.find_type(name)
+        return None if of is None else Declaration(name, TypeType(of), True, TypeValue(of.name))
+
+    def object_type(self, name: str) -> Type | None:
+        """Return the object type of a name."""
+        found = self.objects.get(name)
+        return self.find_type(name) if found is None and self.find_type is not None else found
 
     def candidates(self, name: str) -> Iterator[str]:
         """Yield the qualified names that a name may denote, the innermost namespace first."""

@@ -16,6 +16,7 @@ from atoll.machinery.cel.errors import EvaluationError, NoSuchKey
 from atoll.machinery.cel.std.indexing import index as index_any
 from atoll.machinery.cel.std.indexing import index_list, index_map
 from atoll.machinery.cel.std.optionals import find_in
+from atoll.machinery.cel.structures import Structure, StructureType
 from atoll.machinery.cel.types import Field, Kind, ObjectType, Type, is_optional
 from atoll.machinery.cel.values import NONE, Optional_
 
@@ -44,6 +45,8 @@ def as_attribute(code: Code) -> Code:
 def select(operand: Code, of: Type, name: str) -> Code:
     """`operand.name`, with `of` the static type of the operand."""
     operand = as_attribute(operand)
+    if isinstance(of, StructureType):
+        return Code(_select_structure(operand.run, name), operand.cost + 1, attribute=True, base=operand.base)
     if of.kind is Kind.OBJECT or of.kind is Kind.MAP:
         field = field_of(of, name)
         key = name if field is None or field.name is None else field.name
@@ -51,6 +54,25 @@ def select(operand: Code, of: Type, name: str) -> Code:
     return Code(
         _select_dyn(operand.run, name, _optional_key(of, name)), operand.cost, attribute=True, base=operand.base
     )
+
+
+def _select_structure(inner: Eval, name: str) -> Eval:
+    """Select from a structure: a part of it is plain JSON from here on."""
+
+    def run(activation: Activation) -> Any:
+        value = inner(activation)
+        found = value.native().get(name, MISSING)
+        return value.absent(name) if found is MISSING else found
+
+    return run
+
+
+def _native_fields(operand: Code, of: Type) -> Code:
+    """Return the fields of a structure that are set, as a map; any other operand as it is."""
+    if not isinstance(of, StructureType):
+        return operand
+    inner = operand.run
+    return Code(lambda activation: inner(activation).native(), operand.cost, attribute=True, base=operand.base)
 
 
 def _select_key(operand: Code, key: str, name: str, convert: Convert) -> Code:
@@ -165,7 +187,7 @@ def _select_dyn(inner: Eval, name: str, field: _Key) -> Eval:
         activation[COST] += 1
         if isinstance(value, list):
             raise EvaluationError("unsupported index type 'string' in list")
-        found = value.get(key, MISSING) if isinstance(value, dict) else MISSING
+        found = value.get(key, MISSING) if isinstance(value, dict) else find_in(value, key)
         if found is MISSING:
             raise NoSuchKey(name)
         return found
@@ -190,7 +212,7 @@ def _find_optional(activation: Activation, value: Any, key: Any, convert: Conver
 
 def optional_select(operand: Code, of: Type, name: str) -> Code:
     """`operand.?name`."""
-    operand = as_attribute(operand)
+    operand = _native_fields(as_attribute(operand), of)
     key, convert = _optional_key(of, name)
     inner = operand.run
 
@@ -210,7 +232,7 @@ def has(operand: Code, of: Type, name: str) -> Code:
 
     The test of a path that begins with `?:` is free.
     """
-    operand = as_attribute(operand)
+    operand = _native_fields(as_attribute(operand), of)
     inner, test_cost = operand.run, operand.base
     field = field_of(of, name)
     key = name if field is None or field.name is None else field.name
@@ -234,6 +256,8 @@ def has(operand: Code, of: Type, name: str) -> Code:
         activation[COST] += test_cost
         if isinstance(value, list):
             raise EvaluationError("unsupported index type 'string' in list")
+        if isinstance(value, Structure):
+            return value.dynamic(key) is not MISSING
         return isinstance(value, dict) and key in value
 
     return Code(run, operand.inner_cost, attribute=True)

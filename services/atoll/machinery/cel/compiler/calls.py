@@ -22,6 +22,7 @@ from atoll.machinery.cel.compiler.error_costs import (
 from atoll.machinery.cel.cost.runtime_cost import Price
 from atoll.machinery.cel.dispatch import Implementation
 from atoll.machinery.cel.errors import EvaluationError, NoSuchOverload
+from atoll.machinery.cel.structures import StructureType
 from atoll.machinery.cel.values import Optional_
 
 
@@ -178,3 +179,9 @@ def map_code(entries: Sequence[EntryCode], cost: int) -> Code:
         return result
 
     return Code(run, cost + sum(part.cost for part in parts))
+
+
+def structure_code(of: StructureType, fields: Code) -> Code:
+    """Return the structure of a type with the fields of a map."""
+    run = fields.run
+    return Code(lambda activation: of.make(of, run(activation)), fields.cost)

@@ -16,13 +16,14 @@ from atoll.machinery.cel.checker.checker import CheckedExpr
 from atoll.machinery.cel.checker.scope import Tables
 from atoll.machinery.cel.compiler import access, comprehensions, operators
 from atoll.machinery.cel.compiler.activation import FIRST, Activation
-from atoll.machinery.cel.compiler.calls import EntryCode, call_code, list_code, map_code, or_value
+from atoll.machinery.cel.compiler.calls import EntryCode, call_code, list_code, map_code, or_value, structure_code
 from atoll.machinery.cel.compiler.code import Code, constant
 from atoll.machinery.cel.compiler.error_costs import first_operand
 from atoll.machinery.cel.cost.runtime_cost import LIST_COST, MAP_COST, STRUCT_COST, price
 from atoll.machinery.cel.dispatch import dispatcher, is_open
 from atoll.machinery.cel.functions import Overload
 from atoll.machinery.cel.std.indexing import insert_new
+from atoll.machinery.cel.structures import StructureType
 from atoll.machinery.cel.syntax.ast import (
     ACCUMULATOR,
     Call,
@@ -199,14 +200,15 @@ class Compiler:
         return _constant_of_constants(code, all(entry.key.is_constant and entry.value.is_constant for entry in entries))
 
     def struct(self, expr: StructExpr) -> Code:
-        of = self.tables.objects.get(self.type(expr).name)
+        of = self.tables.object_type(self.type(expr).name)
         fields: Mapping[str, Field] = of.fields if isinstance(of, ObjectType) else {}
         entries = []
         for entry in expr.entries:
             field = fields.get(entry.field)
             name = entry.field if field is None or field.name is None else field.name
             entries.append(EntryCode(constant(name), self.compile(entry.value), entry.optional))
-        return map_code(entries, STRUCT_COST)
+        code = map_code(entries, STRUCT_COST)
+        return structure_code(of, code) if isinstance(of, StructureType) else code
 
     # --- comprehensions
 

@@ -12,6 +12,7 @@ from atoll.machinery.cel.equality import MISSING, contains, find
 from atoll.machinery.cel.errors import EvaluationError, NoSuchKey, NoSuchOverload
 from atoll.machinery.cel.functions import Function, Overload
 from atoll.machinery.cel.std.conversion import to_string
+from atoll.machinery.cel.structures import Structure
 from atoll.machinery.cel.types import (
     BOOL,
     BYTES,
@@ -84,6 +85,9 @@ def index(of: Any, key: Any) -> Any:
         return index_map(of, key)
     if isinstance(of, list):
         return index_list(of, key)
+    found = of.dynamic(key) if isinstance(of, Structure) else MISSING
+    if found is not MISSING:
+        return found
     # cel-go reports the missing key, not the type of the operand.
     raise NoSuchKey(key_text(key))
 

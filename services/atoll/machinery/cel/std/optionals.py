@@ -14,6 +14,7 @@ from atoll.machinery.cel.errors import EvaluationError, NoSuchOverload
 from atoll.machinery.cel.functions import Function, Overload
 from atoll.machinery.cel.std.arithmetic import MIN_SECONDS
 from atoll.machinery.cel.std.indexing import position
+from atoll.machinery.cel.structures import ConstructedObject, Structure
 from atoll.machinery.cel.syntax.ast import Expr, Ident, LoopParts, LoopVariables
 from atoll.machinery.cel.syntax.expansion import Expander, Macro
 from atoll.machinery.cel.types import BOOL, DYN, INT, STRING, ListType, MapType, OptionalType, TypeParameter, TypeType
@@ -37,6 +38,8 @@ def is_zero(value: Any) -> bool:
         return value.nanos == (0 if isinstance(value, Duration) else MIN_SECONDS * SECOND)
     if isinstance(value, Optional_):
         return not value.has_value
+    if isinstance(value, ConstructedObject):
+        return not value.fields
     return value is None or (isinstance(value, bool | int | float | str | bytes | list | dict) and not value)
 
 
@@ -51,7 +54,7 @@ def find_in(of: Any, key: Any) -> Any:
     if isinstance(of, list):
         at = position(key)
         return of[at] if 0 <= at < len(of) else MISSING
-    return MISSING
+    return of.dynamic(key) if isinstance(of, Structure) else MISSING
 
 
 def _lazy(*_arguments: Any) -> Any:

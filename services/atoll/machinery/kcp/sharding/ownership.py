@@ -2,18 +2,19 @@
 
 `ownership_resolver` combines them. A Workspace names its logical cluster and that cluster's shard; the cluster's name
 is derived from the Workspace (`hashes.cluster_name_of`), so no other Workspace can name it. A LogicalCluster without a
-Workspace is a home if its name is derived from its user. After a move the source shard keeps the LogicalCluster, with
-successor and generation, for as long as the stream keeps tombstones; the target clears both annotations, and the writer
-of the Workspace sets `BORN_ON`.
+Workspace is a home if its name is derived from its user, or a root if a Shard object names its path. After a move the
+source shard keeps the LogicalCluster, with successor and generation, for as long as the stream keeps tombstones (of
+homes and roots always); the target clears both annotations, and the writer of the Workspace sets `BORN_ON`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
 
+from atoll.machinery.kcp.sharding.shards import root_paths
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.names import ROOT, is_cluster_name, is_system_cluster
 from atoll.machinery.meta.wellknown import BORN_ON, MOVED_GENERATION, MOVED_TO, SHARD
@@ -61,6 +62,9 @@ class Rows(Protocol):
     def origins(self) -> Sequence[str]:
         """Return all followed shards."""
 
+    def holder(self, cluster: str) -> str:
+        """Return the shard that the operator lets hold the root of this name; "" for any other cluster."""
+
     def logical_cluster(self, origin: str, cluster: str) -> bytes | None: ...
 
     def workspace(self, origin: str, cluster: str, name: str) -> bytes | None: ...
@@ -106,6 +110,18 @@ _workspaces = msgspec.json.Decoder(_Workspace)
 _clusters = msgspec.json.Decoder(_LogicalCluster)
 
 
+def holders_of(shards: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return by cluster the shard that may hold it as a root: the first by name of those whose Shard objects say so.
+
+    `shards` are names and annotations (`shards.ROOTS`) of all Shards.
+    """
+    found: dict[str, str] = {}
+    for shard, text in sorted(shards):
+        for path in root_paths(text):
+            found.setdefault(hashes.root_cluster_name(path), shard)
+    return found
+
+
 def claim_of(parent: str, value: bytes | None) -> Claim | None:
     """What a Workspace of cluster `parent` names; None where it is not scheduled, or names what no Workspace can."""
     if not value:
@@ -132,7 +148,7 @@ def record_of(cluster: str, value: bytes | None) -> ClusterRecord | None:
         return None
     owner, annotations = found.spec.owner, found.metadata.annotations
     generation = annotations.get(MOVED_GENERATION, "")
-    # A home is named after its user: any other name without a Workspace would be anybody's to claim.
+    # A home is named after its user.
     is_home = owner is None and hashes.home_cluster_name(found.spec.createdBy.username) == cluster
     reference = (owner.cluster, owner.name) if owner is not None else None
     if not (generation.isascii() and generation.isdigit() and len(generation) < 10):

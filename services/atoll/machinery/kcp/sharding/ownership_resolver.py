@@ -3,7 +3,9 @@
 Followers of other shards come here with every Workspace and LogicalCluster that arrives and write what is decided as
 routes beside the rows; a row counts where its shard of origin is where its cluster's route leads. Shards are not
 trusted about each other: a cluster belongs to the shard that its Workspace names, if the Workspace was sent by the
-owner of its own cluster and is proven to be the one; afterwards only the current owner can hand the cluster over.
+owner of its own cluster and is proven to be the one; afterwards only the current owner can hand the cluster over. A
+cluster without a Workspace belongs to the shard that it begins at (`root` for a home, for a root the one that its Shard
+object names), or to the last one in the chain of markers that begins there.
 Nothing here reads a store: `Rows` is the input. Invariant: the same rows lead to the same owners in any order of
 arrival, and rows of other shards do not count at any moment. Rows that arrive before their owner is known are kept by
 the follower, and resolved when it is.
@@ -47,6 +49,12 @@ class _WorkspaceClaim(NamedTuple):
     name: str
 
 
+class _Chain(NamedTuple):
+    """Where a root begins may have changed."""
+
+    cluster: str
+
+
 class _Unclaimed(NamedTuple):
     """A Workspace that named this cluster does so no more."""
 
@@ -60,7 +68,7 @@ class _OwnedCluster(NamedTuple):
     after: str
 
 
-_Work: TypeAlias = "_Cluster | _WorkspaceClaim | _Unclaimed | _OwnedCluster"
+_Work: TypeAlias = "_Cluster | _WorkspaceClaim | _Chain | _Unclaimed | _OwnedCluster"
 
 
 class Resolution:
@@ -104,6 +112,10 @@ class OwnershipResolver:
             gone = record_of(cluster, before) or ClusterRecord(None, is_home=False)
         self._work.append(_Cluster(origin, cluster, gone))
 
+    def held(self, cluster: str) -> None:
+        """The shard that may hold a root is another one now, or there is none any more."""
+        self._work.append(_Chain(cluster))
+
     def seated(self, cluster: str) -> None:
         """Report an owner that was decided outside of this resolver: the cluster's rows are checked again."""
         self._work.append(_OwnedCluster(cluster, ""))
@@ -134,10 +146,14 @@ class OwnershipResolver:
 
     def _step(self, work: _Work) -> Iterator[str]:
         match work:
+            case _Cluster(origin, cluster, gone) if self._is_chained(origin, cluster, gone):
+                yield from self._resolve_chain(cluster)
             case _Cluster(origin, cluster, None):
                 yield from self._resolve_cluster(origin, cluster)
             case _Cluster(origin, cluster, ClusterRecord() as gone):
                 yield from self._resolve_departure(origin, cluster, gone)
+            case _Chain(cluster):
+                yield from self._resolve_chain(cluster)
             case _WorkspaceClaim(origin, cluster, name):
                 yield from self._resolve_claim(origin, cluster, self._claim(origin, cluster, name))
             case _Unclaimed(cluster):
@@ -170,17 +186,11 @@ class OwnershipResolver:
             return
         seat = self._seat(cluster) or (Owner(origin, 0) if origin == self._rows.own else None)
         if seat is None:
-            yield from self._resolve_unowned(origin, cluster, standing)
+            if standing.owner is not None:
+                # Its Workspace may have arrived first.
+                yield from self._follow_workspace(cluster, standing.owner, 0)
         elif seat.shard == origin and standing.successor and standing.generation > seat.generation:
             yield from self._decide(cluster, Owner(standing.successor, standing.generation))
-
-    def _resolve_unowned(self, origin: str, cluster: str, standing: ClusterRecord) -> Iterator[str]:
-        """Resolve a cluster without an owner: a home, or one whose Workspace may have arrived first."""
-        if standing.owner is not None:
-            yield from self._follow_workspace(cluster, standing.owner, 0)
-        elif standing.is_home and not standing.successor and not self._is_here(cluster):
-            # What only tells where a home went speaks for itself no more.
-            yield from self._decide(cluster, Owner(origin, 0))
 
     def _resolve_departure(self, origin: str, cluster: str, gone: ClusterRecord) -> Iterator[str]:
         """Handle the end of a LogicalCluster at its owner: its Workspace names the owner, or there is none."""
@@ -190,12 +200,42 @@ class OwnershipResolver:
         yield from self._decide(cluster, None)
         if gone.owner is not None:
             yield from self._follow_workspace(cluster, gone.owner, seat.generation)
-            return
-        for other in self._rows.origins():
-            found = self._record(other, cluster)
-            if found is not None and found.is_home and not found.successor:
-                yield from self._decide(cluster, Owner(other, seat.generation))
-                return
+
+    # --- clusters without a Workspace ---
+
+    def _is_chained(self, origin: str, cluster: str, gone: ClusterRecord | None) -> bool:
+        """Return whether a cluster whose LogicalCluster arrived, or ceased to be, is a root, or a home that begins."""
+        if self._rows.holder(cluster):
+            return True
+        head = self._record(ROOT_SHARD, cluster)
+        if head is None and origin == ROOT_SHARD:
+            head = gone
+        return head is not None and head.is_home
+
+    def _resolve_chain(self, cluster: str) -> Iterator[str]:
+        """Set the owner of a home or of a root. It follows from the rows alone, whatever was decided before; only the
+        generation never falls, as a store refuses a route of a lower one."""
+        owner, seat = None if self._is_here(cluster) else self._chain_end(cluster), self._seat(cluster)
+        if owner is None or seat is None:
+            if owner != seat:
+                yield from self._decide(cluster, owner)
+        elif owner.shard != seat.shard:
+            yield from self._decide(cluster, Owner(owner.shard, max(owner.generation, seat.generation)))
+
+    def _chain_end(self, cluster: str) -> Owner | None:
+        """Return the last shard in the chain of markers. Each shard has one marker, with a higher generation than the
+        one before, so the chain ends."""
+        holder = self._rows.holder(cluster)
+        shard, generation = holder or ROOT_SHARD, 0
+        found = self._record(shard, cluster)
+        if found is None or found.owner is not None or not (holder or found.is_home):
+            return None
+        while found is not None and found.successor and found.generation > generation:
+            shard, generation = found.successor, found.generation
+            found = self._record(shard, cluster)
+        return Owner(shard, generation)
+
+    # --- clusters of Workspaces ---
 
     def _follow_workspace(self, cluster: str, owner: tuple[str, str], generation: int) -> Iterator[str]:
         """Set the owner that the cluster's Workspace names."""
@@ -216,7 +256,7 @@ class OwnershipResolver:
         owner = self.owner(cluster)
         if not owner:
             return
-        if not after:
+        if not after and not self._is_chained(owner, cluster, None):
             yield from self._resolve_cluster(owner, cluster)
         page = self._rows.workspaces(owner, cluster, after, PAGE)
         for _, value in page:

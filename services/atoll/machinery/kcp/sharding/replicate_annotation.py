@@ -33,13 +33,20 @@ def words_of(obj: Object) -> frozenset[str]:
 def with_words(obj: Object, words: Collection[str]) -> Object:
     """Return the object with these system words and its author's words; the same object if nothing changes."""
     wanted = (words_of(obj) - WORDS) | (WORDS & set(words))
-    if wanted == words_of(obj):
-        return obj
-    metadata = obj["metadata"]
+    return obj if wanted == words_of(obj) else _with(obj, ",".join(sorted(wanted)))
+
+
+def with_system_words(obj: Object, words: Collection[str]) -> Object:
+    """Return the object with these words and none of its author's; the same object if nothing changes."""
+    text = ",".join(sorted(words))
+    return obj if (annotations_of(obj).get(REPLICATE) or "") == text else _with(obj, text)
+
+
+def _with(obj: Object, text: str) -> Object:
     annotations = {key: value for key, value in annotations_of(obj).items() if key != REPLICATE}
-    if wanted:
-        annotations[REPLICATE] = ",".join(sorted(wanted))
-    return {**obj, "metadata": {**metadata, "annotations": annotations}}
+    if text:
+        annotations[REPLICATE] = text
+    return {**obj, "metadata": {**obj["metadata"], "annotations": annotations}}
 
 
 def of_cluster(*, exports: bool, types: bool) -> frozenset[str]:

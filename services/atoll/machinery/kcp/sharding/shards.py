@@ -15,7 +15,9 @@ from decimal import ROUND_DOWN
 import msgspec
 
 from atoll.machinery.meta.conditions import TRUE, find, ordered, remove
+from atoll.machinery.meta.names import ROOT, is_workspace_path
 from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, labels_of, spec_of, status_of
+from atoll.machinery.meta.paths import HOME
 from atoll.machinery.meta.quantity import parse
 from atoll.machinery.meta.times import format_time, parse_time
 
@@ -27,6 +29,8 @@ UNSCHEDULABLE = "experimental.core.kcp.io/unschedulable"
 REGISTERED, STORE = "internal.atoll.dev/registered-labels", "internal.atoll.dev/store"
 #: The public keys of its events, separated by commas (`stream.event_keys`).
 EVENT_KEYS = "internal.atoll.dev/event-keys"
+#: The paths of roots that a shard may hold, separated by commas; the operator of `root` writes it.
+ROOTS = "shards.atoll.dev/roots"
 #: Condition whose lastTransitionTime is the last sign of life.
 HEARTBEAT = "Heartbeat"
 
@@ -37,6 +41,7 @@ USED_WORKSPACES, USED_OBJECTS, USED_STORAGE = (
     "used.atoll.dev/objects",
     "used.atoll.dev/storage",
 )
+_SYSTEM = "system"
 #: A load that differs by less is not worth a write before the next heartbeat is due.
 _NEWS = 0.1
 
@@ -86,6 +91,32 @@ class Load(msgspec.Struct, frozen=True):
     storage_bytes: int = 0
     capacity_bytes: int = 0
     heartbeat_s: float = 0.0
+
+
+def roots_of(shard: Object) -> tuple[str, ...]:
+    """Return the paths of the roots that a Shard may hold."""
+    return root_paths(annotations_of(shard).get(ROOTS, ""))
+
+
+def root_paths(text: str) -> tuple[str, ...]:
+    """Return the paths in the annotation ROOTS, without those that no root can have."""
+    return tuple(each for path in text.split(",") if is_root_path(each := path.strip()))
+
+
+def with_root(shard: Object, path: str) -> Object:
+    """Return a Shard that may hold a root; the same object if it may already."""
+    known = roots_of(shard)
+    if path in known:
+        return shard
+    metadata = shard["metadata"]
+    annotations = {**annotations_of(shard), ROOTS: ",".join([*known, path])}
+    return {**shard, "metadata": {**metadata, "annotations": annotations}}
+
+
+def is_root_path(path: str) -> bool:
+    """Whether a path can be that of a root: several names, not below `root`, a home, or a system cluster."""
+    first = path.partition(":")[0]
+    return ":" in path and is_workspace_path(path) and first not in (ROOT, HOME, _SYSTEM)
 
 
 def virtual_workspace_url(shard: Object) -> str:

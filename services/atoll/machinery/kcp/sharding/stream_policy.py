@@ -8,6 +8,7 @@ system type.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from atoll.machinery.meta import rawscan
 from atoll.machinery.meta.names import LOCAL, ObjectKey, ResourceType, is_system_cluster
 from atoll.machinery.meta.partial import Annotations, Partial
+from atoll.machinery.meta.types import ADMISSION_CONFIGURATIONS, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 from atoll.machinery.meta.wellknown import REPLICATE
 
 #: Components write these every few seconds, and no subscriber needs them.
@@ -31,18 +33,11 @@ _ALWAYS = {
         "clustercachedresources",
         "clustercachedresourceendpointslices",
     ),
-    "admissionregistration.k8s.io": (
-        "mutatingwebhookconfigurations",
-        "validatingwebhookconfigurations",
-        "validatingadmissionpolicies",
-        "validatingadmissionpolicybindings",
-        "mutatingadmissionpolicies",
-        "mutatingadmissionpolicybindings",
-    ),
 }
-_ANNOTATED = {"rbac.authorization.k8s.io": ("clusterroles", "clusterrolebindings")}
 REPLICATED = frozenset((group, resource) for group, names in _ALWAYS.items() for resource in names)
-REPLICATED_IF_ANNOTATED = frozenset((group, resource) for group, names in _ANNOTATED.items() for resource in names)
+REPLICATED_IF_ANNOTATED = frozenset(
+    (type.group, type.resource) for type in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, *ADMISSION_CONFIGURATIONS)
+)
 
 #: An object with a non-empty value of this annotation is replicated.
 _REPLICATED = rawscan.text(REPLICATE)
@@ -56,6 +51,12 @@ class KcpStreamPolicy:
 
     def __init__(self, excluded: Iterable[str] = UNPUBLISHED) -> None:
         self._excluded = frozenset(excluded)
+
+    @property
+    def state_version(self) -> str:
+        """Changes when other objects belong into the state stream than before."""
+        names = (sorted(REPLICATED), sorted(REPLICATED_IF_ANNOTATED))
+        return hashlib.sha256(msgspec.json.encode(names)).hexdigest()[:16]
 
     def published(self, type: ResourceType) -> bool:
         return type.group_resource not in self._excluded or type.identity == LOCAL

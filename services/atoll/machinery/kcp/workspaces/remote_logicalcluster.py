@@ -106,7 +106,7 @@ def plan_of(obj: Object, cluster: str, request: RequestedCluster) -> workspace.W
         parent_cluster=owner["cluster"],
         path=annotations[PATH],
         cluster=cluster,
-        resolution=_resolution(annotations[TYPE], request.find_type),
+        resolution=resolution_of(annotations[TYPE], request.find_type),
         shard=request.shard,
         find_export=request.find_export,
         now=request.now,
@@ -118,7 +118,8 @@ def plan_of(obj: Object, cluster: str, request: RequestedCluster) -> workspace.W
     )
 
 
-def _resolution(qualified: str, find_type: Lookup) -> Resolution:
+def resolution_of(qualified: str, find_type: Lookup) -> Resolution:
+    """Return the type of this qualified name with its bases; without bases where the type is not known here yet."""
     path, name = paths.split(qualified)
     found = find_type(path, name)
     if found is not None:

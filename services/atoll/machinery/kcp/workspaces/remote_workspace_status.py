@@ -89,6 +89,12 @@ def disappeared(obj: Object, now: str) -> Object:
     return _in_phase(obj, UNAVAILABLE, Condition(_INITIALIZED, FALSE, "WorkspaceDisappeared", text, ERROR), now)
 
 
+def lost(obj: Object, shard: str, now: str) -> Object:
+    """Return the Workspace of a cluster whose shard was lost for good."""
+    text = f'the shard "{shard}" of the logical cluster is lost: delete the workspace, and create it again elsewhere'
+    return _in_phase(obj, UNAVAILABLE, Condition(_INITIALIZED, FALSE, "ShardLost", text, ERROR), now)
+
+
 def undeletable(obj: Object, message: str, now: str) -> Object:
     """Return a terminating Workspace whose cluster's shard cannot be called."""
     phase = "Terminating" if status_of(obj).get("terminators") else "Deleting"

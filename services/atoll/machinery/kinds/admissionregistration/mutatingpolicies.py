@@ -14,7 +14,7 @@ from atoll.machinery.kinds.admissionregistration.policyspec import (
 )
 from atoll.machinery.kinds.checks import items, mapping, objects, strings, text
 from atoll.machinery.kinds.kind import Column, Kind
-from atoll.machinery.kinds.native import AGE, API_EXTENSIONS, NAME, age_cell, builtin, name_cell, not_enforced, row
+from atoll.machinery.kinds.native import AGE, API_EXTENSIONS, NAME, age_cell, builtin, name_cell, row
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.fielderrors import invalid, not_supported, required
@@ -76,7 +76,6 @@ MUTATINGADMISSIONPOLICIES = Kind(
     cells=row(name_cell, _count_cell, param_kind_cell, age_cell),
     validate=_validate,
     validate_update=lambda obj, old: _validate(obj),
-    warnings=not_enforced("MutatingAdmissionPolicies"),
 )
 
 MUTATINGADMISSIONPOLICYBINDINGS = Kind(
@@ -88,5 +87,4 @@ MUTATINGADMISSIONPOLICYBINDINGS = Kind(
     cells=BINDING_CELLS,
     validate=binding_errors,
     validate_update=lambda obj, old: binding_errors(obj),
-    warnings=not_enforced("MutatingAdmissionPolicyBindings"),
 )

@@ -14,7 +14,7 @@ from atoll.machinery.kinds.admissionregistration.policyspec import (
 )
 from atoll.machinery.kinds.checks import invalid_values, items, mapping, objects, strings, text
 from atoll.machinery.kinds.kind import Column, Kind, Subresource
-from atoll.machinery.kinds.native import AGE, API_EXTENSIONS, NAME, age_cell, builtin, name_cell, not_enforced, row
+from atoll.machinery.kinds.native import AGE, API_EXTENSIONS, NAME, age_cell, builtin, name_cell, row
 from atoll.machinery.meta.labels import label_key_errors
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
@@ -108,7 +108,6 @@ VALIDATINGADMISSIONPOLICIES = Kind(
     cells=row(name_cell, _count_cell, param_kind_cell, age_cell),
     validate=_validate,
     validate_update=lambda obj, old: _validate(obj),
-    warnings=not_enforced("ValidatingAdmissionPolicies"),
 )
 
 VALIDATINGADMISSIONPOLICYBINDINGS = Kind(
@@ -120,5 +119,4 @@ VALIDATINGADMISSIONPOLICYBINDINGS = Kind(
     cells=BINDING_CELLS,
     validate=_validate_binding,
     validate_update=lambda obj, old: _validate_binding(obj),
-    warnings=not_enforced("ValidatingAdmissionPolicyBindings"),
 )

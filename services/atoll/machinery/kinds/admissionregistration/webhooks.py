@@ -9,7 +9,7 @@ from atoll.machinery.kinds.admissionregistration.matching import GROUP, conditio
 from atoll.machinery.kinds.binary import join_lines
 from atoll.machinery.kinds.checks import invalid_values, items, mapping, number, objects, selector_errors, strings, text
 from atoll.machinery.kinds.kind import Column, Kind
-from atoll.machinery.kinds.native import AGE, API_EXTENSIONS, NAME, age_cell, builtin, name_cell, not_enforced, row
+from atoll.machinery.kinds.native import AGE, API_EXTENSIONS, NAME, age_cell, builtin, name_cell, row
 from atoll.machinery.meta.labels import dns_1035_label_errors, dns_subdomain_errors
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
@@ -96,7 +96,6 @@ MUTATINGWEBHOOKCONFIGURATIONS = Kind(
     prepare_update=lambda obj, old: _prepare(obj),
     validate=_validate,
     validate_update=lambda obj, old: _validate(obj),
-    warnings=not_enforced("MutatingWebhookConfigurations"),
 )
 
 VALIDATINGWEBHOOKCONFIGURATIONS = Kind(
@@ -110,5 +109,4 @@ VALIDATINGWEBHOOKCONFIGURATIONS = Kind(
     prepare_update=lambda obj, old: _prepare(obj),
     validate=_validate,
     validate_update=lambda obj, old: _validate(obj),
-    warnings=not_enforced("ValidatingWebhookConfigurations"),
 )

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from atoll.machinery.kinds.checks import invalid_values, items, mapping, objects, strings, text
 from atoll.machinery.kinds.kind import Column, Kind, Subresource
-from atoll.machinery.kinds.native import AGE, NAME, Cell, age_cell, builtin, name_cell, not_enforced, row
+from atoll.machinery.kinds.native import AGE, NAME, Cell, age_cell, builtin, name_cell, row
 from atoll.machinery.meta import quantity
 from atoll.machinery.meta.labels import label_key_errors
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
-from atoll.machinery.schema.fielderrors import invalid, required
+from atoll.machinery.schema.fielderrors import invalid, required, too_many
 
 _COUNTED = frozenset(
     {
@@ -34,6 +34,9 @@ _STANDARD = (
 )
 _HUGE_PAGES = ("hugepages-", "requests.hugepages-")
 _REQUESTS = "requests."
+
+#: Entries of `spec.hard`: the store counts the objects of each in the transaction that writes the quota.
+MAX_AMOUNTS = 1000
 
 _POD_SCOPE = _COMPUTE | {"pods"}
 #: The standard resources that each scope may limit.
@@ -158,6 +161,9 @@ def _requirement_errors(requirement: Object, spec: Object) -> list[FieldError]:
 
 def _validate(obj: Object) -> list[FieldError]:
     spec = mapping(obj, "spec")
+    if len(mapping(spec, "hard")) > MAX_AMOUNTS:
+        count = len(mapping(spec, "hard"))
+        return [too_many("spec.hard", count, MAX_AMOUNTS)]
     return [
         *_amount_errors(mapping(spec, "hard"), "spec.hard"),
         *_scope_errors(spec),
@@ -208,5 +214,4 @@ RESOURCEQUOTAS = Kind(
     prepare_update=lambda obj, old: _prepare(obj),
     validate=_validate,
     validate_update=_validate_update,
-    warnings=not_enforced("ResourceQuotas"),
 )

@@ -42,9 +42,9 @@ def _base(is_new: bool) -> Environment:
     return Environment({}, rule_libraries(COMPATIBILITY if is_new else None))
 
 
-def base_environment() -> Environment:
-    """Return the environment of new expressions of tenants, without variables."""
-    return _base(True)
+def base_environment(*, is_new: bool = True) -> Environment:
+    """Return the environment of expressions of tenants, without variables: of new ones, or of stored ones."""
+    return _base(is_new)
 
 
 def _describe_error(error: CompileError, wanted: types.Type) -> str:

@@ -7,6 +7,7 @@ resources first. Invariant: `validation_errors` is non-empty exactly when `typed
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from atoll.machinery.meta.objects import Object
@@ -26,15 +27,29 @@ def typed_patch_error(patch: Object, root: Type) -> TypedPatchError:
     metadata = patch.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     subject = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {kind_text(patch)}"
-    text = errors[0] if len(errors) == 1 else "\n  ".join(["errors:", *errors])
-    return TypedPatchError(f"failed to create typed patch object ({subject}): {text}")
+    return TypedPatchError(f"failed to create typed patch object ({subject}): {listed(errors)}")
 
 
-def validation_errors(value: Any, type: Type) -> list[str]:
-    """Return the violations of a value, each with its path."""
-    errors: list[str] = []
+def listed(errors: Sequence[str]) -> str:
+    """Return errors as one text."""
+    return errors[0] if len(errors) == 1 else "\n  ".join(["errors:", *errors])
+
+
+def validation_errors(value: Any, type: Type, *, duplicates: bool = False) -> list[str]:
+    """Return the violations of a value, each with its path. `duplicates`: items of lists may repeat."""
+    errors = _Errors(duplicates)
     _walk(value, type, "", errors)
     return errors
+
+
+class _Errors(list[str]):
+    """The violations found so far."""
+
+    __slots__ = ("duplicates",)
+
+    def __init__(self, duplicates: bool) -> None:
+        super().__init__()
+        self.duplicates = duplicates
 
 
 def kind_text(obj: Object) -> str:
@@ -43,7 +58,7 @@ def kind_text(obj: Object) -> str:
     return f"{group}/{version}, Kind={obj.get('kind') or ''}"
 
 
-def _walk(value: Any, type: Type, path: str, errors: list[str]) -> None:
+def _walk(value: Any, type: Type, path: str, errors: _Errors) -> None:
     if value is None or len(errors) >= _MAX_ERRORS:
         return
     checkpoint()
@@ -55,7 +70,7 @@ def _walk(value: Any, type: Type, path: str, errors: list[str]) -> None:
         errors.append(f"{path}: {error}")
 
 
-def _walk_map(value: Any, type: Type, path: str, errors: list[str]) -> None:
+def _walk_map(value: Any, type: Type, path: str, errors: _Errors) -> None:
     if not isinstance(value, dict):
         errors.append(f"{path}: expected map, got {go_format.plain(value)}")
         return
@@ -67,7 +82,7 @@ def _walk_map(value: Any, type: Type, path: str, errors: list[str]) -> None:
             _walk(child, field, f"{path}.{name}", errors)
 
 
-def _walk_list(value: Any, type: Type, path: str, errors: list[str]) -> None:
+def _walk_list(value: Any, type: Type, path: str, errors: _Errors) -> None:
     if not isinstance(value, list):
         errors.append(f"{path}: expected list, got {go_format.plain(value)}")
         return
@@ -83,7 +98,7 @@ def _walk_list(value: Any, type: Type, path: str, errors: list[str]) -> None:
             # Kubernetes stops at the first item that it cannot identify.
             errors.append(f"{path}: element {index}: {error}")
             return
-        if element in seen:
+        if element in seen and not errors.duplicates:
             errors.append(f"{path}: duplicate entries for key {readable(element)}")
         seen.add(element)
         _walk(item, type.element, path + readable(element), errors)

@@ -172,6 +172,17 @@ def origin_prefix(origin: str) -> bytes:
     return _part(origin, MAX_NAMESPACE_BYTES, _SHORT_LEAD_BYTES) + b"\0"
 
 
+@lru_cache(maxsize=4096)
+def limit_prefix(cluster: str, namespace: str, kind: tuple[str, str]) -> bytes:
+    """Return the prefix of the `limits` rows about a kind (group, plural) in a namespace ("": in the whole cluster)."""
+    return b"\0".join((cluster_part(cluster), namespace_part(namespace), _digest("\0".join(kind).encode())))
+
+
+def limit_key(cluster: str, namespace: str, kind: tuple[str, str], quota: str) -> bytes:
+    """Key of the `limits` row of one quota."""
+    return limit_prefix(cluster, namespace, kind) + _part(quota, MAX_NAME_BYTES, NAME_LEAD_BYTES)
+
+
 def expiry_key(moment_us: int, key: bytes) -> bytes:
     """Key of an `expiry` hint: when (microseconds since 1970) and what."""
     return _REVISION.pack(moment_us) + key

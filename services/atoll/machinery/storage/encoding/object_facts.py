@@ -24,6 +24,7 @@ class _Annotations(msgspec.Struct, gc=False):
     inactive: str = msgspec.field(default="", name=wellknown.INACTIVE)
     inactive_internal: str = msgspec.field(default="", name=wellknown.INTERNAL_INACTIVE)
     migrating: str = msgspec.field(default="", name=wellknown.MIGRATING)
+    moved_to: str = msgspec.field(default="", name=wellknown.MOVED_TO)
 
 
 class _Metadata(msgspec.Struct, gc=False):
@@ -82,8 +83,8 @@ def _system_labels(metadata: _Metadata, prefixes: tuple[str, ...]) -> tuple[tupl
     return tuple(pairs)
 
 
-def gate_state(value: bytes) -> GateState:
-    """Return the gate state of a LogicalCluster.
+def gate_state(value: bytes) -> GateState | None:
+    """Return the gate state of a LogicalCluster; None where it only names the shard that has the cluster.
 
     Scheduling and Unavailable admit only system:masters: kcp's workspace content authorizer gives no opinion there. A
     migrating cluster is closed in any phase; deletion goes on in an inactive one. The phase Inactive follows the
@@ -93,6 +94,8 @@ def gate_state(value: bytes) -> GateState:
     metadata = cluster.metadata
     notes = metadata.annotations or _NO_ANNOTATIONS
     phase = cluster.status.phase if cluster.status is not None else ""
+    if notes.moved_to:
+        return None
     if notes.migrating:
         return GateState.MOVING
     if metadata.deletionTimestamp is not None and phase == "Deleting":

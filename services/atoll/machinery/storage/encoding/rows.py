@@ -7,11 +7,13 @@ the record that it replaced (its value as stored, with the versions row that des
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 import msgspec
 
 from atoll.machinery.meta.objects import HOLE_SIZE
 from atoll.machinery.storage.contract import Flag, Gate, GateState
+from atoll.machinery.storage.limits import Limit
 
 _VERSION = struct.Struct(">IBI")
 _ENTRY = struct.Struct(">BHQQ")
@@ -19,6 +21,7 @@ _COUNTER = struct.Struct(">QQQ")
 _GATE = struct.Struct(">BQ")
 _REPLICA = struct.Struct(">QQIBH")
 _ROUTE = struct.Struct(">Q")
+_TOTALS = struct.Struct(">Iqq")
 #: Length of what stands for a label pair in front of `labels` keys.
 LABEL_SIZE = 16
 VERSION_SIZE = _VERSION.size
@@ -69,6 +72,19 @@ class Counter(msgspec.Struct, frozen=True, gc=False):
     count: int
     size_bytes: int
     last: int
+
+
+class Totals(msgspec.Struct, frozen=True, gc=False):
+    """A `totals` row, of a cluster: its rows in `limits`; its objects, Events aside (-1: not counted); how many it may
+    hold (0: any number, -1: as the shard's setting says).
+    """
+
+    limits: int
+    used: int
+    limit: int
+
+
+NO_TOTALS = Totals(0, -1, -1)
 
 
 class ReplicaRow(msgspec.Struct, frozen=True, gc=False):
@@ -135,6 +151,19 @@ def pack_gate(gate: Gate) -> bytes:
 def unpack_gate(data: bytes | memoryview) -> Gate:
     state, generation = _GATE.unpack(data)
     return Gate(_STATES[state], generation)
+
+
+def pack_totals(totals: Totals) -> bytes:
+    return _TOTALS.pack(totals.limits, totals.used, totals.limit)
+
+
+def unpack_totals(data: bytes) -> Totals:
+    return Totals(*_TOTALS.unpack(data))
+
+
+#: A `limits` row: what one quota says of one kind.
+pack_limits: Callable[[tuple[Limit, ...]], bytes] = msgspec.msgpack.Encoder().encode
+unpack_limits: Callable[[bytes], tuple[Limit, ...]] = msgspec.msgpack.Decoder(tuple[Limit, ...]).decode
 
 
 def pack_replica(row: ReplicaRow) -> bytes:

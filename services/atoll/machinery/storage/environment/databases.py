@@ -27,6 +27,9 @@ MAX_DATABASES = 32
 _DATABASES = ("meta", "types", "objects", "log", "versions", "clusters", "owners", "labels", "expiry", "marks")
 #: Rows of other shards. A file that no newer version opened for writing lacks them.
 _REPLICA_DATABASES = ("replicas", "routes", "replica_counters", "replica_labels")
+#: Limits of ResourceQuotas and of clusters; lacking likewise.
+_LIMIT_DATABASES = ("limits", "totals")
+_LATER_DATABASES = (*_REPLICA_DATABASES, *_LIMIT_DATABASES)
 
 
 class Void(msgspec.Struct, frozen=True, array_like=True):
@@ -55,6 +58,13 @@ class ReplicaDatabases(msgspec.Struct, frozen=True):
     labels: Database
 
 
+class LimitDatabases(msgspec.Struct, frozen=True):
+    """Databases of limits: a row a quota and kind, and a row a cluster that is limited or counted."""
+
+    limits: Database
+    totals: Database
+
+
 class Environment:
     """An open LMDB environment with its databases. One a process; must not cross a fork."""
 
@@ -68,6 +78,7 @@ class Environment:
         self.expiry, self.marks = handles["expiry"], handles["marks"]
         #: None only for a reader, until a writer of this version opens the file.
         self.replicas = _replica_databases(handles)
+        self.limits = _limit_databases(handles)
         self.handles = handles
         self.type_table = TypeTable(self.types)
 
@@ -120,6 +131,10 @@ class Environment:
             if void.restored_to < revision < void.first_new:
                 raise RevisionCompacted(revision, void.first_new)
 
+    def has_limits(self, txn: Txn) -> bool:
+        """Return whether any cluster has a row of limits."""
+        return self.limits is not None and txn.stat(self.limits.totals)["entries"] > 0
+
     def identity(self) -> StoreIdentity:
         """Return the identity of the store, as its last writer left it."""
         with self.reading() as txn:
@@ -141,10 +156,10 @@ def _open_all(env: lmdb.Environment, create: bool) -> dict[str, Database]:
     """Open every database; create them in one transaction, so that a new file costs one commit."""
     if create:
         with env.begin(write=True) as txn:
-            return {name: env.open_db(name.encode(), txn=txn) for name in (*_DATABASES, *_REPLICA_DATABASES)}
+            return {name: env.open_db(name.encode(), txn=txn) for name in (*_DATABASES, *_LATER_DATABASES)}
     handles = {name: env.open_db(name.encode(), create=False) for name in _DATABASES}
     with suppress(lmdb.NotFoundError):
-        for name in _REPLICA_DATABASES:
+        for name in _LATER_DATABASES:
             handles[name] = env.open_db(name.encode(), create=False)
     return handles
 
@@ -152,3 +167,8 @@ def _open_all(env: lmdb.Environment, create: bool) -> dict[str, Database]:
 def _replica_databases(handles: dict[str, Database]) -> ReplicaDatabases | None:
     found = [handles[name] for name in _REPLICA_DATABASES if name in handles]
     return ReplicaDatabases(*found) if len(found) == len(_REPLICA_DATABASES) else None
+
+
+def _limit_databases(handles: dict[str, Database]) -> LimitDatabases | None:
+    found = [handles[name] for name in _LIMIT_DATABASES if name in handles]
+    return LimitDatabases(*found) if len(found) == len(_LIMIT_DATABASES) else None

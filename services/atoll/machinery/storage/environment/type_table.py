@@ -7,6 +7,7 @@ life of the process. Invariant: a number enters the cache only after its transac
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from atoll.machinery.meta.names import ResourceType
@@ -33,6 +34,8 @@ class TypeTable:
         self._db = db
         #: Cached numbers, for readers: `number` looks up the others.
         self.numbers: dict[ResourceType, int] = {}
+        #: Types without a number, by the size of the table when they were looked up: rows are never removed.
+        self._absent: dict[ResourceType, int] = {}
         self._types: dict[int, ResourceType] = {}
         #: Numbers given in the write transaction that runs now.
         self._pending: set[int] = set()
@@ -48,6 +51,22 @@ class TypeTable:
         number: int = _NUMBER.unpack(row)[0]
         self._remember(type, number)
         return number
+
+    def numbered(self, txn: Txn, types: Sequence[ResourceType]) -> list[int]:
+        """Return the numbers of types, of which some were never stored, in a read transaction: repeated look-ups are
+        cheap."""
+        numbers, absent, size, found = self.numbers, self._absent, -1, []
+        for type in types:
+            number = numbers.get(type)
+            if number is None:
+                if size < 0:
+                    size = txn.stat(self._db)["entries"]
+                if absent.get(type) != size:
+                    number = self.number(txn, type)
+                    if not number and len(absent) < _CACHE_ROWS:
+                        absent[type] = size
+            found.append(number or NO_TYPE)
+        return found
 
     def type(self, txn: Txn, number: int) -> ResourceType:
         """Return the type of a number found in a key. Raise KeyError if the table lacks it (a damaged store)."""

@@ -33,6 +33,7 @@ from atoll.machinery.storage.encoding.rows import (
 from atoll.machinery.storage.environment.databases import Environment
 from atoll.machinery.storage.environment.opening import open_for_reading
 from atoll.machinery.storage.environment.type_table import NO_TYPE
+from atoll.machinery.storage.maintenance.fsck_limits import LimitCheck
 from atoll.machinery.storage.maintenance.fsck_replicas import ReplicaCheck
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.reading.records import Records
@@ -91,6 +92,7 @@ class _Check:
             "replicas": ReplicaCheck(
                 self._environment, self._options.system_label_prefixes, self._txn, self._report
             ).run,
+            "limits": LimitCheck(self._records, self._txn, self._report).run,
         }
         for name, check in checks.items():
             try:
@@ -208,7 +210,9 @@ class _Check:
     def _note_gate(self, key: bytes, plain: bytes) -> None:
         where = self._records.object_key(self._txn, key)
         if where.type == LOGICAL_CLUSTERS and where.name == "cluster":
-            self._gates[keys.cluster_row_key(where.cluster, NO_TYPE)] = object_facts.gate_state(plain)
+            state = object_facts.gate_state(plain)
+            if state is not None:
+                self._gates[keys.cluster_row_key(where.cluster, NO_TYPE)] = state
 
     def _count(self, key: bytes, size_bytes: int) -> None:
         parts = keys.split(key)

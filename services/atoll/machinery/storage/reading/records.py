@@ -50,6 +50,8 @@ class Records:
         self.sealer = sealer
         #: Types whose objects may be sealed: those configured now or ever before.
         self.sealed_types = sealed_types
+        #: Objects that a logical cluster may hold by the shard's setting; 0: any number.
+        self.total_object_limit = 0
         self._alarm = alarm
 
     def live_version(self, txn: Txn, key: bytes) -> tuple[int, Version] | None:

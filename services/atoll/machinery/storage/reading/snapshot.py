@@ -13,11 +13,22 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.types import EVENTS
 from atoll.machinery.storage.contract import Flag, Gate, Position, Record, ReplicaView, Scope, Usage
 from atoll.machinery.storage.encoding import keys
-from atoll.machinery.storage.encoding.rows import unpack_counter, unpack_gate, unpack_last, unpack_version
+from atoll.machinery.storage.encoding.rows import (
+    NO_TOTALS,
+    Totals,
+    unpack_counter,
+    unpack_gate,
+    unpack_last,
+    unpack_limits,
+    unpack_totals,
+    unpack_version,
+)
 from atoll.machinery.storage.environment.databases import Environment
 from atoll.machinery.storage.environment.type_table import NO_TYPE
+from atoll.machinery.storage.limits import Limit, TotalObjects, total_by_setting
 from atoll.machinery.storage.reading.records import Records
 from atoll.machinery.storage.reading.replica_view import replica_view
 
@@ -64,8 +75,7 @@ class LmdbSnapshot(msgspec.Struct, eq=False):
     def stamp(self, types: Sequence[ResourceType]) -> Hashable:
         table, environment, get = self._environment.type_table, self._environment, self._txn.get
         found = [get(b"applied", db=environment.meta)]
-        for type in types:
-            number = table.numbers.get(type) or table.number(self._txn, type)
+        for number in table.numbered(self._txn, types):
             found.append(get(keys.cluster_row_key("", number), db=environment.clusters) if number else None)
         return tuple(found)
 
@@ -126,6 +136,41 @@ class LmdbSnapshot(msgspec.Struct, eq=False):
                 type = self._environment.type_table.type(self._txn, number)
                 found.append(Usage(type, row.count, row.size_bytes, row.last))
         return found
+
+    def limits(self, type: ResourceType, cluster: str, namespace: str) -> list[Limit]:
+        found: list[Limit] = []
+        if self._totals(cluster).limits and (databases := self._environment.limits) is not None:
+            for scope in (namespace, "") if namespace else ("",):
+                prefix = keys.limit_prefix(cluster, scope, (type.group, type.resource))
+                for _, value in _rows(self._txn, databases.limits, prefix):
+                    found += unpack_limits(value)
+        return found
+
+    def limited(self, cluster: str) -> bool:
+        return self._totals(cluster).limits > 0
+
+    def total(self, cluster: str) -> TotalObjects:
+        totals = self._totals(cluster)
+        hard = totals.limit
+        if hard < 0:
+            hard = total_by_setting(self._records.total_object_limit, cluster)
+        if totals.used >= 0:
+            return TotalObjects(totals.used, hard)
+        return TotalObjects(sum(usage.count for usage in self.usage(cluster) if usage.type != EVENTS), hard)
+
+    def totals(self, after: str = "", limit: int = 500) -> list[tuple[str, TotalObjects]]:
+        """Return up to `limit` clusters behind `after` that are limited or counted, in order."""
+        if self._environment.limits is None:
+            return []
+        behind = keys.cluster_part(after) if after else b""
+        rows = _row_keys(self._txn, self._environment.limits.totals, b"", behind)
+        named = [raw.decode("utf-8", "replace") for raw in islice(rows, limit)]
+        return [(cluster, self.total(cluster)) for cluster in named]
+
+    def _totals(self, cluster: str) -> Totals:
+        databases = self._environment.limits
+        raw = self._txn.get(keys.cluster_part(cluster), db=databases.totals) if databases is not None else None
+        return unpack_totals(raw) if raw is not None else NO_TOTALS
 
     def identities(self, group: str, resource: str) -> list[str]:
         return self._environment.type_table.identities(self._txn, group, resource)

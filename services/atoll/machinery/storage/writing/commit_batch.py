@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.clock import HybridClock
 from atoll.machinery.storage.contract import Change, Flag, Gate
 from atoll.machinery.storage.encoding import keys, object_facts
@@ -55,6 +54,8 @@ class CommitBatch:
         self.options, self.records, self.clock = options, records, clock
         #: Whether creates and updates are refused.
         self.full = False
+        #: Whether any cluster is limited or counted; else no write looks for limits.
+        self.limited = options.total_object_limit > 0
         self.counters: dict[bytes, Counter] = {}
         self.fresh_types: dict[ResourceType, int] = {}
         self.changes: list[Change] = []
@@ -166,14 +167,13 @@ class IndexRows:
         return Flag.EXPIRES.value
 
     def set_gate(self, key: ObjectKey, value: bytes | None, revision: int) -> None:
-        """Set a cluster's gate from its LogicalCluster; `value` is None for a delete."""
-        if key.type != LOGICAL_CLUSTERS or key.name != "cluster":
-            return
+        """Set a cluster's gate from its LogicalCluster; `value` is None for a delete. A cluster that another shard
+        has, has no gate here."""
         row = keys.cluster_row_key(key.cluster, NO_TYPE)
-        if value is None:
+        state = object_facts.gate_state(value) if value is not None else None
+        if state is None:
             self._txn.delete(row, db=self._environment.clusters)
             return
-        state = object_facts.gate_state(value)
         found = self._txn.get(row, db=self._environment.clusters)
         if found is None or unpack_gate(found).state != state:
             self._txn.put(row, pack_gate(Gate(state, revision)), db=self._environment.clusters)

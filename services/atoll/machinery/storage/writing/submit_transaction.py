@@ -15,7 +15,8 @@ from google_crc32c import value as crc32c
 
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import splice
-from atoll.machinery.meta.types import LOGICAL_CLUSTERS, NAMESPACES
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS, NAMESPACES, RESOURCE_QUOTAS
+from atoll.machinery.meta.wellknown import MAX_TOTAL_OBJECTS
 from atoll.machinery.storage.contract import (
     Change,
     Check,
@@ -47,6 +48,7 @@ from atoll.machinery.storage.encoding.rows import Head, Version, pack_entry, pac
 from atoll.machinery.storage.environment.type_table import NO_TYPE
 from atoll.machinery.storage.sealing import SealingError
 from atoll.machinery.storage.writing.commit_batch import CommitBatch, Counters, Image, IndexRows, LiveObject
+from atoll.machinery.storage.writing.limit_rows import LimitRows
 from atoll.machinery.storage.writing.replica_rows import ReplicaRows
 
 if TYPE_CHECKING:
@@ -60,6 +62,9 @@ _FINALIZERS, _DELETING, _SEALED, _DELETED = (
 )
 _INDEXED = (Flag.OWNED | Flag.LABELLED).value
 _NO_FACTS = object_facts.ObjectFacts(0)
+#: Types whose objects are rules for others.
+_RULES = frozenset({LOGICAL_CLUSTERS, RESOURCE_QUOTAS})
+_MAX_TOTAL = MAX_TOTAL_OBJECTS.encode()
 #: Guards that hold against the state before the submit.
 _CHECKED_BEFORE = (GateUnchanged, RevisionUnchanged)
 
@@ -87,6 +92,7 @@ class SubmitTransaction:
         self._records, self._environment = batch.records, batch.records.environment
         self.counters = Counters(batch, txn)
         self._index_rows = IndexRows(batch, txn)
+        self._limit_rows: LimitRows | None = None
         self._changes: list[Change] = []
         self._replica_rows: ReplicaRows | None = None
         self.log_bytes = 0
@@ -120,6 +126,13 @@ class SubmitTransaction:
         if self._replica_rows is None:
             self._replica_rows = ReplicaRows(self._batch, self._txn)
         return self._replica_rows
+
+    @property
+    def limit_rows(self) -> LimitRows:
+        """Charges quotas and the limits of clusters."""
+        if self._limit_rows is None:
+            self._limit_rows = LimitRows(self._batch, self._txn, self.counters)
+        return self._limit_rows
 
     def _mutate(self, mutation: Mutation) -> int:
         match mutation:
@@ -197,10 +210,21 @@ class SubmitTransaction:
         txn.put(raw, stored, db=self._environment.objects)
         if old is not None or flags & _INDEXED:
             index_rows.replace(key.cluster, raw, old, facts)
-        if key.type == LOGICAL_CLUSTERS:
-            index_rows.set_gate(key, put.value, revision)
         self._log(_Write(key, raw, revision, old, version, len(stored), after))
+        if key.type in _RULES:
+            self._set_rule(key, old, put.value, revision)
         return revision
+
+    def _set_rule(self, key: ObjectKey, old: Image | None, value: bytes | None, revision: int) -> None:
+        """Make what follows from a ResourceQuota or a LogicalCluster follow from its new JSON; None: it is deleted."""
+        if key.type == RESOURCE_QUOTAS:
+            self._batch.limited = True
+            self.limit_rows.set_quota(key, old.plain if old is not None else None, value)
+        elif key.name == "cluster":
+            self._index_rows.set_gate(key, value, revision)
+            if self._batch.limited or (value is not None and _MAX_TOTAL in value):
+                self._batch.limited = True
+                self.limit_rows.set_total(key, value)
 
     def _sealed(self, put: Put, raw: bytes) -> bytes:
         if self._records.sealer is None:
@@ -226,10 +250,11 @@ class SubmitTransaction:
         raw, revision = found.raw, self._batch.clock.next()
         self._txn.delete(raw, db=self._environment.objects)
         self._index_rows.replace(key.cluster, raw, old, _NO_FACTS)
-        self._index_rows.set_gate(key, None, revision)
         version = Version(0, _DELETED, old.version.hole)
         after = splice(old.plain, old.version.hole, revision)
         self._log(_Write(key, raw, revision, old, version, 0, after))
+        if key.type in _RULES:
+            self._set_rule(key, old, None, revision)
         return revision
 
     def _delete_prefix(self, mutation: DeletePrefix) -> int:
@@ -276,6 +301,8 @@ class SubmitTransaction:
         number, log_key = keys.type_number_of(raw), keys.revision_key(revision)
         before_of_type = self.counters.add(keys.cluster_row_key(write.key.cluster, number), count, size_bytes, revision)
         self.counters.add(keys.cluster_row_key("", number), count, size_bytes, revision)
+        if count and self._batch.limited:
+            self.limit_rows.charge(write.key, count)
         head = Head(operation, raw, old.revision if old else 0, before_of_type)
         entry = pack_entry(head, pack_version(old.version) if old else b"", old.stored if old else b"")
         txn.put(log_key, entry, db=environment.log, append=True)

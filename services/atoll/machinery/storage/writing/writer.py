@@ -200,6 +200,7 @@ class Writer:
             batch.full = self._space.check()
             self._clock.sync()
             with self._records.environment.env.begin(write=True) as txn:
+                batch.limited = batch.limited or self._records.environment.has_limits(txn)
                 for submit in taken:
                     self._apply(txn, batch, submit)
                 self._write_meta(txn, batch, lazy)

@@ -108,6 +108,10 @@ def standing_pages(log: LogSource, type: ResourceType) -> Iterator[Sequence[Sour
 class StreamPolicy(Protocol):
     """Which changes go to which stream. Configuration and kinds decide that, not the stream."""
 
+    @property
+    def state_version(self) -> str:
+        """Another value than the one the state stream was filled under: it is filled again."""
+
     def published(self, type: ResourceType) -> bool:
         """Whether changes of this type go to the changes stream (Leases and Events do not, by default)."""
 

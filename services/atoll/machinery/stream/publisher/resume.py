@@ -29,6 +29,8 @@ class StreamCursor(msgspec.Struct, frozen=True):
     filling: int = 0
     #: The id of the key that signed; empty in a cursor of a version without signatures.
     key: str = ""
+    #: The policy under which the state stream was filled.
+    policy: str = ""
 
 
 class StreamTip(msgspec.Struct, frozen=True):

@@ -48,6 +48,10 @@ class StateWriter(StreamWriter):
             return None
         return tombstone(self._log.identity, entry.key, entry.revision)
 
+    @property
+    def _filled_under(self) -> str:
+        return self._policy.state_version
+
     async def _restart(self, window: PublishWindow, connection: Connection, plan: ResumePlan) -> int:
         """Refill from the objects. Earlier states are not needed, so the log is not replayed."""
         del plan

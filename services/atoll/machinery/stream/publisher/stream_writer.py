@@ -191,6 +191,11 @@ class StreamWriter(abc.ABC):
             horizon = time.time_ns() // 1000 - self._definition["max_age"] // 1000
         return min(max(self._log.floor(), horizon), self._log.last())
 
+    @property
+    def _filled_under(self) -> str:
+        """The policy that decides which objects are in this stream; empty where each entry decides for itself."""
+        return ""
+
     # --- one session -------------------------------------------------------------------------------------
 
     def _plan(self, tip: StreamTip) -> ResumePlan:
@@ -198,6 +203,8 @@ class StreamWriter(abc.ABC):
         key = self._keys.current.id
         if self._cursor is not None and self._cursor.key != key and (self.renews_signatures or not self._cursor.key):
             plan = ResumePlan(self._retained_from(), True, "another key signs", purge=True)
+        if self._cursor is not None and self._cursor.policy != self._filled_under:
+            plan = ResumePlan(self._retained_from(), True, "other objects belong into the stream", purge=True)
         if self._rebuild_wanted:
             plan = ResumePlan(self._retained_from(), True, self._rebuild_wanted, purge=True)
         self._rebuild_wanted = ""
@@ -379,7 +386,14 @@ class StreamWriter(abc.ABC):
         acked = window.acked
         lineage = self._log.identity.lineage
         self._cursor = StreamCursor(
-            acked.revision, acked.sequence, acked.written, self._created, lineage, self._filling, self._key
+            acked.revision,
+            acked.sequence,
+            acked.written,
+            self._created,
+            lineage,
+            self._filling,
+            self._key,
+            self._filled_under,
         )
         self._saved_at, self._saved_acks = now, window.acks
         self._log.set_mark(self._mark, msgspec.json.encode(self._cursor))

@@ -223,7 +223,7 @@ async def test_a_write_ends_when_its_conversions_take_too_long(
         raise AssertionError("it was converted")
 
     webhook.answer = slow
-    monkeypatch.setattr(commit, "CONVERT_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(commit, "ANSWERS_TIMEOUT_S", 0.1)
     store = open_store(store_options(tmp_path))
     whole = commit.WriteService(store, Catalogs(()), Admission(()), asking)
     call = make_call(Target(kinds(webhook)["v1"], "c", "", "a"), "update", None, "test")

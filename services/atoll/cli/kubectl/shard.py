@@ -1,0 +1,106 @@
+"""`kubectl atoll shard forget`: give up a shard that is lost for good.
+
+Called by `atoll`. The record of the store is written before the Shard object goes, so that a process that learns of the
+one knows the other. Invariant: nothing is written before the shard's name was typed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Sequence
+
+from atoll.cli.kubectl.plugin import Failure, common_flags, load_context, run, say
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.resource import Resource
+from atoll.machinery.kcp.sharding import shards
+from atoll.machinery.kcp.sharding.forgotten_stores import ForgottenStore, forgotten_stores, with_forgotten
+from atoll.machinery.meta import times
+from atoll.machinery.meta.names import ROOT
+from atoll.machinery.meta.objects import Object, annotations_of, spec_of
+from atoll.machinery.meta.status import Conflict, NotFound
+from atoll.machinery.process.retry import retry_on_conflict
+
+SHARDS = Resource("core.kcp.io", "v1alpha1", "shards", namespaced=False)
+ROOT_SHARD, SHARD_BASE = "root", "shard-base"
+
+
+def dispatch(arguments: Sequence[str]) -> int:
+    """Run the command. Return its exit code."""
+    parser = argparse.ArgumentParser(prog="kubectl atoll shard", allow_abbrev=False, description="Shards of this site.")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    forget = verbs.add_parser(
+        "forget",
+        parents=[common_flags()],
+        allow_abbrev=False,
+        help="give up a shard whose store is lost for good",
+        description="Strike the store of a shard off and delete its Shard. Nothing of that store counts ever again.",
+    )
+    forget.add_argument("name", metavar="NAME", help="the shard")
+    return run(_forget(parser.parse_args(list(arguments))))
+
+
+async def _forget(options: argparse.Namespace) -> None:
+    kubeconfig, context = load_context(options)
+    if not options.context and kubeconfig.has("context", SHARD_BASE):
+        # No proxy lets the operator's group through.
+        context = SHARD_BASE
+    name = options.name
+    if name == ROOT_SHARD:
+        raise Failure('the shard "root" holds what a site consists of: it cannot be forgotten')
+    async with Client(kubeconfig.target(context), ROOT) as client:
+        store, shard = await _found(client, name)
+        for line in _plan(name, store, shard):
+            say(line)
+        say(f"Type the name of the shard to go on: {name}")
+        if sys.stdin.readline().strip() != name:
+            raise Failure("nothing was changed")
+        await retry_on_conflict(lambda: _strike_off(client, ForgottenStore(name, store, times.now())), Conflict)
+        with contextlib.suppress(NotFound):
+            await client.delete(SHARDS, name)
+    say(f'shard "{name}" is forgotten: its store {store} serves nothing any more')
+
+
+async def _found(client: Client, name: str) -> tuple[str, Object]:
+    """Return the uid of a shard's store, and its Shard object. Raises Failure, NotFound."""
+    try:
+        shard = await client.get(SHARDS, name)
+    except NotFound:
+        known = [each.store for each in forgotten_stores(await client.get(SHARDS, ROOT_SHARD)) if each.shard == name]
+        if not known:
+            raise
+        raise Failure(f'shard "{name}" is forgotten already: {", ".join(known)}') from None
+    store = annotations_of(shard).get(shards.STORE, "")
+    if not store:
+        raise Failure(f'the Shard "{name}" does not say on which store it ran: {shards.STORE} is not set')
+    return store, shard
+
+
+def _plan(name: str, store: str, shard: Object) -> list[str]:
+    load = shards.load_of(shard)
+    seen = times.format_time(int(load.heartbeat_s)) if load.heartbeat_s else "never"
+    return [
+        f"Shard {name} at {spec_of(shard).get('baseURL', '')}, on store {store}:",
+        f"  last heartbeat  {seen}",
+        f"  workspaces      {load.workspaces}",
+        f"  objects         {load.objects}",
+        "This will",
+        f"  1. strike off the store {store}: whatever it publishes or serves is refused, under any name, for ever",
+        f"  2. delete the Shard {name}: its URLs, its routes and all replicas of its objects go",
+        "  3. mark its workspaces that were made elsewhere ShardLost: they can be deleted and created again.",
+        "What only that store held is lost. A shard that is merely away does not need this.",
+    ]
+
+
+async def _strike_off(client: Client, record: ForgottenStore) -> None:
+    root = await client.get(SHARDS, ROOT_SHARD)
+    try:
+        changed = with_forgotten(root, record)
+    except ValueError as error:
+        raise Failure(str(error)) from error
+    if changed is root:
+        return
+    stored = await client.update(SHARDS, changed)
+    if forgotten_stores(stored) != forgotten_stores(changed):
+        raise Failure("the record was not kept: only system:masters write it; use the context shard-base")

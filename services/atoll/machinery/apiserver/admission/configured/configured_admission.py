@@ -1,0 +1,186 @@
+"""Admission by what users configured: policies and webhooks, in Kubernetes' order, within the plan of a write.
+
+The chain calls `mutate` after its own mutating plug-ins and `validate` before its validating ones. Mutating policies
+and webhooks act one after the other, validating webhooks are asked at the same time. What is configured is looked up
+once for each write. Invariant: everything here may be stopped and made again; webhooks are asked by whoever plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Protocol
+
+import msgspec
+
+from atoll.machinery.apiserver.admission.chain import Review
+from atoll.machinery.apiserver.admission.configured.equivalents import presented, restored
+from atoll.machinery.apiserver.admission.configured.matching import Request
+from atoll.machinery.apiserver.admission.configured.metrics import ADMIT, VALIDATE, AdmissionMetrics
+from atoll.machinery.apiserver.admission.configured.questions import Answer, Ask, Question, Webhook, answers
+from atoll.machinery.apiserver.admission.configured.registry import Acting, PlacedWebhook, Registry
+from atoll.machinery.apiserver.admission.configured.reinvocation import Rounds
+from atoll.machinery.apiserver.admission.configured.requests import request_of, with_cluster
+from atoll.machinery.apiserver.admission.expressions.request import admission_request
+from atoll.machinery.apiserver.admission.policies.policy import BoundPolicy
+from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.objects import Object, fresh
+
+
+class ValidatingPolicies(Protocol):
+    """Evaluates ValidatingAdmissionPolicies."""
+
+    def validate(self, review: Review, request: Request, policies: Sequence[BoundPolicy]) -> None:
+        """Raise the denial of the first policy that denies; add warnings and audit annotations to the call."""
+
+
+class MutatingPolicies(Protocol):
+    """Evaluates MutatingAdmissionPolicies."""
+
+    def mutate(self, review: Review, acting: Acting, rounds: Rounds) -> None:
+        """Apply `acting.mutating_policies` in order, each to the object as the ones before left it.
+
+        Sets `review.obj` to `review.settle(changed)` after each change, and notes in `rounds.policies` what acted.
+        Raises the error of a policy that fails.
+        """
+
+
+class MatchConditions(Protocol):
+    """Evaluates the matchConditions of webhooks."""
+
+    def hold(self, review: Review, request: Request, webhook: Webhook, kind: Kind) -> bool:
+        """Whether the webhook is to be asked. Raises Forbidden where that has no answer and failurePolicy is Fail."""
+
+
+class Evaluators(msgspec.Struct, frozen=True):
+    """What evaluates expressions; made once something configured acts, since the language takes memory."""
+
+    conditions: MatchConditions
+    validating: ValidatingPolicies
+    mutating: MutatingPolicies | None = None
+
+
+class ConfiguredAdmission:
+    """Mutates and validates writes as configured."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        evaluators: Callable[[], Evaluators],
+        ask: Ask | None = None,
+        metrics: AdmissionMetrics | None = None,
+    ) -> None:
+        self.registry = registry
+        self._make, self._ask, self._timed = evaluators, ask, (metrics or AdmissionMetrics()).timed
+
+    @cached_property
+    def _evaluators(self) -> Evaluators:
+        return self._make()
+
+    def mutate(self, review: Review, own: Callable[[Review], None]) -> None:
+        """Mutate the object of a review. `own` runs the server's own plug-ins, which see and limit each change."""
+        call = review.call
+        acting = review.acting = self.registry.acting(review.view, call.cluster, call.kind)
+        if acting is None or not (acting.mutating_policies or acting.mutating_webhooks):
+            return
+        with self._timed(review, ADMIT):
+            rounds = Rounds()
+            self._round(review, acting, rounds)
+            if rounds.is_needed:
+                own(review)
+                rounds.number = 1
+                self._round(review, acting, rounds)
+                own(review)
+
+    def validate(self, review: Review) -> None:
+        """Accept or reject the object of a review. Raises the ApiError of a rejection."""
+        acting = review.acting
+        if acting is None:
+            return
+        with self._timed(review, VALIDATE):
+            request = request_of(review, acting.equivalents)
+            if acting.validating_policies:
+                with self._timed(review, VALIDATE, "ValidatingAdmissionPolicy"):
+                    self._evaluators.validating.validate(review, request, acting.validating_policies)
+            if acting.validating_webhooks and self._ask is not None:
+                with self._timed(review, VALIDATE, "ValidatingAdmissionWebhook"):
+                    self._validated(review, acting, request, self._ask)
+
+    def _validated(self, review: Review, acting: Acting, request: Request, ask: Ask) -> None:
+        """Ask all validating webhooks that match."""
+        questions = [
+            self._question(review, request, webhook, kind)
+            for webhook in acting.validating_webhooks
+            if (kind := self._matched(review, request, webhook)) is not None
+        ]
+        if questions:
+            _publish(review, answers(questions, ask, review.call.attempt))
+
+    def covers(self, view: View, cluster: str, kind: Kind, operation: str) -> bool:
+        acting = self.registry.acting(view, cluster, kind)
+        return acting is not None and acting.covers(operation)
+
+    def _round(self, review: Review, acting: Acting, rounds: Rounds) -> None:
+        if acting.mutating_policies and review.obj is not None and self._evaluators.mutating is not None:
+            rounds.policies.enter(review.obj)
+            with self._timed(review, ADMIT, "MutatingAdmissionPolicy"):
+                self._evaluators.mutating.mutate(review, acting, rounds)
+            rounds.policies.leave(review.obj)
+        if acting.mutating_webhooks and self._ask is not None:
+            rounds.webhooks.enter(review.obj)
+            with self._timed(review, ADMIT, "MutatingAdmissionWebhook"):
+                for placed in acting.mutating_webhooks:
+                    self._mutated(review, acting, placed, rounds, self._ask)
+            rounds.webhooks.leave(review.obj)
+
+    def _mutated(self, review: Review, acting: Acting, placed: PlacedWebhook, rounds: Rounds, ask: Ask) -> None:
+        """Ask one webhook and take what it changed."""
+        request, webhook = request_of(review, acting.equivalents, named=False), placed.webhook
+        kind, key = self._matched(review, request, webhook), (webhook.uid, webhook.index)
+        if kind is None or not rounds.webhooks.acts(key):
+            return
+        question = self._question(review, request, webhook, kind, placed.place, rounds.number)
+        found = answers([question], ask, review.call.attempt)
+        _publish(review, found)
+        changed = [each.obj for each in found if each.obj is not None and review.obj is not None]
+        for obj in changed:
+            review.settle(restored(request.kind, fresh(obj), kind, request.subresource))
+        reinvocable = webhook.stored.get("reinvocationPolicy") == "IfNeeded"
+        rounds.webhooks.done(key, changed=bool(changed), reinvocable=reinvocable)
+
+    def _matched(self, review: Review, request: Request, webhook: Webhook) -> Kind | None:
+        """Return the version in which a webhook is asked about a request; None if it is not."""
+        kind = webhook.criteria.match(request)
+        if kind is None or not webhook.stored.get("matchConditions"):
+            return kind
+        return kind if self._evaluators.conditions.hold(review, request, webhook, kind) else None
+
+    def _question(
+        self, review: Review, request: Request, webhook: Webhook, kind: Kind, place: int = 0, reinvocation: int = 0
+    ) -> Question:
+        def form(obj: Object | None) -> Object | None:
+            seen = None if obj is None else presented(request.kind, obj, kind, request.subresource)
+            return with_cluster(seen, review.call.cluster)
+
+        return Question(
+            webhook=webhook,
+            cluster=review.call.cluster,
+            request=request,
+            kind=kind,
+            described=admission_request(review, request, kind),
+            obj=form(request.obj),
+            old=form(request.old),
+            place=place,
+            reinvocation=reinvocation,
+        )
+
+
+def _publish(review: Review, found: Sequence[Answer]) -> None:
+    """Hand warnings and annotations to the client and the audit log. Raises the first denial."""
+    for answer in found:
+        review.call.warnings.extend(answer.warnings)
+        review.call.audit.update(answer.audit)
+    for answer in found:
+        if answer.denial is not None:
+            raise answer.denial

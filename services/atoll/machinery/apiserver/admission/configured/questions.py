@@ -1,0 +1,124 @@
+"""Questions to admission webhooks and their answers: what a plan knows of webhooks, and what a call knows of plans.
+
+A plan finds the webhooks that act on it and puts a `Question` to each. `answers` returns what was answered before, or
+ends the plan with `Unasked`: the writing service then asks outside of the snapshot, all questions of one `Unasked` in
+parallel, and plans again. Whoever asks (`Ask`) makes the AdmissionReview, calls, checks the answer and applies its
+patch; it reads no store and no plan. Invariant: an answer is used only for a question of the same content, within the
+same attempt to write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TypeAlias
+
+import msgspec
+
+from atoll.machinery.apiserver.admission.configured.matching import Criteria, Request
+from atoll.machinery.apiserver.call.attempt import Attempt
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.missing_answer import MissingAnswer
+from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.meta.status import ApiError
+
+
+class Webhook(msgspec.Struct, frozen=True, kw_only=True):
+    """One webhook of a stored configuration. `uid` and `generation` are those of the configuration.
+
+    `index` is its place among the webhooks of the configuration. `stored` is the entry of `webhooks`: clientConfig,
+    failurePolicy, timeoutSeconds, sideEffects, matchConditions and all else, with defaults.
+    """
+
+    name: str
+    mutating: bool
+    cluster: str
+    configuration: str
+    uid: str
+    generation: int
+    index: int
+    criteria: Criteria
+    stored: Object
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """One request put to one webhook.
+
+    `cluster` is that of the write, `request` is as the client made it. `described` is the AdmissionRequest of the
+    review without uid and objects (`expressions.request`); `obj` and `old` are in the version of `kind`, which
+    differs from that of the request where a rule matched an equivalent version, and carry the cluster annotation. All
+    of them are the caller's: they are not changed. `place` is the position among all mutating webhooks of the
+    request, `reinvocation` 1 in the second round, as audit annotations count them.
+    """
+
+    webhook: Webhook
+    cluster: str = ""
+    request: Request
+    kind: Kind
+    described: Object
+    obj: Object | None
+    old: Object | None
+    place: int = 0
+    reinvocation: int = 0
+
+    @cached_property
+    def key(self) -> tuple[object, ...]:
+        """What makes it the same question within one attempt of a write."""
+        webhook = self.webhook
+        content = hashlib.blake2b(encode_json([self.described, self.obj, self.old]), digest_size=16).digest()
+        return webhook.uid, webhook.generation, webhook.index, self.reinvocation, content
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to one question. `denial` rejects the write.
+
+    `obj` is the object as a mutating webhook patched it, in the version of the question; None if it is unchanged.
+    `warnings` are for the client, `audit` are audit annotations: both count whether the write is denied or not. A call
+    that failed under failurePolicy Ignore is an answer without denial.
+    """
+
+    denial: ApiError | None = None
+    obj: Object | None = None
+    warnings: Sequence[str] = ()
+    audit: Mapping[str, str] = {}
+
+
+#: Puts a question to its webhook. Raises nothing but for cancellation: a failed call is an Answer too.
+Ask: TypeAlias = Callable[[Question], Awaitable[Answer]]
+
+
+class Unasked(MissingAnswer):
+    """A plan lacks answers of webhooks. Without `attempt` it was made where it cannot wait."""
+
+    def __init__(self, questions: Sequence[Question], ask: Ask, attempt: Attempt | None) -> None:
+        super().__init__(", ".join(question.webhook.name for question in questions))
+        self._questions, self._ask, self._attempt = questions, ask, attempt
+
+    async def fetch(self) -> None:
+        """Ask all questions in parallel; answers are kept in the order in which they come."""
+        if self._attempt is None:
+            raise self
+        async with asyncio.TaskGroup() as group:
+            for question in self._questions:
+                group.create_task(self._put(self._attempt, question))
+
+    async def _put(self, attempt: Attempt, question: Question) -> None:
+        attempt.answers[question.key] = await self._ask(question)
+
+
+def answers(questions: Sequence[Question], ask: Ask, attempt: Attempt | None) -> list[Answer]:
+    """Return the answers to all questions, in the order in which they came.
+
+    Raises Unasked while some are missing, or postpones them in a batch.
+    """
+    found = attempt.answers if attempt is not None else {}
+    missing = [question for question in questions if question.key not in found]
+    if missing:
+        lacking = Unasked(missing, ask, attempt)
+        if attempt is None or attempt.postponed is None:
+            raise lacking
+        attempt.postponed.append(lacking)
+    wanted = {question.key for question in questions}
+    return [answer for key, answer in found.items() if key in wanted]

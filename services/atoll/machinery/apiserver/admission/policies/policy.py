@@ -1,0 +1,126 @@
+"""Policies and bindings of both kinds, as far as matching needs them: names, criteria, parameters, actions.
+
+The registry of configurations makes one from each stored object and keeps it; `dispatch` reads them for each request.
+Nothing here loads the language of expressions. Invariant: both are plain values of the stored object.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from atoll.machinery.apiserver.admission.configured.matching import Criteria
+from atoll.machinery.kinds.checks import mapping, strings, text
+from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.meta.selectors import LabelSelector, compile_label_selector
+
+#: Fields of a spec that its expressions do not depend on: policies that differ in these alone share a program.
+_UNCOMPILED = ("failurePolicy", "matchConstraints", "reinvocationPolicy")
+
+
+class ParamKind(msgspec.Struct, frozen=True):
+    """The kind of a policy's parameters."""
+
+    group: str
+    version: str
+    kind: str
+
+    def __str__(self) -> str:
+        """The kind as Go prints a GroupVersionKind."""
+        return f"{self.group}/{self.version}, Kind={self.kind}"
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """A ValidatingAdmissionPolicy or MutatingAdmissionPolicy in a cluster, where its parameters are as well."""
+
+    name: str
+    cluster: str
+    criteria: Criteria
+    #: Whether errors deny the request (failurePolicy Fail).
+    fails: bool
+    params: ParamKind | None
+    #: `Never` or `IfNeeded`, of a mutating policy.
+    reinvocation: str
+    spec: Object
+    #: Hash of what its expressions depend on.
+    content: bytes
+
+    @staticmethod
+    def of(obj: Object, cluster: str) -> Policy:
+        """Return a stored policy of a cluster."""
+        spec = mapping(obj, "spec")
+        compiled = {field: value for field, value in spec.items() if field not in _UNCOMPILED}
+        return Policy(
+            name=text(obj, "metadata", "name"),
+            cluster=cluster,
+            criteria=Criteria.of_match_resources(mapping(spec, "matchConstraints")),
+            fails=text(spec, "failurePolicy") != "Ignore",
+            params=param_kind(spec),
+            reinvocation=text(spec, "reinvocationPolicy"),
+            spec=compiled,
+            content=hashlib.sha256(encode_json(compiled)).digest(),
+        )
+
+
+def param_kind(spec: Object) -> ParamKind | None:
+    """Return the parameter kind of a policy's spec, None without one."""
+    found = spec.get("paramKind")
+    if not isinstance(found, dict):
+        return None
+    group, _, version = text(found, "apiVersion").rpartition("/")
+    return ParamKind(group, version, text(found, "kind"))
+
+
+class ParamRef(msgspec.Struct, frozen=True):
+    """The parameters of a binding: one by name, or all that a selector matches."""
+
+    name: str
+    namespace: str
+    selector: LabelSelector | None
+    #: Whether a request is denied without parameters (parameterNotFoundAction).
+    required: bool
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True):
+    """A binding of a policy. `actions` are those of a validating one, in order."""
+
+    name: str
+    policy: str
+    #: None: every request that the policy matches.
+    criteria: Criteria | None
+    params: ParamRef | None
+    actions: tuple[str, ...]
+
+    @staticmethod
+    def of(obj: Object) -> Binding:
+        """Return a stored binding."""
+        spec = mapping(obj, "spec")
+        match = spec.get("matchResources")
+        return Binding(
+            name=text(obj, "metadata", "name"),
+            policy=text(spec, "policyName"),
+            criteria=Criteria.of_match_resources(match) if isinstance(match, dict) else None,
+            params=_param_ref(spec),
+            actions=tuple(strings(spec, "validationActions")),
+        )
+
+
+def _param_ref(spec: Object) -> ParamRef | None:
+    found = spec.get("paramRef")
+    if not isinstance(found, dict):
+        return None
+    selector = found.get("selector")
+    return ParamRef(
+        text(found, "name"),
+        text(found, "namespace"),
+        compile_label_selector(selector) if isinstance(selector, dict) else None,
+        text(found, "parameterNotFoundAction") == "Deny",
+    )
+
+
+class BoundPolicy(msgspec.Struct, frozen=True):
+    """A policy that may act on a request, with its bindings by name. One without bindings has no effect."""
+
+    policy: Policy
+    bindings: tuple[Binding, ...]

@@ -1,0 +1,102 @@
+"""AdmissionReview, v1 and v1beta1: encoding of the request, checks of the response.
+
+`caller` calls both sides around one call. Invariant: a response is used only if it is the answer to this request; in
+v1beta1, as in Kubernetes, neither its uid nor its kind is compared.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from atoll.machinery.apiserver.admission.webhooks.failures import CallFailed
+from atoll.machinery.meta.objects import Object, encode_json
+
+VERSIONS = ("v1", "v1beta1")
+JSON_PATCH = "JSONPatch"
+_GROUP = "admission.k8s.io"
+_MAX_QUOTED = 1024
+
+
+class Response(msgspec.Struct):
+    """The response of a webhook. `patch` is the JSON patch, decoded from base64; empty without one."""
+
+    uid: str = ""
+    allowed: bool = False
+    status: Object | None = None
+    patch: str | None = None
+    patch_type: str | None = msgspec.field(name="patchType", default=None)
+    audit_annotations: dict[str, str] | None = msgspec.field(name="auditAnnotations", default=None)
+    warnings: list[str] | None = None
+
+
+class _Review(msgspec.Struct):
+    apiVersion: Any = ""
+    kind: Any = ""
+    response: Response | None = None
+
+
+_decoder = msgspec.json.Decoder(_Review)
+
+
+def version_of(accepted: Sequence[str]) -> str:
+    """Return the first version listed that is known; v1 if there is none, which validation excludes."""
+    return next((version for version in accepted if version in VERSIONS), VERSIONS[0])
+
+
+def encode_request(version: str, uid: str, described: Object, obj: Object | None, old: Object | None) -> bytes:
+    """Encode the review of a request."""
+    request = {"uid": uid, **described, "object": obj, "oldObject": old}
+    return encode_json({"kind": "AdmissionReview", "apiVersion": f"{_GROUP}/{version}", "request": request})
+
+
+def decode_response(version: str, uid: str, body: bytes, *, mutating: bool) -> tuple[Response, bytes]:
+    """Return the response and its JSON patch, which is empty without one. Raises CallFailed."""
+    try:
+        review = _decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise CallFailed(f"failed to call webhook: the response is no AdmissionReview: {error}") from error
+    response = review.response
+    if response is None:
+        raise CallFailed.of_review("webhook response was absent")
+    if version == "v1":
+        _check(response, review, uid, mutating=mutating)
+    try:
+        patch = base64.b64decode(response.patch or "", validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise CallFailed(f"failed to call webhook: response.patch is no base64: {error}") from error
+    return response, patch if mutating else b""
+
+
+def _check(response: Response, review: _Review, uid: str, *, mutating: bool) -> None:
+    if response.uid != uid:
+        raise CallFailed.of_review(f'expected response.uid "{uid}", got "{_short(response.uid)}"')
+    expected, found = (f"{_GROUP}/v1", "AdmissionReview"), (review.apiVersion, review.kind)
+    if found != expected:
+        raise CallFailed.of_review(f"expected webhook response of {_gvk(*expected)}, got {_gvk(*found)}")
+    if not mutating:
+        if response.patch:
+            raise CallFailed.of_review("validating webhook may not return response.patch")
+        if response.patch_type is not None:
+            raise CallFailed.of_review("validating webhook may not return response.patchType")
+        return
+    if response.patch and response.patch_type is None:
+        raise CallFailed.of_review("webhook returned response.patch but not response.patchType")
+    if not response.patch and response.patch_type is not None:
+        raise CallFailed.of_review("webhook returned response.patchType but not response.patch")
+    if response.patch_type == "":
+        raise CallFailed.of_review('webhook returned invalid response.patchType of ""')
+    if response.patch_type not in (None, JSON_PATCH):
+        raise CallFailed(f'unsupported patch type "{_short(response.patch_type)}"', 400)
+
+
+def _gvk(api_version: object, kind: object) -> str:
+    return f"{_short(api_version)}, Kind={_short(kind)}"
+
+
+def _short(value: object) -> str:
+    return str(value)[:_MAX_QUOTED]

@@ -1,0 +1,111 @@
+"""The part of `fsck` that checks limits: their rows follow from ResourceQuotas, LogicalClusters and the objects.
+
+`fsck` calls it with its transaction and its reporter. It counts the objects itself, kind by kind in each scope.
+Invariant checked: a row a quota and kind, its use the number of objects; totals say how many objects a cluster holds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.types import EVENTS, LOGICAL_CLUSTERS, RESOURCE_QUOTAS
+from atoll.machinery.storage.contract import CorruptRecord, Scope
+from atoll.machinery.storage.encoding import keys
+from atoll.machinery.storage.encoding.rows import unpack_limits, unpack_totals
+from atoll.machinery.storage.environment.type_table import NO_TYPE
+from atoll.machinery.storage.limits import Limit
+from atoll.machinery.storage.quota_limits import limits_of, total_limit
+from atoll.machinery.storage.reading.records import Records
+
+if TYPE_CHECKING:
+    from atoll.machinery.storage.environment.lmdb_types import Txn
+
+Report = Callable[[str, bytes, str], None]
+
+
+class LimitCheck:
+    """One pass over the rows of limits in one transaction."""
+
+    def __init__(self, records: Records, txn: Txn, report: Report) -> None:
+        self._records, self._txn, self._report = records, txn, report
+        self._environment = records.environment
+        self._limit_rows: dict[bytes, tuple[Limit, ...]] = {}
+        #: Number of rows, and what LogicalClusters say, by the cluster's key.
+        self._rows_of: Counter[bytes] = Counter()
+        self._allowed: dict[bytes, int] = {}
+
+    def run(self) -> None:
+        databases = self._environment.limits
+        if databases is None:
+            return
+        for key, value in self._objects(RESOURCE_QUOTAS):
+            self._expect_quota(key, value)
+        for key, value in self._objects(LOGICAL_CLUSTERS):
+            if key.name == "cluster" and total_limit(value) >= 0:
+                self._allowed[keys.cluster_part(key.cluster)] = total_limit(value)
+        with self._txn.cursor(databases.limits) as cursor:
+            for row_key, row in cursor:
+                self._check_limits(row_key, unpack_limits(row))
+        with self._txn.cursor(databases.totals) as cursor:
+            for cluster, row in cursor:
+                self._check_totals(cluster, row)
+        for cluster in self._limit_rows:
+            self._report("limits", cluster, "row is missing")
+        for cluster in (*self._rows_of, *self._allowed):
+            self._report("totals", cluster, "row is missing")
+
+    def _objects(self, type: ResourceType) -> Iterator[tuple[ObjectKey, bytes]]:
+        number = self._environment.type_table.number(self._txn, type)
+        if number == NO_TYPE:
+            return
+        for raw, stored in self._rows(keys.scope_prefix(number, Scope(type))):
+            found = self._records.live_version(self._txn, raw)
+            try:
+                plain = self._records.plain(self._txn, raw, stored, found[1]) if found is not None else b""
+            except CorruptRecord:
+                continue
+            if plain:
+                yield self._records.object_key(self._txn, raw, plain), plain
+
+    def _rows(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        with self._txn.cursor(self._environment.objects) as cursor:
+            on_row = cursor.set_range(prefix)
+            while on_row and cursor.key().startswith(prefix):
+                yield cursor.key(), cursor.value()
+                on_row = cursor.next()
+
+    def _expect_quota(self, key: ObjectKey, value: bytes) -> None:
+        limits = limits_of(value)
+        for kind, entries in limits.hard.items():
+            used = sum(
+                sum(1 for _ in self._rows(keys.scope_prefix(number, Scope(type, key.cluster, limits.namespace))))
+                for number, type in self._environment.type_table.all(self._txn).items()
+                if (type.group, type.resource) == kind
+            )
+            row_key = keys.limit_key(key.cluster, limits.namespace, kind, key.name)
+            self._limit_rows[row_key] = tuple(Limit(key.name, name, allowed, used) for name, allowed in entries)
+            self._rows_of[keys.cluster_part(key.cluster)] += 1
+
+    def _check_limits(self, row_key: bytes, found: tuple[Limit, ...]) -> None:
+        expected = self._limit_rows.pop(row_key, None)
+        if expected is None:
+            self._report("limits", row_key, "row of no quota")
+        elif expected != found:
+            self._report("limits", row_key, "what is allowed or in use is wrong")
+
+    def _check_totals(self, cluster: bytes, row: bytes) -> None:
+        totals = unpack_totals(row)
+        if totals.limits != self._rows_of.pop(cluster, 0):
+            self._report("totals", cluster, "the number of limits is wrong")
+        if totals.limit != self._allowed.pop(cluster, -1):
+            self._report("totals", cluster, "the limit does not follow from the LogicalCluster")
+        if totals.used >= 0 and totals.used != self._held(cluster):
+            self._report("totals", cluster, "the number of objects is wrong")
+
+    def _held(self, cluster: bytes) -> int:
+        types = self._environment.type_table.all(self._txn)
+        counted = [keys.scope_prefix(number, Scope(type)) for number, type in types.items() if type != EVENTS]
+        return sum(sum(1 for _ in self._rows(prefix + cluster + b"\0")) for prefix in counted)

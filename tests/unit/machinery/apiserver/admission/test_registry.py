@@ -1,0 +1,115 @@
+"""Which configurations act on a kind in a cluster, and how little is read to know it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from atoll.machinery.apiserver.admission.configured.registry import Acting, Registry
+from atoll.machinery.apiserver.call.options import DeleteOptions
+from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.kinds.core.configmaps import CONFIGMAPS
+from atoll.machinery.kinds.core.secrets import SECRETS
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta import types
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS, NAMESPACES
+from harness.servers.in_process.minimal_shard import Cell, cell
+
+HOME, OTHER = "home", "other"
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Cell]:
+    async with cell(tmp_path) as made:
+        await made.cluster(HOME)
+        await made.cluster(OTHER)
+        yield made
+
+
+def acting(here: Cell, registry: Registry, cluster: str = HOME, kind: Kind = CONFIGMAPS) -> Acting | None:
+    with here.store.snapshot() as snapshot:
+        return registry.acting(snapshot, cluster, kind)
+
+
+def rule(*resources: str, operations: tuple[str, ...] = ("*",)) -> Object:
+    return {"operations": list(operations), "apiGroups": ["*"], "apiVersions": ["*"], "resources": list(resources)}
+
+
+def configuration(name: str, *webhooks: Object) -> Object:
+    return {"metadata": {"name": name}, "webhooks": list(webhooks)}
+
+
+def webhook(name: str, *rules: Object) -> Object:
+    client = {"url": "https://127.0.0.1:1/x"}
+    fields = {"clientConfig": client, "sideEffects": "None", "admissionReviewVersions": ["v1"]}
+    return {"name": f"{name}.example.com", "rules": list(rules), **fields}
+
+
+async def test_with_nothing_configured_nothing_acts(here: Cell) -> None:
+    found = Registry(here.core.catalogs)
+    assert acting(here, found) is None
+
+
+async def test_webhooks_act_in_the_order_of_their_configurations_and_keep_their_places(here: Cell) -> None:
+    all_, secrets = rule("*"), rule("secrets")
+    await here.put(types.MUTATING_WEBHOOKS, HOME, configuration("b", webhook("b0", secrets), webhook("b1", all_)))
+    await here.put(types.MUTATING_WEBHOOKS, HOME, configuration("a", webhook("a0", all_)))
+    found = acting(here, Registry(here.core.catalogs))
+    assert found is not None
+    assert [(each.webhook.name, each.place) for each in found.mutating_webhooks] == [
+        ("a0.example.com", 0),
+        ("b1.example.com", 2),
+    ]
+
+
+async def test_only_what_may_match_the_kind_acts(here: Cell) -> None:
+    await here.put(types.VALIDATING_WEBHOOKS, HOME, configuration("a", webhook("a", rule("configmaps"))))
+    found = Registry(here.core.catalogs)
+    assert acting(here, found) is not None
+    assert acting(here, found, kind=SECRETS) is None
+    assert acting(here, found, OTHER) is None
+
+
+async def test_a_policy_acts_once_it_is_bound_and_a_change_counts_at_once(here: Cell) -> None:
+    found = Registry(here.core.catalogs)
+    policy = {
+        "metadata": {"name": "p"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [rule("configmaps", operations=("CREATE",))]},
+            "validations": [{"expression": "true"}],
+        },
+    }
+    await here.put(types.VALIDATING_POLICIES, HOME, policy)
+    assert acting(here, found) is None
+    bound = {"metadata": {"name": "b"}, "spec": {"policyName": "p", "validationActions": ["Deny"]}}
+    await here.put(types.VALIDATING_POLICY_BINDINGS, HOME, bound)
+    first = acting(here, found)
+    assert first is not None
+    assert [(each.policy.name, [one.name for one in each.bindings]) for each in first.validating_policies] == [
+        ("p", ["b"])
+    ]
+    assert (first.covers("CREATE"), first.covers("DELETE")) == (True, False)
+    target = Target(here.kind(types.VALIDATING_POLICY_BINDINGS), HOME, "", "b")
+    await here.loopback.delete(target, DeleteOptions())
+    assert acting(here, found) is None
+
+
+async def test_an_answer_is_kept_while_nothing_configured_changes(here: Cell) -> None:
+    found = Registry(here.core.catalogs)
+    await here.put(types.VALIDATING_WEBHOOKS, HOME, configuration("a", webhook("a", rule("*"))))
+    first = acting(here, found)
+    await here.put(NAMESPACES, HOME, {"metadata": {"name": "space"}})
+    assert acting(here, found) is first
+    await here.put(types.VALIDATING_WEBHOOKS, OTHER, configuration("a", webhook("a", rule("*"))))
+    assert acting(here, found) is first
+
+
+async def test_a_cluster_that_is_being_deleted_is_not_held_by_its_own_configurations(here: Cell) -> None:
+    found = Registry(here.core.catalogs)
+    await here.put(types.VALIDATING_WEBHOOKS, HOME, configuration("a", webhook("a", rule("*"))))
+    assert acting(here, found) is not None
+    await here.delete(LOGICAL_CLUSTERS, HOME, "cluster")
+    assert acting(here, found) is None
