@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
+from collections.abc import Iterator
 from typing import Any, Literal, overload
 
 from harness.clients.api import Api, eventually
@@ -10,6 +12,7 @@ from harness.clients.api import Api, eventually
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
 CLUSTERS = "/apis/core.kcp.io/v1alpha1/logicalclusters"
 CLUSTER = f"{CLUSTERS}/cluster"
+SHARDS = "/apis/core.kcp.io/v1alpha1/shards"
 
 
 def on(shard: str) -> dict[str, str]:
@@ -75,3 +78,14 @@ def clusters(api: Api) -> dict[str, dict[str, Any]]:
     """LogicalClusters of a shard, by name; `api` reads `*` as a user of system:masters."""
     items = api.get(CLUSTERS).json["items"]
     return {item["metadata"]["annotations"]["kcp.io/cluster"]: item for item in items}
+
+
+@contextlib.contextmanager
+def marked(master: Api, shard: str, **metadata: dict[str, str]) -> Iterator[None]:
+    """A Shard with more labels or annotations inside, restored afterwards."""
+    master.patch(f"{SHARDS}/{shard}", {"metadata": metadata})
+    try:
+        yield
+    finally:
+        gone = {field: dict.fromkeys(values) for field, values in metadata.items()}
+        master.patch(f"{SHARDS}/{shard}", {"metadata": gone})

@@ -5,14 +5,17 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
+from atoll.machinery.kcp.sharding.scheduling import NO_SHARDS
+from atoll.machinery.kcp.sharding.shards import UNSCHEDULABLE
 from atoll.machinery.meta import hashes
 from harness.clients.api import Api, eventually
-from harness.clients.site_workspaces import CLUSTER, CLUSTERS
+from harness.clients.site_workspaces import CLUSTER, CLUSTERS, marked
 from harness.servers.mutant_shard import altered
 from harness.servers.site import Site
 
 HOME = "/apis/tenancy.kcp.io/v1alpha1/workspaces/~"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+CLOSED = {UNSCHEDULABLE: "a test"}
 #: The first row of a home counts, whoever sends it.
 FIRST_ROW_COUNTS = """
 from atoll.machinery.kcp.sharding import ownership_resolver as module
@@ -47,13 +50,16 @@ def taken(site: Site, user: str) -> Api:
     return thief
 
 
-def test_a_home_that_does_not_exist_yet_cannot_be_taken(site: Site) -> None:
+def test_a_home_that_does_not_exist_yet_cannot_be_taken(site: Site, master: Api) -> None:
     user = f"victim-{uuid.uuid4().hex[:8]}"
     thief = taken(site, user)
     eventually(lambda: thief.cluster in site.proxy.log(), "the proxy names the stranger", 80.0)
     assert site.proxy.api(thief.cluster, user).send("GET", CONFIGMAPS).code == 403
     assert site.proxy.api(f"user:{user}", user).send("GET", CONFIGMAPS).code == 403
     person = site.proxy.api("root", user)
+    with marked(master, "root", annotations=CLOSED), marked(master, "shard-1", annotations=CLOSED):
+        refused = person.send("GET", HOME)
+        assert (refused.code, refused.json["message"]) == (429, NO_SHARDS), "none but the thief's shard is left"
     home = eventually(lambda: _home(person), f"the home of {user}")
     assert home["spec"]["cluster"] == thief.cluster
     mine = site.proxy.api(thief.cluster, user)

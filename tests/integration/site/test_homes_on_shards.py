@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
+from atoll.machinery.kcp.sharding.shards import UNSCHEDULABLE
 from harness.clients.api import Api, configmap, eventually
-from harness.clients.site_workspaces import CLUSTER, on, ready, shard_of, workspace
+from harness.clients.site_workspaces import CLUSTER, marked, on, ready, shard_of, workspace
 from harness.servers.site import Site
 
 HOME = "/apis/tenancy.kcp.io/v1alpha1/workspaces/~"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
-SHARDS = "/apis/core.kcp.io/v1alpha1/shards"
-UNSCHEDULABLE = "experimental.core.kcp.io/unschedulable"
 
 
 def new_user() -> str:
@@ -47,9 +46,8 @@ def shard(site: Site, user: str, cluster: str) -> str:
 @pytest.fixture
 def without_root(master: Api) -> Iterator[None]:
     """Homes are placed on shard-1 and shard-2 only."""
-    master.patch(f"{SHARDS}/root", {"metadata": {"annotations": {UNSCHEDULABLE: "a test"}}})
-    yield
-    master.patch(f"{SHARDS}/root", {"metadata": {"annotations": {UNSCHEDULABLE: None}}})
+    with marked(master, "root", annotations={UNSCHEDULABLE: "a test"}):
+        yield
 
 
 def test_homes_are_placed_on_all_shards_and_are_whole(site: Site) -> None:
@@ -93,16 +91,13 @@ def test_first_uses_at_once_make_one_home(site: Site) -> None:
 
 def test_a_home_is_placed_in_the_region_that_its_user_came_in_at(site: Site, master: Api) -> None:
     label = f"eu-{uuid.uuid4().hex[:4]}"
-    master.patch(f"{SHARDS}/shard-2", {"metadata": {"labels": {"region": label}}})
-    try:
+    with marked(master, "shard-2", labels={"region": label}):
         for _ in range(4):
             user = new_user()
             cluster = home_of(site, user, f"?region={label}")["spec"]["cluster"]
             assert shard(site, user, cluster) == "shard-2"
         user = new_user()
         served(site, user, home_of(site, user, "?region=unheard-of")["spec"]["cluster"])
-    finally:
-        master.patch(f"{SHARDS}/shard-2", {"metadata": {"labels": {"region": None}}})
 
 
 @pytest.mark.usefixtures("without_root")

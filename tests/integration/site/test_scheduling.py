@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +14,8 @@ from atoll.machinery.kcp.sharding.shards import UNSCHEDULABLE
 from atoll.machinery.meta import hashes
 from harness.clients.api import Api, configmap, eventually
 from harness.clients.kubectl import Kubectl
-from harness.clients.site_workspaces import CLUSTER, WORKSPACES, condition, on, ready, shard_of, workspace
+from harness.clients.site_workspaces import CLUSTER, WORKSPACES, condition, marked, on, ready, shard_of, workspace
 from harness.servers.site import Site
-
-SHARDS = "/apis/core.kcp.io/v1alpha1/shards"
-
-
-@contextlib.contextmanager
-def marked(master: Api, shard: str, **metadata: dict[str, str]) -> Iterator[None]:
-    """A Shard with more labels or annotations inside, restored afterwards."""
-    master.patch(f"{SHARDS}/{shard}", {"metadata": metadata})
-    try:
-        yield
-    finally:
-        gone = {field: dict.fromkeys(values) for field, values in metadata.items()}
-        master.patch(f"{SHARDS}/{shard}", {"metadata": gone})
 
 
 def knows(parent: Api, **labels: str) -> None:
