@@ -89,7 +89,9 @@ class PermissionClaimsController(Controller):
                 self._labellings.drop(key.cluster)
             yield from _of_binding(entry)
         if entry.operation is not Operation.DELETED:
-            labelling = self._labelling(key.cluster)
+            labelling = self._labellings.get(key.cluster)
+            if labelling is None:
+                labelling = self._labelling(key.cluster)
             if entry.sealed:
                 # A sealed entry does not show its labels.
                 if labelling.covers(key.type) or self._changed_before(entry):
@@ -107,11 +109,9 @@ class PermissionClaimsController(Controller):
         return bool(last) and entry.revision - last < PLANNED_US
 
     def _labelling(self, cluster: str) -> Labelling:
-        found = self._labellings.get(cluster)
-        if found is None:
-            with self._loopback.store.snapshot() as snapshot:
-                found = self._labels.of(snapshot, cluster)
-            self._labellings.put(cluster, found)
+        with self._loopback.store.snapshot() as snapshot:
+            found = self._labels.of(snapshot, cluster)
+        self._labellings.put(cluster, found)
         return found
 
     def all_keys(self) -> Iterable[Hashable]:

@@ -286,7 +286,8 @@ class Manager:
                 await self._resync()
                 continue
             for entry in entries:
-                self._dispatch_entry(entry)
+                watching = self._watchers.get(entry.key.type) or self._watching(entry.key.type)
+                _enqueue(watching[entry.operation], entry, entry.revision)
                 self._position = entry.revision
             if entries:
                 delay_s = 0.0
@@ -298,10 +299,6 @@ class Manager:
                 delay_s = min(max(delay_s * 2, EMPTY_LOG_DELAY_S), MAX_EMPTY_LOG_DELAY_S)
             else:
                 await asyncio.sleep(0)
-
-    def _dispatch_entry(self, entry: LogEntry) -> None:
-        watching = self._watchers.get(entry.key.type) or self._watching(entry.key.type)
-        _enqueue(watching[entry.operation], entry, entry.revision)
 
     def _watching(self, type: ResourceType) -> dict[Operation, tuple[_Watcher, ...]]:
         if len(self._watchers) >= MAX_TYPES:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 #: A wall clock that differs more than this from the steady one is refused until it returns, or until a restart.
 MAX_STEP_S = 300.0
@@ -17,9 +18,10 @@ MAX_STEP_S = 300.0
 Seconds = Callable[[], float]
 
 
-def steady_s() -> float:
-    """Seconds on a clock that does not step and goes on while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+#: Seconds on a clock that does not step and goes on while the machine sleeps.
+steady_s: Seconds = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)
 
 
 class Clock:
@@ -28,7 +30,9 @@ class Clock:
     def __init__(
         self, wall: Seconds = time.time, steady: Seconds = steady_s, alarm: Callable[[float], None] | None = None
     ) -> None:
-        self._wall, self._steady = wall, steady
+        self._wall = wall
+        #: Seconds on the clock that does not step.
+        self.steady_s = steady
         self._alarm = alarm
         self._wall_base, self._steady_base = wall(), steady()
         #: The refused step in seconds, 0.0 while the wall clock is followed.
@@ -36,7 +40,7 @@ class Clock:
 
     def now_us(self) -> int:
         """Microseconds since 1970."""
-        steady, wall = self._steady(), self._wall()
+        steady, wall = self.steady_s(), self._wall()
         expected = self._wall_base + (steady - self._steady_base)
         step = wall - expected
         if -MAX_STEP_S <= step <= MAX_STEP_S:
@@ -47,10 +51,6 @@ class Clock:
             self._alarm(step)
         self.refused_step_s = step
         return int(expected * 1_000_000)
-
-    def steady_s(self) -> float:
-        """Seconds on the clock that does not step."""
-        return self._steady()
 
 
 class HybridClock:

@@ -6,6 +6,9 @@ writable when full) and the labels that the system selects by are named here and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
+
 import msgspec
 
 from atoll.machinery.meta import hashes
@@ -29,6 +32,12 @@ class Expiring(msgspec.Struct, frozen=True):
 
     type: ResourceType
     ttl_s: int
+
+
+@lru_cache(maxsize=16)
+def lifetimes_us(expiring: tuple[Expiring, ...]) -> Mapping[ResourceType, int]:
+    """Return the lifetime of each type in microseconds."""
+    return {each.type: each.ttl_s * 1_000_000 for each in expiring}
 
 
 class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,8 +6,9 @@ environment of this process; wake-ups come from the hub. Invariant: nothing here
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 from atoll.machinery.storage.contract import (
     EVERYTHING,
@@ -64,7 +65,7 @@ class StoreReader:
     @property
     def compacted(self) -> int:
         """The highest revision dropped from the log, 0 if none was."""
-        with self._environment.reading() as txn:
+        with self._environment.env.begin() as txn:
             return self._environment.compacted(txn)
 
     def snapshot(self) -> LmdbSnapshot:
@@ -97,8 +98,8 @@ class StoreReader:
     def change(self, revision: int) -> Change | None:
         return self._history.change_at(revision)
 
-    async def committed(self, revision: int) -> int:
-        return await self.hub.wait_above(revision)
+    def committed(self, revision: int) -> Coroutine[Any, Any, int]:
+        return self.hub.wait_above(revision)
 
     async def replicated(self, count: int) -> int:
         return await self.hub.wait_applied_above(count)

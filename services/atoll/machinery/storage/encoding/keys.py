@@ -31,6 +31,8 @@ _DIGEST_BYTES = 16
 _ESCAPE = b"\x01"
 _TYPE = struct.Struct(">I")
 _REVISION = struct.Struct(">Q")
+#: Size of the type number at the begin of an object key.
+TYPE_BYTES = _TYPE.size
 #: Size of the revision at the end of a `log` or `versions` key.
 REVISION_BYTES = _REVISION.size
 #: Sorts behind every row that extends a key by NUL (revisions start with a zero byte until the year 2548).

@@ -61,7 +61,9 @@ def facts(value: bytes, label_prefixes: tuple[str, ...]) -> ObjectFacts:
     if metadata.deletionTimestamp is not None:
         flags |= Flag.DELETING.value
     owners = tuple({owner.uid for owner in metadata.ownerReferences}) if metadata.ownerReferences else ()
-    labels = _system_labels(metadata, label_prefixes) if metadata.labels or metadata.annotations is not None else ()
+    notes = metadata.annotations
+    is_labelled = metadata.labels or (notes is not None and (notes.replicate or notes.workspace_type))
+    labels = _system_labels(metadata, label_prefixes) if is_labelled else ()
     flags |= (Flag.OWNED.value if owners else 0) | (Flag.LABELLED.value if labels else 0)
     return ObjectFacts(flags, owners, labels)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 
 import msgspec
 
@@ -102,7 +103,8 @@ def pack_version(version: Version) -> bytes:
     return _VERSION.pack(version.crc, version.flags, version.hole)
 
 
-#: A `versions` row as a tuple of CRC, flags and hole: the hot path, which calls no function of ours.
+#: A `versions` row from and as CRC, flags and hole: the hot path, which calls no function of ours.
+pack_version_row = _VERSION.pack
 unpack_version_row = _VERSION.unpack
 
 
@@ -132,9 +134,9 @@ def unpack_entry(data: bytes | memoryview) -> Entry:
     return Entry(head.operation, head.key, head.previous, head.previous_of_type, before, version)
 
 
-def pack_counter(count: int, size_bytes: int, last: int) -> bytes:
-    return _COUNTER.pack(count, size_bytes, last)
-
+#: A `clusters` row from and as the fields of a Counter: the hot path, which calls no function of ours.
+pack_counter = _COUNTER.pack
+unpack_counter_row = _COUNTER.unpack
 
 #: The last revision of a `clusters` row, as a tuple of one: the hot path, which makes no row of it.
 unpack_last = struct.Struct(">16xQ").unpack
@@ -148,6 +150,7 @@ def pack_gate(gate: Gate) -> bytes:
     return _GATE.pack(gate.state, gate.generation)
 
 
+@lru_cache(maxsize=1024)
 def unpack_gate(data: bytes | memoryview) -> Gate:
     state, generation = _GATE.unpack(data)
     return Gate(_STATES[state], generation)

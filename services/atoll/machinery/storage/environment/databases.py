@@ -106,8 +106,17 @@ class Environment:
 
     def compacted(self, txn: Txn) -> int:
         """Return the highest revision that compaction dropped from the log, 0 if none was."""
-        value: int = self.get_meta(txn, "compacted", 0)
+        raw = txn.get(b"compacted", db=self.meta)
+        value: int = msgspec.msgpack.decode(raw) if raw is not None else 0
         return value
+
+    def note_commit(self, txn: Txn, last: int | None, log_bytes: int) -> None:
+        """Set the last revision if there is a new one, and add to the size of the log."""
+        raw, encode = txn.get(b"log_bytes", db=self.meta), msgspec.msgpack.encode
+        logged: int = msgspec.msgpack.decode(raw) if raw is not None else 0
+        if last is not None:
+            txn.put(b"last", encode(last), db=self.meta)
+        txn.put(b"log_bytes", encode(max(0, logged + log_bytes)), db=self.meta)
 
     def voids(self, txn: Txn) -> tuple[Void, ...]:
         return tuple(Void(*pair) for pair in self.get_meta(txn, "voids", ()))

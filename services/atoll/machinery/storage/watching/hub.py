@@ -35,14 +35,12 @@ class Waiters:
             if not future.done():
                 future.set_result(None)
 
-    async def wait(self) -> None:
-        """Return at the next `wake`."""
-        future = asyncio.get_running_loop().create_future()
+    def wait(self) -> asyncio.Future[None]:
+        """Return a future of the next `wake`, which forgets it; so does its end before."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._futures.add(future)
-        try:
-            await future
-        finally:
-            self._futures.discard(future)
+        future.add_done_callback(self._futures.discard)
+        return future
 
 
 class Hub:

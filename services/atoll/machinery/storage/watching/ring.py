@@ -36,12 +36,12 @@ class Ring:
     def extend(self, changes: Sequence[Change]) -> None:
         """Append changes of one commit and drop the oldest beyond the limit."""
         self._changes.extend(changes)
-        self._revisions.extend(change.revision for change in changes)
         for change in changes:
-            self.size_bytes += _size_bytes(change)
+            self._revisions.append(change.revision)
+            self.size_bytes += len(change.after) + len(change.before or b"") + _CHANGE_OVERHEAD_BYTES
         while self.size_bytes > self.limit_bytes and self._head < len(self._changes):
             self._drop_oldest()
-        if self._is_to_trim():
+        if self._head and self._is_to_trim():
             self._free()
 
     def expire(self, revision: int) -> bool:
@@ -59,7 +59,7 @@ class Ring:
 
     def _drop_oldest(self) -> None:
         dropped = self._changes[self._head]
-        size_bytes = _size_bytes(dropped)
+        size_bytes = len(dropped.after) + len(dropped.before or b"") + _CHANGE_OVERHEAD_BYTES
         self.size_bytes -= size_bytes
         self._dropped_bytes += size_bytes
         self.floor = dropped.revision
@@ -87,8 +87,12 @@ class Ring:
         """
         if revision < self.floor:
             return None
-        changes = self.above(revision, limit)
-        return None if any(change.sealed for change in changes) else [_entry(change) for change in changes]
+        found = []
+        for change in self.above(revision, limit):
+            if change.sealed:
+                return None
+            found.append(_entry(change))
+        return found
 
     def __len__(self) -> int:
         return len(self._changes) - self._head
@@ -110,7 +114,3 @@ def _entry(change: Change) -> LogEntry:
         previous_of_type=change.previous_of_type,
         before=change.before or b"",
     )
-
-
-def _size_bytes(change: Change) -> int:
-    return len(change.after) + len(change.before or b"") + _CHANGE_OVERHEAD_BYTES

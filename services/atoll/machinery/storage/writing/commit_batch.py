@@ -16,9 +16,16 @@ from atoll.machinery.storage.clock import HybridClock
 from atoll.machinery.storage.contract import Change, Flag, Gate
 from atoll.machinery.storage.encoding import keys, object_facts
 from atoll.machinery.storage.encoding.object_facts import ObjectFacts
-from atoll.machinery.storage.encoding.rows import Counter, Version, pack_counter, pack_gate, unpack_counter, unpack_gate
+from atoll.machinery.storage.encoding.rows import (
+    Counter,
+    Version,
+    pack_counter,
+    pack_gate,
+    unpack_counter_row,
+    unpack_gate,
+)
 from atoll.machinery.storage.environment.type_table import NO_TYPE
-from atoll.machinery.storage.options import StoreOptions
+from atoll.machinery.storage.options import StoreOptions, lifetimes_us
 from atoll.machinery.storage.reading.records import Records
 
 if TYPE_CHECKING:
@@ -63,7 +70,7 @@ class CommitBatch:
         #: The apply count of replicas and routes, once any was applied; None before.
         self.applied: int | None = None
         self.sealed_types = options.sealed_types
-        self.ttl_us = {expiring.type: expiring.ttl_s * 1_000_000 for expiring in options.expiring}
+        self.ttl_us = lifetimes_us(options.expiring)
 
     def write_counters(self, txn: Txn) -> None:
         """Write every counter row that the batch changed; delete rows of zeroes."""
@@ -99,7 +106,7 @@ class Counters:
         row = self.changed.get(key) or self._batch.counters.get(key)
         if row is None:
             raw = self._txn.get(key, db=self._batch.records.environment.clusters)
-            row = unpack_counter(raw) if raw is not None else NO_COUNTER
+            row = Counter(*unpack_counter_row(raw)) if raw is not None else NO_COUNTER
         return row
 
     def objects_in(self, cluster: str) -> int:
@@ -125,11 +132,14 @@ class Counters:
         if not row.count and row.last <= compacted:
             self.changed[key] = NO_COUNTER
 
-    def add(self, key: bytes, count: int, size_bytes: int, revision: int) -> int:
-        """Add to a row and set its last revision. Return the last revision before."""
-        row = self.changed.get(key) or self._batch.counters.get(key) or self.get(key)
-        self.changed[key] = Counter(row.count + count, row.size_bytes + size_bytes, revision)
-        return row.last
+    def add(self, rows: tuple[bytes, bytes], count: int, size_bytes: int, revision: int) -> int:
+        """Add to two rows and set their last revision. Return the last revision of the first before."""
+        changed, before = self.changed, []
+        for key in rows:
+            row = changed.get(key) or self._batch.counters.get(key) or self.get(key)
+            changed[key] = Counter(row.count + count, row.size_bytes + size_bytes, revision)
+            before.append(row.last)
+        return before[0]
 
 
 class IndexRows:

@@ -44,7 +44,7 @@ from atoll.machinery.storage.contract import (
     SweepReplicas,
 )
 from atoll.machinery.storage.encoding import keys, object_facts
-from atoll.machinery.storage.encoding.rows import Head, Version, pack_entry, pack_version, unpack_gate
+from atoll.machinery.storage.encoding.rows import Head, Version, pack_entry, pack_version, pack_version_row, unpack_gate
 from atoll.machinery.storage.environment.type_table import NO_TYPE
 from atoll.machinery.storage.sealing import SealingError
 from atoll.machinery.storage.writing.commit_batch import CommitBatch, Counters, Image, IndexRows, LiveObject
@@ -91,7 +91,6 @@ class SubmitTransaction:
         self._batch, self._txn = batch, txn
         self._records, self._environment = batch.records, batch.records.environment
         self.counters = Counters(batch, txn)
-        self._index_rows = IndexRows(batch, txn)
         self._limit_rows: LimitRows | None = None
         self._changes: list[Change] = []
         self._replica_rows: ReplicaRows | None = None
@@ -168,7 +167,7 @@ class SubmitTransaction:
         return found is not None and not found.version.flags & _DELETING
 
     def _live(self, key: ObjectKey) -> LiveObject | None:
-        number = self._batch.type_number(self._txn, key.type)
+        number = self._environment.type_table.numbers.get(key.type) or self._batch.type_number(self._txn, key.type)
         if number == NO_TYPE:
             return None
         raw = keys.object_key(number, key.cluster, key.namespace, key.name)
@@ -190,17 +189,20 @@ class SubmitTransaction:
 
     def _put(self, put: Put) -> int:
         batch, key, txn = self._batch, put.key, self._txn
-        raw = keys.object_key(batch.type_number(txn, key.type), key.cluster, key.namespace, key.name)
+        number = self._environment.type_table.numbers.get(key.type) or batch.type_number(txn, key.type)
+        raw = keys.object_key(number, key.cluster, key.namespace, key.name)
         live = self._records.live_version(txn, raw)
-        found = self._expect(key, LiveObject(raw, *live) if live is not None else None, put.expected)
+        found = LiveObject(raw, *live) if live is not None else None
+        if put.expected or found is not None:
+            self._expect(key, found, put.expected)
         facts = object_facts.facts(put.value, batch.options.system_label_prefixes)
         if batch.full:
             self._require_room(put, facts)
         old = self._image(found) if found is not None else None
-        revision, index_rows = batch.clock.next(), self._index_rows
+        revision = batch.clock.next()
         flags = facts.flags
         if key.type in batch.ttl_us:
-            flags |= index_rows.note_expiry(key.type, raw, revision)
+            flags |= IndexRows(batch, txn).note_expiry(key.type, raw, revision)
         after = splice(put.value, put.hole, revision)
         if key.type in batch.sealed_types:
             stored, flags = self._sealed(put, raw), flags | _SEALED
@@ -209,7 +211,7 @@ class SubmitTransaction:
             stored, version = after, Version(crc32c(put.value), flags, put.hole)
         txn.put(raw, stored, db=self._environment.objects)
         if old is not None or flags & _INDEXED:
-            index_rows.replace(key.cluster, raw, old, facts)
+            IndexRows(batch, txn).replace(key.cluster, raw, old, facts)
         self._log(_Write(key, raw, revision, old, version, len(stored), after))
         if key.type in _RULES:
             self._set_rule(key, old, put.value, revision)
@@ -221,7 +223,7 @@ class SubmitTransaction:
             self._batch.limited = True
             self.limit_rows.set_quota(key, old.plain if old is not None else None, value)
         elif key.name == "cluster":
-            self._index_rows.set_gate(key, value, revision)
+            IndexRows(self._batch, self._txn).set_gate(key, value, revision)
             if self._batch.limited or (value is not None and _MAX_TOTAL in value):
                 self._batch.limited = True
                 self.limit_rows.set_total(key, value)
@@ -249,7 +251,7 @@ class SubmitTransaction:
         old = self._image(found)
         raw, revision = found.raw, self._batch.clock.next()
         self._txn.delete(raw, db=self._environment.objects)
-        self._index_rows.replace(key.cluster, raw, old, _NO_FACTS)
+        IndexRows(self._batch, self._txn).replace(key.cluster, raw, old, _NO_FACTS)
         version = Version(0, _DELETED, old.version.hole)
         after = splice(old.plain, old.version.hole, revision)
         self._log(_Write(key, raw, revision, old, version, 0, after))
@@ -298,15 +300,17 @@ class SubmitTransaction:
         is_deleted = write.version.flags & _DELETED
         count = (0 if is_deleted else 1) - (1 if old else 0)
         operation = Operation.DELETED if is_deleted else Operation.MODIFIED if old else Operation.ADDED
-        number, log_key = keys.type_number_of(raw), keys.revision_key(revision)
-        before_of_type = self.counters.add(keys.cluster_row_key(write.key.cluster, number), count, size_bytes, revision)
-        self.counters.add(keys.cluster_row_key("", number), count, size_bytes, revision)
+        number, log_key = int.from_bytes(raw[: keys.TYPE_BYTES], "big"), keys.revision_key(revision)
+        rows = keys.cluster_row_key(write.key.cluster, number), keys.cluster_row_key("", number)
+        before_of_type = self.counters.add(rows, count, size_bytes, revision)
         if count and self._batch.limited:
             self.limit_rows.charge(write.key, count)
         head = Head(operation, raw, old.revision if old else 0, before_of_type)
         entry = pack_entry(head, pack_version(old.version) if old else b"", old.stored if old else b"")
         txn.put(log_key, entry, db=environment.log, append=True)
-        txn.put(raw + log_key, pack_version(write.version), db=environment.versions)
+        version = write.version
+        packed = pack_version_row(version.crc, version.flags, version.hole)
+        txn.put(raw + log_key, packed, db=environment.versions)
         self.log_bytes += len(entry)
         before = None
         if old is not None:

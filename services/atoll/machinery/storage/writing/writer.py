@@ -182,7 +182,7 @@ class Writer:
         if not self.threaded:
             self._finish(loop, taken, lazy, self._commit(taken, lazy))
             return
-        self._thread.run(loop, partial(self._commit, taken, lazy), lambda batch: self._finish(loop, taken, lazy, batch))
+        self._thread.run(loop, partial(self._commit, taken, lazy), partial(self._finish, loop, taken, lazy))
 
     def _take(self) -> list[QueuedSubmit]:
         taken: list[QueuedSubmit] = []
@@ -215,7 +215,8 @@ class Writer:
             self._closed = True
             self.fatal(f"commit failed: {error!r}")
             return None
-        batch.finish(committed=True)
+        if batch.fresh_types:
+            batch.finish(committed=True)
         return batch
 
     def _fail(self, taken: list[QueuedSubmit], error: Exception) -> None:
@@ -248,11 +249,8 @@ class Writer:
     def _write_meta(self, txn: Txn, batch: CommitBatch, lazy: LazyPositions) -> None:
         environment = self._records.environment
         batch.write_counters(txn)
-        if batch.changes:
-            environment.put_meta(txn, "last", batch.changes[-1].revision)
-        if batch.log_bytes:
-            size_bytes: int = environment.get_meta(txn, "log_bytes", 0)
-            environment.put_meta(txn, "log_bytes", max(0, size_bytes + batch.log_bytes))
+        if batch.changes or batch.log_bytes:
+            environment.note_commit(txn, batch.changes[-1].revision if batch.changes else None, batch.log_bytes)
         for name, value in lazy.marks.items():
             txn.put(name.encode(), value, db=environment.marks)
         if batch.applied is not None:
@@ -266,8 +264,12 @@ class Writer:
         """Publish changes, answer callers, schedule the next round. In the event loop."""
         self._busy = False
         if batch is not None:
-            self._count(taken)
-            self._forget(lazy)
+            stats = self.stats
+            stats.commits += 1
+            stats.submits += len(taken)
+            stats.largest_batch = max(stats.largest_batch, len(taken))
+            if lazy.marks or lazy.published is not None:
+                self._forget(lazy)
             if batch.changes:
                 self._hub.publish(batch.changes, batch.changes[-1].revision)
             if batch.applied is not None:
@@ -278,12 +280,8 @@ class Writer:
         for waiter in room:
             if not waiter.done():
                 waiter.set_result(None)
-        self._kick(loop)
-
-    def _count(self, taken: list[QueuedSubmit]) -> None:
-        self.stats.commits += 1
-        self.stats.submits += len(taken)
-        self.stats.largest_batch = max(self.stats.largest_batch, len(taken))
+        if self._queue:
+            self._kick(loop)
 
     def _forget(self, lazy: LazyPositions) -> None:
         """Drop the positions that were written, unless a newer value was set during the commit."""
