@@ -1,0 +1,83 @@
+"""Component schemas of the selected kinds without descriptions, by file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from harness.kubernetes_source.selection import GroupVersion, group_versions
+
+Object = dict[str, Any]
+
+_REF = "#/components/schemas/"
+#: Marks that hold for components as a whole or say what the structure says already.
+_DROPPED = frozenset({"description", "x-kubernetes-group-version-kind", "x-kubernetes-unions"})
+#: A zero value as a default says only that Go shows the field.
+_ZEROS: tuple[object, ...] = ({}, "", 0, False)
+
+
+def components(source: Path, kinds: Collection[str], present: Collection[str]) -> dict[str, Object]:
+    """Return the components of `kinds`, and all that they refer to, by name, without those in `present`."""
+    published: dict[str, Object] = {}
+    for version in group_versions():
+        published.update(_published(source, version))
+    found: dict[str, Object] = {}
+    todo = sorted(kinds)
+    while todo:
+        name = todo.pop()
+        if name not in found and name not in present:
+            found[name] = _reduced(published[name])
+            todo += sorted(_references(found[name]))
+    return found
+
+
+def names_of_kinds(source: Path) -> dict[tuple[str, str], str]:
+    """Return the component's name for each API version and kind of the selected groups."""
+    return {
+        (version.api_version, mark["kind"]): name
+        for version in group_versions()
+        for name, schema in _published(source, version).items()
+        for mark in schema.get("x-kubernetes-group-version-kind", [])
+        if (mark["group"], mark["version"]) == (version.group, version.version)
+    }
+
+
+def file_of(component: str) -> str:
+    """Return the file of a component: its group, such as `apps`, or `meta` for the machinery's types."""
+    parts = component.split(".")
+    if component.startswith("io.k8s.api."):
+        return parts[3]
+    return parts[-3] if component.startswith("io.k8s.kube-aggregator.") else "meta"
+
+
+def _published(source: Path, version: GroupVersion) -> dict[str, Object]:
+    path = source / "api/openapi-spec/v3" / f"{version.file}_openapi.json"
+    found: dict[str, Object] = json.loads(path.read_bytes())["components"]["schemas"]
+    return found
+
+
+def _reduced(schema: Object) -> Object:
+    kept = {key: value for key, value in schema.items() if key not in _DROPPED}
+    if "default" in kept and kept["default"] in _ZEROS:
+        del kept["default"]
+    if "properties" in kept:
+        kept["properties"] = {key: _reduced(value) for key, value in kept["properties"].items()}
+    for key in ("items", "additionalProperties"):
+        if isinstance(kept.get(key), dict):
+            kept[key] = _reduced(kept[key])
+    if set(kept) == {"allOf"}:
+        return dict(kept["allOf"][0])
+    return kept
+
+
+def _references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value.get("$ref"), str):
+            yield value["$ref"].removeprefix(_REF)
+        for each in value.values():
+            yield from _references(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _references(each)
