@@ -21,6 +21,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import pytest
+
 from tidy.sources import ROOT, name_of, parsed, source_files
 
 WORDS = frozenset(
@@ -106,6 +108,7 @@ def is_sentence(path: Path, name: str) -> bool:
     return path.is_relative_to(ROOT / "tests") and name.startswith("test_")
 
 
+@pytest.mark.timeout(600)
 def test_names_have_none_of_these_words() -> None:
     found = {
         f"{name_of(path)}: {path.stem}"
