@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
-from pathlib import Path
-
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import invariant, precondition, rule
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import decode, splice
@@ -27,10 +23,8 @@ from atoll.machinery.storage.contract import (
     Scope,
     StoreError,
 )
-from atoll.machinery.storage.lmdb_store import open_store
-from atoll.machinery.storage.maintenance.fsck import fsck
-from atoll.machinery.storage.sealing import ensure_key_file
-from harness.data.stores import HandClock, listed, pages, put, store_options
+from harness.data.stores import listed, pages, put
+from harness.models.store_machine import StoreMachine
 
 PLAIN = ResourceType("", "configmaps")
 SEALED = ResourceType("", "secrets")
@@ -58,24 +52,11 @@ metadata = st.fixed_dictionaries(
 Logged = tuple[int, Operation, ObjectKey, bytes]
 
 
-class Machine(RuleBasedStateMachine):
+class Machine(StoreMachine):
     """Random operations on a real store and on the model."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.loop = asyncio.new_event_loop()
-        self.home = tempfile.TemporaryDirectory()
-        self.time = HandClock()
-        keys_file = Path(self.home.name) / "keys.json"
-        ensure_key_file(keys_file)
-        self.options = store_options(
-            Path(self.home.name) / "store",
-            sealed_types=(SEALED,),
-            key_file=str(keys_file),
-            log_retention_s=600,
-            ring_bytes=4_000,
-        )
-        self.store = open_store(self.options, clock=self.time.clock())
+        super().__init__(sealed_types=(SEALED,), log_retention_s=600, ring_bytes=4_000)
         self.now: dict[ObjectKey, tuple[int, bytes, bool]] = {}
         self.states: dict[int, dict[ObjectKey, bytes]] = {0: {}}
         self.log: list[Logged] = []
@@ -282,9 +263,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.cursors.clear()
-        self.loop.run_until_complete(self.store.close())
-        assert fsck(self.options) == []
-        self.store = open_store(self.options, clock=self.time.clock())
+        self.reopen()
 
     @rule()
     def rotate(self) -> None:
@@ -309,11 +288,7 @@ class Machine(RuleBasedStateMachine):
                 continue
             assert cursor.position >= self.last  # type: ignore[attr-defined]
             self.compare(scope, start, seen, self.last)
-        self.loop.run_until_complete(self.store.close())
-        problems = fsck(self.options)
-        self.loop.close()
-        self.home.cleanup()
-        assert problems == []
+        super().teardown()
 
 
 Machine.TestCase.settings = settings(

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
-from pathlib import Path
-
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import invariant, rule
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS, RESOURCE_QUOTAS
 from atoll.machinery.storage.contract import Delete, DeletePrefix, GuardFailed, Mutation, Scope
 from atoll.machinery.storage.limits import WithinLimits
-from atoll.machinery.storage.lmdb_store import open_store
-from atoll.machinery.storage.maintenance.fsck import fsck
-from harness.data.stores import HandClock, put, store_options
+from harness.data.stores import put
+from harness.models.store_machine import StoreMachine
 
 #: A kind of the core, one of two identities, and one without a namespace.
 CONFIGMAPS, WORKSPACES = ResourceType("", "configmaps"), ResourceType("tenancy.kcp.io", "workspaces")
@@ -35,16 +30,11 @@ quota_keys = st.builds(ObjectKey, st.just(RESOURCE_QUOTAS), clusters, spaces, st
 hards = st.dictionaries(st.sampled_from(sorted(NAMES)), st.integers(0, 5), max_size=3)
 
 
-class Machine(RuleBasedStateMachine):
+class Machine(StoreMachine):
     """One store; the model is the set of its objects, what each quota says, and how many objects a cluster may hold."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.loop = asyncio.new_event_loop()
-        self.home = tempfile.TemporaryDirectory()
-        self.options = store_options(Path(self.home.name) / "store")
-        self.time = HandClock()
-        self.store = open_store(self.options, clock=self.time.clock())
         self.revisions: dict[ObjectKey, int] = {}
         self.quotas: dict[ObjectKey, tuple[bool, dict[str, int]]] = {}
         self.allowed: dict[str, int] = {}
@@ -143,9 +133,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        self.loop.run_until_complete(self.store.close())
-        assert fsck(self.options) == []
-        self.store = open_store(self.options, clock=self.time.clock())
+        self.reopen()
 
     @invariant()
     def counts_are_those_of_a_scan(self) -> None:
@@ -160,13 +148,6 @@ class Machine(RuleBasedStateMachine):
                     found = snapshot.limits(NAMES[name], quota.cluster, scope)
                     own = [each for each in found if (each.quota, each.resource) == (quota.name, name)]
                     assert (own[0].used, own[0].hard) == (self.count(name, quota.cluster, scope), most)
-
-    def teardown(self) -> None:
-        self.loop.run_until_complete(self.store.close())
-        problems = fsck(self.options)
-        self.loop.close()
-        self.home.cleanup()
-        assert problems == []
 
 
 Machine.TestCase.settings = settings(

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
-from pathlib import Path
-
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import invariant, precondition, rule
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.storage.contract import (
@@ -21,11 +17,10 @@ from atoll.machinery.storage.contract import (
     Scope,
     SweepReplicas,
 )
-from atoll.machinery.storage.lmdb_store import open_store
-from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.pages import position_after
-from harness.data.stores import delete, gone, key, put, replica, store_options
+from harness.data.stores import delete, gone, key, put, replica
 from harness.models.replica_store import ReplicaModel
+from harness.models.store_machine import StoreMachine
 
 PLAIN, OTHER = ResourceType("", "configmaps"), ResourceType("example.dev", "others")
 PATH = "paths.internal.atoll.dev/x"
@@ -56,15 +51,11 @@ sent = st.builds(
 routes = st.builds(ClusterRoute, st.sampled_from(CLUSTERS), st.sampled_from(["", *ORIGINS]), st.integers(0, 3))
 
 
-class Machine(RuleBasedStateMachine):
+class Machine(StoreMachine):
     """Random mutations on a real store and on the model."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.loop = asyncio.new_event_loop()
-        self.home = tempfile.TemporaryDirectory()
-        self.options = store_options(Path(self.home.name) / "store")
-        self.store = open_store(self.options)
         self.model = ReplicaModel()
         #: The state seen at each version, and the highest versions of all clusters.
         self.seen: dict[tuple[ResourceType, str, int], object] = {}
@@ -112,9 +103,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.rows)
     @rule()
     def restart(self) -> None:
-        self.loop.run_until_complete(self.store.close())
-        assert fsck(self.options) == []
-        self.store = open_store(self.options)
+        self.reopen()
 
     @rule(scope=scopes, limit=st.integers(1, 3))
     def page(self, scope: Scope, limit: int) -> None:
@@ -180,13 +169,6 @@ class Machine(RuleBasedStateMachine):
             assert last <= self.model.count
         assert replica_view.last(type, "") >= self.highest[type]
         self.highest[type] = replica_view.last(type, "")
-
-    def teardown(self) -> None:
-        self.loop.run_until_complete(self.store.close())
-        problems = fsck(self.options)
-        self.loop.close()
-        self.home.cleanup()
-        assert problems == []
 
 
 Machine.TestCase.settings = settings(
