@@ -16,6 +16,8 @@ from harness.kubernetes_source.modules import source_of, version_of
 Object = dict[str, Any]
 
 _WIDTH = 150
+#: The columns of a kind without a printer of its own.
+_PLAIN = [{"name": "Name", "type": "string", "format": "name"}, {"name": "Created At", "type": "date"}]
 
 
 def folder() -> Path:
@@ -33,7 +35,7 @@ def made() -> dict[str, str]:
         for version in row["versions"]:
             api_version = f"{row['group']}/{version['name']}" if row["group"] else version["name"]
             version["component"] = components[api_version, row["kind"]]
-        row["columns"] = printed.get(row["kind"], [])
+        row["columns"] = printed.get(row["kind"], _PLAIN)
     selected = [version["component"] for row in kinds for version in row["versions"]]
     found = {"kinds.json": _text({"version": version_of(kubernetes), "kinds": kinds})}
     files: dict[str, Object] = {}

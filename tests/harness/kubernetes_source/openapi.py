@@ -14,8 +14,10 @@ Object = dict[str, Any]
 _REF = "#/components/schemas/"
 #: Marks that hold for components as a whole or say what the structure says already.
 _DROPPED = frozenset({"description", "x-kubernetes-group-version-kind", "x-kubernetes-unions"})
-#: A zero value as a default says only that Go shows the field.
-_ZEROS: tuple[object, ...] = ({}, "", 0, False)
+#: As the default of a required field, a zero value says only what Go shows for an absent one.
+_ZEROS: tuple[object, ...] = ("", 0, False)
+#: Components that are no objects, so that an empty one is no default of theirs.
+_SCALARS = ("Quantity", "Time", "IntOrString")
 
 
 def components(source: Path, kinds: Collection[str], present: Collection[str]) -> dict[str, Object]:
@@ -60,16 +62,29 @@ def _published(source: Path, version: GroupVersion) -> dict[str, Object]:
 
 def _reduced(schema: Object) -> Object:
     kept = {key: value for key, value in schema.items() if key not in _DROPPED}
-    if "default" in kept and kept["default"] in _ZEROS:
-        del kept["default"]
     if "properties" in kept:
-        kept["properties"] = {key: _reduced(value) for key, value in kept["properties"].items()}
+        required = kept.get("required", ())
+        kept["properties"] = {key: _field(value, key in required) for key, value in kept["properties"].items()}
     for key in ("items", "additionalProperties"):
         if isinstance(kept.get(key), dict):
-            kept[key] = _reduced(kept[key])
-    if set(kept) == {"allOf"}:
-        return dict(kept["allOf"][0])
+            kept[key] = _field(kept[key], True)
+            if kept[key].get("default") == {}:
+                del kept[key]["default"]
+                kept[key] = _alone(kept[key])
     return kept
+
+
+def _field(schema: Object, required: bool) -> Object:
+    kept = _reduced(schema)
+    is_scalar = "allOf" in kept and kept["allOf"][0]["$ref"].endswith(_SCALARS)
+    if "default" in kept and (is_scalar or (required and kept["default"] in _ZEROS)):
+        del kept["default"]
+    return _alone(kept)
+
+
+def _alone(schema: Object) -> Object:
+    """Return a reference without the list that marks beside it need."""
+    return dict(schema["allOf"][0]) if set(schema) == {"allOf"} else schema
 
 
 def _references(value: Any) -> Iterator[str]:
