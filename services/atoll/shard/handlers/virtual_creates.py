@@ -8,9 +8,11 @@ import msgspec
 from msgspec.structs import replace
 
 from atoll.machinery.apiserver.admission.chain import Review
+from atoll.machinery.apiserver.admission.namespaces import NamespaceLifecycle
 from atoll.machinery.apiserver.authentication.token_issuer import account_key
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Call, Plan, Reply, View
+from atoll.machinery.apiserver.call.options import write_options
 from atoll.machinery.apiserver.rest.body import check_small, decode_body
 from atoll.machinery.apiserver.rest.present import document
 from atoll.machinery.apiserver.serving.resources import Special
@@ -20,6 +22,8 @@ from atoll.machinery.kinds.registry import NATIVE
 from atoll.machinery.kinds.reviews import TOKENREQUEST
 from atoll.machinery.storage.contract import Snapshot
 from atoll.shard.authentication import ShardAuthentication
+
+_LIFECYCLE = NamespaceLifecycle()
 
 
 def virtual_creates(
@@ -65,8 +69,10 @@ def _planned_token(identity: ShardAuthentication, core: WriteService, call: Call
         obj=obj,
         old=None,
         view=view,
+        dry_run=write_options(call.info.query, call.user_agent, "CreateOptions").dry_run,
         settler=lambda changed, before: {**before, "spec": changed.get("spec") or {}},
     )
+    _LIFECYCLE.mutate(review)
     core.admission.review_unstored(review)
     key = account_key(call.cluster, call.info.namespace, call.info.name)
     answer, warnings = identity.issuer.token_request(review.result, key, view)

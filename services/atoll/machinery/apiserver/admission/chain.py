@@ -13,6 +13,7 @@ import msgspec
 
 from atoll.machinery.apiserver.admission.configured.registry import Acting
 from atoll.machinery.apiserver.call.call import Call, View
+from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.kinds.kind import DeferredValidator, Kind
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.storage.contract import Guard
@@ -34,6 +35,10 @@ class Review(msgspec.Struct, kw_only=True):
     view: View
     subresource: str = ""
     dry_run: bool = False
+    #: Of a deletion.
+    delete_options: DeleteOptions | None = None
+    #: The name of a new object is the server's: mutating webhooks and policies do not see it.
+    has_generated_name: bool = False
     guards: list[Guard] = []
     deferred_validators: list[DeferredValidator] = []
     #: Of the kind of the call: every plug-in reads it.
@@ -42,8 +47,8 @@ class Review(msgspec.Struct, kw_only=True):
     acting: Acting | None = None
     #: Prunes, defaults and resets a changed object, given the one before.
     settler: Callable[[Object, Object], Object] | None = None
-    #: What configured admission timed where there is no attempt.
-    spans: dict[Any, Any] = {}
+    #: What configured admission observed where there is no attempt.
+    observed: dict[Any, Any] = {}
 
     def settle(self, changed: Object) -> None:
         """Take an object that configured mutating admission changed, as far as a client may write it.
@@ -106,6 +111,9 @@ class Configured(Protocol):
     def validate(self, review: Review) -> None:
         """Reject or accept."""
 
+    def leave(self, review: Review) -> None:
+        """End with a review that fails between the two."""
+
     def covers(self, view: View, cluster: str, kind: Kind, operation: str) -> bool:
         """Whether something may act on an operation (CREATE, UPDATE, DELETE) of a kind in a cluster."""
 
@@ -138,6 +146,11 @@ class Admission:
             self._configured.mutate(review, lambda review: None)
             if review.acting is not None:
                 self._configured.validate(review)
+
+    def leave(self, review: Review) -> None:
+        """End with a review whose object is invalid: it is not validated."""
+        if self._configured is not None and review.acting is not None:
+            self._configured.leave(review)
 
     def _mutate_again(self, review: Review) -> None:
         review.guards.clear()

@@ -1,6 +1,7 @@
 """Namespace lifecycle: reject creations in missing or terminating namespaces, and deletion of protected ones.
 
-The check during planning has the error message; the guard in the write's transaction is authoritative.
+As in Kubernetes it refuses before webhooks and policies are asked. The check during planning has the error message; the
+guard in the write's transaction is authoritative.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ PROTECTED = ("default", "kube-system", "kube-public")
 class NamespaceLifecycle(Plugin):
     """Rejects creations in missing or terminating namespaces and deletion of protected ones."""
 
-    def validate(self, review: Review) -> None:
+    def mutate(self, review: Review) -> None:
         if review.operation == "create" and review.call.kind.namespaced:
             self._create(review)
         if review.operation == "delete" and review.call.kind.type == NAMESPACES:
@@ -33,7 +34,8 @@ class NamespaceLifecycle(Plugin):
         if record is None:
             raise NotFound(f'namespaces "{namespace}" not found', Details(namespace, kind="namespaces"))
         if record.flags & _DELETING:
-            raise errors.namespace_terminating(call.kind, review.name, namespace)
+            prefix = review.result["metadata"]["generateName"] if review.has_generated_name else review.name
+            raise errors.namespace_terminating(call.kind, call.info.name or prefix, namespace)
 
     def _delete(self, review: Review) -> None:
         call = review.call

@@ -26,8 +26,9 @@ class Attempt(msgspec.Struct):
     answers: dict[Hashable, Any] = {}
     #: What a batch lacks: it is planned as if all were accepted, and again with the answers. None: the plan ends.
     postponed: list[MissingAnswer] | None = None
-    #: What admission timed, by step and controller.
-    spans: dict[Any, Any] = {}
+    #: What admission observed for the metrics in the last planning, and whether that is counted.
+    observed: dict[Any, Any] = {}
+    is_counted: bool = False
 
     def new_uid(self) -> str:
         """Return the uid of the new object."""

@@ -63,9 +63,22 @@ class DeleteOptions(msgspec.Struct, frozen=True):
     uid: str = ""
     resource_version: str = ""
     grace_period_s: int | None = None
-    orphan_explicit: bool = False
+    #: `orphanDependents`, where the client gave that instead of a policy.
+    orphan: bool | None = None
     #: Finalizers that a controller has finished; they do not hold the object. Only in-process callers set it.
     served_finalizers: frozenset[str] = frozenset()
+
+    def given(self) -> Object:
+        """Return what is given, as fields of DeleteOptions."""
+        preconditions = {"uid": self.uid, "resourceVersion": self.resource_version}
+        found = {
+            "gracePeriodSeconds": self.grace_period_s,
+            "preconditions": {name: value for name, value in preconditions.items() if value} or None,
+            "orphanDependents": self.orphan,
+            "propagationPolicy": (self.policy or None) if self.orphan is None else None,
+            "dryRun": ["All"] if self.dry_run else None,
+        }
+        return {name: value for name, value in found.items() if value is not None}
 
 
 def integer(query: Query, name: str) -> int:
@@ -219,6 +232,7 @@ def delete_options(query: Query) -> DeleteOptions:
             dryRun=[query["dryRun"]] if query.get("dryRun") else None,
             gracePeriodSeconds=integer(query, "gracePeriodSeconds") if query.get("gracePeriodSeconds") else None,
             orphanDependents=boolean(query, "orphanDependents"),
+            preconditions=_Preconditions(uid=query["uid"]) if query.get("uid") else None,
             propagationPolicy=query.get("propagationPolicy"),
         )
     )
@@ -256,7 +270,7 @@ def _checked(source: _DeleteOptionsBody) -> DeleteOptions:
         preconditions.uid or "",
         preconditions.resourceVersion or "",
         source.gracePeriodSeconds,
-        orphan is False,
+        orphan,
     )
 
 

@@ -35,7 +35,7 @@ def plan_new(context: WriteContext, obj: Object, *, tracked: bool = False) -> Pr
     if not call.whole:
         wipe_system_fields(obj)
     stamp_new(call, obj)
-    _name(context, obj)
+    is_generated = _name(context, obj)
     if call.kind.has_status and not call.whole:
         obj.pop("status", None)
     call.kind.prepare_create(obj)
@@ -43,7 +43,7 @@ def plan_new(context: WriteContext, obj: Object, *, tracked: bool = False) -> Pr
     record = context.view.get(call.key(name))
     if record is not None:
         raise errors.already_exists(call.kind, name, decode(record.value))
-    return prepare_create(context, obj, tracked=tracked)
+    return prepare_create(context, obj, tracked=tracked, has_generated_name=is_generated)
 
 
 def check_namespace(context: WriteContext, obj: Object) -> None:
@@ -63,11 +63,11 @@ def _suffix() -> str:
     return suffix
 
 
-def _name(context: WriteContext, obj: Object) -> None:
-    """Set the given name, or one generated from generateName."""
+def _name(context: WriteContext, obj: Object) -> bool:
+    """Generate a name from generateName where none is given; return whether it did."""
     metadata = obj["metadata"]
     if metadata.get("name"):
-        return
+        return False
     prefix = metadata.get("generateName")
     if not prefix:
         detail = "Required value: name or generateName is required"
@@ -83,7 +83,7 @@ def _name(context: WriteContext, obj: Object) -> None:
         if attempt is not None:
             attempt.generated_name = metadata["name"] if is_free else ""
         if is_free:
-            return
+            return True
     kind = context.call.kind
     raise AlreadyExists(
         f'{kind.group_resource} "{metadata["name"]}" already exists, the server was not able to generate a unique '

@@ -52,6 +52,7 @@ def plan_delete(context: WriteContext, name: str, options: DeleteOptions) -> Pla
         old=old.obj,
         view=context.view,
         dry_run=options.dry_run,
+        delete_options=options,
     )
     context.admission.mutate(review)
     context.admission.validate(review)
@@ -153,7 +154,7 @@ class MarkedForDeletion(msgspec.Struct, frozen=True):
         unchanged = splice(encoded.value, encoded.hole, record.revision) == record.value
         answer: Answer = DeletionStatusAnswer(self.call, stored_form)
         if served is not None or not self.needs_conversion:
-            status = 202 if self.options.orphan_explicit else 200
+            status = 202 if self.options.orphan is False else 200
             answer = ObjectAnswer(self.call, encoded, status, record.revision if dry_run or unchanged else 0)
         if dry_run:
             return Plan(answer=answer, guards=self.guards, blind=self.blind)

@@ -108,7 +108,9 @@ def own_fields(context: WriteContext, obj: Object, live: Object | None, subresou
 # --- prepare ---
 
 
-def prepare_create(context: WriteContext, obj: Object, *, tracked: bool = False) -> PreparedWrite:
+def prepare_create(
+    context: WriteContext, obj: Object, *, tracked: bool = False, has_generated_name: bool = False
+) -> PreparedWrite:
     """Prepare the creation of a decoded object. `tracked`: an apply already wrote its managed fields."""
     kind = context.call.kind
     normalize(context.call, obj)
@@ -117,8 +119,9 @@ def prepare_create(context: WriteContext, obj: Object, *, tracked: bool = False)
         own_fields(context, obj, None)
     checkpoint()
     review = _review(context, "create", obj, None)
+    review.has_generated_name = has_generated_name
     review.settler = partial(normalize_new, context.call)
-    context.admission.mutate(review)
+    _mutate(context, review)
     obj = review.result
     errors = [*validate_metadata(obj, kind), *_schema_errors(kind, obj, None), *kind.validate(obj)]
     return PreparedWrite(context, review, errors)
@@ -144,7 +147,7 @@ def prepare_update(
     checkpoint()
     review = _review(context, "update", obj, before, subresource)
     review.settler = partial(normalize_update, context.call, before)
-    context.admission.mutate(review)
+    _mutate(context, review)
     obj = review.result
     if subresource in {"", "scale"}:
         bump_generation(kind, obj, before)
@@ -169,6 +172,18 @@ def _review(context: WriteContext, operation: str, obj: Object, old: Object | No
         view=context.view,
         dry_run=context.options.dry_run,
     )
+
+
+def _mutate(context: WriteContext, review: Review) -> None:
+    """Run mutating admission. Raises Invalid or BadRequest where a plug-in fails at an object of wrong types: plug-ins
+    come before the schema, which is not checked twice for that.
+    """
+    try:
+        context.admission.mutate(review)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        if errors := _schema_errors(context.call.kind, review.result, review.old):
+            _refuse_invalid(context.call, review.result, errors)
+        raise
 
 
 def _schema_errors(kind: Kind, obj: Object, old: Object | None) -> list[FieldError]:
@@ -251,6 +266,7 @@ def admit(prepared: PreparedWrite, result: ValidationResult, view: View) -> Admi
     assert obj is not None
     call.warnings.extend(result.warnings)
     if result.errors:
+        context.admission.leave(review)
         _refuse_invalid(call, obj, result.errors)
     review.view = view
     context.admission.validate(review)

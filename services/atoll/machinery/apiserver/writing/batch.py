@@ -82,7 +82,7 @@ class Batch:
         #: those, because otherwise their LogicalCluster could not be created.
         self._written: Counter[tuple[ResourceType, str]] = Counter()
         self._made: set[str] = set()
-        self._stamps: dict[int, Hashable] = {}
+        self._stamps: dict[tuple[ResourceType, ...], Hashable] = {}
 
     def __len__(self) -> int:
         """Return the number of writes."""
@@ -131,7 +131,7 @@ class Batch:
 
     def stamp(self, types: Sequence[ResourceType]) -> Hashable:
         """Return the stamp of the state at the first call: a batch is filled within one loop turn."""
-        key = id(types)
+        key = tuple(types)
         found = self._stamps.get(key)
         if found is None:
             with self._core.store.snapshot() as snapshot:

@@ -72,7 +72,8 @@ class ConfiguredAdmission:
         metrics: AdmissionMetrics | None = None,
     ) -> None:
         self.registry = registry
-        self._make, self._ask, self._timed = evaluators, ask, (metrics or AdmissionMetrics()).timed
+        self._make, self._ask, self._metrics = evaluators, ask, metrics or AdmissionMetrics()
+        self._timed = self._metrics.timed
 
     @cached_property
     def _evaluators(self) -> Evaluators:
@@ -92,6 +93,9 @@ class ConfiguredAdmission:
                 rounds.number = 1
                 self._round(review, acting, rounds)
                 own(review)
+
+    def leave(self, review: Review) -> None:
+        self._metrics.count(review)
 
     def validate(self, review: Review) -> None:
         """Accept or reject the object of a review. Raises the ApiError of a rejection."""

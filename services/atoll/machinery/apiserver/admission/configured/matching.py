@@ -48,6 +48,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     equivalents: tuple[Kind, ...] = ()
 
     @property
+    def display_name(self) -> str:
+        """The name in messages: for an object that has none yet its prefix."""
+        metadata = (self.obj or {}).get("metadata") or {}
+        return self.name or str(metadata.get("name") or metadata.get("generateName") or "Unknown")
+
+    @property
     def is_namespace(self) -> bool:
         return (self.kind.group, self.kind.plural) == _NAMESPACES
 

@@ -1,13 +1,14 @@
 """Metrics of configured admission, with Kubernetes' names: how long each step took, and each of its controllers.
 
 `configured_admission` times what it does. A plan that is made again goes on with the time of the first, so that waiting
-for webhooks counts; only writes on which something configured acts are observed, once for each attempt.
+for webhooks counts; only writes on which something configured acts are observed. Invariant: what is observed, here and
+by policies, is counted once for each attempt, as the last planning observed it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 
 import msgspec
@@ -36,6 +37,12 @@ class _Span(msgspec.Struct):
             self.elapsed_s = time.monotonic() - self.began_s
 
 
+def observed(review: Review) -> dict[Hashable, _Span | Callable[[], None]]:
+    """Return what is to be counted at the end of an attempt: times, and functions that count."""
+    attempt = review.call.attempt
+    return review.observed if attempt is None else attempt.observed
+
+
 class AdmissionMetrics:
     """The times of one process."""
 
@@ -58,27 +65,37 @@ class AdmissionMetrics:
 
     @contextmanager
     def timed(self, review: Review, step: str, controller: str = "") -> Iterator[None]:
-        """Time a step of a review, or a controller in it. Its last step, and one that rejects, observe them all."""
-        attempt = review.call.attempt
-        spans: dict[tuple[str, str], _Span] = review.spans if attempt is None else attempt.spans
-        span = spans.setdefault((step, controller), _Span(time.monotonic()))
+        """Time a step of a review, or a controller in it. Its last step, and one that rejects, count them all."""
+        span = observed(review).setdefault((step, controller), _Span(time.monotonic()))
+        assert isinstance(span, _Span)
         try:
             yield
         except ApiError:
             span.rejected = True
             span.end()
             if not controller:
-                self._observe(review.operation, spans)
+                self.count(review)
             raise
         span.end()
         if step == VALIDATE and not controller:
-            self._observe(review.operation, spans)
+            self.count(review)
 
-    def _observe(self, operation: str, spans: dict[tuple[str, str], _Span]) -> None:
-        for (step, controller), span in spans.items():
-            if span.elapsed_s < 0:
-                continue
-            labels = step, operation.upper(), str(span.rejected).lower()
-            found = self._controllers.labels(controller, *labels) if controller else self._steps.labels(*labels)
-            found.observe(span.elapsed_s)
-        spans.clear()
+    def count(self, review: Review) -> None:
+        """Count what was observed, unless that is done, or the write is in a batch that is planned again."""
+        attempt = review.call.attempt
+        if attempt is not None:
+            if attempt.postponed or attempt.is_counted:
+                return
+            attempt.is_counted = True
+        for key, found in observed(review).items():
+            if not isinstance(found, _Span):
+                found()
+            elif found.elapsed_s >= 0:
+                assert isinstance(key, tuple)
+                self._count_span(review.operation, key, found)
+
+    def _count_span(self, operation: str, key: tuple[str, str], span: _Span) -> None:
+        step, controller = key
+        labels = step, operation.upper(), str(span.rejected).lower()
+        found = self._controllers.labels(controller, *labels) if controller else self._steps.labels(*labels)
+        found.observe(span.elapsed_s)

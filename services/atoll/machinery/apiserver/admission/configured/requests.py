@@ -17,19 +17,22 @@ from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.types import NAMESPACES
 
 _OPERATIONS = {"create": CREATE, "update": UPDATE, "delete": DELETE}
+#: Metadata that a new object gets after it was mutated.
+_STAMPED = ("uid", "creationTimestamp", "generation")
 
 
 def request_of(review: Review, equivalents: tuple[Kind, ...], *, named: bool = True) -> Request:
     """Return the request of a review, with its objects as they are now.
 
-    On /scale they are Scales. Without `named` a name that is generated for a new object is left out: mutating webhooks
-    see the object before it has one.
+    On /scale they are Scales. Without `named` a new object is as it is before the server names and stamps it, for
+    mutating webhooks and policies.
     """
     call = review.call
     kind, info = call.kind, call.info
     name, obj = info.name or review.name, review.obj
-    if not named and obj is not None and _is_generated(review, name):
-        name, obj = "", _unnamed(obj)
+    if not named and obj is not None and review.operation == "create":
+        obj = _unstamped(review, obj)
+        name = "" if review.has_generated_name else name
     namespace = info.namespace if kind.namespaced else ""
     request = Request(
         operation=_OPERATIONS[review.operation],
@@ -52,13 +55,9 @@ def _form_of(review: Review, obj: Object | None) -> Object | None:
     return scale_form(review.call.kind, obj) if obj is not None and review.subresource == "scale" else obj
 
 
-def _is_generated(review: Review, name: str) -> bool:
-    attempt = review.call.attempt
-    return review.operation == "create" and attempt is not None and attempt.generated_name == name
-
-
-def _unnamed(obj: Object) -> Object:
-    return {**obj, "metadata": {key: value for key, value in obj["metadata"].items() if key != "name"}}
+def _unstamped(review: Review, obj: Object) -> Object:
+    hidden = (*_STAMPED, "name") if review.has_generated_name else _STAMPED
+    return {**obj, "metadata": {key: value for key, value in obj["metadata"].items() if key not in hidden}}
 
 
 def _namespace(view: View, cluster: str, name: str) -> Object | None:

@@ -14,7 +14,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.user import User
 
 _OPTIONS = {CREATE: "CreateOptions", UPDATE: "UpdateOptions", DELETE: "DeleteOptions"}
-_OPTION_FIELDS = ("fieldManager", "fieldValidation", "propagationPolicy")
+_OPTION_FIELDS = ("fieldManager", "fieldValidation")
 
 
 def admission_request(review: Review, request: Request, matched: Kind) -> Object:
@@ -58,9 +58,11 @@ def user_info(user: User) -> Object:
 
 
 def _options(review: Review, operation: str) -> Object:
-    """Return the options of the operation, as far as the query gives them."""
+    """Return the options of the operation, as far as the client gives them."""
     query: Mapping[str, str] = review.call.info.query
     options: Object = {"kind": _OPTIONS[operation], "apiVersion": "meta.k8s.io/v1"}
+    if review.delete_options is not None:
+        return options | review.delete_options.given()
     options |= {field: query[field] for field in _OPTION_FIELDS if query.get(field)}
     if review.dry_run:
         options["dryRun"] = ["All"]

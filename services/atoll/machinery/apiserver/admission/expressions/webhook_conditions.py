@@ -51,7 +51,7 @@ class WebhookConditions:
         except ConditionsFailed as error:
             if webhook.stored.get("failurePolicy") == "Ignore":
                 return False
-            raise errors.forbidden(request.kind, request.name, str(error)) from None
+            raise errors.forbidden(request.kind, request.display_name, str(error)) from None
 
     def _compiled(self, webhook: Webhook) -> _Compiled:
         texts = tuple(text(each, "expression") for _, each in objects(webhook.stored, "matchConditions"))

@@ -1,13 +1,21 @@
 """Metrics of admission policies, with Kubernetes' names: how often a check had an effect, and how long it took.
 
 `report` observes checks that deny, warn, audit, or fail and are ignored; as in Kubernetes, checks that hold are not
-observed. `mutating` observes each mutation; one without an error has the type no_error. Labels are bounded: beyond
-MAX_LABELS policies and bindings, all others share one series.
+observed. `mutating` observes each mutation; one without an error has the type no_error. Counted is what the last
+planning of an attempt observed. Labels are bounded: beyond MAX_LABELS policies and bindings, all others share one
+series.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
 from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from atoll.machinery.apiserver.admission.chain import Review
+from atoll.machinery.apiserver.admission.configured.metrics import observed
 
 MAX_LABELS = 200
 OTHER = "other"
@@ -31,6 +39,15 @@ class PolicyMetrics:
             registry=registry,
         )
         self._names: set[tuple[str, str]] = set()
+        self._kind = kind
+
+    def keep(self, review: Review, checks: Sequence[tuple[Any, ...]], reinvocation: int = 0) -> None:
+        """Count checks, the parameters of `observe`, once the attempt ends with them."""
+        observed(review)[self._kind, reinvocation] = partial(self._count, checks)
+
+    def _count(self, checks: Sequence[tuple[Any, ...]]) -> None:
+        for check in checks:
+            self.observe(*check)
 
     def observe(self, policy: str, binding: str, error: str, elapsed_s: float, *action: str) -> None:
         """Count one check. `error` is one of `error_type`; `action`, of validating policies, is allow, deny, warn or

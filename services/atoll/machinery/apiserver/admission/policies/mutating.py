@@ -70,8 +70,7 @@ class MutatingPolicies:
         """Apply the policies of a request in order. Raises the error of policies that fail."""
         mutations = _Mutations(self, review, acting, rounds)
         within_limit(lambda: mutations.run(acting.mutating_policies), LOOP_S)
-        for observed in mutations.observed:
-            self._metrics.observe(*observed)
+        self._metrics.keep(review, mutations.observed, rounds.number)
         mutations.raise_denial()
 
     def request(self, review: Review, request: Request) -> PolicyRequest:
@@ -192,9 +191,7 @@ def _check(changed: Object, before: Object) -> None:
 
 def _denied(request: Request, problems: Sequence[_Problem]) -> ApiError:
     """Return the answer to a request: the first message, the reason of the first error, all messages as causes."""
-    kind, name = request.kind, request.name
-    metadata = (request.obj or {}).get("metadata") or {}
-    shown = errors.details(kind, name or str(metadata.get("generateName") or "Unknown"))
+    shown = errors.details(request.kind, request.display_name)
     causes = tuple(Cause(message=problem.message) for problem in problems)
     details = Details(shown.name, shown.group, shown.kind, causes=causes)
     return ApiError(problems[0].message, details, code=403, reason=problems[0].reason or "Forbidden")

@@ -101,8 +101,7 @@ class Report:
 
     def publish(self, review: Review, request: Request, metrics: PolicyMetrics) -> None:
         """Hand everything to the request and the metrics. Raises the first denial."""
-        for observed in self._observed:
-            metrics.observe(*observed)
+        metrics.keep(review, self._observed)
         review.call.warnings.extend(self._warnings)
         if self._failure:
             review.call.audit[FAILURE_KEY] = self._failure
@@ -115,16 +114,10 @@ class Report:
 def denied(request: Request, messages: Sequence[str], reason: str) -> ApiError:
     """Return the denial of a request: the first message is the answer's, all are causes. `reason` decides the code."""
     kind, reason = request.kind, reason or "Invalid"
-    name = request.name or _own_name(request)
+    name = request.display_name
     refusal = errors.forbidden(kind, name, messages[0])
     details = Details(name, kind.group, kind.plural, causes=tuple(Cause(message=message) for message in messages))
     return ApiError(refusal.message, details, code=_CODES.get(reason, 422), reason=reason)
-
-
-def _own_name(request: Request) -> str:
-    """Return the generated name of an object, else its prefix."""
-    metadata = (request.obj or {}).get("metadata") or {}
-    return str(metadata.get("name") or metadata.get("generateName") or "Unknown")
 
 
 def _failure(policy: Policy, binding: Binding, decision: Decision) -> str:
