@@ -15,7 +15,7 @@ from typing import TypeAlias
 import structlog
 
 from atoll.machinery.kcp.sharding.ownership import ROOT_SHARD, claim_of, record_of
-from atoll.machinery.kcp.sharding.stream_policy import REPLICATED, REPLICATED_IF_ANNOTATED
+from atoll.machinery.kcp.sharding.stream_policy import INTERNAL, REPLICATED, REPLICATED_IF_ANNOTATED
 from atoll.machinery.meta import rawscan
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
@@ -33,7 +33,8 @@ log = structlog.get_logger()
 
 #: The resources of which only needed objects are kept; all others that shards publish are kept whole.
 SELECTED = (("core.kcp.io", "logicalclusters"), ("tenancy.kcp.io", "workspaces"))
-_WHOLE = sorted((REPLICATED | REPLICATED_IF_ANNOTATED).difference(SELECTED))
+_INTERNAL = {(type.group, type.resource) for type in INTERNAL}
+_WHOLE = sorted((REPLICATED | REPLICATED_IF_ANNOTATED | _INTERNAL).difference(SELECTED))
 _PAGE = 500
 #: Above every generation of rows.
 _ALL = (1 << 63) - 1

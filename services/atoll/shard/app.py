@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import structlog
 from prometheus_client import CollectorRegistry
 
+from atoll.controllers.exports.policy_parameters import PolicyParameters
 from atoll.controllers.registry import controllers
 from atoll.controllers.workspaces.remote_routes import RemoteRoutes
 from atoll.controllers.workspaces.root_routes import RootRoutes
@@ -322,7 +323,8 @@ class ShardApp:
             peers=self.peers,
         )
         if follower is not None:
-            found = [*found, RemoteRoutes(follower.writer, self.identities.workspaces)]
+            parameters = PolicyParameters(self.loopback, self.facts, self.registry)
+            found = [*found, RemoteRoutes(follower.writer, self.identities.workspaces), parameters]
             if not self.config.joins:
                 found.append(RootRoutes(follower.writer, self.identities.shard_objects))
         manager = Manager(self.store, positions, found, ControllerMetrics(self.registry))

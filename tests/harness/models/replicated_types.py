@@ -41,26 +41,35 @@ REPLICATED_IF_ANNOTATED = frozenset(
         "mutatingadmissionpolicybindings.admissionregistration.k8s.io",
     }
 )
-_ANNOTATION, _OF_A_CLUSTER = "internal.kcp.io/replicate", "local"
+#: No kind serves these: of other identities they are somebody's own.
+INTERNAL = frozenset({"policyparameters.internal.atoll.dev"})
+_ANNOTATION, _OF_A_CLUSTER, _BUILT_IN = "internal.kcp.io/replicate", "local", "core"
 
 
 def is_published(type: ResourceType) -> bool:
     """Whether changes of a type are in the changes stream."""
+    if _is_internal(type):
+        return False
     return type.identity == _OF_A_CLUSTER or _name(type) not in NOT_PUBLISHED
 
 
 def may_be_replicated(type: ResourceType) -> bool:
     """Whether other shards can hold objects of a type."""
-    return type.identity != _OF_A_CLUSTER and _name(type) in REPLICATED | REPLICATED_IF_ANNOTATED
+    listed = type.identity != _OF_A_CLUSTER and _name(type) in REPLICATED | REPLICATED_IF_ANNOTATED
+    return listed or _is_internal(type)
 
 
 def is_replicated(key: ObjectKey, value: bytes) -> bool:
     """Whether other shards hold an object."""
     if key.cluster.startswith("system:") or not may_be_replicated(key.type):
         return False
-    if _name(key.type) in REPLICATED:
+    if _name(key.type) in REPLICATED or _is_internal(key.type):
         return True
     return bool((json.loads(value)["metadata"].get("annotations") or {}).get(_ANNOTATION))
+
+
+def _is_internal(type: ResourceType) -> bool:
+    return type.identity == _BUILT_IN and _name(type) in INTERNAL
 
 
 def _name(type: ResourceType) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from atoll.machinery.kcp.sharding.stream_policy import KcpStreamPolicy
-from atoll.machinery.meta.names import LOCAL, ObjectKey, ResourceType
+from atoll.machinery.meta.names import CORE, LOCAL, ObjectKey, ResourceType
 from atoll.machinery.storage.contract import Replica
 from atoll.machinery.storage.lmdb_store import open_store
 from harness.data.stores import delete, put, store_options
@@ -80,9 +80,10 @@ async def test_each_fault_of_a_follower_is_a_difference(tmp_path: Path, fault: s
     assert f"name='{name}'" in found
 
 
-@pytest.mark.parametrize("identity", ["", LOCAL, "ab" * 32])
+@pytest.mark.parametrize("identity", ["", CORE, LOCAL, "ab" * 32])
 def test_the_policy_of_a_shard_is_the_list(identity: str) -> None:
     listed = replicated_types.REPLICATED | replicated_types.REPLICATED_IF_ANNOTATED | replicated_types.NOT_PUBLISHED
+    listed |= replicated_types.INTERNAL
     policy, value = KcpStreamPolicy(), b'{"metadata":{"annotations":{"internal.kcp.io/replicate":"x"}}}'
     for name in sorted(listed | {"configmaps", "roles.rbac.authorization.k8s.io", "apibindings.apis.kcp.io"}):
         resource, _, group = name.partition(".")

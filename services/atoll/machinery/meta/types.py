@@ -48,6 +48,8 @@ ADMISSION_CONFIGURATIONS = (
     VALIDATING_POLICIES,
     VALIDATING_POLICY_BINDINGS,
 )
+#: The parameters of an export's policies, for other shards. No kind serves it.
+POLICY_PARAMETERS = ResourceType("internal.atoll.dev", "policyparameters")
 
 _KCP_CACHE = "cache.kcp.io"
 CACHED_RESOURCES = ResourceType(_KCP_CACHE, "clustercachedresources")

@@ -16,7 +16,7 @@ import msgspec
 from atoll.machinery.meta import rawscan
 from atoll.machinery.meta.names import LOCAL, ObjectKey, ResourceType, is_system_cluster
 from atoll.machinery.meta.partial import Annotations, Partial
-from atoll.machinery.meta.types import ADMISSION_CONFIGURATIONS, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
+from atoll.machinery.meta.types import ADMISSION_CONFIGURATIONS, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, POLICY_PARAMETERS
 from atoll.machinery.meta.wellknown import REPLICATE
 
 #: Components write these every few seconds, and no subscriber needs them.
@@ -38,6 +38,8 @@ REPLICATED = frozenset((group, resource) for group, names in _ALWAYS.items() for
 REPLICATED_IF_ANNOTATED = frozenset(
     (type.group, type.resource) for type in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, *ADMISSION_CONFIGURATIONS)
 )
+#: What no kind serves: only shards read it. It is in the state stream alone.
+INTERNAL = frozenset({POLICY_PARAMETERS})
 
 #: An object with a non-empty value of this annotation is replicated.
 _REPLICATED = rawscan.text(REPLICATE)
@@ -55,20 +57,24 @@ class KcpStreamPolicy:
     @property
     def state_version(self) -> str:
         """Changes when other objects belong into the state stream than before."""
-        names = (sorted(REPLICATED), sorted(REPLICATED_IF_ANNOTATED))
+        names = (sorted(REPLICATED), sorted(REPLICATED_IF_ANNOTATED), sorted(INTERNAL))
         return hashlib.sha256(msgspec.json.encode(names)).hexdigest()[:16]
 
     def published(self, type: ResourceType) -> bool:
+        if type in INTERNAL:
+            return False
         return type.group_resource not in self._excluded or type.identity == LOCAL
 
     def may_replicate(self, type: ResourceType) -> bool:
         name = (type.group, type.resource)
-        return (name in REPLICATED or name in REPLICATED_IF_ANNOTATED) and type.identity != LOCAL
+        if name in REPLICATED or name in REPLICATED_IF_ANNOTATED:
+            return type.identity != LOCAL
+        return type in INTERNAL
 
     def replicated(self, key: ObjectKey, value: bytes) -> bool:
         if is_system_cluster(key.cluster):
             return False
-        return (key.type.group, key.type.resource) in REPLICATED or _annotated(value)
+        return (key.type.group, key.type.resource) in REPLICATED or key.type in INTERNAL or _annotated(value)
 
 
 def _annotated(value: bytes) -> bool:

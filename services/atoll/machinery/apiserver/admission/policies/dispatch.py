@@ -17,8 +17,9 @@ from atoll.machinery.apiserver.admission.chain import Review
 from atoll.machinery.apiserver.admission.configured.matching import Request
 from atoll.machinery.apiserver.admission.expressions.request_values import Authorize, RequestValues
 from atoll.machinery.apiserver.admission.policies.batch_reports import report_of_batch
+from atoll.machinery.apiserver.admission.policies.errors import ConfigurationError
 from atoll.machinery.apiserver.admission.policies.metrics import PolicyMetrics
-from atoll.machinery.apiserver.admission.policies.parameters import ConfigurationError, Parameters
+from atoll.machinery.apiserver.admission.policies.parameters import Parameters
 from atoll.machinery.apiserver.admission.policies.policy import Binding, BoundPolicy, Policy
 from atoll.machinery.apiserver.admission.policies.program import ValidatingProgram, compile_validating
 from atoll.machinery.apiserver.admission.policies.programs import Programs
@@ -71,7 +72,7 @@ class PolicyRequest:
     def values(self, policy: MatchedPolicy, binding: Binding) -> Sequence[Mapping[str, Any]]:
         """Return the variables for each parameter of a binding. Raises ConfigurationError."""
         found = self._parameters.of(
-            self.review.view, policy.bound.policy.cluster, policy.params, binding.params, self.request.namespace
+            self.review.view, policy.bound.policy, policy.params, binding, self.request.namespace
         )
         base = self._values.get(policy.matched.api_version)
         if base is None and found:

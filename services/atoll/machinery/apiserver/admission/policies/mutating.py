@@ -21,9 +21,10 @@ from atoll.machinery.apiserver.admission.configured.requests import request_of
 from atoll.machinery.apiserver.admission.expressions.conditions import ConditionsFailed, conditions_match
 from atoll.machinery.apiserver.admission.expressions.request_values import Authorize
 from atoll.machinery.apiserver.admission.policies.dispatch import LOOP_S, MatchedPolicy, PolicyRequest
+from atoll.machinery.apiserver.admission.policies.errors import ConfigurationError
 from atoll.machinery.apiserver.admission.policies.metrics import PolicyMetrics, error_type
 from atoll.machinery.apiserver.admission.policies.mutation import MutationFailed, mutated
-from atoll.machinery.apiserver.admission.policies.parameters import ConfigurationError, Parameters
+from atoll.machinery.apiserver.admission.policies.parameters import Parameters
 from atoll.machinery.apiserver.admission.policies.policy import Binding, BoundPolicy, Policy
 from atoll.machinery.apiserver.admission.policies.program import MutatingProgram, compile_mutating
 from atoll.machinery.apiserver.admission.policies.programs import Programs

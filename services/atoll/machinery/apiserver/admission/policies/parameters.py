@@ -1,8 +1,9 @@
 """The parameters that a binding hands to its policy: objects by name or by selector, in the policy's cluster.
 
 `dispatch` asks for them for each binding that matches. Decoded objects are kept by revision, what a selector matches
-while no object of the type changed in the cluster. Invariant: parameters are those of the state in which the write is
-planned. Both caches are bounded in bytes; not thread-safe, each event loop has its own.
+while no object of the type changed in the cluster. For a policy of a cluster on another shard they come from what that
+shard replicates. Invariant: parameters are those of the state in which the write is planned. Caches are bounded in
+bytes; not thread-safe, each event loop has its own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from atoll.machinery.apiserver.admission.policies.policy import ParamKind, ParamRef, Policy
+from atoll.machinery.apiserver.admission.policies.errors import ConfigurationError
+from atoll.machinery.apiserver.admission.policies.policy import Binding, ParamKind, ParamRef, Policy
+from atoll.machinery.apiserver.admission.policies.replicated_parameters import ReplicatedParameters, is_remote
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.kinds.conversion import Unconverted
@@ -21,15 +24,11 @@ from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode, fresh
 from atoll.machinery.process.time_slicing import checkpoint
-from atoll.machinery.storage.contract import GateState, Record, Scope
+from atoll.machinery.storage.contract import Record, Scope
 from atoll.machinery.storage.pages import each_record
 
 #: Bytes of cached parameters, by the length of their JSON; decoded they take several times as much.
 MAX_BYTES = 4 << 20
-
-
-class ConfigurationError(Exception):
-    """A policy or binding cannot be applied; `str()` is Kubernetes' reason."""
 
 
 class _Found(msgspec.Struct, frozen=True):
@@ -47,41 +46,42 @@ class Parameters:
         self._catalogs = catalogs
         self._named: LruCache[ObjectKey, _Found] = LruCache(max_bytes, _size_bytes)
         self._selected: LruCache[tuple[ResourceType, str, str, str], _Found] = LruCache(max_bytes, _size_bytes)
+        self._replicated = ReplicatedParameters(max_bytes)
 
     def kind(self, view: View, policy: Policy) -> Kind | None:
-        """Return the kind of a policy's parameters; None if it has none. Raises ConfigurationError if unknown."""
-        if policy.params is None:
+        """Return the kind of a policy's parameters; None if it has none, or if its cluster is on another shard.
+
+        Raises ConfigurationError if unknown.
+        """
+        if policy.params is None or is_remote(view, policy.cluster):
             return None
         found = resolve_kind(self._catalogs, view, policy.cluster, policy.params)
         if found is None:
-            raise ConfigurationError(f"failed to find resource referenced by paramKind: '{policy.params}'")
+            raise unknown_kind(policy.params)
         return found
 
     def of(
-        self, view: View, cluster: str, kind: Kind | None, ref: ParamRef | None, namespace: str
+        self, view: View, policy: Policy, kind: Kind | None, binding: Binding, namespace: str
     ) -> Sequence[Object | None]:
         """Return the parameters to evaluate with, one after the other; None is a request without parameters.
 
-        `namespace` is that of the request. Raises ConfigurationError.
+        `kind` is that of the parameters, `namespace` that of the request. Raises ConfigurationError.
         """
-        if kind is None or ref is None:
+        ref = binding.params
+        if policy.params is None or ref is None:
             return (None,)
-        if view.gate(cluster).state is GateState.CLOSED:
-            # Its policies are known here, its parameters are not: without them nothing is concluded.
-            raise ConfigurationError(f"parameters of the logical cluster {cluster} are on another shard")
-        if kind.namespaced:
-            namespace = ref.namespace or namespace
-            if not namespace:
-                text = "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
-                raise ConfigurationError(text)
-        elif ref.namespace:
-            raise ConfigurationError("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
+        found: Sequence[Object]
+        if kind is None:
+            namespaced, replicated = self._replicated.of(view, policy, binding)
+            namespace = _namespace(ref, namespace, namespaced=namespaced)
+            found = [each for each in replicated if each["metadata"].get("namespace", "") == namespace]
         else:
-            namespace = ""
-        found = self._find(view, kind, ref, Scope(kind.type, cluster, namespace))
+            namespace = _namespace(ref, namespace, namespaced=kind.namespaced)
+            stored = self._find(view, kind, ref, Scope(kind.type, policy.cluster, namespace))
+            found = [in_version(kind, obj) for obj in stored]
         if not found and ref.required:
             raise ConfigurationError("no params found for policy binding with `Deny` parameterNotFoundAction")
-        return [_in_version(kind, obj) for obj in found]
+        return found
 
     def _find(self, view: View, kind: Kind, ref: ParamRef, scope: Scope) -> tuple[Object, ...]:
         if ref.name:
@@ -117,6 +117,22 @@ def resolve_kind(catalogs: Catalogs, view: View, cluster: str, wanted: ParamKind
     return next((kind for kind in served if kind.kind == wanted.kind), None)
 
 
+def unknown_kind(wanted: ParamKind) -> ConfigurationError:
+    """Return the error of a paramKind that a cluster does not serve."""
+    return ConfigurationError(f"failed to find resource referenced by paramKind: '{wanted}'")
+
+
+def _namespace(ref: ParamRef, requested: str, *, namespaced: bool) -> str:
+    """Return the namespace to look in, empty for a cluster-scoped kind. Raises ConfigurationError."""
+    if namespaced and not (ref.namespace or requested):
+        raise ConfigurationError(
+            "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
+        )
+    if not namespaced and ref.namespace:
+        raise ConfigurationError("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
+    return (ref.namespace or requested) if namespaced else ""
+
+
 def _size_bytes(found: _Found) -> int:
     return 256 + found.size_bytes
 
@@ -126,7 +142,8 @@ def _is_selected(ref: ParamRef, record: Record) -> bool:
     return ref.selector is not None and ref.selector.matches(partial.labels(record.value))
 
 
-def _in_version(kind: Kind, obj: Object) -> Object:
+def in_version(kind: Kind, obj: Object) -> Object:
+    """Return a stored parameter in the version of its kind. Raises ConfigurationError."""
     if kind.from_stored is None:
         return obj
     try:

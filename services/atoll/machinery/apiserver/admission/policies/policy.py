@@ -83,8 +83,9 @@ class ParamRef(msgspec.Struct, frozen=True):
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
-    """A binding of a policy. `actions` are those of a validating one, in order."""
+    """A binding of a policy, of a kind of bindings. `actions` are those of a validating one, in order."""
 
+    kind: str
     name: str
     policy: str
     #: None: every request that the policy matches.
@@ -98,6 +99,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
         spec = mapping(obj, "spec")
         match = spec.get("matchResources")
         return Binding(
+            kind=text(obj, "kind"),
             name=text(obj, "metadata", "name"),
             policy=text(spec, "policyName"),
             criteria=Criteria.of_match_resources(match) if isinstance(match, dict) else None,
