@@ -80,6 +80,14 @@ def test_a_webhook_of_a_provider_sees_the_cluster_and_the_user_of_the_consumer_o
             assert asked["userInfo"]["username"] == "kcp-admin"
 
 
+def test_a_provider_that_binds_its_own_export_acts_once_on_its_own_objects(pair: Pair) -> None:
+    bind(pair.provider, pair.provider.cluster, "shapes")
+    own = ValidatingWebhook(resources=["circles"])
+    with own.installed(pair.provider):
+        assert create(pair.provider, "one").code == 201
+        assert [asked["name"] for asked in own.requests] == ["one"]
+
+
 def test_a_provider_does_not_reach_what_is_not_bound_from_it(pair: Pair) -> None:
     everything = ValidatingWebhook()
     with everything.installed(pair.provider):

@@ -21,7 +21,8 @@ from harness.clients.api import (
     eventually,
     workspace_under,
 )
-from harness.clients.exports import bind, cluster_of, make_export, schema_of
+from harness.clients.exports import accepted, bind, claim, cluster_of, make_export, schema, schema_of
+from harness.clients.policies import Policies, rule
 from harness.servers.shard_process import ShardProcess
 from harness.servers.stand_ins.webhook import Odd, WebhookServer, converted
 
@@ -636,3 +637,80 @@ def test_a_bound_api_is_converted_by_the_webhook_of_its_schema(admin: Api, api: 
     consumer.post(V2, point("b", "v2", x=1, y=2))
     assert consumer.get(f"{V1}/b", expect=500).message.startswith(FAILED)
     consumer.close()
+
+
+# --- admission that asks about another version ---
+
+
+def guarded(api: Api, operation: str) -> None:
+    """Refuse writes of points at 3,4, which only v1 says; objects are stored and requested in v2."""
+    rules = [rule("points", group=GROUP, version="v1", operations=[operation])]
+    seen = "object" if operation == "UPDATE" else "oldObject"
+    Policies(api).deny("p", {"expression": f"{seen}.spec.at != '3,4'", "message": "it is held"}, rules=rules)
+    body = point("probe", "v2", x=3, y=4)
+    api.post(V2, body)
+
+    def refused() -> bool:
+        if operation == "UPDATE":
+            return api.patch(f"{V2}/probe?dryRun=All", {"metadata": {"labels": {"a": "b"}}}, expect=0).code == 422
+        return api.send("DELETE", f"{V2}/probe?dryRun=All").code == 422
+
+    eventually(refused, "the policy is in force")
+
+
+def test_a_collection_is_deleted_as_a_policy_of_another_version_says(api: Api, webhook: WebhookServer) -> None:
+    define(api, points(webhook))
+    guarded(api, "DELETE")
+    for name in ("a", "b"):
+        api.post(V2, point(name, "v2", x=1, y=1))
+    answer = api.delete(f"{V2}?fieldSelector=metadata.name!=probe")
+    assert [item["metadata"]["name"] for item in answer.json["items"]] == ["a", "b"]
+    assert "it is held" in api.delete(V2, expect=422).message
+    assert [item["metadata"]["name"] for item in api.get(V2).json["items"]] == ["probe"]
+
+
+def test_controllers_delete_as_a_policy_of_another_version_says(api: Api, webhook: WebhookServer) -> None:
+    define(api, points(webhook))
+    guarded(api, "DELETE")
+    owner = api.post("/api/v1/namespaces/default/configmaps", configmap("owner")).json["metadata"]
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"]}
+    owned = point("owned", "v2", x=1, y=1)
+    owned["metadata"]["ownerReferences"] = [reference]
+    api.post(V2, owned)
+    api.delete("/api/v1/namespaces/default/configmaps/owner")
+    eventually(lambda: api.get(f"{V2}/owned", expect=0).code == 404, "the collector deleted it")
+    space = "/api/v1/namespaces/team"
+    api.post("/api/v1/namespaces", {"metadata": {"name": "team"}})
+    for name, x in (("stays", 3), ("goes", 1)):
+        api.post(V2.replace("default", "team"), point(name, "v2", x=x, y=4))
+    api.delete(space)
+
+    def named() -> bool:
+        conditions = api.get(space).json["status"].get("conditions", [])
+        return any("it is held" in each["message"] for each in conditions)
+
+    eventually(named, "the condition says why it stays")
+    assert api.get(f"{V2.replace('default', 'team')}/goes", expect=404).code == 404
+
+
+def test_a_claim_labels_objects_that_a_policy_of_another_version_judges(
+    admin: Api, api: Api, webhook: WebhookServer
+) -> None:
+    consumer, other = (admin.at(workspace_under(admin, type_="universal")) for _ in range(2))
+    made = schema_of(points(webhook))
+    made["spec"]["conversion"] = points(webhook)["spec"]["conversion"]
+    identity = make_export(api, "points", made)["status"]["identityHash"]
+    bind(consumer, cluster_of(api), "points")
+    guarded(consumer, "UPDATE")
+    consumer.post(V2, point("a", "v2", x=1, y=1))
+    claimed = claim("points", GROUP, identity=identity)
+    make_export(other, "shapes", schema("circles"), claims=[claimed])
+    bind(consumer, cluster_of(other), "shapes", [accepted(claimed)])
+
+    def labelled() -> bool:
+        return "claimed.internal.apis.kcp.io" in str(consumer.get(f"{V2}/a").json["metadata"].get("labels"))
+
+    eventually(labelled, "the claim's label")
+    assert "claimed.internal" not in str(consumer.get(f"{V2}/probe").json["metadata"].get("labels"))
+    consumer.close()
+    other.close()

@@ -246,6 +246,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     #: Set if a webhook or rules convert: `from_stored` and `convert` then raise Unconverted until the result is
     #: available, and objects may be stored in the storage version only.
     conversion: Conversion | None = None
+    #: Of a kind whose objects need no conversion for the reply: what converts them for admission, which may ask about
+    #: them in another version.
+    review_conversion: Conversion | None = None
 
     #: `v1` or `group/version`, as in objects. Derived, as is `type`: every request reads both.
     api_version: str = ""

@@ -47,8 +47,11 @@ class _CachedConversion(msgspec.Struct, frozen=True):
 
 
 def bare(kind: Kind) -> Kind:
-    """Return the kind for objects that are already in its version, as returned by `Conversions`."""
-    return replace(kind, from_stored=None, to_stored=None, conversion=None)
+    """Return the kind for objects that are already in its version, as returned by `Conversions`.
+
+    Admission still has them converted where it asks about another version.
+    """
+    return replace(kind, from_stored=None, to_stored=None, conversion=None, review_conversion=kind.conversion)
 
 
 class Conversions:

@@ -34,12 +34,20 @@ class ConvertedObject:
     """Converted objects of one write, and the kind whose functions look them up."""
 
     def __init__(self, kind: Kind, converter: Converter) -> None:
-        assert kind.conversion is not None
-        self._kind, self._converter = kind, converter
+        conversion = kind.conversion or kind.review_conversion
+        assert conversion is not None
+        self._kind, self._converter = replace(kind, conversion=conversion), converter
         self._found: dict[tuple[bytes, str], bytes] = {}
-        own = kind.api_version
-        from_stored = kinds.from_stored(own, kind.conversion.finish[own], self._look_up)
-        self.kind = replace(kind, from_stored=from_stored, convert=self._look_up)
+        self.kind = replace(kind, convert=self._look_up)
+        if kind.conversion is not None:
+            own = kind.api_version
+            from_stored = kinds.from_stored(own, conversion.finish[own], self._look_up)
+            self.kind = replace(self.kind, from_stored=from_stored)
+
+    @classmethod
+    def of(cls, kind: Kind, converter: Converter) -> ConvertedObject | None:
+        """Return the object of a write of a kind; None if nothing has to convert it."""
+        return None if kind.conversion is None and kind.review_conversion is None else cls(kind, converter)
 
     async def fetch(self, missing: Unconverted) -> None:
         """Convert one object. Raises the ApiError of a failed conversion."""

@@ -17,6 +17,7 @@ from atoll.machinery.apiserver.call.attempt import Attempt
 from atoll.machinery.apiserver.call.call import Call
 from atoll.machinery.apiserver.call.options import DeleteOptions, WriteOptions
 from atoll.machinery.apiserver.catalog.catalog import Catalog
+from atoll.machinery.apiserver.conversion import ConvertedObject
 from atoll.machinery.apiserver.federation.federated_view import Latest
 from atoll.machinery.apiserver.rest.create import plan_create
 from atoll.machinery.apiserver.rest.delete import plan_delete
@@ -24,6 +25,7 @@ from atoll.machinery.apiserver.rest.update import plan_update
 from atoll.machinery.apiserver.rest.write import WriteContext
 from atoll.machinery.apiserver.writing.commit import AnswersDeadline, FirstStage, WriteService, complete
 from atoll.machinery.apiserver.writing.target import Target, make_call
+from atoll.machinery.kinds.conversion import Unconverted
 from atoll.machinery.meta.missing_answer import MissingAnswer
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, splice
@@ -234,12 +236,16 @@ class Batch:
         self._steps.append(step)
 
     def _plan(self, call: Call, plan: Callable[[WriteContext], FirstStage]) -> None:
-        attempt = Attempt(answers=self._answers)
-        call = replace(call, attempt=attempt)
+        attempt, converted = Attempt(answers=self._answers), ConvertedObject.of(call.kind, self._core.conversions)
+        call = replace(call, attempt=attempt, kind=call.kind if converted is None else converted.kind)
 
         def step() -> None:
             attempt.postponed = self._postponed
-            self._add(call, plan(self._core.context(call, self, self._options)))
+            try:
+                self._add(call, plan(self._core.context(call, self, self._options)))
+            except Unconverted as missing:
+                # Admission asks about it in another version: it is planned again once it is converted.
+                self._postponed.append(missing)
 
         self._step(step)
 

@@ -104,7 +104,7 @@ class WriteService(msgspec.Struct, frozen=True):
         After a conflict of a blind plan, or a change of the gate, the write is authorized with `recheck` and planned
         again. Raises the client's errors, and Timeout past the request deadline (the outcome is then unknown).
         """
-        converted = ConvertedObject(call.kind, self.conversions) if call.kind.conversion is not None else None
+        converted = ConvertedObject.of(call.kind, self.conversions)
         kind, answered = call.kind if converted is None else converted.kind, AnswersDeadline()
         own = msgspec.structs.replace(call, kind=kind, warnings=[], audit={})
         try:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from atoll.machinery.apiserver.admission.configured.registry import Acting, Registry
 from atoll.machinery.apiserver.call.options import DeleteOptions
@@ -16,6 +17,7 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import types
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS, NAMESPACES
+from harness.clients.exports import binding
 from harness.servers.in_process.minimal_shard import Cell, cell
 
 HOME, OTHER = "home", "other"
@@ -113,3 +115,22 @@ async def test_a_cluster_that_is_being_deleted_is_not_held_by_its_own_configurat
     assert acting(here, found) is not None
     await here.delete(LOGICAL_CLUSTERS, HOME, "cluster")
     assert acting(here, found) is None
+
+
+@pytest.mark.parametrize("wanted", ["one", "other"])
+async def test_the_provider_of_a_kind_is_that_of_its_identity(here: Cell, wanted: str) -> None:
+    """Two providers export kinds of one name: the bindings of a consumer tell which of them has the identity."""
+    identities = {"one": "1" * 64, "other": "2" * 64}
+    for provider, identity in identities.items():
+        await here.cluster(provider)
+        await here.put(types.VALIDATING_WEBHOOKS, provider, configuration("a", webhook(provider, rule("*"))))
+        schema = {"name": "s", "UID": provider, "identityHash": identity}
+        bound = {"group": "shapes.example.com", "resource": "circles", "schema": schema, "storageVersions": ["v1"]}
+        obj = binding(f"root:{provider}", "shapes", called=provider)
+        status = {"apiExportClusterName": provider, "boundResources": [bound]}
+        await here.put(types.API_BINDINGS, HOME, {**obj, "status": status})
+    names = {"group": "shapes.example.com", "plural": "circles", "singular": "circle", "kind": "Circle"}
+    kind = replace(CONFIGMAPS, **names, identity=identities[wanted], builtin=False)
+    found = acting(here, Registry(here.core.catalogs), kind=kind)
+    assert found is not None
+    assert [each.cluster for each in found.validating_webhooks] == [wanted]
