@@ -1,4 +1,5 @@
 """What does a create of a 1 KB object cost more under a quota, a policy of three rules, or a webhook on this machine?
+How soon is a change of a provider's policy in force on another shard (`loadtest.in_force`)?
 
 Each case has a namespace of its own, and a configuration that selects it; the first is free of all of them. CPU is that
 of the shard at sixteen clients, above that of the first case. The webhook is a server in the load's own process: its
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 
 from atoll.machinery.meta.objects import Object, encode_json
 from harness.servers.stand_ins.webhook import WebhookServer
+from loadtest import in_force
 from loadtest.bench import Bench, config_map, sound
 from loadtest.http import Load, Origin, closed_loop
 from loadtest.report import Row
@@ -42,6 +44,7 @@ async def run(bench: Bench) -> list[Row]:
         Row("  a policy of three rules: CPU more", max(found[POLICY][1] - free_us, 0.0), "us", 40),
         Row("  a webhook: p50 more, 1 client", max(found[WEBHOOK][0] - free_ms, 0.0), "ms", 1),
         Row("  a webhook: CPU more", max(found[WEBHOOK][1] - free_us, 0.0), "us", 400),
+        await in_force.measure(bench.place(), bench.size(20, 100)),
     ]
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from harness.clients.api import Api, configmap, eventually
-from harness.clients.exports import BINDINGS, an_object, binding, make_export, objects_path, phase, schema
+from harness.clients.changed_configurations import CHANGES, counts_everywhere
+from harness.clients.exports import BINDINGS, an_object, bind, binding, make_export, objects_path, phase, schema
 from harness.clients.site_workspaces import on, ready, workspace
 from harness.clients.tenants import whoami
 from harness.servers.processes import children, is_alive
@@ -22,13 +23,15 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 MAPS = "/api/v1/namespaces/default/configmaps"
 CIRCLES = schema("circles")
 HERE = objects_path(CIRCLES)
+#: The system gives each connection to one of two workers.
+CONNECTIONS = 8
 OWN_AUDIENCE = "https://kcp.default.svc"
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     flags: dict[str, object] = {"workers": 2, "egress_allow_cidr": "127.0.0.0/8"}
-    with Site(tmp_path_factory.mktemp("workers"), shards=2, flags=flags) as running:
+    with Site(tmp_path_factory.mktemp("workers"), shards=3, flags=flags) as running:
         yield running
 
 
@@ -49,7 +52,7 @@ def place(site: Site, admin: Api, shard: str) -> Api:
 
 
 def test_an_api_of_one_shard_is_bound_and_used_on_another(site: Site, admin: Api) -> None:
-    assert [len(workers(shard)) for shard in site.shards.values()] == [2, 2]
+    assert [len(workers(shard)) for shard in site.shards.values()] == [2, 2, 2]
     provider, consumer = place(site, admin, "root"), place(site, admin, "shard-1")
     make_export(provider, "shapes", CIRCLES)
     made = binding(provider.cluster, "shapes")
@@ -64,6 +67,30 @@ def test_an_api_of_one_shard_is_bound_and_used_on_another(site: Site, admin: Api
     found = view.get(f"/*{objects_path(CIRCLES, namespace='')}").json["items"]
     assert [each["metadata"]["name"] for each in found] == ["round"]
     assert whoami(consumer)["status"]["userInfo"]["username"] == "kcp-admin"
+
+
+@pytest.fixture(scope="module")
+def provider_and_consumers(site: Site, admin: Api) -> Iterator[tuple[Api, list[Api]]]:
+    """A provider, and of a consumer on each shard as many connections as make it sure that each worker has one."""
+    provider = place(site, admin, "shard-1")
+    make_export(provider, "shapes", CIRCLES)
+    consumers: list[Api] = []
+    for shard in site.shards:
+        consumer = place(site, admin, shard)
+        made, dry = binding(provider.cluster, "shapes"), f"{BINDINGS}?dryRun=All"
+        eventually(lambda: consumer.send("POST", dry, made).code == 201, "the export is known", 60.0)  # noqa: B023
+        bind(consumer, provider.cluster, "shapes")
+        consumers += [site.shards[shard].api(consumer.cluster) for _ in range(CONNECTIONS)]
+    yield provider, consumers
+    for each in consumers:
+        each.close()
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_of_what_a_provider_configures_counts_on_every_shard_and_worker(
+    provider_and_consumers: tuple[Api, list[Api]], change: str
+) -> None:
+    counts_everywhere(CHANGES[change], *provider_and_consumers)
 
 
 def test_a_worker_that_dies_costs_neither_writes_nor_the_shard(site: Site, admin: Api) -> None:
