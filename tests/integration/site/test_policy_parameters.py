@@ -22,7 +22,7 @@ from harness.clients.exports import BINDINGS, an_object, bind, binding, make_exp
 from harness.clients.policies import BINDINGS as POLICY_BINDINGS
 from harness.clients.policies import GROUP, POLICIES, Policies, policy, rule
 from harness.clients.policies import binding as policy_binding
-from harness.clients.site_workspaces import on, ready, workspace
+from harness.clients.site_workspaces import WORKSPACES, on, ready, workspace
 from harness.clients.tenants import bind as bind_role
 from harness.clients.tenants import user
 from harness.servers.site import Site
@@ -220,6 +220,25 @@ async def test_a_secret_is_never_on_the_stream_and_the_refusal_says_so(
     assert public.encode() in state
     assert secret.encode() not in state
     assert b"sealed-4b1e" not in state
+
+
+async def test_the_rows_of_a_workspace_go_with_it(site: Site, admin: Api) -> None:
+    made = ready(admin, workspace(admin, selector=on("shard-1")))
+    api, text = site.shards["shard-1"].api(made["spec"]["cluster"]), "leaving-9c2e"
+
+    def provide() -> None:
+        make_export(api, "shapes", schema("circles"))
+        api.post(CONFIGMAPS, configmap("named", {"text": text}))
+        bound = policy_binding("p", "p", paramRef={"name": "named", "parameterNotFoundAction": "Deny"})
+        Policies(api).add(policy("p", "true", rules=RULES, paramKind=CONFIGMAP), bound)
+        eventually(lambda: text.encode() in asyncio.run(state_of(site, "shard-1")), "it is published", PATIENCE_S)
+        path = f"{WORKSPACES}/{made['metadata']['name']}"
+        admin.delete(path)
+        eventually(lambda: admin.get(path, expect=0).code == 404, "the workspace is gone", PATIENCE_S)
+        eventually(lambda: text.encode() not in asyncio.run(state_of(site, "shard-1")), "so is its row", PATIENCE_S)
+        api.close()
+
+    await asyncio.to_thread(provide)
 
 
 def test_nobody_reads_parameters_through_any_door_of_another_shard(

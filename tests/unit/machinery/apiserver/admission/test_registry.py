@@ -117,10 +117,10 @@ async def test_a_cluster_that_is_being_deleted_is_not_held_by_its_own_configurat
     assert acting(here, found) is None
 
 
-@pytest.mark.parametrize("wanted", ["one", "other"])
+@pytest.mark.parametrize("wanted", ["first", "second"])
 async def test_the_provider_of_a_kind_is_that_of_its_identity(here: Cell, wanted: str) -> None:
     """Two providers export kinds of one name: the bindings of a consumer tell which of them has the identity."""
-    identities = {"one": "1" * 64, "other": "2" * 64}
+    identities = {"first": "1" * 64, "second": "2" * 64}
     for provider, identity in identities.items():
         await here.cluster(provider)
         await here.put(types.VALIDATING_WEBHOOKS, provider, configuration("a", webhook(provider, rule("*"))))
