@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from atoll.machinery.kinds import protobuf_table as table
 from harness.kubernetes_source.selection import GroupVersion, group_versions
 
 Object = dict[str, Any]
@@ -14,8 +15,9 @@ Object = dict[str, Any]
 _REF = "#/components/schemas/"
 #: Marks that hold for components as a whole or say what the structure says already.
 _DROPPED = frozenset({"description", "x-kubernetes-group-version-kind", "x-kubernetes-unions"})
-#: As the default of a required field, a zero value says only what Go shows for an absent one.
+#: The default of a required field only says what Go shows for an absent one. Nobody has to write a status.
 _ZEROS: tuple[object, ...] = ("", 0, False)
+_OBSERVED = ("Status", "NodeSystemInfo", "DaemonEndpoint")
 #: Components that are no objects, so that an empty one is no default of theirs.
 _SCALARS = ("Quantity", "Time", "IntOrString")
 
@@ -30,7 +32,7 @@ def components(source: Path, kinds: Collection[str], present: Collection[str]) -
     while todo:
         name = todo.pop()
         if name not in found and name not in present:
-            found[name] = _reduced(published[name])
+            found[name] = _without_unseen(name, _reduced(published[name]))
             todo += sorted(_references(found[name]))
     return found
 
@@ -60,24 +62,30 @@ def _published(source: Path, version: GroupVersion) -> dict[str, Object]:
     return found
 
 
+def _without_unseen(name: str, schema: Object) -> Object:
+    """Drop the zero defaults that validation replaces by an error, and those that Go never shows."""
+    required = () if name.endswith(_OBSERVED) else schema.get("required", ())
+    rows = table.merging_rows(name) if table.has_rows(name) else {}
+    for field, source in schema.get("properties", {}).items():
+        is_unseen = field in required or (field in rows and rows[field].omitempty)
+        if is_unseen and "default" in source and source["default"] in _ZEROS:
+            del source["default"]
+    return schema
+
+
 def _reduced(schema: Object) -> Object:
     kept = {key: value for key, value in schema.items() if key not in _DROPPED}
     if "properties" in kept:
-        required = kept.get("required", ())
-        kept["properties"] = {key: _field(value, key in required) for key, value in kept["properties"].items()}
+        kept["properties"] = {key: _field(value) for key, value in kept["properties"].items()}
     for key in ("items", "additionalProperties"):
         if isinstance(kept.get(key), dict):
-            kept[key] = _field(kept[key], True)
-            if kept[key].get("default") == {}:
-                del kept[key]["default"]
-                kept[key] = _alone(kept[key])
+            kept[key] = _alone({mark: value for mark, value in _field(kept[key]).items() if mark != "default"})
     return kept
 
 
-def _field(schema: Object, required: bool) -> Object:
+def _field(schema: Object) -> Object:
     kept = _reduced(schema)
-    is_scalar = "allOf" in kept and kept["allOf"][0]["$ref"].endswith(_SCALARS)
-    if "default" in kept and (is_scalar or (required and kept["default"] in _ZEROS)):
+    if "default" in kept and "allOf" in kept and kept["allOf"][0]["$ref"].endswith(_SCALARS):
         del kept["default"]
     return _alone(kept)
 

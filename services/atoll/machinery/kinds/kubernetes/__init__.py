@@ -1,6 +1,6 @@
 """Kubernetes' kinds that a workspace does not serve by itself: Deployments, Services, Pods, ... as data.
 
-`tables` reads `schemas/native/kubernetes`, `structural` writes a component as the schema of a definition, and
-`resource_schemas` makes an APIResourceSchema of each kind. Invariant: nothing is read before the first call, so a shard
-on which nobody binds these kinds has none of it in memory.
+`tables` reads `schemas/native/kubernetes`, `structural` writes a component as the schema of a definition,
+`resource_schemas` makes an APIResourceSchema of each kind, and `conditional_defaults` sets what no schema can say.
+Invariant: nothing is read before the first call, so a shard on which nobody binds these kinds has none of it in memory.
 """

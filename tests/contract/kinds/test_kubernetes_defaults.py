@@ -1,0 +1,172 @@
+"""Defaults of Kubernetes' kinds: those of the schema, and those that depend on other fields."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atoll.machinery.kinds.kubernetes.conditional_defaults import set_conditional_defaults
+from atoll.machinery.kinds.kubernetes.tables import components, rows
+from atoll.machinery.kinds.native_schemas import drop_nulls
+from atoll.machinery.schema.structural.structural_schema import StructuralSchema, compile_schema
+from contract.kinds.draw_kubernetes import drawn
+from harness.clients.go_programs import BUILD_TIMEOUT_S, program
+from harness.data.manifests import documents
+
+Object = dict[str, Any]
+
+DRAWN, TIMEOUT_S = 602, 120.0
+
+
+@cache
+def schema_of(component: str) -> StructuralSchema:
+    return compile_schema(components()[component], components())
+
+
+def defaulted(component: str, obj: Object) -> Object:
+    """A copy with all defaults."""
+    made = copy.deepcopy(obj)
+    drop_nulls(made)
+    schema_of(component).normalize(made)
+    set_conditional_defaults(component, made)
+    return made
+
+
+def pod(**spec: Any) -> Object:
+    return defaulted("io.k8s.api.core.v1.Pod", {"metadata": {}, "spec": spec})["spec"]  # type: ignore[no-any-return]
+
+
+def service(**spec: Any) -> Object:
+    return defaulted("io.k8s.api.core.v1.Service", {"metadata": {}, "spec": spec})["spec"]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("image", "policy"),
+    [
+        ("nginx", "Always"),
+        ("host.example:5000/a/b", "Always"),
+        ("nginx:latest", "Always"),
+        ("nginx:1.2", "IfNotPresent"),
+        ("nginx@sha256:" + "0" * 64, "IfNotPresent"),
+        ("nginx:latest@sha256:" + "0" * 64, "Always"),
+        ("Upper", "IfNotPresent"),
+        ("", "IfNotPresent"),
+    ],
+)
+def test_an_image_is_pulled_again_if_its_tag_is_latest(image: str, policy: str) -> None:
+    spec = pod(containers=[{"name": "a", "image": image}], initContainers=[{"name": "b", "image": image}])
+    assert spec["containers"][0]["imagePullPolicy"] == spec["initContainers"][0]["imagePullPolicy"] == policy
+    kept = pod(containers=[{"name": "a", "image": image, "imagePullPolicy": "Never"}])
+    assert kept["containers"][0]["imagePullPolicy"] == "Never"
+
+
+def test_requests_ports_and_volumes_of_a_pod_follow_from_its_other_fields() -> None:
+    container = {
+        "name": "a",
+        "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}},
+        "ports": [{"containerPort": 80}],
+    }
+    spec = pod(containers=[copy.deepcopy(container)], volumes=[{"name": "v"}], hostNetwork=True)
+    assert spec["containers"][0]["resources"]["requests"] == {"cpu": "500m", "memory": "1Gi"}
+    assert spec["containers"][0]["ports"] == [{"containerPort": 80, "hostPort": 80, "protocol": "TCP"}]
+    assert spec["volumes"] == [{"name": "v", "emptyDir": {}}]
+    assert spec["enableServiceLinks"] is True
+    assert "hostPort" not in pod(containers=[container])["containers"][0]["ports"][0]
+
+
+def test_a_service_has_what_its_type_needs() -> None:
+    assert service(ports=[{"port": 80}]) == {
+        "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}],
+        "type": "ClusterIP",
+        "sessionAffinity": "None",
+        "internalTrafficPolicy": "Cluster",
+    }
+    balanced = service(type="LoadBalancer", sessionAffinity="ClientIP")
+    assert balanced["externalTrafficPolicy"] == "Cluster"
+    assert balanced["allocateLoadBalancerNodePorts"] is True
+    assert balanced["sessionAffinityConfig"] == {"clientIP": {"timeoutSeconds": 10800}}
+    assert service(type="ExternalName") == {"type": "ExternalName", "sessionAffinity": "None"}
+
+
+def test_strategies_jobs_and_scalers_have_their_numbers() -> None:
+    spec: Object = {"selector": {}, "template": {}}
+    deployment = defaulted("io.k8s.api.apps.v1.Deployment", {"spec": dict(spec)})["spec"]
+    assert deployment["strategy"] == {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"},
+    }
+    recreated = defaulted("io.k8s.api.apps.v1.Deployment", {"spec": {**spec, "strategy": {"type": "Recreate"}}})
+    assert recreated["spec"]["strategy"] == {"type": "Recreate"}
+    job = defaulted("io.k8s.api.batch.v1.Job", {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}})
+    assert (job["spec"]["completions"], job["spec"]["parallelism"], job["spec"]["backoffLimit"]) == (1, 1, 6)
+    assert job["metadata"]["labels"] == {"a": "b"}
+    indexed = defaulted(
+        "io.k8s.api.batch.v1.Job", {"spec": {"template": {}, "parallelism": 2, "backoffLimitPerIndex": 1}}
+    )
+    assert "completions" not in indexed["spec"]
+    assert indexed["spec"]["backoffLimit"] == 2**31 - 1
+    # A CronJob's template gets them when its Job is created.
+    template = defaulted("io.k8s.api.batch.v1.CronJob", {"spec": {"jobTemplate": {"spec": {"template": {}}}}})
+    assert template["spec"]["jobTemplate"]["spec"].keys() == {"template"}
+    scaler = {"spec": {"maxReplicas": 3, "behavior": {"scaleDown": {"policies": []}}}}
+    found = defaulted("io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler", scaler)["spec"]
+    assert found["metrics"][0]["resource"]["target"]["averageUtilization"] == 80
+    assert found["behavior"]["scaleDown"] == {"selectPolicy": "Max", "policies": []}
+    assert found["behavior"]["scaleUp"]["stabilizationWindowSeconds"] == 0
+
+
+def test_defaults_are_set_once_and_change_nothing_that_is_written() -> None:
+    for number in range(len(rows()) * 2):
+        component, obj = drawn(number)
+        made = defaulted(component, obj)
+        assert defaulted(component, made) == made, number
+        assert schema_of(component).unknown_fields(made) == [], number
+
+
+@pytest.mark.parametrize("value", ["x", 7, [], [7], None, True])
+def test_a_value_of_another_type_is_left_to_the_schema(value: Any) -> None:
+    for name in rows():
+        for version in rows()[name].versions:
+            for obj in ({"spec": value}, {"spec": {"template": {"spec": {"containers": value}}}, "status": value}):
+                set_conditional_defaults(version.component, copy.deepcopy(obj))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(int(BUILD_TIMEOUT_S) + 300)
+def test_kubernetes_own_code_sets_the_same_defaults(manifests: Path) -> None:
+    """A real application and drawn objects; those that the schema refuses have no form to compare."""
+    known = {}
+    for row in rows().values():
+        for version in row.versions:
+            api_version = f"{row.group}/{version.name}" if row.group else version.name
+            known[api_version, row.kind] = version.component
+    cases = [drawn(number) for number in range(DRAWN)]
+    for obj in documents(manifests / "online-boutique" / "kubernetes-manifests.yaml"):
+        if component := known.get((obj["apiVersion"], obj["kind"])):
+            cases.append((component, obj))
+    lines = "".join(json.dumps(obj) + "\n" for _, obj in cases)
+    done = subprocess.run(
+        [str(program("defaults", "conformance"))],
+        input=lines,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=True,
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == len(cases)
+    compared = 0
+    for (component, obj), theirs in zip(cases, answers, strict=True):
+        ours = defaulted(component, obj)
+        # Kubernetes does not look for duplicate keys in its own kinds.
+        if all(error.type == "FieldValueDuplicate" for error in schema_of(component).validate(ours)):
+            drop_nulls(theirs)
+            assert ours == theirs, component
+            compared += 1
+    assert compared > len(cases) * 0.95

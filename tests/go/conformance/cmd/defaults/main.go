@@ -1,0 +1,53 @@
+// Command defaults reads objects in JSON, a line each, and prints them as kube-apiserver decodes them: in the types of
+// their kinds, with the defaults of its code. A line that it cannot decode becomes {"error": ...}.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+
+	aggregator "k8s.io/kube-aggregator/pkg/apis/apiregistration/install"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	_ "k8s.io/kubernetes/pkg/apis/apps/install"
+	_ "k8s.io/kubernetes/pkg/apis/autoscaling/install"
+	_ "k8s.io/kubernetes/pkg/apis/batch/install"
+	_ "k8s.io/kubernetes/pkg/apis/core/install"
+	_ "k8s.io/kubernetes/pkg/apis/discovery/install"
+	_ "k8s.io/kubernetes/pkg/apis/flowcontrol/install"
+	_ "k8s.io/kubernetes/pkg/apis/networking/install"
+	_ "k8s.io/kubernetes/pkg/apis/node/install"
+	_ "k8s.io/kubernetes/pkg/apis/policy/install"
+	_ "k8s.io/kubernetes/pkg/apis/resource/install"
+	_ "k8s.io/kubernetes/pkg/apis/scheduling/install"
+	_ "k8s.io/kubernetes/pkg/apis/storage/install"
+)
+
+const maxLine = 16 * 1024 * 1024
+
+func answer(line []byte) any {
+	object, _, err := legacyscheme.Codecs.UniversalDeserializer().Decode(line, nil, nil)
+	if err != nil {
+		return map[string]any{"error": err.Error()}
+	}
+	legacyscheme.Scheme.Default(object)
+	return object
+}
+
+func main() {
+	aggregator.Install(legacyscheme.Scheme)
+	lines := bufio.NewScanner(os.Stdin)
+	lines.Buffer(nil, maxLine)
+	answers := json.NewEncoder(os.Stdout)
+	for lines.Scan() {
+		if err := answers.Encode(answer(lines.Bytes())); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
