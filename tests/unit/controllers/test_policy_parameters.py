@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from atoll.controllers.exports import named_parameters
 from atoll.controllers.exports.policy_parameters import PolicyParameters
 from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.control.manager import POSITION_MARK, ControllerMetrics, Manager
 from atoll.machinery.kcp.sharding import replication_level
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object, annotations_of
@@ -32,6 +34,7 @@ from atoll.machinery.storage.contract import Scope
 from harness.clients.api import configmap, crd
 from harness.clients.policies import binding, policy
 from harness.servers.in_process.minimal_shard import Cell, cell
+from harness.servers.nats import eventually
 
 HOME = "provider"
 CONFIGMAP = {"apiVersion": "v1", "kind": "ConfigMap"}
@@ -209,6 +212,25 @@ async def test_a_new_controller_follows_from_state_what_the_one_before_followed(
     await write(here, "limit", "two")
     await here.settle()
     assert texts(here) == ["two"]
+
+
+async def test_a_manager_that_goes_on_behind_all_bindings_follows_what_they_name(here: Cell) -> None:
+    await write(here, "limit", "one")
+    await bound(here, name="limit", namespace="default")
+    await here.settle()
+    with here.store.snapshot() as snapshot:
+        here.store.set_mark(POSITION_MARK, str(snapshot.revision).encode())
+    registry = CollectorRegistry()
+    controller = PolicyParameters(here.loopback, here.facts, registry)
+    manager = Manager(here.store, here.store, [controller], ControllerMetrics(registry))
+    running = asyncio.create_task(manager.run())
+    try:
+        await eventually(lambda: manager.synced and manager.idle())
+        await write(here, "limit", "two")
+        await eventually(lambda: texts(here) == ["two"])
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_in_a_workspace_under_deletion_nothing_is_written(here: Cell) -> None:
