@@ -27,6 +27,8 @@ from atoll.machinery.apiserver.serving.version import version
 from atoll.machinery.control.manager import ControllerMetrics, Manager
 from atoll.machinery.egress import Egress, policy
 from atoll.machinery.egress.forward import Forwarder
+from atoll.machinery.kcp.sharding.stream_policy import INTERNAL
+from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.process.freed_memory import return_freed_memory
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.pki import Pair, load_pair
@@ -87,7 +89,9 @@ class _Serving:
         self._config, self._store = config, store
         self._registry = CollectorRegistry()
         access = read_access(config.nats_url, config.nats_credentials_file)
-        self._follower = Follower(store, FollowerOptions(access, region=config.region), self._registry)
+        self._follower = Follower(
+            store, FollowerOptions(access, region=config.region, wanted=_is_wanted), self._registry
+        )
         self._manager = Manager(store, store, [Rows(store)], ControllerMetrics(self._registry))
         self._follower.set_listener(self._manager)
         self._whole = Readiness(store, self._follower, self._manager)
@@ -127,6 +131,11 @@ class _Serving:
         sys.stdout.write(f"atoll cache-server serves https://{config.host}:{port}/services/cache\n")
         sys.stdout.flush()
         return listener
+
+
+def _is_wanted(type: ResourceType) -> bool:
+    """Whether a type is kept: not what only shards read."""
+    return type not in INTERNAL
 
 
 class _Files(msgspec.Struct, frozen=True):

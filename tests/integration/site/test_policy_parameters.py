@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from harness.clients.policies import binding as policy_binding
 from harness.clients.site_workspaces import WORKSPACES, on, ready, workspace
 from harness.clients.tenants import bind as bind_role
 from harness.clients.tenants import user
+from harness.servers.cache_server_process import CacheProcess
 from harness.servers.site import Site
 
 SHAPES = "/apis/shapes.example.com/v1"
@@ -266,3 +268,23 @@ def test_nobody_reads_parameters_through_any_door_of_another_shard(
         for path in (f"/clusters/{provider.cluster}/{resource}" for resource in resources):
             assert stranger.send("GET", path).code == 403
     says(consumer, "")
+
+
+async def test_a_cache_server_neither_keeps_nor_serves_parameters(
+    site: Site, provider: Api, consumer: Api, tmp_path: Path
+) -> None:
+    text, access = "cached-4c1d", read_access(site.nats.url, str(site.layout.credential(CACHE_USER)))
+    inside = f"/shards/shard-1/clusters/{provider.cluster}"
+    provider.post(CONFIGMAPS, configmap("cached", {"text": text}))
+    with installed(provider, "cached-policy", CONFIGMAP, "params.data.text", name="cached", namespace="default"):
+        says(consumer, f"says {text}")
+        with CacheProcess(tmp_path / "cache", access) as cache:
+            await cache.ready()
+            assert (await cache.get(f"{inside}{POLICY_BINDINGS}/cached-policy")).code == 200
+            for path in ("/api/v1/configmaps", f"/apis/{PARAMETERS}"):
+                for prefix in (inside, "/shards/*/clusters/*"):
+                    assert (await cache.get(prefix + path)).code == 404
+        (stored,) = (tmp_path / "cache").rglob("data.mdb")
+        data = stored.read_bytes()
+        assert b"cached-policy" in data
+        assert text.encode() not in data
