@@ -38,6 +38,7 @@ from atoll.replication.replica_writer import OWNERS_PENDING, MarkStore, ReplicaW
 from atoll.replication.root_types import RootTypes, learn_root_types
 from atoll.replication.shard_keys import KEYS_MARK, ShardKeys
 from atoll.replication.shard_replica import ShardReplica, SourceShard
+from atoll.replication.sought_clusters import SoughtClusters
 
 log = structlog.get_logger()
 
@@ -90,10 +91,14 @@ class Follower:
         self._running: dict[str, tuple[str, asyncio.Task[None]]] = {}
         self.consumers: dict[str, StateConsumer] = {}
         self._needed: NeededRows | None = None
+        self._sought: SoughtClusters | None = None
+        #: Whether the shards of the site were looked at since the start.
+        self._knows_members = False
         if options.needed_only:
             assert options.own and options.types is not None, "a shard, which knows its types"
             self._needed = NeededRows(self.writer, options.types, self._selection_changed)
             self.writer.written = self._needed.wrote
+            self._sought = SoughtClusters(self._needed, self._unread)
         keys = self._access.event_keys
         self._forgotten = forgotten_uids(store)
         self._keys = ShardKeys(keys or {}, store.get_mark(KEYS_MARK))
@@ -107,6 +112,16 @@ class Follower:
     def behind_s(self) -> float:
         """For how many seconds at most a replica may have been out of date; 0 while all are current."""
         return max((consumer.behind_s for consumer in self.consumers.values()), default=0.0)
+
+    async def seek(self, cluster: str) -> Sequence[str]:
+        """See `SoughtClusters.seek`; a follower of everything has nothing to seek."""
+        return await self._sought.seek(cluster) if self._sought is not None else ()
+
+    def _unread(self) -> list[str]:
+        """The shards of which not everything that is needed was read."""
+        found = self.consumers
+        unread = [name for name in self.writer.origins if name not in found or not found[name].has_selected]
+        return unread if self._knows_members else unread or [ROOT_SHARD]
 
     async def run(self) -> None:
         """Follow until cancelled. Raises StoreForgotten if this process's own store was struck off."""
@@ -276,6 +291,7 @@ class Follower:
         for name, region in members.items():
             if name not in self._running:
                 self._start(name, region)
+        self._knows_members = True
 
     async def _remember_forgotten(self) -> None:
         """Store which stores were struck off, so that it holds at the next start too. Raises StoreForgotten."""

@@ -2,7 +2,8 @@
 
 `needed_rows` reports what happened; the consumers' filters follow from the answers. A cluster is needed while a shard
 sends other rows of it, while an own LogicalCluster has its Workspace there or moved away from here, while an own
-Workspace names it, and while it is the parent of a needed cluster. Held in memory, without I/O. Invariant: the parents
+Workspace names it, for a while after a request here depended on its owner, and while it is the parent of a needed
+cluster. Held in memory, without I/O. Invariant: the parents
 of a needed cluster are needed as far as they are known, so what its ownership rests on is followed.
 """
 
@@ -15,8 +16,9 @@ from typing import NamedTuple, TypeAlias
 from atoll.machinery.kcp.sharding.ownership import is_claimable
 from atoll.machinery.meta.names import ROOT
 
-#: Kinds of reasons: rows of other types, the LogicalCluster of a child, an own one that moved, an own Workspace.
-ROWS, CHILD, MOVED, NAMED = "rows", "child", "moved", "named"
+#: Kinds of reasons: rows of other types, the LogicalCluster of a child, an own one that moved, an own Workspace, and a
+#: request here that depends on the cluster's owner.
+ROWS, CHILD, MOVED, NAMED, SOUGHT = "rows", "child", "moved", "named", "sought"
 #: Cluster and name of the Workspace that owns a LogicalCluster.
 Workspace: TypeAlias = tuple[str, str]
 

@@ -23,7 +23,7 @@ from atoll.machinery.meta.wellknown import MOVED_TO, SINGLETON
 from atoll.machinery.storage.contract import Change, CorruptRecord, Cursor, Operation, Position, Record, Scope, Snapshot
 from atoll.machinery.storage.pages import position_after
 from atoll.machinery.stream.subjects import STATE, control_subject, resource_filter
-from atoll.replication.needed_clusters import CHILD, MOVED, NAMED, ROWS, NeededClusters, Reason, Workspace
+from atoll.replication.needed_clusters import CHILD, MOVED, NAMED, ROWS, SOUGHT, NeededClusters, Reason, Workspace
 from atoll.replication.notifications import OwnerChange, ReplicaChange
 from atoll.replication.readable_pages import readable
 from atoll.replication.replica_writer import ReplicaWriter
@@ -68,6 +68,9 @@ class NeededRows:
             (types.workspaces, self._own_workspace),
         )
         self._cursors: list[tuple[Cursor, _Take]] = []
+        self._sought: set[str] = set()
+        #: Set, and replaced, whenever an owner was decided or all that is wanted of a shard was read.
+        self._progress = asyncio.Event()
 
     def _without_needs(self) -> NeededClusters:
         return NeededClusters(self._seat, self._held_from, self._changed)
@@ -95,6 +98,31 @@ class NeededRows:
         """A number that rises when `wanted` may have changed."""
         return self._versions.get(origin, 0) + self._versions.get("", 0)
 
+    # --- what requests here depend on ---
+
+    def seek(self, cluster: str) -> None:
+        """Need a cluster because a request here depends on its owner, until `release_sought`."""
+        self._sought.add(cluster)
+        self._clusters.add(cluster, Reason(SOUGHT, "", cluster))
+
+    def release_sought(self, cluster: str) -> None:
+        """No request depends on a cluster any more."""
+        self._sought.discard(cluster)
+        self._clusters.remove(cluster, Reason(SOUGHT, "", cluster))
+
+    def has_owner(self, cluster: str) -> bool:
+        """Whether the shard of a cluster is known."""
+        return bool(self._seat(cluster))
+
+    async def progress(self) -> None:
+        """Return when an owner was decided, or all that is wanted of a shard was read."""
+        await self._progress.wait()
+
+    def announce(self) -> None:
+        """An owner was decided, or all that is wanted of a shard was read."""
+        progress, self._progress = self._progress, asyncio.Event()
+        progress.set()
+
     # --- at the start ---
 
     async def load(self, origins: Sequence[str]) -> None:
@@ -104,6 +132,8 @@ class NeededRows:
         """
         self._clusters, self._named = self._without_needs(), {}
         self._open_cursors()
+        for cluster in self._sought:
+            self.seek(cluster)
         for type, take in self._own:
             await self._load_own(type, take)
         for origin in origins:
@@ -213,6 +243,8 @@ class NeededRows:
                 self._wrote_row(origin, key.cluster, bool(change.value))
         for each in owners:
             self._clusters.seated(each.cluster)
+        if owners:
+            self.announce()
 
     def _wrote_cluster(self, origin: str, cluster: str, value: bytes) -> None:
         if value:
@@ -304,6 +336,9 @@ class ShardSelection:
 
     async def release(self, keys: Sequence[ObjectKey]) -> None:
         await self._rows.release(self._origin, keys)
+
+    def read(self) -> None:
+        self._rows.announce()
 
 
 def _cluster_key(cluster: str) -> ObjectKey:

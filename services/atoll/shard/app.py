@@ -9,7 +9,7 @@ and through the same planning and admission as any write.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,6 +22,7 @@ from atoll.controllers.workspaces.remote_routes import RemoteRoutes
 from atoll.controllers.workspaces.root_routes import RootRoutes
 from atoll.machinery.apiserver.admission.chain import Admission
 from atoll.machinery.apiserver.authentication.oidc import issuers
+from atoll.machinery.apiserver.authentication.remote_owners import RemoteOwners, SeekOwner
 from atoll.machinery.apiserver.authentication.service_account_keys import jwks, openid_configuration
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.authorizer import Authorizer
@@ -72,6 +73,7 @@ from atoll.shard.forwarding.mounts import Mounts
 from atoll.shard.forwarding.remote_shards import RemoteShards
 from atoll.shard.forwarding.virtual_discovery import VirtualDiscovery
 from atoll.shard.forwarding.virtual_resources import ShardObject, VirtualResources
+from atoll.shard.handlers.home_claims import HomeClaims
 from atoll.shard.handlers.homes import HOME, Homes
 from atoll.shard.handlers.logicalcluster_creates import LogicalClusterCreates
 from atoll.shard.handlers.virtual_creates import virtual_creates
@@ -105,6 +107,8 @@ class ShardApp:
         self.config, self.store, self.credentials = config, store, credentials
         #: URL of this shard for other components and, without a front proxy, for clients.
         self.url = config.shard_base_url or url
+        #: What `seek` calls, once it is known: the follower's, in a worker the writer's.
+        self.seeker: SeekOwner | None = None
         self.registry = CollectorRegistry()
         self.audit = AuditLog(config.audit_log_path) if config.audit_log_path else None
         self.health = Health(store)
@@ -146,12 +150,22 @@ class ShardApp:
         """Return the issuers of tokens other than this shard."""
         audiences, file = service_account_keys.issuers(self.config).audiences, self.config.authentication_config
         found = issuers.configured(file, audiences, self.egress) if file else None
-        accounts = remote_accounts(self.peers) if self._is_on("GlobalServiceAccount") else None
-        if not self._is_on("WorkspaceAuthentication"):
-            return ExternalIssuers(found, accounts=accounts)
-        return ExternalIssuers(
-            found, issuers.of_workspaces(self.facts.workspace_type, self._tenancy, self.egress), accounts
-        )
+        workspaces = accounts = owners = None
+        if self._is_on("WorkspaceAuthentication"):
+            workspaces = issuers.of_workspaces(self.facts.workspace_type, self._tenancy, self.egress)
+        if self._is_on("GlobalServiceAccount"):
+            accounts = remote_accounts(self.peers)
+            owners = RemoteOwners(self.seek) if self._seeks else None
+        return ExternalIssuers(found, workspaces, accounts, owners)
+
+    @property
+    def _seeks(self) -> bool:
+        """Whether this shard keeps no row of some clusters of the site."""
+        return self.config.in_site and self.config.replicated_workspaces == NEEDED
+
+    async def seek(self, cluster: str) -> Sequence[str]:
+        """Have the process that follows other shards learn whose a cluster is; see `Follower.seek`."""
+        return await self.seeker(cluster) if self.seeker is not None else ()
 
     def _tenancy(self, view: View) -> str:
         return self.identities.tenancy
@@ -235,7 +249,8 @@ class ShardApp:
         """Return the handlers of object names resolved per caller (`~` is the caller's home)."""
         if not self.config.enable_home_workspaces:
             return {}
-        homes = Homes(self.loopback, self.facts, self._shard(), self.placement, self.peers)
+        claims = HomeClaims(self.store, self.placement, self.seek)
+        homes = Homes(self.loopback, self.facts, self._shard(), self.placement, claims, self.peers)
         return {(TENANCY_GROUP, "workspaces", HOME): homes.serve}
 
     def _shard(self) -> ShardFacts:
@@ -310,7 +325,9 @@ class ShardApp:
         options = FollowerOptions(
             access, self.config.shard_name, region, types, needed_only=needed_only, store=store.identity.shard_uid
         )
-        return Follower(store, options, self.registry)
+        follower = Follower(store, options, self.registry)
+        self.seeker = follower.seek
+        return follower
 
     def manager(self, positions: Positions, follower: Follower | None = None) -> Manager:
         """Return the controllers of this shard, which run in the writer's process. `follower` feeds replica changes."""

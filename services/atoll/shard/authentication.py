@@ -17,6 +17,7 @@ from atoll.machinery.apiserver.authentication.authenticator import Authenticator
 from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAFiles, ClientCAs, InvalidCredentials
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator
+from atoll.machinery.apiserver.authentication.remote_owners import RemoteOwners
 from atoll.machinery.apiserver.authentication.remote_service_accounts import RemoteServiceAccounts
 from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders
 from atoll.machinery.apiserver.authentication.service_account_keys import KeySet
@@ -115,6 +116,8 @@ class ExternalIssuers(msgspec.Struct, frozen=True):
     workspaces: WorkspaceSource | None = None
     #: Validates service accounts of other shards.
     accounts: RemoteServiceAccounts | None = None
+    #: Finds their shards where not all are known.
+    owners: RemoteOwners | None = None
 
 
 def build_authentication(
@@ -127,7 +130,7 @@ def build_authentication(
         sources.append(StaticTokens(credentials.tokens.users, issuers.audiences))
     if credentials.users:
         sources.append(StaticTokens(credentials.users, issuers.audiences))
-    sources.append(ServiceAccountTokens(credentials.keys, issuers, remote=external.accounts))
+    sources.append(ServiceAccountTokens(credentials.keys, issuers, remote=external.accounts, owners=external.owners))
     if external.configured is not None:
         sources.append(external.configured)
     bearers = BearerTokens(tuple(sources), issuers.audiences, external.workspaces)

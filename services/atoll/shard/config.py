@@ -168,7 +168,8 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
             "shard_name": "name of this shard, a DNS label",
             "shard_labels": "comma separated key=value labels of its Shard object, such as region=eu",
             "replicated_workspaces": "Workspaces and LogicalClusters of other shards that it keeps: all, or needed:"
-            " those of clusters with exports or types, its own clusters' ancestors, its own Workspaces' clusters",
+            " those of clusters with exports or types, its own clusters' ancestors, its own Workspaces' clusters, and"
+            " what requests depend on",
             "default_replication_level": "level of exports that are written without one, but for those of root: global,"
             " organization or region",
             "shard_base_url": "URL of this shard for other components; empty: the address it listens on",

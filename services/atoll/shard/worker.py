@@ -67,6 +67,7 @@ async def serve(settings: WorkerSettings, channel: socket.socket) -> None:
     try:
         credentials = load(settings.config, settings.names, tokens=settings.tokens)
         app = ShardApp(settings.config, store, credentials, settings.url)
+        app.seeker = store.seek
         parent.add_to(app.health)
         pipeline = app.pipeline()
         connection = functools.partial(StreamingConnection, policy=pipeline)

@@ -92,7 +92,7 @@ class Listener:
             self._tasks = [asyncio.create_task(work) for work in (app.watches.open.follow(), reloading)]
             return
         place = WorkerPlace(Path(self._config.root_directory), self._reserved)
-        self._workers = WorkerPool(self._store, self._count, place, app.health.results)
+        self._workers = WorkerPool(self._store, self._count, place, app.health.results, app.seek)
         brief = WorkerSettings(self._config, store, str(self._workers.socket), app.url, names, self._credentials.tokens)
         await self._workers.start(brief)
 

@@ -25,7 +25,7 @@ import structlog
 from atoll.machinery.apiserver.serving.health import CheckResult
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.lmdb_store import LmdbStore
-from atoll.machinery.storage.workers.submit_server import SubmitServer
+from atoll.machinery.storage.workers.submit_server import Seek, SubmitServer
 from atoll.machinery.wire.connection_spread import ConnectionSpreader
 from atoll.shard.parent_health import encode
 from atoll.shard.worker import READY, WorkerSettings
@@ -85,7 +85,7 @@ class WorkerPool:
     """A fixed number of worker processes. `start` returns once all of them serve."""
 
     def __init__(
-        self, store: LmdbStore, count: int, place: WorkerPlace, checks: Callable[[], dict[str, CheckResult]]
+        self, store: LmdbStore, count: int, place: WorkerPlace, checks: Callable[[], dict[str, CheckResult]], seek: Seek
     ) -> None:
         self._checks, self._sent, root = checks, b"", place.root
         self._spreader = ConnectionSpreader(place.bound)
@@ -94,7 +94,7 @@ class WorkerPool:
         if len(os.fsencode(self.socket)) > MAX_SOCKET_PATH_BYTES:
             self._temporary = Path(tempfile.mkdtemp(prefix="atoll-"))
             self.socket = self._temporary / SOCKET
-        self._submit_server = SubmitServer(store, self.socket)
+        self._submit_server = SubmitServer(store, self.socket, seek)
         self._count = count
         self._supervisors: list[asyncio.Task[None]] = []
         self._processes: dict[int, asyncio.subprocess.Process] = {}

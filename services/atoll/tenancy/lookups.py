@@ -109,11 +109,18 @@ class Lookups:
         `organization` is not found for clusters of another organization. If it is empty, as for the export's own shard,
         the level is not checked.
         """
-        found = self._read_cached(view, path, name, self._exports, _EXPORT)
+        found = self._read_cached(view, self._home(view, path, seen_from), name, self._exports, _EXPORT)
         if found is None or not found.organization or seen_from in ("", found.cluster):
             return found
         path = seen_from if ":" in seen_from else self.path_of(view, seen_from)
         return found if replication_level.is_within(path, found.organization) else None
+
+    def _home(self, view: View, path: str, seen_from: str) -> str:
+        """Return the cluster that needs an export if the path is its own: it has a path before the Workspaces on it
+        arrived from their shards. Otherwise the path."""
+        if ":" not in path or ":" in seen_from or not seen_from or self.cluster_of(view, path) is not None:
+            return path
+        return seen_from if self.path_of(view, seen_from) == path else path
 
     def is_out_of_reach(self, view: View, path: str, name: str, seen_from: str) -> bool:
         """Whether an export exists, and its level keeps it from a cluster."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from atoll.machinery.meta import wellknown
+from atoll.machinery.kcp.sharding.ownership import Owner
+from atoll.machinery.kcp.sharding.ownership_resolver import OwnershipResolver
+from atoll.machinery.meta import hashes, wellknown
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import Operation, Scope
@@ -19,7 +22,7 @@ from atoll.machinery.stream.consumer import selection
 from atoll.machinery.stream.subjects import state_subject, stream_name
 from atoll.replication.shard_replica import ReplicaProgress
 from harness.data.stored_headers import parse_headers
-from harness.servers.in_process.followers import TYPES, Archipelago, Member, cluster_key, workspace_key
+from harness.servers.in_process.followers import TIMEOUT_S, TYPES, Archipelago, Member, cluster_key, workspace_key
 from harness.servers.nats import eventually
 
 SITE = ("root", "east", "west")
@@ -274,3 +277,83 @@ async def test_more_objects_than_filters_are_followed_by_their_resource(
     await eventually(lambda: selected(west, "east") == {cluster_key(clusters[4])})
     await east.open(clusters[4], ROOT, "shop4", changed="later")
     await says(west, cluster_key(clusters[4]), b"later")
+
+
+async def sought(member: Member, cluster: str) -> str:
+    """The shard of a cluster that a request names, once everything that was published before was read."""
+    async with asyncio.timeout(TIMEOUT_S):
+        for publishing in [each.publishing for each in member.sea.members.values() if each.publishing is not None]:
+            await publishing.publisher.drain(TIMEOUT_S)
+        assert member.follower is not None
+        while await member.follower.seek(cluster):
+            pass
+    return member.shard_of(cluster)
+
+
+async def test_the_owner_of_a_cluster_that_a_request_names_is_found_and_followed(sea: Archipelago) -> None:
+    east, west = sea.shard("east"), sea.shard("west")
+    await west.follow(needed_only=True)
+    shop = await workspace(sea, "shop", "east")
+    inner = await workspace(sea, "inner", "root", shop, "east")
+    innermost = await workspace(sea, "innermost", "east", inner, "root")
+    assert await sought(west, innermost) == "east"
+    assert await sought(west, shop) == "east"
+    assert await sought(west, hashes.home_cluster_name("nobody")) == ""
+    assert west.replica(cluster_key(innermost)) is not None
+    assert selected(west, "root") == {
+        workspace_key(ROOT, "shop"),
+        cluster_key(inner),
+        workspace_key(inner, "innermost"),
+    }
+    # It is followed: its move is heard of, and its end.
+    await sea.shard("root").open(innermost, inner, "innermost")
+    await east.open(innermost, inner, "innermost", **{wellknown.MOVED_TO: "root", wellknown.MOVED_GENERATION: "1"})
+    await eventually(lambda: west.shard_of(innermost) == "root", TIMEOUT_S)
+    await east.delete(cluster_key(innermost))
+    await sea.shard("root").delete(cluster_key(innermost))
+    await sea.shard("root").delete(workspace_key(inner, "innermost"))
+    await eventually(lambda: west.shard_of(innermost) == "", TIMEOUT_S)
+    assert await sought(west, innermost) == ""
+
+
+async def test_a_shard_that_claims_a_sought_cluster_is_not_believed(
+    sea: Archipelago, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    east, west = sea.shard("east"), sea.shard("west")
+    shop = await workspace(sea, "shop", "root")
+    taken, home = await sea.shard("root").schedule(ROOT, "taken", "root"), hashes.home_cluster_name("victim")
+    await east.open(taken, ROOT, "taken")
+    await east.open(shop, ROOT, "taken")
+    await east.put(cluster_key(home), spec={"createdBy": {"username": "victim"}})
+    await west.follow(needed_only=True)
+    assert [await sought(west, each) for each in (shop, taken, home)] == ["root", "root", ""]
+    assert west.sent("east", cluster_key(home)), "it was read, and does not count"
+    await west.reopen()
+    monkeypatch.setattr(OwnershipResolver, "_resolve_cluster", first_row_counts)
+    await west.follow(needed_only=True)
+    assert await sought(west, home) == "east", "the rules of ownership are all that keeps it from the home"
+
+
+def first_row_counts(resolver: OwnershipResolver, origin: str, cluster: str) -> Iterator[str]:
+    if resolver.owner(cluster) == "":
+        yield from resolver._decide(cluster, Owner(origin, 0))
+
+
+async def test_no_cluster_is_said_to_have_no_owner_while_a_shard_was_not_read(sea: Archipelago) -> None:
+    root, _, west = (sea.shard(name) for name in SITE)
+    await root.announce("north")
+    await west.follow(needed_only=True)
+    await west.until(lambda _: west.follower is not None and "north" in west.follower.consumers)
+    assert west.follower is not None
+    cluster = hashes.home_cluster_name("nobody")
+
+    async def unread() -> bool:
+        return west.follower is not None and list(await west.follower.seek(cluster)) == ["north"]
+
+    async with asyncio.timeout(TIMEOUT_S):
+        while not await unread():
+            pass
+    shop = await workspace(sea, "shop", "east")
+    async with asyncio.timeout(TIMEOUT_S):
+        while west.shard_of(shop) != "east":
+            await west.follower.seek(shop)

@@ -51,6 +51,8 @@ def phase(api: Api) -> str:
 def test_while_that_address_is_away_a_shard_is_heard_and_hears_of_nothing(followed: tuple[Site, TcpRelay]) -> None:
     site, relay = followed
     (here, near), (there, far) = place(site, SHARD), place(site, "root")
+    for api in (near, far):
+        make_export(api, "others", schema("squares"))
     eventually(lambda: knows(near, there) and knows(far, here), "each knows the other's workspace", 60.0)
     assert relay.passed
     relay.cut()

@@ -227,6 +227,10 @@ def account_token(api: Api) -> str:
     return str(api.post(f"{ACCOUNTS}/{name}/token", body).json["status"]["token"])
 
 
+def is_forbidden(api: Api) -> bool:
+    return api.send("GET", NAMESPACES).code == 403
+
+
 @pytest.mark.parametrize("who", ["anonymous", "certificate", "unknown token", "account"])
 def test_what_exists_and_what_does_not_cannot_be_told_apart(site: Site, tree: Tree, who: str) -> None:
     tokens = {"unknown token": "unheard-of"}
@@ -238,6 +242,9 @@ def test_what_exists_and_what_does_not_cannot_be_told_apart(site: Site, tree: Tr
             return site.proxy.with_token(tokens[who], cluster)
         return site.proxy.api(cluster, "stranger" if who == "certificate" else "")
 
+    if who == "account":
+        for cluster in (tree.org, tree.team):
+            eventually(partial(is_forbidden, api(cluster)), "the account's shard is known there", 60.0)
     # `root` itself is open to every authenticated user.
     closed = (tree.org, tree.team) if who == "account" else (tree.org, tree.team, tree.app)
     there = [*closed, *(tree.clusters[path] for path in closed)]

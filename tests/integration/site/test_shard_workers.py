@@ -153,3 +153,17 @@ def test_an_issuer_of_a_type_on_one_shard_makes_users_of_workspaces_on_another(s
 def _create(api: Api, plural: str, kind: str, name: str, spec: dict[str, Any]) -> None:
     body = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
     api.post(f"{TENANCY}/{plural}", body)
+
+
+def test_an_account_of_one_shard_calls_workers_of_another(site: Site, admin: Api) -> None:
+    home, consumer = place(site, admin, "root"), place(site, admin, "shard-1")
+    # A workspace in it is needed by nobody on the other shard.
+    inner = site.proxy.api(str(ready(home, workspace(home, selector=on("root")))["spec"]["cluster"]))
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    eventually(lambda: inner.send("GET", MAPS).code == 200, "the proxy leads to it")
+    inner.post(accounts, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "bot"}})
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    token = str(inner.post(f"{accounts}/bot/token", request).json["status"]["token"])
+    for door in (site.proxy, site.shards["shard-1"]):
+        bot = door.with_token(token, consumer.cluster)
+        eventually(lambda: bot.get(MAPS, expect=0).code == 403, "it is somebody without rights")  # noqa: B023

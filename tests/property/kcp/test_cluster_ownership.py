@@ -4,17 +4,21 @@ and a shard that claims all clusters gets none.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atoll.machinery.kcp.sharding.ownership import Owner
 from atoll.machinery.meta.wellknown import MOVED_GENERATION, MOVED_TO
-from harness.models.cluster_ownership import CLUSTER, LIAR, Follower, Place, Said, Site
+from harness.models.cluster_ownership import CLUSTER, LIAR, SHARD, Follower, Place, Said, Site
+from harness.models.needed_following import Decision, NeededFollower
 
 SHARDS = ("root", "a", "b", LIAR)
 NUMBERS = st.integers(0, 1 << 16)
 ACTIONS = ("create", "create", "home", "root", "move", "delete", "lie")
 STEPS = st.lists(st.tuples(st.sampled_from(ACTIONS), NUMBERS, NUMBERS))
+TURNS = st.lists(st.tuples(st.sampled_from(["take", "take", "select", "seek", "forget"]), NUMBERS, NUMBERS))
 
 
 def lived(steps: list[tuple[str, int, int]]) -> Site:
@@ -111,6 +115,45 @@ def test_a_shard_counts_for_itself_and_others_never_for_what_is_its_own(
     deliver(site, follower, others, turns)
     elsewhere = {name: shard for name, shard in owners(site).items() if shard != own}
     assert {name: shard for name, shard in found(follower).items() if shard != own} == elsewhere
+
+
+def sound(site: Site, decisions: Iterable[Decision]) -> None:
+    for cluster, seat in decisions:
+        assert seat is None or seat.shard in site.owners.get(cluster, ()), (cluster, seat)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(STEPS, TURNS, st.permutations(SHARDS), st.booleans())
+def test_whoever_keeps_only_what_it_needs_ends_with_the_true_owners_of_that(
+    steps: list[tuple[str, int, int]], turns: list[tuple[str, int, int]], order: list[str], everything: bool
+) -> None:
+    site = lived(steps)
+    here, names = NeededFollower(order, {shard: site.said[shard] for shard in order}), sorted(site.owners)
+    for name in names if everything else ():
+        here.seek(name)
+    for what, one, other in turns:
+        shard = SHARDS[one % len(SHARDS)]
+        if what == "take":
+            sound(site, here.take(shard, other % 5 if other % 7 == 0 else 0, 1 + other % 4))
+        elif what == "select":
+            sound(site, here.select(shard, other % 3, 1 + other % 4))
+        elif names:
+            (here.seek if what == "seek" else here.forget)(names[one % len(names)])
+    sound(site, here.settle())
+    needed = {name for name in names if here.needed.needs(name)}
+    assert found_of(here, needed) == {name: shard for name, shard in owners(site).items() if name in needed}
+    for name in names:
+        here.seek(name)
+    sound(site, here.settle())
+    assert found_of(here, set(names)) == owners(site), "and of everything, if it needs that"
+    for name in names:
+        here.forget(name)
+    sound(site, here.settle())
+    assert not [place for _, place in here.follower.rows if place.kind != SHARD], "it keeps no other row"
+
+
+def found_of(here: NeededFollower, needed: set[str]) -> dict[str, str]:
+    return {name: shard for name, shard in found(here.follower).items() if name in needed}
 
 
 def test_a_move_goes_by_the_word_of_the_present_owner_and_its_generation() -> None:

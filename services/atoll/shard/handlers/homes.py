@@ -9,7 +9,7 @@ and a home is returned only to the user for whom it was created.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Iterator
+from collections.abc import Awaitable, Collection
 from contextlib import suppress
 
 import structlog
@@ -37,9 +37,10 @@ from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.meta.user import User, is_service_account
 from atoll.machinery.process.retry import ATTEMPTS
-from atoll.machinery.storage.contract import CorruptRecord, Snapshot
+from atoll.machinery.storage.contract import Snapshot
 from atoll.replication.peers import PEER_ERRORS, Peers
 from atoll.shard.admission.workspaces import owner_annotation
+from atoll.shard.handlers.home_claims import HomeClaims
 from atoll.tenancy.cluster_builder import ClusterBuilder, export_for
 from atoll.tenancy.lookups import Lookups
 from atoll.tenancy.placement import ShardPlacement
@@ -66,10 +67,11 @@ class Homes:
         facts: Lookups,
         shard: workspace.Shard,
         placement: ShardPlacement,
+        claims: HomeClaims,
         peers: Peers | None = None,
     ) -> None:
         self._loopback, self._facts, self._shard = loopback, facts, shard
-        self._placement, self._peers = placement, peers
+        self._placement, self._claims, self._peers = placement, claims, peers
         self._builder = ClusterBuilder(loopback, facts)
 
     def serve(self, call: Call, snapshot: Snapshot) -> Reply | Awaitable[Reply]:
@@ -98,7 +100,7 @@ class Homes:
         for _ in range(ATTEMPTS):
             seat = self._seat(cluster)
             if seat is None or seat.shard in silent:
-                chosen = self._choose(call, cluster, silent)
+                chosen = self._choose(call, {*silent, *await self._claims.shards(cluster)})
                 # If another request of the same user chose first, its choice counts; if an object that the home's
                 # bindings need was written concurrently, try again.
                 with suppress(AlreadyExists):
@@ -119,25 +121,14 @@ class Homes:
         found = record_of(cluster, record.value) if record is not None else None
         return Owner(found.successor or self._shard.name, found.generation) if found is not None else None
 
-    def _choose(self, call: Call, cluster: str, silent: Collection[str]) -> str:
-        """Return the shard for a new home: none that has its cluster unasked. Raises TooManyRequests."""
+    def _choose(self, call: Call, without: Collection[str]) -> str:
+        """Return the shard for a new home. Raises TooManyRequests."""
         with self._loopback.store.snapshot() as snapshot:
-            without = {*silent, *self._strangers(snapshot, cluster)}
             try:
                 region = call.info.query.get(REGION_PARAMETER, "")
                 return self._placement.choose_home(snapshot, _path(call.user.name), region, without).name
             except Unschedulable as error:
                 raise TooManyRequests(str(error), Details(retry_after_s=1)) from error
-
-    def _strangers(self, snapshot: Snapshot, cluster: str) -> Iterator[str]:
-        """Yield the shards that have a cluster which nobody placed there: what is in it is not the user's."""
-        key = ObjectKey(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON)
-        for shard in self._placement.shards(snapshot):
-            try:
-                if snapshot.replicas.row_of(shard.name, key) is not None:
-                    yield shard.name
-            except CorruptRecord:
-                yield shard.name
 
     def _placed(self, call: Call, cluster: str, shard: str, before: Owner | None) -> Batch:
         """Return a batch with a new home, or with the marker of one on another shard and the route to it."""

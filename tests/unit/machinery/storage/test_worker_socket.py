@@ -40,7 +40,7 @@ def body(packed: bytes) -> memoryview:
     return memoryview(packed)[frames.LENGTH.size :]
 
 
-async def answer(reader: asyncio.StreamReader) -> frames.Hello | frames.News:
+async def answer(reader: asyncio.StreamReader) -> frames.Answer:
     """The next frame of the writer."""
     (size,) = frames.LENGTH.unpack(await reader.readexactly(frames.LENGTH.size))
     return frames.decode_answer(memoryview(await reader.readexactly(size)))
@@ -257,3 +257,22 @@ async def test_a_hub_that_skips_wakes_everybody_and_its_ring_starts_anew() -> No
     assert hub.ring.floor == 90
     assert len(hub.ring) == 0
     assert await waiting == 90
+
+
+async def test_the_writers_process_finds_shards_for_workers(tmp_path: Path) -> None:
+    async def seek(cluster: str) -> list[str]:
+        return [cluster, "east"]
+
+    store = open_store(store_options(tmp_path))
+    with tempfile.TemporaryDirectory() as home:
+        socket = Path(home) / "s"
+        server = SubmitServer(store, socket, seek)
+        await server.start()
+        reader, writer = await asyncio.open_unix_connection(str(socket))
+        await answer(reader)
+        writer.write(frames.pack(frames.SeekRequest(7, "a")) + frames.pack(frames.SeekRequest(8, "b")))
+        found = [await answer(reader), await answer(reader)]
+        assert found == [frames.SeekResult(7, ["a", "east"]), frames.SeekResult(8, ["b", "east"])]
+        writer.close()
+        await server.close()
+    await store.close()

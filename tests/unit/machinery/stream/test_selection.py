@@ -40,6 +40,7 @@ class Chosen:
     broad, version = ("atoll.state.east.whole",), 1
 
     def __init__(self, count: int) -> None:
+        self.reads = 0
         self.keys = {ObjectKey(LOGICAL_CLUSTERS, f"cluster{number}", "", "cluster") for number in range(count)}
 
     def wanted(self) -> set[ObjectKey]:
@@ -50,6 +51,9 @@ class Chosen:
 
     async def release(self, keys: Sequence[ObjectKey]) -> None:
         assert not keys
+
+    def read(self) -> None:
+        self.reads += 1
 
 
 @pytest.mark.parametrize(("count", "filters"), [(0, 1), (MAX_SELECTED, MAX_SELECTED + 1), (MAX_SELECTED + 1, 2)])
@@ -72,3 +76,17 @@ def test_each_replicated_resource_is_followed_whole_or_selected() -> None:
         ]
         assert len(matching) == (0 if (group, resource) in SELECTED else 1), (group, resource)
     assert (LOGICAL_CLUSTERS.group, LOGICAL_CLUSTERS.resource) in SELECTED
+
+
+async def test_what_could_not_be_read_is_read_the_next_time() -> None:
+    """The connection may be lost between the selection's change and the reading."""
+    chosen = Chosen(2)
+    subjects = SelectedSubjects("east", (), chosen)
+    first, second = await subjects.unread()
+    subjects.read([first])
+    assert subjects.changed
+    assert not chosen.reads, "one was not read"
+    assert await subjects.unread() == [second]
+    subjects.read([second])
+    assert not subjects.changed
+    assert chosen.reads == 1

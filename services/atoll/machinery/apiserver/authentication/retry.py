@@ -14,8 +14,9 @@ from atoll.machinery.wire.exchange import Exchange
 
 E = TypeVar("E", bound=Exchange)
 
-#: Issuers whose keys one request may wait for: the caller's, and that of a token it reviews.
-MAX_KEY_FETCHES = 2
+#: What one request may wait for, for its caller and for a token that it reviews: the keys of an issuer, or the shard of
+#: a service account and that shard's answer.
+MAX_KEY_FETCHES = 4
 
 
 def retry_when_authenticated(

@@ -18,6 +18,7 @@ import msgspec
 from atoll.machinery.apiserver.authentication import jwt, service_account_claims
 from atoll.machinery.apiserver.authentication.certificates import CREDENTIAL_ID
 from atoll.machinery.apiserver.authentication.jwt import PublicKey
+from atoll.machinery.apiserver.authentication.remote_owners import RemoteOwners
 from atoll.machinery.apiserver.authentication.remote_service_accounts import RemoteServiceAccounts
 from atoll.machinery.apiserver.authentication.service_account_claims import Subject
 from atoll.machinery.apiserver.authentication.service_account_keys import KeySet
@@ -96,9 +97,12 @@ class ServiceAccountTokens:
         clock: Callable[[], float] = time.time,
         *,
         remote: RemoteServiceAccounts | None = None,
+        owners: RemoteOwners | None = None,
     ) -> None:
-        """`remote` checks accounts of clusters on other shards; without it their tokens are refused."""
+        """`remote` checks accounts of clusters on other shards; without it their tokens are refused. `owners` finds
+        the shards of clusters where not all are known."""
         self._keys, self._issuers, self._clock, self._remote = keys, issuers, clock, remote
+        self._owners = owners
         self._verified: LruCache[bytes, _VerifiedToken] = LruCache(MAX_TOKENS)
 
     def user_of(self, token: str, digest: bytes, audiences: Sequence[str], snapshot: View) -> User | None:
@@ -128,10 +132,13 @@ class ServiceAccountTokens:
         secrets = snapshot.last(SECRETS, subject.cluster) if subject.secret is not None else 0
         if verified.accounts_revision == accounts and verified.secrets_revision == secrets:
             return
-        shard = "" if snapshot.gate(subject.cluster).generation else snapshot.replicas.shard_of(subject.cluster)
+        is_here = bool(snapshot.gate(subject.cluster).generation)
+        shard = "" if is_here else snapshot.replicas.shard_of(subject.cluster)
         if shard and self._remote is not None:
             self._remote.check(shard, subject, token, digest)
             return
+        if not shard and not is_here and self._owners is not None:
+            self._owners.require_none(subject.cluster)
         if not is_account(_get(snapshot, ACCOUNTS, subject, subject.name), subject):
             raise Unauthorized
         if subject.secret is not None:

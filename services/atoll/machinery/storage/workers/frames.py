@@ -7,7 +7,7 @@ Objects cross as the bytes that will be stored. Invariant: an error is decoded t
 from __future__ import annotations
 
 import struct
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -36,6 +36,13 @@ class SubmitRequest(msgspec.Struct, frozen=True, tag=True):
     id: int
     mutations: list[Mutation]
     guards: list[Guard]
+
+
+class SeekRequest(msgspec.Struct, frozen=True, tag=True):
+    """A cluster whose shard the writer's process is to find. `id` is a number like that of a submit."""
+
+    id: int
+    cluster: str
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
@@ -70,11 +77,20 @@ class News(msgspec.Struct, frozen=True, tag=True):
     failures: list[SubmitFailure]
 
 
+class SeekResult(msgspec.Struct, frozen=True, tag=True):
+    """A cluster was sought: the worker's number for it, and the shards that were not read."""
+
+    id: int
+    unread: list[str]
+
+
 _Message = TypeVar("_Message")
 
 _encoder = msgspec.msgpack.Encoder()
-_requests = msgspec.msgpack.Decoder(SubmitRequest)
-_answers: msgspec.msgpack.Decoder[Hello | News] = msgspec.msgpack.Decoder(Hello | News)
+_requests: msgspec.msgpack.Decoder[SubmitRequest | SeekRequest] = msgspec.msgpack.Decoder(SubmitRequest | SeekRequest)
+#: What the writer sends.
+Answer: TypeAlias = "Hello | News | SeekResult"
+_answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Hello | News | SeekResult)
 
 
 class InvalidFrame(Exception):
@@ -85,7 +101,7 @@ class WriterError(Exception):
     """A submit failed in the writer for a reason that is none of the store's errors."""
 
 
-def pack(message: SubmitRequest | Hello | News) -> bytes:
+def pack(message: SubmitRequest | SeekRequest | Answer) -> bytes:
     """Encode a frame. Raise InvalidFrame for one that the other end would refuse."""
     body = _encoder.encode(message)
     if len(body) > MAX_FRAME_BYTES:
@@ -93,12 +109,12 @@ def pack(message: SubmitRequest | Hello | News) -> bytes:
     return LENGTH.pack(len(body)) + body
 
 
-def decode_request(body: memoryview) -> SubmitRequest:
+def decode_request(body: memoryview) -> SubmitRequest | SeekRequest:
     """Decode the body of a worker's frame. Raise InvalidFrame."""
     return _decode(_requests, body)
 
 
-def decode_answer(body: memoryview) -> Hello | News:
+def decode_answer(body: memoryview) -> Answer:
     """Decode the body of a writer's frame. Raise InvalidFrame."""
     return _decode(_answers, body)
 

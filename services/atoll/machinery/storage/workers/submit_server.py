@@ -9,21 +9,39 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.storage.workers.frame_protocol import FrameProtocol
-from atoll.machinery.storage.workers.frames import Hello, News, SubmitFailure, decode_request, failure, pack
+from atoll.machinery.storage.workers.frames import (
+    Hello,
+    News,
+    SeekRequest,
+    SeekResult,
+    SubmitFailure,
+    decode_request,
+    failure,
+    pack,
+)
 
 #: Requests of one worker that may be in the writer at once; the socket is not read beyond.
 _MAX_IN_FLIGHT = 512
 
+#: Finds the shard of a cluster; returns the shards that were not read. It ends in bounded time.
+Seek: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]
+
+
+async def _seek_nothing(cluster: str) -> Sequence[str]:
+    return ()
+
 
 class SubmitServer:
-    """Serves one store on one socket."""
+    """Serves one store on one socket. `seek` is what this process does for workers beside the store."""
 
-    def __init__(self, store: LmdbStore, socket: Path) -> None:
-        self._store, self._socket = store, socket
+    def __init__(self, store: LmdbStore, socket: Path, seek: Seek = _seek_nothing) -> None:
+        self._store, self._socket, self._seek = store, socket, seek
         self._server: asyncio.Server | None = None
         self._connections: set[_Connection] = set()
         self._announcing: list[asyncio.Task[None]] = []
@@ -31,7 +49,7 @@ class SubmitServer:
     async def start(self) -> None:
         """Listen. Replace the socket of a dead process; holding the directory lock proves that it is dead."""
         self._socket.unlink(missing_ok=True)
-        make = functools.partial(_Connection, self._store, self._connections)
+        make = functools.partial(_Connection, self._store, self._connections, self._seek)
         self._server = await asyncio.get_running_loop().create_unix_server(make, str(self._socket))
         self._socket.chmod(0o600)
         self._announcing = [asyncio.create_task(self._announce()), asyncio.create_task(self._announce_replicas())]
@@ -69,9 +87,11 @@ class SubmitServer:
 class _Connection(FrameProtocol):
     """One worker."""
 
-    def __init__(self, store: LmdbStore, connections: set[_Connection]) -> None:
+    def __init__(self, store: LmdbStore, connections: set[_Connection], seek: Seek) -> None:
         super().__init__()
-        self._store, self._connections = store, connections
+        self._store, self._connections, self._seek = store, connections, seek
+        self._searches: set[asyncio.Task[None]] = set()
+        self._sought: list[SeekResult] = []
         self._in_flight = 0
         self._is_greeted = False
         #: The last revision and apply count that were sent.
@@ -82,6 +102,11 @@ class _Connection(FrameProtocol):
 
     def receive(self, body: memoryview) -> None:
         request = decode_request(body)
+        if isinstance(request, SeekRequest):
+            task = asyncio.create_task(self._search(request))
+            self._searches.add(task)
+            task.add_done_callback(self._searches.discard)
+            return
         self._in_flight += 1
         if self._in_flight >= _MAX_IN_FLIGHT:
             self.hold()
@@ -97,14 +122,25 @@ class _Connection(FrameProtocol):
         if not self._is_greeted:
             self._is_greeted = True
             return [pack(Hello(self._store.identity, *self._sent))]
+        frames: list[bytes] = []
+        if self._sought:
+            frames += map(pack, self._sought)
+            self._sought = []
         if sent == self._sent and not self._results and not self._failures:
-            return []
+            return frames
         news = News(*self._sent, self._results, self._failures)
         self._results, self._failures = [], []
-        return [pack(news)]
+        # What is sought is read after what was applied.
+        return [pack(news), *frames]
 
     def lost(self) -> None:
         self._connections.discard(self)
+        for task in self._searches:
+            task.cancel()
+
+    async def _search(self, request: SeekRequest) -> None:
+        self._sought.append(SeekResult(request.id, list(await self._seek(request.cluster))))
+        self.send_soon()
 
     def _done(self, number: int, submit: asyncio.Future[list[int]]) -> None:
         if (error := submit.exception()) is not None:

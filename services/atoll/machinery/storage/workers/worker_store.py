@@ -24,9 +24,11 @@ from atoll.machinery.storage.reader import StoreReader
 from atoll.machinery.storage.reading.records import Alarm, log_alarm
 from atoll.machinery.storage.workers.frame_protocol import FrameProtocol
 from atoll.machinery.storage.workers.frames import (
+    Answer,
     Hello,
     InvalidFrame,
-    News,
+    SeekRequest,
+    SeekResult,
     SubmitRequest,
     decode_answer,
     error_of,
@@ -41,7 +43,7 @@ _FEED_ROWS = 500
 class _WriterConnection(FrameProtocol):
     """The worker's end of the socket."""
 
-    def __init__(self, take: Callable[[Hello | News], None], lost: Callable[[], None]) -> None:
+    def __init__(self, take: Callable[[Answer], None], lost: Callable[[], None]) -> None:
         super().__init__()
         self._take, self._lost = take, lost
         self._leaving: list[bytes] = []
@@ -72,6 +74,7 @@ class WorkerStore(StoreReader):
         self._writer: _WriterConnection | None = None
         self._greeted: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
         self._open: dict[int, asyncio.Future[list[int]]] = {}
+        self._searches: dict[int, asyncio.Future[list[str]]] = {}
         self._ids = itertools.count(1)
         self._announced = self.hub.last
         self._news = asyncio.Event()
@@ -104,6 +107,22 @@ class WorkerStore(StoreReader):
         future.add_done_callback(lambda _: self._open.pop(number, None))
         return future
 
+    async def seek(self, cluster: str) -> Sequence[str]:
+        """Have the writer's process find the shard of a cluster; return the shards that it did not read.
+
+        Raises StoreClosed.
+        """
+        if self._writer is None or self.disconnected.is_set():
+            raise StoreClosed("the writer is gone")
+        number = next(self._ids)
+        future: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+        self._searches[number] = future
+        self._writer.send(pack(SeekRequest(number, cluster)))
+        try:
+            return await future
+        finally:
+            del self._searches[number]
+
     async def close(self) -> None:
         """Disconnect from the writer and close the file."""
         if self._following is not None:
@@ -117,12 +136,16 @@ class WorkerStore(StoreReader):
 
     # --- what the writer says
 
-    def _take(self, answer: Hello | News) -> None:
+    def _take(self, answer: Answer) -> None:
         if isinstance(answer, Hello):
             self._greeted.set_result(answer)
             return
         if not self._greeted.done():
             raise InvalidFrame("the first frame is no greeting")
+        if isinstance(answer, SeekResult):
+            if (search := self._searches.get(answer.id)) is not None and not search.done():
+                search.set_result(answer.unread)
+            return
         self._announce(answer.last)
         self.hub.publish_applied(answer.applied)
         for number, results in answer.results:
@@ -139,6 +162,9 @@ class WorkerStore(StoreReader):
         for future in self._open.values():
             if not future.done():
                 future.set_exception(StoreClosed("outcome unknown: the writer is gone"))
+        for search in self._searches.values():
+            if not search.done():
+                search.set_exception(StoreClosed("the writer is gone"))
 
     # --- the ring
 

@@ -38,6 +38,9 @@ class Selection(Protocol):
     async def release(self, keys: Sequence[ObjectKey]) -> None:
         """Drop the rows of objects that are followed no more."""
 
+    def read(self) -> None:
+        """Every object that was wanted is followed now."""
+
 
 class SelectedSubjects:
     """The filters of one consumer: `fixed` ones, and those of a selection's objects. None: there is no selection."""
@@ -46,11 +49,13 @@ class SelectedSubjects:
         self._shard, self._fixed, self._selection = shard, fixed, selection
         self._followed = selection.held() if selection is not None else set()
         self._version = -1
+        #: What came to the selection and was not read, such as when the connection was lost meanwhile.
+        self._unread: set[ObjectKey] = set()
 
     @property
     def changed(self) -> bool:
         """Whether the selection may be another one than what is followed."""
-        return self._selection is not None and self._selection.version != self._version
+        return self._selection is not None and (bool(self._unread) or self._selection.version != self._version)
 
     def filters(self) -> tuple[str, ...]:
         """The filters for what is followed."""
@@ -69,7 +74,7 @@ class SelectedSubjects:
         if self._selection is None:
             return
         await self._release()
-        self._followed = self._selection.wanted()
+        self._followed, self._unread = self._selection.wanted(), set()
         self._version = self._selection.version
 
     async def unread(self) -> list[ObjectKey]:
@@ -77,7 +82,8 @@ class SelectedSubjects:
         if self._selection is None:
             return []
         await self._release()
-        return list(self._selection.wanted() - self._followed)
+        self._unread = self._selection.wanted() - self._followed
+        return list(self._unread)
 
     async def _release(self) -> None:
         assert self._selection is not None, "there is a selection"
@@ -90,6 +96,9 @@ class SelectedSubjects:
     def read(self, keys: Iterable[ObjectKey]) -> None:
         """These objects were read, and are followed from now on."""
         self._followed.update(keys)
+        self._unread.difference_update(keys)
+        if self._selection is not None and not self._unread:
+            self._selection.read()
 
 
 def is_of_state(event: Event, lineage: str, filling: int) -> bool:

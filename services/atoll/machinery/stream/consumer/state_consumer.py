@@ -34,7 +34,8 @@ log = structlog.get_logger()
 _MARK_LIVES_S = TOMBSTONE_TTL_S - 3600
 _REFRESH_S = 3600.0
 _REFILL_WAIT_S = 0.1
-#: Between two readings of newly selected objects: this many times what the last one took, and this long at most.
+#: Between two readings of newly selected objects: this many times what the last one took, and this long at most. That
+#: long is not waited for where none was read for a while: what one object leads to is read at once.
 _SELECT_SHARE, _SELECT_WAIT_S = 9, 1.0
 
 
@@ -119,6 +120,11 @@ class StateConsumer:
     def _is_current(self) -> bool:
         return self._reader is not None and self._complete and not self._reader.pending and not self._selected.changed
 
+    @property
+    def has_selected(self) -> bool:
+        """Whether every selected object was read, and is followed."""
+        return self._complete and not self._selected.changed
+
     async def run(self) -> None:
         """Consume until cancelled. An error of the sink ends it."""
         await keep_connected(self._access, f"atoll consumer {self._options.consumer}", self._consume)
@@ -201,9 +207,11 @@ class StateConsumer:
             page = keys[start : start + self._options.batch]
             await self._read_selected(connection, info, self._selected.subjects(page))
             self._selected.read(page)
-        # Where needs change all the time, most of the time is left for following.
+        self._selected.read(())
+        # Where needs change all the time, most of the time is left for following; a few in a row are read at once.
         now = time.monotonic()
-        self._select_at_s = now + min(_SELECT_SHARE * (now - began), _SELECT_WAIT_S)
+        pause_s = _SELECT_SHARE * (now - began)
+        self._select_at_s = min(max(self._select_at_s, now - _SELECT_WAIT_S) + pause_s, now + _SELECT_WAIT_S)
 
     async def _read_selected(self, connection: Connection, info: Object, subjects: list[str]) -> None:
         self._origin_of_selected.begin(sourced=is_sourced(info))
