@@ -39,8 +39,18 @@ _TYPES: dict[str, list[Any]] = {
     "MicroTime": ["2026-01-02T03:04:05.000006Z"],
     "RawExtension": [{"apiVersion": "v1", "kind": "X", "a": 1}],
 }
-#: Fields whose defaults are left for later: sums of quantities, and the time of the write.
-_LEFT_OUT = frozenset({"PodSpec.resources", "DeviceTaint.timeAdded", "Device.taints", "ObjectMeta.managedFields"})
+#: Left out: sums of quantities, the time of the write, what a later version changed, and what protobuf does not carry.
+_LEFT_OUT = frozenset(
+    {
+        "PodSpec.resources",
+        "DeviceTaint.timeAdded",
+        "Device.taints",
+        "ObjectMeta.managedFields",
+        "PodStatus.nodeAllocatableResourceClaimStatuses",
+        "PersistentVolumeClaim.apiVersion",
+        "PersistentVolumeClaim.kind",
+    }
+)
 _RARE, _OFTEN, _DEPTH = 0.12, 0.5, 4
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 import subprocess
@@ -11,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from atoll.machinery.kinds import protobuf
 from atoll.machinery.kinds.kubernetes.conditional_defaults import set_conditional_defaults
 from atoll.machinery.kinds.kubernetes.tables import components, rows
 from atoll.machinery.kinds.native_schemas import drop_nulls
+from atoll.machinery.kinds.protobuf_encoder import encode
 from atoll.machinery.schema.structural.structural_schema import StructuralSchema, compile_schema
 from contract.kinds.draw_kubernetes import drawn
 from harness.clients.go_programs import BUILD_TIMEOUT_S, program
@@ -121,12 +124,13 @@ def test_strategies_jobs_and_scalers_have_their_numbers() -> None:
     assert found["behavior"]["scaleUp"]["stabilizationWindowSeconds"] == 0
 
 
-def test_defaults_are_set_once_and_change_nothing_that_is_written() -> None:
+def test_defaults_are_set_once_and_every_object_has_a_body_in_protobuf() -> None:
     for number in range(len(rows()) * 2):
         component, obj = drawn(number)
         made = defaulted(component, obj)
         assert defaulted(component, made) == made, number
         assert schema_of(component).unknown_fields(made) == [], number
+        assert protobuf.decode(encode(made)) == made, number
 
 
 @pytest.mark.parametrize("value", ["x", 7, [], [7], None, True])
@@ -139,7 +143,7 @@ def test_a_value_of_another_type_is_left_to_the_schema(value: Any) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(int(BUILD_TIMEOUT_S) + 300)
-def test_kubernetes_own_code_sets_the_same_defaults(manifests: Path) -> None:
+def test_kubernetes_own_code_sets_the_same_defaults_and_writes_bodies_that_are_read(manifests: Path) -> None:
     """A real application and drawn objects; those that the schema refuses have no form to compare."""
     known = {}
     for row in rows().values():
@@ -162,11 +166,12 @@ def test_kubernetes_own_code_sets_the_same_defaults(manifests: Path) -> None:
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(answers) == len(cases)
     compared = 0
-    for (component, obj), theirs in zip(cases, answers, strict=True):
-        ours = defaulted(component, obj)
+    for (component, obj), answer in zip(cases, answers, strict=True):
+        ours, theirs = defaulted(component, obj), answer["object"]
+        drop_nulls(theirs)
+        assert protobuf.decode(base64.b64decode(answer["protobuf"])) == theirs, component
         # Kubernetes does not look for duplicate keys in its own kinds.
         if all(error.type == "FieldValueDuplicate" for error in schema_of(component).validate(ours)):
-            drop_nulls(theirs)
             assert ours == theirs, component
             compared += 1
     assert compared > len(cases) * 0.95

@@ -10,10 +10,22 @@ from typing import Any
 
 import pytest
 
+from atoll.machinery.kinds import protobuf_table as table
 from atoll.machinery.kinds.native_schemas import REF_PREFIX, definitions
-from harness.kubernetes_source import files
+from atoll.machinery.kinds.protobuf_values import READERS
+from harness.kubernetes_source import files, messages
 from harness.kubernetes_source.modules import NoSource
 from harness.kubernetes_source.selection import GROUPS, resources
+
+#: Fields whose rows in the tables that are edited by hand differ.
+DIFFERENT = {
+    # A later version changed both; the table has the later form.
+    ("io.k8s.api.core.v1.PodStatus", "nodeAllocatableResourceClaimStatuses"),
+    ("io.k8s.api.core.v1.NodeAllocatableResourceClaimStatus", "resources"),
+    # Their patch marks are in the OpenAPI of built-in kinds only, which no protobuf needs.
+    ("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", "finalizers"),
+    ("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", "ownerReferences"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +91,24 @@ def test_every_reference_has_its_component_and_none_is_there_twice() -> None:
     wanted = {each.removeprefix(REF_PREFIX) for each in references(found)}
     assert wanted <= found.keys() | definitions().keys()
     assert not [name for name, schema in found.items() if '"description": "' in json.dumps(schema)]
+
+
+@pytest.mark.timeout(700)
+def test_fields_of_messages_are_those_of_the_go_types(made: dict[str, str]) -> None:
+    """Number, type and marks of every field of every kind, in the tables that are edited by hand too."""
+    rows = loaded("kinds.json")["kinds"]
+    kinds = {
+        (row["group"] + version["name"], row["kind"]): version["component"]
+        for row in rows
+        for version in row["versions"]
+    }
+    different = set()
+    for message, fields in messages.tables(kinds, READERS)["messages"].items():
+        edited = {(row.name, row.number): row for row in table.rows_of(message)}
+        inlined = {row.type for row in edited.values() if row.inline}
+        for field in fields:
+            if field.get("inline"):
+                assert field["type"] in inlined, message
+            elif edited.get((field["name"], field["number"])) != table.Row(**field):
+                different.add((message, field["name"]))
+    assert different == DIFFERENT

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from atoll.machinery.kinds.native_schemas import definitions
+from atoll.machinery.kinds.protobuf_values import READERS
 from atoll.machinery.process.resources import schema_path
-from harness.kubernetes_source import discovery, openapi
+from harness.kubernetes_source import discovery, messages, openapi
 from harness.kubernetes_source.columns import columns
 from harness.kubernetes_source.modules import source_of, version_of
 
@@ -31,15 +32,18 @@ def made() -> dict[str, str]:
     kubernetes = source_of("k8s.io/kubernetes")
     components, printed = openapi.names_of_kinds(kubernetes), columns(kubernetes, source_of("k8s.io/kube-aggregator"))
     kinds = discovery.kinds(kubernetes)
+    selected: dict[tuple[str, str], str] = {}
     for row in kinds:
         for version in row["versions"]:
             api_version = f"{row['group']}/{version['name']}" if row["group"] else version["name"]
-            version["component"] = components[api_version, row["kind"]]
+            selected[api_version, row["kind"]] = version["component"] = components[api_version, row["kind"]]
         row["columns"] = printed.get(row["kind"], _PLAIN)
-    selected = [version["component"] for row in kinds for version in row["versions"]]
-    found = {"kinds.json": _text({"version": version_of(kubernetes), "kinds": kinds})}
+    found = {
+        "kinds.json": _text({"version": version_of(kubernetes), "kinds": kinds}),
+        "protobuf.json": _text(messages.tables(selected, _edited_messages())),
+    }
     files: dict[str, Object] = {}
-    for name, schema in sorted(openapi.components(kubernetes, selected, definitions()).items()):
+    for name, schema in sorted(openapi.components(kubernetes, selected.values(), definitions()).items()):
         files.setdefault(openapi.file_of(name), {})[name] = schema
     return found | {f"openapi/{name}.json": _text(schemas) for name, schemas in files.items()}
 
@@ -53,16 +57,23 @@ def differences() -> list[str]:
 
 def write() -> None:
     """Write all files, and remove those that are no longer made."""
+    texts = made()
     for path in _written():
         path.unlink()
-    for name, text in made().items():
+    for name, text in texts.items():
         path = folder() / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
 
 def _written() -> list[Path]:
-    return [*folder().glob("openapi/*.json"), *folder().glob("kinds.json")]
+    return [*folder().glob("openapi/*.json"), *folder().glob("kinds.json"), *folder().glob("protobuf.json")]
+
+
+def _edited_messages() -> set[str]:
+    """The messages of the tables that are edited by hand, and those that are no objects."""
+    paths = [schema_path("native", name) for name in ("protobuf.json", "protobuf_custom.json")]
+    return {message for path in paths for message in json.loads(path.read_bytes())["messages"]} | READERS.keys()
 
 
 def _text(value: Object) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from atoll.machinery.kinds import protobuf_table as table
+from harness.kubernetes_source import messages
 from harness.kubernetes_source.selection import GroupVersion, group_versions
 
 Object = dict[str, Any]
@@ -22,7 +22,7 @@ _OBSERVED = ("Status", "NodeSystemInfo", "DaemonEndpoint")
 _SCALARS = ("Quantity", "Time", "IntOrString")
 
 
-def components(source: Path, kinds: Collection[str], present: Collection[str]) -> dict[str, Object]:
+def components(source: Path, kinds: Iterable[str], present: Collection[str]) -> dict[str, Object]:
     """Return the components of `kinds`, and all that they refer to, by name, without those in `present`."""
     published: dict[str, Object] = {}
     for version in group_versions():
@@ -65,11 +65,10 @@ def _published(source: Path, version: GroupVersion) -> dict[str, Object]:
 def _without_unseen(name: str, schema: Object) -> Object:
     """Drop the zero defaults that validation replaces by an error, and those that Go never shows."""
     required = () if name.endswith(_OBSERVED) else schema.get("required", ())
-    rows = table.merging_rows(name) if table.has_rows(name) else {}
-    for field, source in schema.get("properties", {}).items():
-        is_unseen = field in required or (field in rows and rows[field].omitempty)
-        if is_unseen and "default" in source and source["default"] in _ZEROS:
-            del source["default"]
+    zeros = [field for field, source in schema.get("properties", {}).items() if source.get("default") in _ZEROS]
+    for field in zeros:
+        if field in required or field in messages.omitted_fields(name):
+            del schema["properties"][field]["default"]
     return schema
 
 

@@ -39,11 +39,12 @@ def _builtin() -> _Table:
 
 @cache
 def _custom() -> _Table:
-    return _read("protobuf_custom.json")
+    edited, made = _read("protobuf_custom.json"), _read("kubernetes", "protobuf.json")
+    return _Table(edited.kinds | made.kinds, edited.messages | made.messages)
 
 
-def _read(name: str) -> _Table:
-    return msgspec.json.decode(schema_path("native", name).read_bytes(), type=_Table)
+def _read(*names: str) -> _Table:
+    return msgspec.json.decode(schema_path("native", *names).read_bytes(), type=_Table)
 
 
 def message_of(api_version: str, kind: str) -> str | None:

@@ -1,5 +1,5 @@
-// Command defaults reads objects in JSON, a line each, and prints them as kube-apiserver decodes them: in the types of
-// their kinds, with the defaults of its code. A line that it cannot decode becomes {"error": ...}.
+// Command defaults reads objects in JSON, a line each, and prints them as kube-apiserver decodes them, in the types of
+// their kinds with the defaults of its code: {"object": ..., "protobuf": its body}, or {"error": ...}.
 package main
 
 import (
@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	aggregator "k8s.io/kube-aggregator/pkg/apis/apiregistration/install"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	_ "k8s.io/kubernetes/pkg/apis/apps/install"
@@ -26,13 +28,23 @@ import (
 
 const maxLine = 16 * 1024 * 1024
 
-func answer(line []byte) any {
+type answer struct {
+	Object   runtime.Object `json:"object,omitempty"`
+	Protobuf []byte         `json:"protobuf,omitempty"`
+	Error    string         `json:"error,omitempty"`
+}
+
+func answerTo(line []byte) answer {
 	object, _, err := legacyscheme.Codecs.UniversalDeserializer().Decode(line, nil, nil)
 	if err != nil {
-		return map[string]any{"error": err.Error()}
+		return answer{Error: err.Error()}
 	}
 	legacyscheme.Scheme.Default(object)
-	return object
+	body, err := runtime.Encode(protobuf.NewSerializer(legacyscheme.Scheme, legacyscheme.Scheme), object)
+	if err != nil {
+		return answer{Error: err.Error()}
+	}
+	return answer{Object: object, Protobuf: body}
 }
 
 func main() {
@@ -41,7 +53,7 @@ func main() {
 	lines.Buffer(nil, maxLine)
 	answers := json.NewEncoder(os.Stdout)
 	for lines.Scan() {
-		if err := answers.Encode(answer(lines.Bytes())); err != nil {
+		if err := answers.Encode(answerTo(lines.Bytes())); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
