@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from atoll.machinery.kcp.sharding.stream_policy import REPLICATED, REPLICATED_IF_ANNOTATED
+from atoll.machinery.kcp.sharding.stream_policy import INTERNAL, REPLICATED, REPLICATED_IF_ANNOTATED
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
 from atoll.machinery.stream.consumer.selection import MAX_SELECTED, SelectedSubjects, is_of_state
@@ -66,15 +66,15 @@ async def test_filters_of_single_objects_are_bounded(count: int, filters: int) -
 
 def test_each_replicated_resource_is_followed_whole_or_selected() -> None:
     patterns = [each.split(".") for each in whole_filters("east")]
-    for group, resource in REPLICATED | REPLICATED_IF_ANNOTATED:
-        key = ObjectKey(ResourceType(group, resource, "f" * 64), "abcdefgh", "", "name")
-        tokens = state_subject("east", key).split(".")
+    types = {ResourceType(*name, "f" * 64) for name in REPLICATED | REPLICATED_IF_ANNOTATED}
+    for type in types | INTERNAL:
+        tokens = state_subject("east", ObjectKey(type, "abcdefgh", "", "name")).split(".")
         matching = [
             each
             for each in patterns
             if each[3:] and all(a in ("*", ">", b) for a, b in zip(each, tokens, strict=False))
         ]
-        assert len(matching) == (0 if (group, resource) in SELECTED else 1), (group, resource)
+        assert len(matching) == (0 if (type.group, type.resource) in SELECTED else 1), type
     assert (LOGICAL_CLUSTERS.group, LOGICAL_CLUSTERS.resource) in SELECTED
 
 
