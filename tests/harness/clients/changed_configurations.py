@@ -49,14 +49,13 @@ CHANGES = {
 
 
 def counts_everywhere(change: Change, provider: Api, consumers: Sequence[Api]) -> None:
-    """Install, change there and back; each counts for every consumer in time."""
+    """Install, change there and back; each counts for every consumer in time, one looked at after the other."""
     refuser = change.refuser(resources=["circles"])
 
     def wait(timeout_s: float, *, refuses: bool) -> None:
-        def all_say() -> bool:
-            return all(_is_refused(refuser, each) == refuses for each in consumers)
-
-        eventually(all_say, f"{change.plural}: {'refused' if refuses else 'accepted'} everywhere", timeout_s)
+        what = f"{change.plural}: {'refused' if refuses else 'accepted'} everywhere"
+        for each in consumers:
+            eventually(lambda: _is_refused(refuser, each) == refuses, what, timeout_s)  # noqa: B023
 
     with refuser.installed(provider):
         wait(FIRST_S, refuses=True)

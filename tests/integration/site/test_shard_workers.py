@@ -24,7 +24,7 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 CIRCLES = schema("circles")
 HERE = objects_path(CIRCLES)
 #: The system gives each connection to one of two workers.
-CONNECTIONS = 8
+CONNECTIONS = 6
 OWN_AUDIENCE = "https://kcp.default.svc"
 
 
