@@ -1,4 +1,4 @@
-"""Calls of controllers to other shards, with a timeout and exponential back-off for each shard.
+"""Calls of controllers to other shards, with a deadline and exponential back-off for each shard.
 
 The controllers of Workspaces, LogicalClusters and endpoint slices use `ShardCaller`; requests go through
 `replication.peers`. After a failure a shard is not called for a while, twice as long each time, and then by one caller
@@ -8,6 +8,7 @@ this request cannot have been executed.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -17,7 +18,7 @@ from atoll.machinery.meta.status import ApiError
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.process.circuit import CircuitPolicy, Circuits
 from atoll.machinery.wire.client import ClientError, Unreachable
-from atoll.replication.peers import LOGICAL_CLUSTER_ADMIN, NoPeer, Peers
+from atoll.replication.peers import LOGICAL_CLUSTER_ADMIN, TIMEOUT_S, NoPeer, Peers
 
 T = TypeVar("T")
 FIRST_PAUSE_S, LONGEST_PAUSE_S, MAX_SHARDS = 0.25, 8.0, 4096
@@ -40,11 +41,13 @@ class ShardCaller:
         self._circuits: Circuits[str] = Circuits(_CIRCUIT, MAX_SHARDS)
 
     async def call(self, shard: str, ask: Callable[[Client], Awaitable[T]], identity: str = LOGICAL_CLUSTER_ADMIN) -> T:
-        """Return the response of a shard. Raises its ApiError, and ShardUnavailable."""
+        """Return what a shard answers, to all requests of `ask` within `TIMEOUT_S`. Raises its ApiError, and
+        ShardUnavailable."""
         if not self._circuits.enter(shard, self._clock()):
             raise ShardUnavailable(shard, unsent=True)
         try:
-            answer = await ask(self._peers.client(shard, identity))
+            async with asyncio.timeout(TIMEOUT_S):
+                answer = await ask(self._peers.client(shard, identity))
         except (Unreachable, NoPeer) as error:
             self._circuits.failed(shard, self._clock())
             raise ShardUnavailable(shard, unsent=True) from error

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from atoll.controllers import shard_calls
 from atoll.controllers.shard_calls import ShardCaller, ShardUnavailable
 from atoll.controllers.workspaces import remote_workspaces, workspaces
 from atoll.machinery.apiserver.call.options import DeleteOptions
@@ -395,6 +396,40 @@ async def test_a_shard_that_failed_is_left_alone_and_then_asked_by_one_first(far
     now[0] += 0.3
     far.answers["GET"] = lambda received: (200, {"metadata": {}})
     assert await calls.call("far", ask)
+
+
+async def test_all_requests_of_a_call_have_one_deadline(far: FarShard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answers well before the deadline of a single request; together they would take for ever."""
+    monkeypatch.setattr(shard_calls, "TIMEOUT_S", 0.2)
+    far.answers["GET"] = lambda received: (200, {"metadata": {}})
+
+    async def ask(client: Client) -> Object:
+        while True:
+            await client.cluster("c").request("GET", "/x")
+
+    with pytest.raises(ShardUnavailable) as failed:
+        await ShardCaller(far.peers).call("far", ask)
+    assert not failed.value.unsent
+
+
+async def test_a_cluster_that_exists_is_looked_up_in_the_call_that_met_it(shard: InsideShard, far: FarShard) -> None:
+    """A shard that refuses the second request of an attempt is not given up: the cluster is there."""
+    calls: list[str] = []
+    plain = ShardCaller.call
+
+    async def call(self: ShardCaller, name: str, *rest: Any) -> Any:
+        calls.append(name)
+        return await plain(self, name, *rest)
+
+    far.answers["POST"] = lambda received: refusal(AlreadyExists('logicalclusters "cluster" already exists'))
+    far.answers["GET"] = lambda received: refusal(Forbidden("not now"))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ShardCaller, "call", call)
+        await request_children(shard, "w", FAR)
+        await comes(lambda: scheduled(workspace(shard, "w")).get("reason") == "ShardUnavailable")
+    assert far.methods()[:2] == ["POST", "GET"]
+    assert len(calls) == len([each for each in far.requests if each.method == "POST"])
+    assert wellknown.SHARD in workspace(shard, "w")["metadata"]["annotations"]
 
 
 async def test_nobody_is_asked_where_a_shard_is_not_known(far: FarShard) -> None:

@@ -64,31 +64,32 @@ class RemoteLogicalClusters:
 
         Raises ClusterNotCreated.
         """
-        shard, owner = plan.shard.name, plan.workspace
+        shard, owner, exists = plan.shard.name, plan.workspace, False
 
-        async def create(client: Client) -> Object:
-            return await client.cluster(plan.cluster).create(CLUSTERS, remote_logicalcluster.manifest(plan))
+        async def create(client: Client) -> Object | None:
+            nonlocal exists
+            there = client.cluster(plan.cluster)
+            try:
+                return await there.create(CLUSTERS, remote_logicalcluster.manifest(plan))
+            except AlreadyExists:
+                # Created by an earlier call whose response was lost, or by another client.
+                exists = True
+                with suppress(NotFound):
+                    return await there.get(CLUSTERS, wellknown.SINGLETON)
+                return None
 
         try:
-            return await self._calls.call(shard, create)
-        except AlreadyExists:
-            # Created by an earlier call whose response was lost, or by another client.
-            found = await self._existing(TargetShard(plan.cluster, shard), owner)
-            if found is not None and remote_logicalcluster.owner_uid(found) == owner["metadata"]["uid"]:
-                return found
-            raise ClusterNotCreated(f'logical cluster {plan.cluster} on shard "{shard}" is another\'s', owner) from None
+            found = await self._calls.call(shard, create)
         except ApiError as error:
             # An earlier call may have succeeded, or may still be in progress.
-            raise ClusterNotCreated(f'shard "{shard}" refuses: {error}', owner, may_exist=not first) from error
+            may_exist = exists or not first
+            raise ClusterNotCreated(f'shard "{shard}" refuses: {error}', owner, may_exist=may_exist) from error
         except ShardUnavailable as error:
-            raise ClusterNotCreated(str(error), owner, may_exist=not (first and error.unsent)) from error
-
-    async def _existing(self, choice: TargetShard, owner: Object) -> Object | None:
-        """Return the LogicalCluster of that name, which exists; None if it was deleted. Raises ClusterNotCreated."""
-        try:
-            return await self.get(choice)
-        except (ShardUnavailable, ApiError) as error:
-            raise ClusterNotCreated(str(error), owner, may_exist=True) from error
+            may_exist = exists or not (first and error.unsent)
+            raise ClusterNotCreated(str(error), owner, may_exist=may_exist) from error
+        if found is None or (exists and remote_logicalcluster.owner_uid(found) != owner["metadata"]["uid"]):
+            raise ClusterNotCreated(f'logical cluster {plan.cluster} on shard "{shard}" is another\'s', owner)
+        return found
 
     async def get(self, choice: TargetShard) -> Object | None:
         """Return a LogicalCluster; None where its shard answers NotFound. Raises ShardUnavailable, ApiError."""
@@ -105,15 +106,19 @@ class RemoteLogicalClusters:
         """Delete the LogicalCluster of the Workspace with this uid and return it; None where its shard has none, or one
         with another owner. Raises ShardUnavailable, ApiError.
         """
-        found = await self.get(choice)
-        if found is None or remote_logicalcluster.owner_uid(found) != uid:
+
+        async def delete(client: Client) -> Object | None:
+            there = client.cluster(choice.cluster)
+            found = await there.get(CLUSTERS, wellknown.SINGLETON)
+            if remote_logicalcluster.owner_uid(found) != uid:
+                return None
+            if found["metadata"].get("deletionTimestamp"):
+                return found
+            with suppress(NotFound, Conflict):
+                await there.delete(CLUSTERS, wellknown.SINGLETON)
+            return await there.get(CLUSTERS, wellknown.SINGLETON)
+
+        try:
+            return await self._calls.call(choice.shard, delete)
+        except NotFound:
             return None
-        if found["metadata"].get("deletionTimestamp"):
-            return found
-
-        async def delete(client: Client) -> Object:
-            return await client.cluster(choice.cluster).delete(CLUSTERS, wellknown.SINGLETON)
-
-        with suppress(NotFound, Conflict):
-            await self._calls.call(choice.shard, delete)
-        return await self.get(choice)
