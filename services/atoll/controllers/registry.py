@@ -26,17 +26,22 @@ from atoll.controllers.kubernetes.policy_statuses import PolicyStatuses
 from atoll.controllers.kubernetes.resourcequotas import QuotaStatus
 from atoll.controllers.kubernetes.service_account_tokens import AccountTokens
 from atoll.controllers.shard_calls import ShardCaller
+from atoll.controllers.workspaces.home_markers import HomeMarkers
+from atoll.controllers.workspaces.late_homes import LateHomes
 from atoll.controllers.workspaces.lifecycle import LogicalClusterLifecycle
 from atoll.controllers.workspaces.logicalcluster_deletion import LogicalClusterDeletion
 from atoll.controllers.workspaces.mounts import MountController
 from atoll.controllers.workspaces.owner_notifications import OwnerNotifications, OwnerShards
+from atoll.controllers.workspaces.remote_logicalclusters import RemoteLogicalClusters
 from atoll.controllers.workspaces.roots import Roots
 from atoll.controllers.workspaces.workspaces import WorkspaceController
 from atoll.controllers.workspaces.workspacetypes import WorkspaceTypeStatus
 from atoll.machinery.apiserver.authentication.token_issuer import TokenIssuer
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.control.manager import Controller
+from atoll.machinery.kcp.sharding.ownership import ROOT_SHARD
 from atoll.machinery.kcp.workspaces.workspace import Shard
+from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.types import (
     API_BINDINGS,
     CLUSTER_ROLES,
@@ -80,6 +85,7 @@ def controllers(
     workspaces, clusters, notifier = facts.identities.workspaces, kind(LOGICAL_CLUSTERS), "kcp-logicalcluster-owner"
     return [
         *([OwnerNotifications(acting_as(notifier), clusters, workspaces, owners)] if owners is not None else []),
+        *([_homes(acting_as(notifier), clusters, shard.name, placement, calls)] if calls is not None else []),
         WorkspaceController(acting_as("kcp-workspace"), facts, shard, placement, calls),
         MountController(acting_as("kcp-workspacemounts"), facts),
         WorkspaceTypeStatus(acting_as("kcp-workspacetype"), facts, shard.virtual_workspace_url),
@@ -112,3 +118,10 @@ def controllers(
         ClusterRoleAggregation(acting_as("clusterrole-aggregation-controller"), kind(CLUSTER_ROLES)),
         PolicyStatuses(acting_as("validatingadmissionpolicy-status"), kind(VALIDATING_POLICIES)),
     ]
+
+
+def _homes(loopback: Loopback, kind: Kind, own: str, placement: ShardPlacement, calls: ShardCaller) -> Controller:
+    """Return what keeps homes and their markers in step, on the shard that has the markers and on the others."""
+    if own == ROOT_SHARD:
+        return HomeMarkers(loopback, kind, placement, RemoteLogicalClusters(calls))
+    return LateHomes(loopback, kind)

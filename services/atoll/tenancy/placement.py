@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.federation.federated_view import federated
-from atoll.machinery.kcp.sharding.forgotten_stores import forgotten_stores, is_lost
+from atoll.machinery.kcp.sharding.forgotten_stores import ForgottenStore, forgotten_stores, is_lost
 from atoll.machinery.kcp.sharding.ownership import ROOT_SHARD
 from atoll.machinery.kcp.sharding.scheduling import (
     Candidate,
@@ -22,6 +22,7 @@ from atoll.machinery.kcp.sharding.scheduling import (
     read_candidate,
     selector_of,
 )
+from atoll.machinery.kcp.workspaces.homes import Seat
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.wellknown import REGION
@@ -63,8 +64,15 @@ class ShardPlacement:
 
     def is_lost(self, view: View, workspace: Object, shard: str) -> bool:
         """Return whether a Workspace's logical cluster was on a store that was struck off."""
+        return is_lost(self._forgotten(view), shard, workspace)
+
+    def is_lost_home(self, view: View, seat: Seat) -> bool:
+        """Return whether a home is on a store that was struck off."""
+        return seat.is_lost(self._forgotten(view), [each.name for each in self.shards(view)])
+
+    def _forgotten(self, view: View) -> tuple[ForgottenStore, ...]:
         root = federated(view).get(ObjectKey(self._type, ROOT, "", ROOT_SHARD)) if self._reaches else None
-        return root is not None and is_lost(forgotten_stores(decode(root.value)), shard, workspace)
+        return forgotten_stores(decode(root.value)) if root is not None else ()
 
     def choose_home(self, view: View, path: str, region: str, without: Collection[str] = ()) -> Candidate:
         """Return the shard for a home, of the region that its user came in at if one is there. Raises Unschedulable."""

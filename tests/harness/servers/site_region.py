@@ -25,6 +25,8 @@ from harness.servers.nats_regions import ADMIN, INFRA, PASSWORD, REGION, include
 from harness.servers.site import NatsProcess, ServingProcess, Site, SiteProcess
 
 LEAF = "region-eu"
+#: The region of the second proxy.
+REGION_LABEL = "eu"
 
 
 class RegionNats(NatsProcess):
@@ -61,6 +63,7 @@ class RegionSite(Site):
             "--nats-url": self.region.url,
             "--secure-port": str(second),
             "--root-directory": str(directory / "second-proxy"),
+            "--region": REGION_LABEL,
         }
         arguments = [each for each in self.proxy.command[3:] if each.partition("=")[0] not in changed]
         arguments += [f"{name}={value}" for name, value in changed.items()]

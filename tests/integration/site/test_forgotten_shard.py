@@ -13,22 +13,25 @@ from typing import Any, NamedTuple
 import pytest
 
 from atoll.machinery.kcp.sharding.forgotten_stores import FORGOTTEN
-from atoll.machinery.kcp.sharding.shards import STORE
+from atoll.machinery.kcp.sharding.shards import STORE, UNSCHEDULABLE
 from harness.clients.api import MERGE, Api, configmap, eventually
 from harness.clients.exports import make_export, schema
-from harness.clients.site_workspaces import WORKSPACES, gone, on, ready, shard_of, workspace
+from harness.clients.site_workspaces import CLUSTER, WORKSPACES, gone, marked, on, ready, shard_of, workspace
 from harness.servers.site import Site
 
 SHARDS = "/apis/core.kcp.io/v1alpha1/shards"
 ROOT_SHARD = f"{SHARDS}/root"
 LOST = "shard-1"
+USER = "settler"
 MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 class Forgotten(NamedTuple):
-    """A site whose shard was killed and forgotten: its Shard object before, a workspace on it, and what was said."""
+    """A site whose shard was killed and forgotten: its Shard object before, a home and a workspace on it, and what was
+    said."""
 
     site: Site
+    home: dict[str, Any]
     shard: dict[str, Any]
     workspace: dict[str, Any]
     refused: subprocess.CompletedProcess[str]
@@ -56,12 +59,20 @@ def forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forgotten]:
         provider.post(MAPS, configmap("held"))
         make_export(provider, "shapes", schema("circles"))
         shard = admin.get(f"{SHARDS}/{LOST}").json
+        master, closed = site.root.api("root", "shard-admin"), {UNSCHEDULABLE: "a test"}
+        with marked(master, "root", annotations=closed), marked(master, "shard-2", annotations=closed):
+            home = eventually(lambda: home_of(site), "the home")
         site.shards[LOST].kill()
         refused = forget(site, "yes\n")
         assert record(site) == [] and admin.get(f"{SHARDS}/{LOST}").code == 200
         done = forget(site, f"{LOST}\n")
         assert done.returncode == 0, done.stderr
-        yield Forgotten(site, shard, made, refused, done.stdout)
+        yield Forgotten(site, home, shard, made, refused, done.stdout)
+
+
+def home_of(site: Site) -> dict[str, Any] | None:
+    answer = site.proxy.api("root", USER).send("GET", f"{WORKSPACES}/~")
+    return dict(answer.json) if answer.code == 200 else None
 
 
 def unfollowed(log: str) -> bool:
@@ -103,6 +114,16 @@ def test_its_workspaces_say_so_and_are_made_again_elsewhere(forgotten: Forgotten
     made = ready(admin, name)
     assert shard_of(made) in {"root", "shard-2"}
     forgotten.site.proxy.api(made["spec"]["cluster"]).post(MAPS, configmap("new"))
+
+
+def test_its_homes_are_placed_again_at_the_next_use(forgotten: Forgotten) -> None:
+    site, cluster = forgotten.site, forgotten.home["spec"]["cluster"]
+    made = eventually(lambda: home_of(site), "a new home", 120.0)
+    assert made["spec"]["cluster"] == cluster and made["metadata"]["uid"] != forgotten.home["metadata"]["uid"]
+    mine = site.proxy.api(cluster, USER)
+    eventually(lambda: mine.send("GET", MAPS).code == 200, "the new home is served", 120.0)
+    assert shard_of(mine.get(CLUSTER).json) in {"root", "shard-2"}
+    mine.post(MAPS, configmap("new"))
 
 
 def test_the_record_is_the_operators_alone(forgotten: Forgotten) -> None:

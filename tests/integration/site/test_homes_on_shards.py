@@ -12,7 +12,7 @@ import pytest
 
 from atoll.machinery.kcp.sharding.shards import UNSCHEDULABLE
 from harness.clients.api import Api, configmap, eventually
-from harness.clients.site_workspaces import CLUSTER, marked, on, ready, shard_of, workspace
+from harness.clients.site_workspaces import CLUSTER, CLUSTERS, clusters, marked, on, ready, shard_of, workspace
 from harness.servers.site import Site
 
 HOME = "/apis/tenancy.kcp.io/v1alpha1/workspaces/~"
@@ -115,6 +115,51 @@ def test_a_home_is_served_while_root_is_down_and_after_restarts(site: Site) -> N
     finally:
         site.root.start()
     assert home_of(site, user)["spec"]["cluster"] == cluster
+
+
+@pytest.mark.usefixtures("without_root")
+def test_a_home_that_is_deleted_takes_its_marker_along_and_is_placed_anew(site: Site, master: Api) -> None:
+    user = new_user()
+    home = home_of(site, user)
+    cluster, uid = home["spec"]["cluster"], home["metadata"]["uid"]
+    at_root = master.at(cluster)
+    marker = at_root.get(CLUSTER).json
+    owner = site.shards[shard(site, user, cluster)].api(cluster, "shard-admin")
+    owner.patch(CLUSTER, {"spec": {"directlyDeletable": True}})
+    owner.delete(CLUSTER)
+    eventually(lambda: cluster not in clusters(master.at("*")), "the marker is gone")
+    again = home_of(site, user)
+    assert again["spec"]["cluster"] == cluster and again["metadata"]["uid"] != uid
+    served(site, user, cluster)
+    generation = "internal.atoll.dev/moved-generation"
+    assert int(annotation(at_root.get(CLUSTER).json, generation)) >= int(annotation(marker, generation))
+
+
+def annotation(obj: dict[str, Any], key: str) -> str:
+    return str(obj["metadata"]["annotations"][key])
+
+
+@pytest.mark.usefixtures("without_root")
+def test_a_home_of_a_choice_that_was_given_up_goes(site: Site) -> None:
+    """As a shard makes it that was silent for too long, here by hand."""
+    user = new_user()
+    home = home_of(site, user)
+    cluster = home["spec"]["cluster"]
+    lies = shard(site, user, cluster)
+    (other,) = {"shard-1", "shard-2"} - {lies}
+    annotations = {"kcp.io/path": f"user:{user}", "internal.tenancy.kcp.io/type": "root:home"}
+    body: dict[str, Any] = {
+        "apiVersion": "core.kcp.io/v1alpha1",
+        "kind": "LogicalCluster",
+        "metadata": {"name": "cluster", "annotations": {**annotations, "internal.atoll.dev/moved-generation": "1"}},
+        "spec": {"createdBy": {"username": user}},
+    }
+    late = site.shards[other].api(cluster, "shard-admin")
+    late.post(CLUSTERS, body)
+    everywhere = site.shards[other].api("*", "shard-admin")
+    eventually(lambda: cluster not in clusters(everywhere), "the late one is gone", 240.0)
+    assert home_of(site, user)["metadata"]["uid"] == home["metadata"]["uid"]
+    assert shard(site, user, cluster) == lies
 
 
 @pytest.mark.usefixtures("without_root")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import pytest
 
 from harness.clients.api import Api, configmap, eventually
 from harness.clients.exports import cluster_of
-from harness.clients.site_workspaces import on, ready, workspace
+from harness.clients.site_workspaces import CLUSTER, WORKSPACES, marked, on, ready, shard_of, workspace
 from harness.servers.site import ServingProcess
-from harness.servers.site_region import RegionSite
+from harness.servers.site_region import REGION_LABEL, RegionSite
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 #: A source whose origin was lost looks for it again after some ten seconds.
@@ -124,3 +126,43 @@ def test_the_region_goes_on_without_the_hub_and_follows_it_again(region: RegionS
     root = region.proxy.api("root")
     name = ready(root, workspace(root, selector=on(list(region.shards)[1])))["metadata"]["name"]
     eventually(partial(answers, region.second, f"root:{name}"), "the region follows again", PATIENCE_S)
+
+
+def test_first_uses_at_once_at_both_make_one_home(region: RegionSite) -> None:
+    for _ in range(3):
+        user = new_user()
+        with ThreadPoolExecutor(6) as pool:
+            homes = list(pool.map(lambda proxy, user=user: home_of(proxy, user), [region.proxy, region.second] * 3))
+        assert len({(home["spec"]["cluster"], home["metadata"]["uid"]) for home in homes}) == 1
+        found = homes[0]["spec"]["cluster"]
+        for proxy in (region.proxy, region.second):
+            mine = proxy.api(found, user)
+            eventually(lambda mine=mine: mine.send("GET", CONFIGMAPS).code == 200, "the home is served", PATIENCE_S)  # type: ignore[misc]
+
+
+def test_a_proxy_places_homes_in_its_own_region(region: RegionSite) -> None:
+    master, shard = region.root.api("root", "shard-admin"), list(region.shards)[1]
+    with marked(master, shard, labels={"region": REGION_LABEL}):
+        for _ in range(4):
+            user = new_user()
+            found = region.shards[shard].api(home_of(region.second, user)["spec"]["cluster"], "shard-admin")
+            assert shard_of(eventually(lambda found=found: cluster_at(found), "it is on that shard")) == shard  # type: ignore[misc]
+
+
+def cluster_at(api: Api) -> dict[str, Any] | None:
+    answer = api.send("GET", CLUSTER)
+    return dict(answer.json) if answer.code == 200 else None
+
+
+def new_user() -> str:
+    return f"person-{uuid.uuid4().hex[:8]}"
+
+
+def home_of(proxy: ServingProcess, user: str) -> dict[str, Any]:
+    person = proxy.api("root", user)
+
+    def look() -> dict[str, Any] | None:
+        answer = person.send("GET", f"{WORKSPACES}/~")
+        return dict(answer.json) if answer.code == 200 else None
+
+    return dict(eventually(look, f"the home of {user}", PATIENCE_S))

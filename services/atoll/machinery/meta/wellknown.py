@@ -24,6 +24,8 @@ CLUSTER_REVISION = "internal.atoll.dev/cluster-revision"
 #: On a LogicalCluster: the shard that owns its cluster now, and the number of moves.
 MOVED_TO = "internal.atoll.dev/moved-to"
 MOVED_GENERATION = "internal.atoll.dev/moved-generation"
+#: On the marker of a home: the uid of the store that was chosen, and `true` once the home is there.
+HOME_STORE, HOME_CREATED = "internal.atoll.dev/home-store", "internal.atoll.dev/home-created"
 #: On the Workspace of a cluster that moved: the shard from which the cluster's name is derived.
 BORN_ON = "internal.atoll.dev/born-on"
 #: On a LogicalCluster; `true` takes it out of service. Only a Ready one can be marked.

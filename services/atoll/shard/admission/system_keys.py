@@ -105,6 +105,8 @@ SYSTEM_KEYS = (
     SystemKey(_A, wellknown.MIGRATING, _CLUSTER, Rule.REFUSED, SYSTEM),
     SystemKey(_A, wellknown.MOVED_TO, _CLUSTER, Rule.REFUSED, _CLUSTER_SHARD),
     SystemKey(_A, wellknown.MOVED_GENERATION, _CLUSTER, Rule.REFUSED, _CLUSTER_SHARD),
+    SystemKey(_A, wellknown.HOME_STORE, _CLUSTER, Rule.REFUSED, _CLUSTER_SHARD),
+    SystemKey(_A, wellknown.HOME_CREATED, _CLUSTER, Rule.REFUSED, _CLUSTER_SHARD),
     SystemKey(_A, wellknown.MAX_TOTAL_OBJECTS, _CLUSTER, Rule.REFUSED, SYSTEM | {KCP_ADMIN}),
     SystemKey(_A, wellknown.INACTIVE, _CLUSTER, Rule.AUTHORS),
     SystemKey(_A, wellknown.INTERNAL_INACTIVE, _CLUSTER, Rule.AUTHORS),

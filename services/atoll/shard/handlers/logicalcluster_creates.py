@@ -19,7 +19,7 @@ from atoll.machinery.apiserver.rest import present
 from atoll.machinery.apiserver.rest.body import decode_body
 from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
-from atoll.machinery.kcp.workspaces import remote_logicalcluster, unowned_cluster, workspace
+from atoll.machinery.kcp.workspaces import homes, remote_logicalcluster, workspace
 from atoll.machinery.meta import times, wellknown
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, decode
@@ -47,7 +47,7 @@ class LogicalClusterCreates:
         obj = decode_body(call, options.validation)
         if options.dry_run:
             return None
-        if unowned_cluster.is_home(obj, call.cluster, self._shard.name):
+        if homes.is_home(obj, call.cluster, self._shard.name):
             return self._create(call, obj)
         if not remote_logicalcluster.is_requested(obj):
             return None

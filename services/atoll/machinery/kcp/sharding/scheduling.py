@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from atoll.machinery.kcp.sharding.shards import UNSCHEDULABLE, Load, load_of
+from atoll.machinery.kcp.sharding.shards import STORE, UNSCHEDULABLE, Load, load_of
 from atoll.machinery.meta.objects import Object, annotations_of, labels_of, spec_of
 from atoll.machinery.meta.selectors import LabelSelector, SelectorError, compile_label_selector
 from atoll.machinery.meta.wellknown import REGION
@@ -35,7 +35,8 @@ class Unschedulable(Exception):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """The fields of a Shard that scheduling uses. `is_own`: it is the scheduling shard itself."""
+    """The fields of a Shard that scheduling uses. `is_own`: it is the scheduling shard itself. `store` is the uid of
+    its store."""
 
     name: str
     labels: dict[str, str] = {}
@@ -44,6 +45,7 @@ class Candidate(msgspec.Struct, frozen=True):
     is_unschedulable: bool = False
     is_own: bool = False
     load: Load = Load()
+    store: str = ""
 
     @property
     def fullness(self) -> float:
@@ -75,6 +77,7 @@ def read_candidate(shard: Object, own: str) -> Candidate:
         reserved_for=tuple(each for each in reserved if each),
         is_unschedulable=UNSCHEDULABLE in annotations,
         is_own=metadata["name"] == own,
+        store=annotations.get(STORE, ""),
         load=load_of(shard),
     )
 

@@ -13,7 +13,6 @@ from atoll.machinery.kcp.manifest import Manifest
 from atoll.machinery.kcp.workspaces import workspace
 from atoll.machinery.kcp.workspaces.remote_logicalcluster import RequestedCluster, resolution_of
 from atoll.machinery.kcp.workspaces.workspacetypes import Resolution, WorkspaceType
-from atoll.machinery.meta import hashes
 from atoll.machinery.meta.names import is_system_cluster
 from atoll.machinery.meta.objects import (
     Object,
@@ -24,19 +23,8 @@ from atoll.machinery.meta.objects import (
     spec_of,
     status_of,
 )
-from atoll.machinery.meta.wellknown import (
-    LOCKS,
-    MOVED_GENERATION,
-    MOVED_TO,
-    OWNER,
-    PATH,
-    REQUIRED_GROUPS,
-    SHARD,
-    SINGLETON,
-    TYPE,
-)
+from atoll.machinery.meta.wellknown import LOCKS, MOVED_GENERATION, MOVED_TO, OWNER, PATH, REQUIRED_GROUPS, TYPE
 
-HOME_TYPE = "root:home"
 #: The phases before a cluster is built.
 NEW = ("", "Scheduling")
 
@@ -47,34 +35,6 @@ def waits(obj: Object, cluster: str) -> bool:
         return False
     is_owned = bool(spec_of(obj).get("owner")) or MOVED_TO in annotations_of(obj)
     return not is_owned and (status_of(obj).get("phase") or "") in NEW
-
-
-def home(path: str, owner: str, username: str, shard: str) -> Object:
-    """Return the LogicalCluster of a home to create on a shard; `owner` is its owner annotation."""
-    annotations = {PATH: path, TYPE: HOME_TYPE, OWNER: owner, SHARD: shard}
-    return _cluster(annotations, username)
-
-
-def home_marker(path: str, username: str, shard: str, generation: int) -> Object:
-    """Return the LogicalCluster that says, on the shard where homes begin, which shard has a home."""
-    annotations = {PATH: path, MOVED_TO: shard, MOVED_GENERATION: str(generation)}
-    return _cluster(annotations, username)
-
-
-def is_home(obj: Object, cluster: str, shard: str) -> bool:
-    """Whether a LogicalCluster is that of a home which is to be created on a shard."""
-    annotations, creator = annotations_of(obj), spec_of(obj).get("createdBy") or {}
-    named = hashes.home_cluster_name(str(creator.get("username") or "")) == cluster
-    return named and (annotations.get(TYPE), annotations.get(SHARD)) == (HOME_TYPE, shard)
-
-
-def _cluster(annotations: dict[str, str], username: str) -> Object:
-    return {
-        "apiVersion": "core.kcp.io/v1alpha1",
-        "kind": "LogicalCluster",
-        "metadata": {"name": SINGLETON, "annotations": annotations},
-        "spec": {"createdBy": {"username": username}},
-    }
 
 
 def plan_of(obj: Object, cluster: str, request: RequestedCluster) -> workspace.WorkspacePlan:
@@ -95,6 +55,7 @@ def plan_of(obj: Object, cluster: str, request: RequestedCluster) -> workspace.W
         now=request.now,
         new_uid=request.new_uid,
         required_groups=annotations.get(REQUIRED_GROUPS, ""),
+        generation=annotations.get(MOVED_GENERATION, ""),
         requested=workspace.WorkspaceRequest(
             tuple(resolution.initializers if initializers is None else initializers),
             tuple(resolution.terminators if terminators is None else terminators),

@@ -80,6 +80,7 @@ class WorkspacePlan(msgspec.Struct, frozen=True):
     `path` is the new workspace's canonical path, `cluster` its logical cluster's name (hashes.cluster_name_of).
     `find_export` returns an export by path or cluster name and name, or None. `parent_cluster` is empty for a home,
     which no Workspace owns. `required_groups` is taken from the parent's LogicalCluster, empty where it has none.
+    `generation` is the number of the choice that a home was created for, empty for other clusters.
     `requested` is set by the shard of a remote parent; None: `resolution` determines initializers and terminators.
     """
 
@@ -93,6 +94,7 @@ class WorkspacePlan(msgspec.Struct, frozen=True):
     now: str
     new_uid: Callable[[], str]
     required_groups: str = ""
+    generation: str = ""
     requested: WorkspaceRequest | None = None
 
 
@@ -210,6 +212,8 @@ def _logical_cluster(
         annotations[wellknown.OWNER] = full if life.left else reduced_owner(creator)
     if plan.required_groups:
         annotations[wellknown.REQUIRED_GROUPS] = plan.required_groups
+    if plan.generation:
+        annotations[wellknown.MOVED_GENERATION] = plan.generation
     facts = ClusterFacts(
         shard=plan.shard.name,
         external_url=plan.shard.external_url,
