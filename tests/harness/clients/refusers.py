@@ -1,4 +1,5 @@
-"""What a user configures to refuse every write of the objects that are called `poison...`, in each kind of admission.
+"""What refuses every write of the objects that are called `poison...`, in each kind of admission: what a user
+configures, and a plug-in of the server's own.
 
 refuser = REFUSERS["validating policy"]()
 with refuser.installed(api):
@@ -7,11 +8,13 @@ with refuser.installed(api):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from harness.clients.api import Answer, Api, Object
+from harness.clients.exports import cluster_of
 from harness.servers.stand_ins.webhook import WebhookServer
 
 GROUP = "/apis/admissionregistration.k8s.io/v1"
@@ -27,6 +30,8 @@ class Refuser:
     name = "refuser"
     #: What answers to a refused write say.
     text = "is refused"
+    #: Whether it acts on deletions, and on requests that store nothing.
+    deletions = unstored = True
 
     def __init__(self, **rules: Any) -> None:
         self._rules = {"operations": ["*"], **_EVERYTHING, **rules}
@@ -68,6 +73,75 @@ class ValidatingPolicy(Refuser):
                 "spec": bound,
             },
         }
+
+
+class MutatingPolicy(Refuser):
+    """A MutatingAdmissionPolicy with a binding, whose mutation of a marked object has no value."""
+
+    text = "no such key: is-refused"
+    deletions = False
+
+    def __init__(self, **rules: Any) -> None:
+        super().__init__(**{"operations": ["CREATE", "UPDATE"], **rules})
+
+    def objects(self) -> dict[str, Object]:
+        head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": self.name}}
+        expression = "Object{metadata: Object.metadata{labels: {'is': string(object['is-refused'])}}}"
+        spec = {
+            "matchConstraints": {"resourceRules": [self._rules]},
+            "matchConditions": [{"name": "marked", "expression": f"request.?name.orValue('').startsWith('{MARK}')"}],
+            "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}],
+            "reinvocationPolicy": "Never",
+        }
+        bound = {"policyName": self.name}
+        return {
+            f"{GROUP}/mutatingadmissionpolicies": {**head, "kind": "MutatingAdmissionPolicy", "spec": spec},
+            f"{GROUP}/mutatingadmissionpolicybindings": {
+                **head,
+                "kind": "MutatingAdmissionPolicyBinding",
+                "spec": bound,
+            },
+        }
+
+
+class Plugin(Refuser):
+    """A plug-in of a server that runs `code`; it refuses in a cluster while `directory` has a file of that name."""
+
+    unstored = False
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._directory = directory
+
+    @property
+    def code(self) -> str:
+        """What the server runs before anything else."""
+        return f"{_PLUGIN}DIRECTORY, MARK, TEXT = {str(self._directory)!r}, {MARK!r}, {self.text!r}\n"
+
+    @contextmanager
+    def installed(self, api: Api) -> Iterator[None]:
+        switch = self._directory / cluster_of(api)
+        switch.touch()
+        try:
+            yield
+        finally:
+            switch.unlink()
+
+
+_PLUGIN = """from pathlib import Path
+import atoll.shard.admission.plugins as listed
+from atoll.machinery.apiserver.admission.chain import Plugin
+from atoll.machinery.apiserver.call import errors
+
+class Poison(Plugin):
+    def validate(self, review):
+        name = (review.obj or review.old)["metadata"]["name"]
+        if name.startswith(MARK) and Path(DIRECTORY, review.call.cluster).exists():
+            raise errors.forbidden(review.call.kind, name, "it " + TEXT)
+
+before = listed.plugins
+listed.plugins = lambda *args: [*before(*args), Poison()]
+"""
 
 
 class _Webhook(Refuser):
@@ -122,8 +196,9 @@ class MutatingWebhook(_Webhook):
     kind = "MutatingWebhookConfiguration"
 
 
-REFUSERS: dict[str, Callable[..., Refuser]] = {
+REFUSERS: dict[str, type[Refuser]] = {
     "validating policy": ValidatingPolicy,
     "validating webhook": ValidatingWebhook,
     "mutating webhook": MutatingWebhook,
+    "mutating policy": MutatingPolicy,
 }

@@ -1,9 +1,8 @@
-"""Every write by which an object is written asks every kind of configured admission."""
+"""Every write by which an object is written asks every kind of configured admission, and the server's own plug-ins."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,8 +21,9 @@ from harness.clients.api import (
     eventually,
     workspace_under,
 )
-from harness.clients.refusers import MARK, REFUSERS, Refuser
+from harness.clients.refusers import MARK, REFUSERS, Plugin, Refuser
 from harness.data.kind_samples import certificate_request
+from harness.servers.mutant_shard import patched
 from harness.servers.shard_process import ShardProcess
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
@@ -35,6 +35,7 @@ SPACE = f"/api/v1/namespaces/{MARK}-ns"
 OBJECT, WIDGET = f"{CONFIGMAPS}/{NAME}", f"{WIDGETS}/{NAME}"
 
 Write = Callable[[Api], Answer]
+PLUGIN = "plug-in"
 
 
 def widget(name: str = NAME, **fields: Any) -> Object:
@@ -86,14 +87,41 @@ WRITES: dict[str, Write] = {
 }
 
 
-@pytest.fixture(scope="module", params=REFUSERS)
-def refuser(request: pytest.FixtureRequest) -> Refuser:
-    return REFUSERS[request.param]()
+#: The doors that delete, and that which stores nothing.
+DELETIONS = ("delete", "delete of a custom object", "delete of a namespace", "deletecollection")
+TOKEN = "token"
 
 
 @pytest.fixture(scope="module")
-def place(admin: Api, refuser: Refuser) -> Iterator[Api]:
-    here = admin.at(workspace_under(admin, type_="universal"))
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Plugin:
+    return Plugin(tmp_path_factory.mktemp("plug-in"))
+
+
+@pytest.fixture(scope="module")
+def with_plugin(plugin: Plugin, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """kcp-admin in `root` of a shard with the plug-in, in its workers and its writer."""
+    directory = tmp_path_factory.mktemp("shard")
+    flags = ("--workers", "2", "--egress-allow-cidr", "127.0.0.0/8")
+    with ShardProcess(directory, *flags, environment=patched(directory, plugin.code)) as shard:
+        yield Api(shard, "root")
+
+
+@pytest.fixture(scope="module", params=[*REFUSERS, PLUGIN])
+def refuser(request: pytest.FixtureRequest) -> Refuser:
+    found: Refuser = REFUSERS[request.param]() if request.param in REFUSERS else request.getfixturevalue("plugin")
+    return found
+
+
+@pytest.fixture(scope="module")
+def root(admin: Api, refuser: Refuser, request: pytest.FixtureRequest) -> Api:
+    """kcp-admin in `root` of the shard of the package, or of that with the plug-in."""
+    found: Api = request.getfixturevalue("with_plugin") if isinstance(refuser, Plugin) else admin
+    return found
+
+
+@pytest.fixture(scope="module")
+def place(root: Api) -> Iterator[Api]:
+    here = root.at(workspace_under(root, type_="universal"))
     define(here, crd("widgets"))
     yield here
     here.close()
@@ -118,9 +146,19 @@ def make(api: Api) -> None:
 
 @pytest.mark.parametrize("write", WRITES)
 def test_a_write_of_a_marked_object_is_refused(guarded: Api, refuser: Refuser, write: str) -> None:
-    answer = WRITES[write](guarded)
-    assert refuser.refused(answer), f"{answer.code} {answer.body[:500]!r}"
+    acts = refuser.deletions if write in DELETIONS else refuser.unstored or write != TOKEN
+    # What does not refuse a deletion is not to see it happen: later doors need the object.
+    answer = WRITES[write](guarded) if acts else rehearsed(guarded, write)
+    assert refuser.refused(answer) == acts, f"{answer.code} {answer.body[:500]!r}"
     assert guarded.get(OBJECT).json.get("data", {}) == {}
+
+
+def rehearsed(api: Api, write: str) -> Answer:
+    """A write that nothing refuses, as a dry run."""
+    paths = {"delete": OBJECT, "delete of a custom object": WIDGET, "delete of a namespace": SPACE}
+    if write == TOKEN:
+        return api.post(f"{ACCOUNTS}/{NAME}/token?dryRun=All", {"spec": {}})
+    return api.delete(f"{paths.get(write, CONFIGMAPS)}?dryRun=All&labelSelector=in=one")
 
 
 def test_other_objects_are_written(guarded: Api) -> None:
@@ -130,28 +168,49 @@ def test_other_objects_are_written(guarded: Api) -> None:
 
 
 @pytest.mark.parametrize("kind", REFUSERS)
-def test_workers_refuse_too(tmp_path: Path, kind: str) -> None:
+def test_workers_refuse_too(with_plugin: Api, kind: str) -> None:
     """Each request is answered by one of the workers, which plan and ask themselves."""
-    with ShardProcess(tmp_path, "--workers", "2", "--egress-allow-cidr", "127.0.0.0/8") as shard:
-        root = Api(shard, "root")
-        here, refuser = root.at(workspace_under(root, type_="universal")), REFUSERS[kind]()
-        with refuser.installed(here):
-            for number in range(8):
-                here.close()
-                assert refuser.refused(here.post(CONFIGMAPS, configmap(f"{MARK}-{number}"), expect=0))
-                here.post(CONFIGMAPS, configmap(f"harmless-{number}"))
-        here.post(CONFIGMAPS, configmap(MARK))
+    here, refuser = with_plugin.at(workspace_under(with_plugin, type_="universal")), REFUSERS[kind]()
+    with refuser.installed(here):
+        for number in range(8):
+            here.close()
+            assert refuser.refused(here.post(CONFIGMAPS, configmap(f"{MARK}-{number}"), expect=0))
+            here.post(CONFIGMAPS, configmap(f"harmless-{number}"))
+    here.post(CONFIGMAPS, configmap(MARK))
+    here.close()
 
 
+@pytest.mark.parametrize("deletion", [False, True], ids=["orphans", "deletes"])
+def test_the_plugin_sees_what_the_garbage_collector_does(with_plugin: Api, plugin: Plugin, deletion: bool) -> None:
+    """Its deletions, and its releases of orphans."""
+    here = with_plugin.at(workspace_under(with_plugin, type_="universal"))
+    collect(here, plugin, "Background" if deletion else "Orphan")
+    here.close()
+
+
+@pytest.mark.parametrize("policy", ["Background", "Orphan"])
 @pytest.mark.parametrize("kind", REFUSERS)
-def test_what_the_garbage_collector_deletes_is_asked_about(api: Api, kind: str) -> None:
-    place, refuser = api, REFUSERS[kind](operations=["DELETE"])
-    owner = place.post(CONFIGMAPS, configmap("owner")).json["metadata"]
+def test_what_the_garbage_collector_does_is_asked_about(api: Api, kind: str, policy: str) -> None:
+    operation = "DELETE" if policy == "Background" else "UPDATE"
+    refuser = REFUSERS[kind](operations=[operation]) if REFUSERS[kind].deletions else REFUSERS[kind]()
+    collect(api, refuser, policy)
+
+
+def collect(api: Api, refuser: Refuser, policy: str) -> None:
+    """Delete an owner: what becomes of its dependents the refuser refuses for the marked one, until it is gone."""
+    owner = api.post(CONFIGMAPS, configmap("owner")).json["metadata"]
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"]}
-    place.post(CONFIGMAPS, configmap(f"{MARK}-owned", ownerReferences=[reference]))
-    place.post(CONFIGMAPS, configmap("owned", ownerReferences=[reference]))
-    with refuser.installed(place):
-        place.delete(f"{CONFIGMAPS}/owner")
-        eventually(lambda: place.get(f"{CONFIGMAPS}/owned", expect=0).code == 404, "the harmless dependent is gone")
-        assert place.get(f"{CONFIGMAPS}/{MARK}-owned").code == 200
-    eventually(lambda: place.get(f"{CONFIGMAPS}/{MARK}-owned", expect=0).code == 404, "it is tried again", 60.0)
+    for name in (f"{MARK}-owned", "unmarked-owned"):
+        api.post(CONFIGMAPS, configmap(name, ownerReferences=[reference]))
+
+    def is_owned(name: str) -> bool:
+        found = api.get(f"{CONFIGMAPS}/{name}", expect=0)
+        return found.code == 200 and "ownerReferences" in found.json["metadata"]
+
+    acts = refuser.deletions or policy == "Orphan"
+    with refuser.installed(api):
+        api.delete(f"{CONFIGMAPS}/owner?propagationPolicy={policy}")
+        eventually(lambda: not is_owned("unmarked-owned"), "the harmless dependent is collected")
+        if acts:
+            assert is_owned(f"{MARK}-owned")
+    eventually(lambda: not is_owned(f"{MARK}-owned"), "it is tried again", 60.0)

@@ -129,11 +129,18 @@ class GarbageCollector(Controller):
     # --- objects whose deletion waits for dependents ---
 
     async def _orphan(self, kind: Kind, key: ObjectKey, obj: Object) -> None:
-        uid = obj["metadata"]["uid"]
+        """Release the dependents, then the owner. Raises the last error of a dependent."""
+        uid, failed = obj["metadata"]["uid"], None
         for dependent in self._dependents(key.cluster, uid):
             found = self._read(dependent)
-            if found is not None:
+            if found is None:
+                continue
+            try:
                 await self._update(found[0], dependent, without_owners(found[1], {uid}))
+            except (ApiError, StoreError) as error:
+                failed = error
+        if failed is not None:
+            raise failed
         await self._drop_finalizer(kind, key, obj, ORPHAN)
 
     async def _foreground(self, kind: Kind, key: ObjectKey, obj: Object) -> Requeue:
