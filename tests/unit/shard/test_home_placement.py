@@ -129,7 +129,7 @@ async def test_a_home_that_is_gone_is_placed_with_a_higher_generation(shard: Ins
     far.answers["GET"] = lambda received: refusal(NotFound("it is gone"))
     await running.create(USER, "")
     assert marked(shard).generation > before.generation
-    assert far.methods() == ["POST", "GET", "POST"]
+    assert far.methods().count("POST") == 2 and far.methods()[1] == "GET"
 
 
 async def test_a_home_of_an_earlier_choice_does_not_count(shard: InsideShard, far: FarShard) -> None:
@@ -138,7 +138,8 @@ async def test_a_home_of_an_earlier_choice_does_not_count(shard: InsideShard, fa
     far.answers["GET"] = lambda received: refusal(NotFound("it is gone"))
     await running.create(USER, "")
     await arrives(shard, old)
-    far.answers["GET"] = lambda received: (200, created(far.requests[-2])[1])
+    (*_, last) = (each for each in far.requests if each.method == "POST")
+    far.answers["GET"] = lambda received: (200, created(last)[1])
     found = await running.create(USER, "")
     assert homes.generation_of(found) == marked(shard).generation > homes.generation_of(old)
 
