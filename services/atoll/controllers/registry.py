@@ -30,6 +30,7 @@ from atoll.controllers.workspaces.home_markers import HomeMarkers
 from atoll.controllers.workspaces.late_homes import LateHomes
 from atoll.controllers.workspaces.lifecycle import LogicalClusterLifecycle
 from atoll.controllers.workspaces.logicalcluster_deletion import LogicalClusterDeletion
+from atoll.controllers.workspaces.lost_parents import LostParents
 from atoll.controllers.workspaces.mounts import MountController
 from atoll.controllers.workspaces.owner_notifications import OwnerNotifications, OwnerShards
 from atoll.controllers.workspaces.remote_logicalclusters import RemoteLogicalClusters
@@ -81,11 +82,12 @@ def controllers(
 
     placement = ShardPlacement(facts, shard.name, reaches=peers is not None)
     calls = ShardCaller(peers) if peers is not None else None
-    owners = OwnerShards(calls, lambda: placement.others(loopback.store)) if calls is not None else None
+    owners = _owners(calls, placement, loopback) if calls is not None else None
     workspaces, clusters, notifier = facts.identities.workspaces, kind(LOGICAL_CLUSTERS), "kcp-logicalcluster-owner"
     return [
         *([OwnerNotifications(acting_as(notifier), clusters, workspaces, owners)] if owners is not None else []),
         *([_homes(acting_as(notifier), clusters, shard.name, placement, calls)] if calls is not None else []),
+        *([LostParents(acting_as(notifier), clusters, placement, owners)] if owners else []),
         WorkspaceController(acting_as("kcp-workspace"), facts, shard, placement, calls),
         MountController(acting_as("kcp-workspacemounts"), facts),
         WorkspaceTypeStatus(acting_as("kcp-workspacetype"), facts, shard.virtual_workspace_url),
@@ -125,3 +127,7 @@ def _homes(loopback: Loopback, kind: Kind, own: str, placement: ShardPlacement, 
     if own == ROOT_SHARD:
         return HomeMarkers(loopback, kind, placement, RemoteLogicalClusters(calls))
     return LateHomes(loopback, kind)
+
+
+def _owners(calls: ShardCaller, placement: ShardPlacement, loopback: Loopback) -> OwnerShards:
+    return OwnerShards(calls, lambda: placement.others(loopback.store), knows_all=placement.own == ROOT_SHARD)

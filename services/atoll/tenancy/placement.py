@@ -32,19 +32,19 @@ from atoll.tenancy.lookups import Lookups
 
 
 class ShardPlacement:
-    """Chooses shards. `own` is the name of this shard; `reaches`: it can call other shards."""
+    """Chooses shards. `own` is the name of this shard, `type` that of Shards; `reaches`: it can call other shards."""
 
     def __init__(self, facts: Lookups, own: str, *, reaches: bool) -> None:
-        self._type, self.own, self._reaches = facts.identities.shard_objects, own, reaches
+        self.type, self.own, self._reaches = facts.identities.shard_objects, own, reaches
         self._chance = random.Random()
         self._candidates: tuple[int, tuple[Candidate, ...]] = (-1, ())
 
     def shards(self, view: View) -> Sequence[Candidate]:
         """Return the Shards for workspaces of this shard; only this shard if it cannot call others."""
         view = federated(view) if self._reaches else view
-        last = view.last(self._type, ROOT)
+        last = view.last(self.type, ROOT)
         if self._candidates[0] != last:
-            records = each_record(view, Scope(self._type, ROOT))
+            records = each_record(view, Scope(self.type, ROOT))
             found = tuple(read_candidate(decode(record.value), self.own) for record in records)
             self._candidates = last, found if self._reaches else self._alone(found)
         return self._candidates[1]
@@ -64,14 +64,15 @@ class ShardPlacement:
 
     def is_lost(self, view: View, workspace: Object, shard: str) -> bool:
         """Return whether a Workspace's logical cluster was on a store that was struck off."""
-        return is_lost(self._forgotten(view), shard, workspace)
+        return is_lost(self.forgotten(view), shard, workspace)
 
     def is_lost_home(self, view: View, seat: Seat) -> bool:
         """Return whether a home is on a store that was struck off."""
-        return seat.is_lost(self._forgotten(view), [each.name for each in self.shards(view)])
+        return seat.is_lost(self.forgotten(view), [each.name for each in self.shards(view)])
 
-    def _forgotten(self, view: View) -> tuple[ForgottenStore, ...]:
-        root = federated(view).get(ObjectKey(self._type, ROOT, "", ROOT_SHARD)) if self._reaches else None
+    def forgotten(self, view: View) -> tuple[ForgottenStore, ...]:
+        """Return the stores that were struck off."""
+        root = federated(view).get(ObjectKey(self.type, ROOT, "", ROOT_SHARD)) if self._reaches else None
         return forgotten_stores(decode(root.value)) if root is not None else ()
 
     def choose_home(self, view: View, path: str, region: str, without: Collection[str] = ()) -> Candidate:

@@ -16,7 +16,7 @@ from atoll.machinery.kcp.sharding.forgotten_stores import FORGOTTEN
 from atoll.machinery.kcp.sharding.shards import STORE, UNSCHEDULABLE
 from harness.clients.api import MERGE, Api, configmap, eventually
 from harness.clients.exports import make_export, schema
-from harness.clients.site_workspaces import CLUSTER, WORKSPACES, gone, marked, on, ready, shard_of, workspace
+from harness.clients.site_workspaces import CLUSTER, WORKSPACES, condition, gone, marked, on, ready, shard_of, workspace
 from harness.servers.site import Site
 
 SHARDS = "/apis/core.kcp.io/v1alpha1/shards"
@@ -27,11 +27,12 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 class Forgotten(NamedTuple):
-    """A site whose shard was killed and forgotten: its Shard object before, a home and a workspace on it, and what was
-    said."""
+    """A site whose shard was killed and forgotten: a home and a workspace on it, that one's child on another
+    shard, its Shard object before, and what was said."""
 
     site: Site
     home: dict[str, Any]
+    child: dict[str, Any]
     shard: dict[str, Any]
     workspace: dict[str, Any]
     refused: subprocess.CompletedProcess[str]
@@ -58,6 +59,8 @@ def forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forgotten]:
         provider = site.shards[LOST].api(made["spec"]["cluster"])
         provider.post(MAPS, configmap("held"))
         make_export(provider, "shapes", schema("circles"))
+        child = ready(provider, workspace(provider, selector=on("shard-2")))
+        site.shards["shard-2"].api(child["spec"]["cluster"]).post(MAPS, configmap("left"))
         shard = admin.get(f"{SHARDS}/{LOST}").json
         master, closed = site.root.api("root", "shard-admin"), {UNSCHEDULABLE: "a test"}
         with marked(master, "root", annotations=closed), marked(master, "shard-2", annotations=closed):
@@ -67,7 +70,7 @@ def forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forgotten]:
         assert record(site) == [] and admin.get(f"{SHARDS}/{LOST}").code == 200
         done = forget(site, f"{LOST}\n")
         assert done.returncode == 0, done.stderr
-        yield Forgotten(site, home, shard, made, refused, done.stdout)
+        yield Forgotten(site, home, child, shard, made, refused, done.stdout)
 
 
 def home_of(site: Site) -> dict[str, Any] | None:
@@ -114,6 +117,19 @@ def test_its_workspaces_say_so_and_are_made_again_elsewhere(forgotten: Forgotten
     made = ready(admin, name)
     assert shard_of(made) in {"root", "shard-2"}
     forgotten.site.proxy.api(made["spec"]["cluster"]).post(MAPS, configmap("new"))
+
+
+def test_what_it_contained_elsewhere_is_listed_says_so_and_can_be_deleted(forgotten: Forgotten) -> None:
+    path = f"root:{forgotten.workspace['metadata']['name']}:{forgotten.child['metadata']['name']}"
+    cluster = forgotten.child["spec"]["cluster"]
+    assert f"  {path}, logical cluster {cluster} on shard shard-2" in forgotten.said
+    inside = forgotten.site.shards["shard-2"].api(cluster)
+    assert inside.get(f"{MAPS}/left").code == 200
+    said = eventually(lambda: condition(inside.get(CLUSTER).json, "WorkspaceOwnerExists"), "it says so", 120.0)
+    assert (said["status"], said["reason"]) == ("False", "ShardLost")
+    assert inside.get(CLUSTER).json["spec"]["directlyDeletable"]
+    inside.delete(CLUSTER)
+    eventually(lambda: inside.send("GET", CLUSTER).code in {403, 404}, "it is gone", 120.0)
 
 
 def test_its_homes_are_placed_again_at_the_next_use(forgotten: Forgotten) -> None:

@@ -16,12 +16,14 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.kcp.sharding import shards
 from atoll.machinery.kcp.sharding.forgotten_stores import ForgottenStore, forgotten_stores, with_forgotten
-from atoll.machinery.meta import times
+from atoll.machinery.meta import times, wellknown
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.objects import Object, annotations_of, spec_of
-from atoll.machinery.meta.status import Conflict, NotFound
+from atoll.machinery.meta.status import ApiError, Conflict, NotFound
 from atoll.machinery.process.retry import retry_on_conflict
+from atoll.machinery.wire.client import ClientError
 
+CLUSTERS = Resource("core.kcp.io", "v1alpha1", "logicalclusters", namespaced=False)
 SHARDS = Resource("core.kcp.io", "v1alpha1", "shards", namespaced=False)
 ROOT_SHARD, SHARD_BASE = "root", "shard-base"
 
@@ -51,7 +53,7 @@ async def _forget(options: argparse.Namespace) -> None:
         raise Failure('the shard "root" holds what a site consists of: it cannot be forgotten')
     async with Client(kubeconfig.target(context), ROOT) as client:
         store, shard = await _found(client, name)
-        for line in _plan(name, store, shard):
+        for line in [*_plan(name, store, shard), *await _children(client, name)]:
             say(line)
         say(f"Type the name of the shard to go on: {name}")
         if sys.stdin.readline().strip() != name:
@@ -89,8 +91,41 @@ def _plan(name: str, store: str, shard: Object) -> list[str]:
         f"  1. strike off the store {store}: whatever it publishes or serves is refused, under any name, for ever",
         f"  2. delete the Shard {name}: its URLs, its routes and all replicas of its objects go",
         "  3. mark its workspaces that were made elsewhere ShardLost: they can be deleted and created again.",
-        "What only that store held is lost. A shard that is merely away does not need this.",
+        "What only that store held is lost. Homes on it are made anew when their users come in.",
+        "A shard that is merely away does not need this.",
     ]
+
+
+async def _children(client: Client, name: str) -> list[str]:
+    """Return lines about the logical clusters of other shards whose workspace no other shard has."""
+    standing: dict[str, tuple[str, str, str]] = {}
+    silent = []
+    for shard in (await client.list(SHARDS))["items"]:
+        other = shard["metadata"]["name"]
+        if other == name:
+            continue
+        try:
+            found = await _clusters(client, spec_of(shard).get("baseURL", ""))
+        except (ApiError, ClientError, TimeoutError) as error:
+            silent.append(f"Shard {other} does not answer, so its part is not listed: {error}")
+            continue
+        for obj in found:
+            annotations = annotations_of(obj)
+            parent = (spec_of(obj).get("owner") or {}).get("cluster", "")
+            standing[annotations[wellknown.CLUSTER]] = other, parent, annotations.get(wellknown.PATH, "")
+    lost = [(path, each, at) for each, (at, parent, path) in standing.items() if parent and parent not in standing]
+    lines = [f"  {path}, logical cluster {each} on shard {at}" for path, each, at in sorted(lost)]
+    if lines:
+        lines.insert(0, "Workspaces on other shards below its own stay, reached by their logical cluster alone:")
+        lines.append("They say ShardLost in a condition; their administrators can read them, and delete them directly.")
+    return [*lines, *silent]
+
+
+async def _clusters(client: Client, url: str) -> list[Object]:
+    """Return the LogicalClusters of a shard. Raises ApiError, ClientError, TimeoutError."""
+    async with client.view(url) as there:
+        found: list[Object] = (await there.list(CLUSTERS, limit="500"))["items"]
+    return found
 
 
 async def _strike_off(client: Client, record: ForgottenStore) -> None:

@@ -72,10 +72,11 @@ def remote_owner(view: View, obj: Object) -> Owner | None:
 
 
 class OwnerShards:
-    """Calls to the shards of owners. They raise ShardUnavailable and ApiError. `others` returns the known shards."""
+    """Calls to the shards of owners. They raise ShardUnavailable and ApiError. `others` returns the known shards;
+    `knows_all`: this shard has the Shard objects itself, so there may be none."""
 
-    def __init__(self, calls: ShardCaller, others: Callable[[], Collection[str]]) -> None:
-        self._calls, self._others = calls, others
+    def __init__(self, calls: ShardCaller, others: Callable[[], Collection[str]], *, knows_all: bool = False) -> None:
+        self._calls, self._others, self._knows_all = calls, others, knows_all
 
     async def tell(self, owner: Owner, revision: str) -> bool:
         """Write the newest revision to the owner. Returns whether the owner exists."""
@@ -112,7 +113,7 @@ class OwnerShards:
     async def exists_on_any_shard(self, cluster: str) -> bool:
         """Return whether any shard has a logical cluster. All shards must answer."""
         others = self._others()
-        if not others:
+        if not others and not self._knows_all:
             raise OwnerUnknown(f"the shard of {cluster} is not known, and neither is any other")
         for shard in others:
             if await self._has(shard, cluster):
