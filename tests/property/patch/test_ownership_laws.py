@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.patch.errors import ApplyConflict
 from atoll.machinery.patch.fieldset import difference, intersection, parse, union
-from atoll.machinery.patch.structuredmerge.comparison import compare, compare_owned
+from atoll.machinery.patch.structuredmerge.comparison import NOTHING, compare, compare_owned
 from atoll.machinery.patch.structuredmerge.fieldset_builder import created_set, to_set
 from atoll.machinery.patch.structuredmerge.merge import merge, remove_items
 from harness.data.patch_schemas import SCHEMA, Live, thing
@@ -126,9 +126,9 @@ def test_comparison_tells_old_from_new(old: Any, new: Any) -> None:
     assert intersection(there.added, there.removed) == {}
     a, b = thing(old), thing(new)
     there = compare(a, b, root)
-    assert compare(a, a, root).is_empty and compare(a, thing(dict(old)), root).is_empty
+    assert compare(a, a, root) == compare(a, thing(dict(old)), root) == NOTHING
     # Laying the new over what is left of the old gives every field of the new.
-    assert compare(merge(remove_items(a, there.removed, root), b, root), b, root).is_empty
+    assert compare(merge(remove_items(a, there.removed, root), b, root), b, root) == NOTHING
 
 
 @settings(max_examples=150, deadline=None)

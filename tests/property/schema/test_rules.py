@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atoll.machinery.kinds.kind import ValidationResult
 from atoll.machinery.kinds.rules.correlation import unchanged
 from atoll.machinery.kinds.rules.decl_types import declare
 from atoll.machinery.kinds.rules.escaping import escape
@@ -169,4 +170,4 @@ def test_a_sum_of_map_lists_has_each_key_once_and_the_later_value(first: list[in
 @given(st.data())
 def test_without_rules_nothing_is_said(data: st.DataObject) -> None:
     schema, value = schema_and_value(data)
-    assert validation_result(whole(schema), thing(value)) == ([], [])
+    assert validation_result(whole(schema), thing(value)) == ValidationResult([])

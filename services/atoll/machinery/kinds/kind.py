@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -118,11 +118,11 @@ class Schema(Protocol):
         """Return all violations; with `old`, unchanged subtrees are skipped (ratcheting)."""
 
 
-class ValidationResult(NamedTuple):
+class ValidationResult(msgspec.Struct, frozen=True):
     """The result of validation: errors that reject an object, and warnings for the client."""
 
     errors: list[FieldError]
-    warnings: list[str]
+    warnings: list[str] = []
 
 
 class DeferredValidator(Protocol):
@@ -157,7 +157,8 @@ def _is_not_held(obj: Object) -> bool:
     return False
 
 
-def _no_warnings(obj: Object) -> list[str]:
+def no_warnings(obj: Object) -> list[str]:
+    """What most kinds say of their objects."""
     return []
 
 
@@ -225,7 +226,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     validate_status: Callable[[Object, Object], list[FieldError]] = _no_errors_on_update
     #: Called last; may take long.
     deferred_validator: DeferredValidator | None = None
-    warnings: Callable[[Object], list[str]] = _no_warnings
+    warnings: Callable[[Object], list[str]] = no_warnings
     #: Changes an object at the start of its deletion, if finalizers delay it (phase, conditions, finalizers).
     begin_deletion: Callable[[Object], None] = _no_change
     #: Whether something other than metadata.finalizers delays the deletion (a Namespace's spec.finalizers).

@@ -28,19 +28,22 @@ _IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestam
 
 def validate_metadata(obj: Object, kind: Kind) -> list[FieldError]:
     """Return all errors in the metadata of a new object, after generateName."""
-    metadata = mapping(obj, "metadata")
+    metadata = obj.get("metadata")
+    if type(metadata) is not dict:
+        metadata = {}
     return [*_name_errors(metadata, kind), *_namespace_errors(metadata, kind), *_common_errors(metadata, kind)]
 
 
 def validate_metadata_update(obj: Object, old: Object, kind: Kind) -> list[FieldError]:
     """Return all errors in the metadata of an object that replaces `old`."""
-    metadata, before = mapping(obj, "metadata"), mapping(old, "metadata")
+    metadata, before = mapping(obj, "metadata"), old["metadata"]
     errors = _common_errors(metadata, kind)
     if before.get("deletionTimestamp"):
         errors += _new_finalizer_errors(metadata, before)
-    generation = number(metadata, "generation") or 0
-    if generation < (number(before, "generation") or 0):
-        errors.append(invalid("metadata.generation", generation, "must not be decremented"))
+    if "generation" in before:
+        generation = number(metadata, "generation") or 0
+        if generation < (number(before, "generation") or 0):
+            errors.append(invalid("metadata.generation", generation, "must not be decremented"))
     for name in _IMMUTABLE:
         if metadata.get(name) != before.get(name):
             errors += immutable(f"metadata.{name}", metadata.get(name), before.get(name))
@@ -73,21 +76,21 @@ def _name_errors(metadata: Object, kind: Kind) -> list[FieldError]:
     errors = []
     if "generateName" in metadata and (prefix := text(metadata, "generateName")):
         errors += invalid_values("metadata.generateName", prefix, _prefix_errors(prefix, kind.name_rule))
-    name = text(metadata, "name")
-    if not name:
+    name = metadata.get("name")
+    if not name or type(name) is not str:
         return [*errors, required("metadata.name", "name or generateName is required")]
-    found = name_errors(name, kind.name_rule)
+    found = _NAME_RULES.get(kind.name_rule, labels.path_segment_errors)(name)
     return errors + invalid_values("metadata.name", name, found) if found else errors
 
 
 def _namespace_errors(metadata: Object, kind: Kind) -> list[FieldError]:
-    namespace = text(metadata, "namespace")
+    namespace = metadata.get("namespace")
     if kind.namespaced:
-        if not namespace:
+        if not namespace or type(namespace) is not str:
             return [required("metadata.namespace")]
         found = labels.dns_label_errors(namespace)
         return invalid_values("metadata.namespace", namespace, found) if found else []
-    return [forbidden("metadata.namespace", "not allowed on this type")] if namespace else []
+    return [forbidden("metadata.namespace", "not allowed on this type")] if text(metadata, "namespace") else []
 
 
 # --- checks of create and update -------------------------------------------------------------------
@@ -194,7 +197,9 @@ def _manager_errors(metadata: Object) -> list[FieldError]:
             errors.append(invalid(f"{field}.operation", text(entry, "operation"), "must be `Apply` or `Update`"))
         if entry.get("fieldsType") != "FieldsV1" and (fields_type := text(entry, "fieldsType")):
             errors.append(invalid(f"{field}.fieldsType", fields_type, "must be `FieldsV1`"))
-        errors += manager_errors(text(entry, "manager"), f"{field}.manager")
+        name = entry.get("manager", "")
+        if type(name) is not str or not (name.isascii() and name.isprintable() and len(name) <= _MANAGER_SIZE):
+            errors += manager_errors(text(entry, "manager"), f"{field}.manager")
         if "subresource" in entry and len(text(entry, "subresource").encode()) > _SUBRESOURCE_SIZE:
             errors.append(too_long(f"{field}.subresource", _SUBRESOURCE_SIZE))
     return errors

@@ -8,6 +8,7 @@ are never modified; times are RFC 3339 texts of the shard's clock.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
 import msgspec
 
@@ -33,7 +34,10 @@ class Condition(msgspec.Struct, frozen=True):
 
 def find(conditions: Iterable[Object], type_: str) -> Object | None:
     """Return the condition of this type, or None."""
-    return next((condition for condition in conditions if condition.get("type") == type_), None)
+    for condition in conditions:
+        if condition.get("type") == type_:
+            return condition
+    return None
 
 
 def is_true(conditions: Iterable[Object], type_: str) -> bool:
@@ -73,7 +77,12 @@ def with_conditions(status: Object, now: str, *new: Condition) -> Object:
 
 def ordered(conditions: Iterable[Object]) -> list[Object]:
     """kcp's order: Ready first, then by type."""
-    return sorted(conditions, key=lambda condition: (condition["type"] != READY, condition["type"]))
+    found = sorted(conditions, key=itemgetter("type"))
+    ready = find(found, READY)
+    if ready is not None and ready is not found[0]:
+        found.remove(ready)
+        found.insert(0, ready)
+    return found
 
 
 def set_summary(conditions: Sequence[Object], of: Sequence[str], now: str) -> list[Object]:

@@ -110,12 +110,15 @@ def union(a: FieldSet, b: FieldSet) -> FieldSet:
         other = a.get(element)
         if other is None or element == SELF:
             out[element] = node
-        else:
+        elif node != other:
             out[element] = _union_nodes(other, node)
     return out
 
 
 def _union_nodes(a: FieldSet, b: FieldSet) -> FieldSet:
+    if not a or not b:
+        whole = a or b
+        return whole if SELF in whole else {SELF: LEAF, **whole}
     return join(is_member(a) or is_member(b), union(without_self(a), without_self(b)))
 
 

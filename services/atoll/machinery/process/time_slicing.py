@@ -22,6 +22,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from typing import Final, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -113,17 +114,22 @@ async def run_sliced(work: Work[T], deadline_s: float, *, is_long: bool = False)
 
 def try_on_loop(work: Work[T], limit_s: float) -> T:
     """Run `work(pause)` and return its result. Raises Stopped at a pause after `limit_s`, or by `require_slices`."""
-    end = time.monotonic() + limit_s
+    return _tried(partial(work, _stop_when_due), limit_s)
 
-    def pause() -> None:
-        if time.monotonic() > end:
-            raise Stopped
 
-    _current.pause, _current.due_s, _current.is_tried = pause, end, True
+def _stop_when_due() -> None:
+    """The pause of what is tried on the loop."""
+    if time.monotonic() > _current.due_s:
+        raise Stopped
+
+
+def _tried(work: Callable[[], T], limit_s: float) -> T:
+    current = _current
+    current.pause, current.due_s, current.is_tried = _stop_when_due, time.monotonic() + limit_s, True
     try:
-        return work(pause)
+        return work()
     finally:
-        _current.pause, _current.due_s, _current.is_tried = None, math.inf, False
+        current.pause, current.due_s, current.is_tried = None, math.inf, False
 
 
 def within_limit(work: Callable[[], T], limit_s: float) -> T:
@@ -131,7 +137,7 @@ def within_limit(work: Callable[[], T], limit_s: float) -> T:
 
     Part of a computation that is tried or in slices is limited as that is.
     """
-    return work() if _current.pause is not None else try_on_loop(lambda pause: work(), limit_s)
+    return work() if _current.pause is not None else _tried(work, limit_s)
 
 
 class _Slots:

@@ -53,14 +53,14 @@ def _is_date(text: str) -> bool:
 _TIME = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|[+-][0-9]{2}:[0-9]{2})")
 
 
-_usual_time = re.compile(
+#: Matches the form in which servers write a date-time, which needs no calendar.
+usual_date_time = re.compile(
     "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]+)?Z"
 ).fullmatch
 
 
 def _is_date_time(text: str) -> bool:
-    # The usual form of servers needs no calendar.
-    if _usual_time(text):
+    if usual_date_time(text):
         return True
     day, separator, rest = text.lower().partition("t")
     if not separator or not _is_date(day):

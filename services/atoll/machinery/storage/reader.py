@@ -7,6 +7,7 @@ environment of this process; wake-ups come from the hub. Invariant: nothing here
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ class StoreReader:
             sealed = frozenset(options.sealed_types).union(environment.sealed_types(txn))
         self._records = Records(environment, sealer, alarm, sealed)
         self._records.total_object_limit = options.total_object_limit
+        #: Opens a snapshot, which begins with `with`. Every request and look-up does: no call of ours stands between.
+        self.snapshot: Callable[[], LmdbSnapshot] = partial(LmdbSnapshot, self._records, environment)
         self._history = LogReader(self._records)
         self._lists = Lists(self._records, now_us, options.list_window_s)
         self.hub = Hub(last, options.ring_bytes, applied)
@@ -68,9 +71,6 @@ class StoreReader:
         with self._environment.env.begin() as txn:
             return self._environment.compacted(txn)
 
-    def snapshot(self) -> LmdbSnapshot:
-        return LmdbSnapshot(self._records, self._environment)
-
     def page(
         self,
         scope: Scope,
@@ -90,7 +90,8 @@ class StoreReader:
 
     def tail(self, revision: int, limit: int = 500) -> list[LogEntry]:
         # Within a void or below what was compacted nothing may be answered, and the ring knows of neither.
-        answered = revision >= self._void_end and revision >= self.compacted
+        with self._environment.env.begin() as txn:
+            answered = revision >= self._void_end and revision >= self._environment.compacted(txn)
         recent = self.hub.ring.entries(revision, limit) if answered else None
         # A commit in the thread is in the file a moment before it is in the ring: what is there is given.
         return recent or self._history.tail(revision, limit)

@@ -203,7 +203,7 @@ class ServerExchange(msgspec.Struct, eq=False):
         self._task = outcome
         outcome.add_done_callback(then)
         self._connection.host.hold(outcome)
-        if self.closed:
+        if self._connection.lost:
             outcome.cancel()
 
     async def _run(self, work: Coroutine[Any, Any, None]) -> None:

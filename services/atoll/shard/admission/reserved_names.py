@@ -51,7 +51,7 @@ class PathAnnotation(Plugin):
         own = review.group_resource == ("core.kcp.io", "logicalclusters")
         if review.obj is None or review.operation == "delete" or own:
             return
-        annotations = annotations_of(review.obj)
+        annotations = review.obj["metadata"].get("annotations") or {}
         if review.group_resource not in _PATHED and wellknown.PATH not in annotations:
             return
         path = canonical_path(review)

@@ -69,12 +69,16 @@ class SystemMetadata(Plugin):
 
 def _restore(row: SystemKey, metadata: Object, before: Object) -> None:
     """Set the row's keys of `metadata` back to those of `before`. Lists and maps are replaced, not changed."""
-    now, then = metadata.get(row.field.value) or (), before.get(row.field.value) or ()
+    name = row.field.value
+    now, then = metadata.get(name) or (), before.get(name) or ()
+    if not now and not then:
+        metadata.pop(name, None)
+        return
     kept: Any = _finalizers(row, now, then) if row.field is Field.FINALIZER else _pairs(row.matches, now, then)
     if kept:
-        metadata[row.field.value] = kept
+        metadata[name] = kept
     else:
-        metadata.pop(row.field.value, None)
+        metadata.pop(name, None)
 
 
 def _finalizers(row: SystemKey, now: Collection[str], then: Collection[str]) -> list[str]:

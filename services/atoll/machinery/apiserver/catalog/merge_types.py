@@ -28,11 +28,15 @@ _compiled: LruCache[int, tuple[int, Schema, TypeSchema]] = LruCache(MAX_SCHEMA_B
 _lock = Lock()
 
 
-def _type_schema(schema: Schema, *, builtin: bool = False) -> TypeSchema:
+#: Those of built-in kinds, which stay: as many as there are kinds.
+_builtin: dict[int, tuple[Schema, TypeSchema]] = {}
+
+
+def _type_schema(schema: Schema) -> TypeSchema:
     with _lock:
         known = _compiled.get(id(schema))
     if known is None:
-        compiled = TypeSchema(schema.source, schema.definitions, patches_by_lists=not builtin)
+        compiled = TypeSchema(schema.source, schema.definitions, patches_by_lists=True)
         known = schema.size_bytes or _BUILTIN_BYTES, schema, compiled
         with _lock:
             _compiled.put(id(schema), known)
@@ -47,7 +51,16 @@ def open_schema() -> TypeSchema:
 
 def type_schema_of(kind: Kind) -> TypeSchema:
     """Return the merge type of a kind's version."""
-    return _type_schema(kind.schema, builtin=kind.builtin) if kind.schema is not None else open_schema()
+    schema = kind.schema
+    if schema is None:
+        return open_schema()
+    if not kind.builtin:
+        return _type_schema(schema)
+    known = _builtin.get(id(schema))
+    if known is None:
+        compiled = TypeSchema(schema.source, schema.definitions, patches_by_lists=False)
+        known = _builtin.setdefault(id(schema), (schema, compiled))
+    return known[1]
 
 
 def patch_schema_of(kind: Kind) -> TypeSchema | PairedSchema:

@@ -44,11 +44,13 @@ class ObjectAnswer(msgspec.Struct, frozen=True):
 
     def reply(self, revisions: Sequence[int]) -> Reply:
         """Return the object at its revision. An object that was never stored has none."""
-        kind = bare(self.call.kind) if self.encoded.served is not None else self.call.kind
+        call = self.call
+        if self.encoded.served is not None:
+            call = msgspec.structs.replace(call, kind=bare(call.kind))
         form = self.encoded.served or self.encoded
         revision = self.revision or (revisions[0] if revisions else 0)
         value = splice(form.value, form.hole, revision) if revision else _without_revision(form.value, form.hole)
-        return present.single(msgspec.structs.replace(self.call, kind=kind), value, self.status)
+        return present.single(call, value, self.status)
 
 
 class RecordAnswer(msgspec.Struct, frozen=True):

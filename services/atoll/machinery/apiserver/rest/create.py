@@ -35,7 +35,9 @@ def plan_new(context: WriteContext, obj: Object, *, tracked: bool = False) -> Pr
     if not call.whole:
         wipe_system_fields(obj)
     stamp_new(call, obj)
-    is_generated = _name(context, obj)
+    is_generated = not metadata.get("name")
+    if is_generated:
+        _generate_name(context, obj)
     if call.kind.has_status and not call.whole:
         obj.pop("status", None)
     call.kind.prepare_create(obj)
@@ -63,11 +65,9 @@ def _suffix() -> str:
     return suffix
 
 
-def _name(context: WriteContext, obj: Object) -> bool:
-    """Generate a name from generateName where none is given; return whether it did."""
+def _generate_name(context: WriteContext, obj: Object) -> None:
+    """Set a name made from generateName."""
     metadata = obj["metadata"]
-    if metadata.get("name"):
-        return False
     prefix = metadata.get("generateName")
     if not prefix:
         detail = "Required value: name or generateName is required"
@@ -83,7 +83,7 @@ def _name(context: WriteContext, obj: Object) -> bool:
         if attempt is not None:
             attempt.generated_name = metadata["name"] if is_free else ""
         if is_free:
-            return True
+            return
     kind = context.call.kind
     raise AlreadyExists(
         f'{kind.group_resource} "{metadata["name"]}" already exists, the server was not able to generate a unique '

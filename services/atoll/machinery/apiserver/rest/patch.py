@@ -45,9 +45,11 @@ def accepted(context: WriteContext) -> tuple[str, ...]:
 def plan_patch(context: WriteContext) -> PreparedWrite:
     """Plan a PATCH. Raises UnsupportedMediaType, NotFound, Invalid, Conflict, BadRequest."""
     call = context.call
-    media = media_type(call.content_type) if call.content_type else ""
-    if media not in accepted(context):
-        raise _unsupported(context)
+    media = call.content_type
+    if media != MERGE:
+        media = media_type(media) if media else ""
+        if media not in accepted(context):
+            raise _unsupported(context)
     if media == APPLY:
         return plan_apply(context)
     if context.options.force is not None:
@@ -55,7 +57,6 @@ def plan_patch(context: WriteContext) -> PreparedWrite:
     old = stored(call, context.view, call.info.name)
     if old is None:
         raise errors.not_found(call.kind, call.info.name)
-    checkpoint()
     base = old.copied(call.kind)
     strip_cluster(base)
     checkpoint()

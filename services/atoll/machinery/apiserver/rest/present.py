@@ -36,7 +36,7 @@ def as_object(kind: Kind, value: bytes) -> Object:
         obj = decode(value)
         checkpoint()
     else:
-        obj = decode(value)
+        obj = msgspec.json.decode(value)
     return kind.from_stored(obj) if kind.from_stored is not None else obj
 
 
@@ -52,7 +52,7 @@ def single(call: Call, value: bytes, status: int = 200) -> Reply:
     """Return a reply with one object."""
     form = call.form
     if form.is_plain:
-        return Reply(status, (in_version(call.kind, value), b"\n"))
+        return Reply(status, (value if call.kind.from_stored is None else in_version(call.kind, value), b"\n"))
     decode_form = with_metadata if form.transform == "PartialObjectMetadata" else as_object
     return document(form, _transform(call, decode_form(call.kind, value)), status)
 

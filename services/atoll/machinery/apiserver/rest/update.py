@@ -21,7 +21,6 @@ def plan_update(context: WriteContext) -> PreparedWrite:
     check_namespace(context, obj)
     checkpoint()
     old = stored(call, context.view, call.info.name)
-    checkpoint()
     if old is None:
         return _missing(context, obj)
     version = obj["metadata"].get("resourceVersion") or ""

@@ -25,7 +25,7 @@ from atoll.machinery.apiserver.rest.answers import EncodedObject, ObjectAnswer, 
 from atoll.machinery.apiserver.rest.body import cannot_be_handled
 from atoll.machinery.apiserver.rest.metadata import bump_generation, stamp_cluster, strip_cluster
 from atoll.machinery.apiserver.rest.normalization import normalize, normalize_new, normalize_update
-from atoll.machinery.kinds.kind import Kind, ValidationResult
+from atoll.machinery.kinds.kind import Kind, ValidationResult, no_warnings
 from atoll.machinery.kinds.metadata import validate_metadata, validate_metadata_update
 from atoll.machinery.meta.objects import LARGE_BYTES, Object, fresh, splice
 from atoll.machinery.meta.status import BadRequest, FieldError, invalid
@@ -78,11 +78,6 @@ class PreparedWrite(msgspec.Struct, frozen=True):
     blind: bool = True
     answer: Answer | None = None
 
-    @property
-    def result(self) -> ValidationResult:
-        """The errors so far: all of them, for an object without rules."""
-        return ValidationResult(self.errors, [])
-
 
 def stored(call: Call, view: View, name: str) -> StoredObject | None:
     """Return the stored object by name, or None. A large one is planned in slices."""
@@ -122,8 +117,10 @@ def prepare_create(
     review.has_generated_name = has_generated_name
     review.settler = partial(normalize_new, context.call)
     _mutate(context, review)
-    obj = review.result
-    errors = [*validate_metadata(obj, kind), *_schema_errors(kind, obj, None), *kind.validate(obj)]
+    assert review.obj is not None
+    obj, schema = review.obj, kind.schema
+    of_schema = schema.validate(obj) if schema is not None else ()
+    errors = [*validate_metadata(obj, kind), *of_schema, *kind.validate(obj)]
     return PreparedWrite(context, review, errors)
 
 
@@ -148,12 +145,13 @@ def prepare_update(
     review = _review(context, "update", obj, before, subresource)
     review.settler = partial(normalize_update, context.call, before)
     _mutate(context, review)
-    obj = review.result
+    assert review.obj is not None
+    obj, schema = review.obj, kind.schema
     if subresource in {"", "scale"}:
         bump_generation(kind, obj, before)
     errors = [
         *validate_metadata_update(obj, before, kind),
-        *_schema_errors(kind, obj, before),
+        *(schema.validate(obj, before) if schema is not None else ()),
         *kind.validate_update(obj, before),
         *(kind.validate_status(obj, before) if subresource == "status" else ()),
     ]
@@ -181,13 +179,10 @@ def _mutate(context: WriteContext, review: Review) -> None:
     try:
         context.admission.mutate(review)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-        if errors := _schema_errors(context.call.kind, review.result, review.old):
+        schema = context.call.kind.schema
+        if schema is not None and (errors := schema.validate(review.result, review.old)):
             _refuse_invalid(context.call, review.result, errors)
         raise
-
-
-def _schema_errors(kind: Kind, obj: Object, old: Object | None) -> list[FieldError]:
-    return kind.schema.validate(obj, old) if kind.schema is not None else []
 
 
 # --- validate ---
@@ -201,7 +196,7 @@ def has_rules(prepared: PreparedWrite) -> bool:
 def validate(prepared: PreparedWrite, pause: Callable[[], None]) -> ValidationResult:
     """Return all errors and warnings. Slow rules call `pause`; validation may be run again."""
     if not has_rules(prepared):
-        return prepared.result
+        return ValidationResult(prepared.errors)
     review, own = prepared.review, prepared.review.call.kind.deferred_validator
     validators = [*([own] if own is not None else ()), *review.deferred_validators]
     assert review.obj is not None
@@ -241,7 +236,7 @@ class AdmittedWrite(msgspec.Struct, frozen=True):
         prepared, call = self.prepared, self.prepared.context.call
         encoded, old = EncodedObject.of(stored_form, served), prepared.old
         if old is None:
-            key = call.key(self.obj["metadata"]["name"])
+            key = call.key(stored_form["metadata"]["name"])
             return self._plan(Put(key, encoded.value, encoded.hole, 0), ObjectAnswer(call, encoded, 201))
         record = old.record
         # A dry run answers with the current revision.
@@ -270,7 +265,7 @@ def admit(prepared: PreparedWrite, result: ValidationResult, view: View) -> Admi
         _refuse_invalid(call, obj, result.errors)
     review.view = view
     context.admission.validate(review)
-    if not review.subresource:
+    if not review.subresource and call.kind.warnings is not no_warnings:
         call.warnings.extend(call.kind.warnings(obj))
     if review.old is not None:
         keep_timestamps(review.old, obj)

@@ -224,9 +224,13 @@ class RequestPipeline:
             request.acts_for = caller.acts_for
         request.user, request.impersonator, request.through = caller.user, caller.impersonator, caller.through
         request.configuration = configuration
-        self._enter(request, snapshot)
+        if service is None:
+            request.scope = RequestScope(authorize=partial(self._decide, request))
+        else:
+            request.configuration = None
+            service.enter(request, snapshot)
         self.authorize(request, snapshot)
-        if request.cluster:
+        if request.cluster and (request.access is None or not request.access.served):
             self._pass_gate(request, snapshot)
         self._handlers.route(request.info).serve(request, snapshot)
 
@@ -266,15 +270,6 @@ class RequestPipeline:
 
         mounts = self._handlers.mounts
         return mounts is not None and mounts.take(request, snapshot, identify)
-
-    def _enter(self, request: Request, snapshot: Snapshot) -> None:
-        """Set the scope of the request: the authorizer's, or that of its virtual workspace."""
-        service = self._handlers.services.get(request.info.service)
-        if service is None or request.info.workspace:
-            request.scope = RequestScope(authorize=partial(self._decide, request))
-            return
-        request.configuration = None
-        service.enter(request, snapshot)
 
     def _decide(self, request: Request, view: View, verb: str) -> Decision:
         """Authorize a verb on the target of a request outside of virtual workspaces."""
@@ -320,11 +315,9 @@ class RequestPipeline:
 
     def _pass_gate(self, request: Request, snapshot: Snapshot) -> None:
         """Check the gate of the cluster. Raises Forbidden, ServiceUnavailable."""
-        access = request.access
-        if access is None or not access.served:
-            check_gate(request.info, request.user, request.cluster, snapshot.gate(request.cluster))
-            if access is not None:
-                access.served = True
+        check_gate(request.info, request.user, request.cluster, snapshot.gate(request.cluster))
+        if request.access is not None:
+            request.access.served = True
 
     def check_identity(self, request: Request) -> None:
         """Reject `<resource>:<identity>` in any spelling from all but system:masters. Raises Forbidden.

@@ -121,7 +121,7 @@ class Batch:
 
     def last(self, type: ResourceType, cluster: str) -> int:
         """Return the revision of the type's last change; a number unknown to caches once the batch wrote the type."""
-        own = self._written[type, cluster]
+        own = self._written.get((type, cluster), 0)
         if cluster in self._made:
             return own
         with self._core.store.snapshot() as snapshot:

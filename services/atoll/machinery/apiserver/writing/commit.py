@@ -28,10 +28,11 @@ from atoll.machinery.apiserver.rest.delete import MarkedForDeletion, plan_delete
 from atoll.machinery.apiserver.rest.patch import plan_patch
 from atoll.machinery.apiserver.rest.update import plan_update
 from atoll.machinery.apiserver.rest.write import AdmittedWrite, PreparedWrite, WriteContext, admit, has_rules, validate
+from atoll.machinery.kinds.kind import ValidationResult
 from atoll.machinery.meta.missing_answer import MissingAnswer
 from atoll.machinery.meta.status import MethodNotAllowed, Timeout
 from atoll.machinery.process.shared_timeout import SharedTimeout
-from atoll.machinery.process.time_slicing import Stopped, checkpoint, run_sliced, try_on_loop
+from atoll.machinery.process.time_slicing import Stopped, checkpoint, run_sliced, within_limit
 from atoll.machinery.storage import contract
 from atoll.machinery.storage.limits import WithinLimits
 
@@ -220,10 +221,10 @@ _PLANS: dict[str, Callable[[WriteContext], PreparedWrite]] = {
 
 def _admitted_on_loop(call: Call, plan: Planner, view: View) -> FirstStage | AdmittedWrite:
     """Prepare, validate and admit; a write whose rules take long is only prepared. Raises Stopped past PLAN_S."""
-    prepared = try_on_loop(lambda pause: plan(call, view), PLAN_S)
+    prepared = within_limit(partial(plan, call, view), PLAN_S)
     if not isinstance(prepared, PreparedWrite):
         return prepared
-    result = validate_inline(partial(validate, prepared)) if has_rules(prepared) else prepared.result
+    result = validate_inline(partial(validate, prepared)) if has_rules(prepared) else ValidationResult(prepared.errors)
     return prepared if result is None else admit(prepared, result, view)
 
 
@@ -258,7 +259,9 @@ def _encoded(call: Call, admitted: Plan | MarkedForDeletion | AdmittedWrite) -> 
     """Run the last stage for an object that needs no conversion."""
     if isinstance(admitted, Plan):
         return admitted
-    assert not admitted.needs_conversion, "batches do not write objects that a webhook converts"
+    assert call.kind.conversion is None or not admitted.needs_conversion, (
+        "batches do not write objects that a webhook converts"
+    )
     to_stored = call.kind.to_stored
     return admitted.encode(to_stored(admitted.obj) if to_stored is not None else admitted.obj)
 

@@ -18,11 +18,12 @@ def _prepare_create(obj: Object) -> None:
 
 
 def _prepare_update(obj: Object, old: Object) -> None:
-    _prepare_create(obj)
+    if "binaryData" in obj:
+        join_lines(mapping(obj, "binaryData"))
 
 
 def _validate(obj: Object) -> list[FieldError]:
-    data, binary = mapping(obj, "data"), mapping(obj, "binaryData")
+    data, binary = mapping(obj, "data"), mapping(obj, "binaryData") if "binaryData" in obj else {}
     errors = [*key_errors(data, "data"), *(key_errors(binary, "binaryData") if binary else ())]
     for key in sorted(data.keys() & binary.keys()) if binary else ():
         errors.append(invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))

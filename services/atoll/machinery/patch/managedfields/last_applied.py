@@ -31,7 +31,8 @@ def client_applied_fields(live: Object, root: Type) -> FieldSet:
     if not isinstance(applied, dict) or applied.get("apiVersion") != live.get("apiVersion"):
         return EMPTY
     fields = to_set(applied, root)
-    for changed in compare(applied, live, root):
+    compared = compare(applied, live, root)
+    for changed in (compared.added, compared.modified, compared.removed):
         fields = difference(fields, changed)
     return fields
 

@@ -39,9 +39,8 @@ class ResetFields(msgspec.Struct, frozen=True):
 
     def filter_all(self, comparison: Comparison) -> Comparison:
         """Return the comparison without the fields that the endpoint ignores."""
-        if self is NO_RESET:
-            return comparison
-        return Comparison(*(self.filter(fields) for fields in comparison))
+        added, modified = self.filter(comparison.added), self.filter(comparison.modified)
+        return Comparison(added, modified, self.filter(comparison.removed))
 
 
 NO_RESET = ResetFields()

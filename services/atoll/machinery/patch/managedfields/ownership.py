@@ -12,7 +12,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.fieldset import EMPTY, LEAF, SELF, FieldSet, difference, intersection
 from atoll.machinery.patch.managedfields.conflicts import FieldManagerConflict
 from atoll.machinery.patch.managedfields.managers import ManagerKey, Owners
-from atoll.machinery.patch.managedfields.options import ResetFields, Versions
+from atoll.machinery.patch.managedfields.options import NO_RESET, ResetFields, Versions
 from atoll.machinery.patch.structuredmerge.comparison import Comparison, compare_owned
 from atoll.machinery.patch.structuredmerge.topology import ATOMIC, Type
 from atoll.machinery.process.time_slicing import checkpoint
@@ -29,14 +29,16 @@ class VersionedChanges:
 
     def at(self, api_version: str) -> Comparison | None:
         """Return the comparison in a version, without unowned fields; None when that version is no longer served."""
-        if api_version not in self._comparisons:
-            self._comparisons[api_version] = self._compare(api_version)
-        return self._comparisons[api_version]
+        try:
+            return self._comparisons[api_version]
+        except KeyError:
+            found = self._comparisons[api_version] = self._compare(api_version)
+            return found
 
     @property
     def own(self) -> Comparison:
         """The comparison in the request's version."""
-        comparison = self.at(self._versions.own)
+        comparison = self._comparisons.get(self._versions.own) or self.at(self._versions.own)
         assert comparison is not None, "the version of a request is served"
         return comparison
 
@@ -46,7 +48,8 @@ class VersionedChanges:
             return None
         live = self._versions.convert(self._live, api_version)
         new = self._versions.convert(self._new, api_version)
-        return self._reset.filter_all(compare_owned(live, new, schema.root))
+        compared = compare_owned(live, new, schema.root)
+        return compared if self._reset is NO_RESET else self._reset.filter_all(compared)
 
 
 class OwnershipTransfer(NamedTuple):

@@ -7,7 +7,7 @@ belong to its manager alone.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.patch.fieldset import union
@@ -45,7 +45,8 @@ def track_update(
     if live is None and not metadata.get("managedFields"):
         _own_all(new, manager, schema, now, options)
         return
-    owners, are_live = _initial_owners(live, metadata, manager)
+    initial = _initial_owners(live, metadata, manager)
+    owners = initial.owners
     if live is None and not owners:
         _own_all(new, manager, schema, now, options)
         return
@@ -55,8 +56,9 @@ def track_update(
     versions = Versions(manager.api_version, schema, options)
     before = live if live is not None else {"apiVersion": manager.api_version, "metadata": {}}
     changes = VersionedChanges(before, new, versions, options.reset)
-    if changes.own.is_empty:
-        if are_live and live is not None:
+    own = changes.own
+    if not (own.added or own.modified or own.removed):
+        if initial.are_live and live is not None:
             metadata["managedFields"] = live["metadata"]["managedFields"]
         else:
             set_managed_fields(metadata, owners)
@@ -75,7 +77,7 @@ def _own_all(new: Object, manager: Manager, schema: TypeSchema, now: str, option
         new["metadata"].pop("managedFields", None)
 
 
-class _InitialOwners(NamedTuple):
+class _InitialOwners(msgspec.Struct, frozen=True):
     """The owners before the change of a write, and whether they are those of the live object."""
 
     owners: Owners

@@ -6,7 +6,9 @@ all are empty exactly when no field differs (the order of items in a set or keye
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from atoll.machinery.meta.equality import same
 from atoll.machinery.meta.objects import Object
@@ -22,16 +24,12 @@ UNOWNED_FIELDS = from_paths(
 )
 
 
-class Comparison(NamedTuple):
+class Comparison(msgspec.Struct, frozen=True):
     """Fields only the new object has, fields whose value differs, fields only the old object had."""
 
     added: FieldSet
     modified: FieldSet
     removed: FieldSet
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.added or self.modified or self.removed)
 
     @property
     def touched(self) -> FieldSet:
@@ -49,17 +47,22 @@ def compare(old: Object, new: Object, root: Type) -> Comparison:
 
 def compare_owned(old: Object, new: Object, root: Type) -> Comparison:
     """Compare two objects of one type in the fields that a manager can own."""
-    return NOTHING if old is new else _maps(_owned(_with_structs(old, root)), _owned(_with_structs(new, root)), root)
+    return NOTHING if old is new else _maps(_owned(old, root), _owned(new, root), root)
 
 
-def _owned(obj: Object) -> Object:
-    """Return the object without UNOWNED_FIELDS."""
+def _owned(obj: Object, root: Type) -> Object:
+    """Return the object without UNOWNED_FIELDS, with the struct fields that its kind always has."""
     out = dict(obj)
     out.pop("apiVersion", None)
     out.pop("kind", None)
     metadata = obj.get("metadata") or {}
     if metadata.__class__ is dict:
-        out["metadata"] = {name: value for name, value in metadata.items() if name not in UNOWNED_METADATA}
+        owned = out["metadata"] = dict(metadata)
+        for name in UNOWNED_METADATA & metadata.keys():
+            del owned[name]
+    for name in root.structs:
+        if out.get(name) is None:
+            out[name] = EMPTY
     return out
 
 
@@ -99,7 +102,7 @@ def _pair(old: Any, new: Any, type: Type | None, element: str, out: Comparison) 
     if inner is None:
         _replaced(old, new, type, element, out)
         return
-    for fields, node in zip(out, inner, strict=True):
+    for fields, node in ((out.added, inner.added), (out.modified, inner.modified), (out.removed, inner.removed)):
         if node:
             fields[element] = node
 

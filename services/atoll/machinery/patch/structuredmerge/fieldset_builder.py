@@ -137,8 +137,8 @@ def created_set(obj: Object, root: Type) -> FieldSet:
     out: FieldSet = {}
     for name, value in obj.items():
         if name == "metadata":
-            owned = {key: child for key, child in value.items() if key not in UNOWNED_METADATA}
-            if owned:
+            if not value.keys() <= UNOWNED_METADATA:
+                owned = {key: child for key, child in value.items() if key not in UNOWNED_METADATA}
                 out["f:metadata"] = without_self(whole_node(owned, root.field(name)))
         elif name in root.structs and isinstance(value, dict):
             if node := without_self(whole_node(value, root.field(name))):

@@ -12,6 +12,7 @@ from typing import Any
 from atoll.machinery.meta.equality import same
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.process.time_slicing import PART, in_parts
+from atoll.machinery.schema.formats import usual_date_time
 from atoll.machinery.schema.structural.node import Accept, Node
 from atoll.machinery.schema.structural.object_meta import embedded_errors
 
@@ -57,6 +58,8 @@ def _string_test(node: Node) -> Accept:
         return lambda node, value: type(value) is str and value in words
     low, high, matches, is_formatted = node.min_length or 0, node.max_length, node.pattern_matches, node.format_check
     if is_formatted is not None and matches is None and high is None and not low:
+        if node.format_name == "date-time":
+            return lambda node, value: type(value) is str and (bool(usual_date_time(value)) or is_formatted(value))
         return lambda node, value: type(value) is str and is_formatted(value)
     if node.format_check is not None or matches is None:
         return accept_string
@@ -78,12 +81,15 @@ def _integer_test(node: Node) -> Accept:
 
 
 def plain_type(node: Node) -> type:
-    """Return the Python type whose values are all valid, for scalars without rules; else Node, which no value has."""
+    """Return the Python type whose values are all valid, for scalars without rules and free-form objects; else Node,
+    which no value has."""
     asks = node.enum is not None or node.all_of or node.any_of or node.one_of or node.not_ is not None
     if not asks and node.types == {"boolean"}:
         return bool
     if not asks and node.types == {"string"} and not has_string_rules(node):
         return str
+    if not asks and node.accept is accept_struct and not (node.properties or node.additional or node.required):
+        return dict
     return Node
 
 

@@ -95,7 +95,7 @@ def _is_clean_object(node: Node, value: dict[str, Any]) -> bool:
     for key, item in value.items():
         child = get(key, additional)
         if meta is not None and key in META_FIELDS:
-            if key == "metadata" and not is_clean(meta, item):
+            if key == "metadata" and type(item) is dict and not _is_clean_object(meta, item):
                 return False
         elif child is None:
             if not node.open:

@@ -94,7 +94,7 @@ class StructuralSchema:
 
     def unknown_fields(self, obj: Object) -> list[str]:
         """List the paths that the schema does not declare, metadata included, in document order."""
-        root = self._root
+        root = self._permanent_root or _compiled_for(self._json).root
         if pruning.is_clean(root, obj):
             return []
         paths: list[str] = []
@@ -103,7 +103,7 @@ class StructuralSchema:
 
     def normalize(self, obj: Object) -> None:
         """Prune, then default; most objects of a write need neither."""
-        root = self._root
+        root = self._permanent_root or _compiled_for(self._json).root
         if not is_normal(root, obj):
             pruning.prune(root, obj)
             checkpoint()
@@ -123,7 +123,7 @@ class StructuralSchema:
         With `old`, the previous object, violations in unchanged parts are not reported, and duplicate items of sets and
         maps only if the old object had none. Embedded metadata is always validated.
         """
-        root = self._root
+        root = self._permanent_root or _compiled_for(self._json).root
         if root.accept(root, obj):
             return []
         out = ErrorCollector()

@@ -49,6 +49,10 @@ class ObjectFacts(msgspec.Struct, frozen=True, gc=False):
     labels: tuple[tuple[str, str], ...] = ()
 
 
+# Plain integers: each write asks, and the value of an enum's member is a call.
+_FINALIZERS, _DELETING, _OWNED, _LABELLED = (
+    flag.value for flag in (Flag.FINALIZERS, Flag.DELETING, Flag.OWNED, Flag.LABELLED)
+)
 _indexed = msgspec.json.Decoder(Partial[_Metadata])
 _logical_cluster = msgspec.json.Decoder(_LogicalCluster)
 _NO_ANNOTATIONS = _Annotations()
@@ -57,14 +61,14 @@ _NO_ANNOTATIONS = _Annotations()
 def facts(value: bytes, label_prefixes: tuple[str, ...]) -> ObjectFacts:
     """Derive the facts of an object from its JSON. Raises msgspec.ValidationError for bad metadata."""
     metadata = _indexed.decode(value).metadata
-    flags = Flag.FINALIZERS.value if metadata.finalizers else 0
+    flags = _FINALIZERS if metadata.finalizers else 0
     if metadata.deletionTimestamp is not None:
-        flags |= Flag.DELETING.value
+        flags |= _DELETING
     owners = tuple({owner.uid for owner in metadata.ownerReferences}) if metadata.ownerReferences else ()
     notes = metadata.annotations
     is_labelled = metadata.labels or (notes is not None and (notes.replicate or notes.workspace_type))
     labels = _system_labels(metadata, label_prefixes) if is_labelled else ()
-    flags |= (Flag.OWNED.value if owners else 0) | (Flag.LABELLED.value if labels else 0)
+    flags |= (_OWNED if owners else 0) | (_LABELLED if labels else 0)
     return ObjectFacts(flags, owners, labels)
 
 

@@ -21,6 +21,8 @@ _NUMBER = struct.Struct(">I")
 NO_TYPE = 0
 #: Distinct kinds a process keeps in memory; one row is about 300 bytes. Beyond it the tables start afresh.
 _CACHE_ROWS = 65_536
+#: Groups of types whose numbers are kept: the code names a handful.
+_CACHE_GROUPS = 64
 
 
 def _words(type: ResourceType) -> bytes:
@@ -34,8 +36,8 @@ class TypeTable:
         self._db = db
         #: Cached numbers, for readers: `number` looks up the others.
         self.numbers: dict[ResourceType, int] = {}
-        #: Types without a number, by the size of the table when they were looked up: rows are never removed.
-        self._absent: dict[ResourceType, int] = {}
+        #: What `all_of` found, and the size of the table then: rows are never removed.
+        self._groups: dict[tuple[ResourceType, ...], tuple[int, list[int]]] = {}
         self._types: dict[int, ResourceType] = {}
         #: Numbers given in the write transaction that runs now.
         self._pending: set[int] = set()
@@ -52,21 +54,17 @@ class TypeTable:
         self._remember(type, number)
         return number
 
-    def numbered(self, txn: Txn, types: Sequence[ResourceType]) -> list[int]:
-        """Return the numbers of types, of which some were never stored, in a read transaction: repeated look-ups are
+    def stored(self, txn: Txn, types: Sequence[ResourceType]) -> list[int]:
+        """Return the numbers of those of `types` that were ever stored, in a read transaction: repeated look-ups are
         cheap."""
-        numbers, absent, size, found = self.numbers, self._absent, -1, []
-        for type in types:
-            number = numbers.get(type)
-            if number is None:
-                if size < 0:
-                    size = txn.stat(self._db)["entries"]
-                if absent.get(type) != size:
-                    number = self.number(txn, type)
-                    if not number and len(absent) < _CACHE_ROWS:
-                        absent[type] = size
-            found.append(number or NO_TYPE)
-        return found
+        size, group = txn.stat(self._db)["entries"], tuple(types)
+        known = self._groups.get(group)
+        if known is None or known[0] != size:
+            if len(self._groups) >= _CACHE_GROUPS:
+                self._groups.clear()
+            known = size, [number for type in types if (number := self.number(txn, type)) != NO_TYPE]
+            self._groups[group] = known
+        return known[1]
 
     def type(self, txn: Txn, number: int) -> ResourceType:
         """Return the type of a number found in a key. Raise KeyError if the table lacks it (a damaged store)."""

@@ -13,17 +13,10 @@ import structlog
 from google_crc32c import value as crc32c
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.objects import splice
+from atoll.machinery.meta.objects import HOLE_SIZE, splice
 from atoll.machinery.storage.contract import CorruptRecord, Flag
 from atoll.machinery.storage.encoding import keys, object_facts
-from atoll.machinery.storage.encoding.rows import (
-    Entry,
-    Version,
-    covered,
-    unpack_entry,
-    unpack_version,
-    unpack_version_row,
-)
+from atoll.machinery.storage.encoding.rows import Entry, Version, unpack_entry, unpack_version, unpack_version_row
 from atoll.machinery.storage.environment.databases import Environment
 from atoll.machinery.storage.sealing import Sealer, SealingError
 
@@ -32,7 +25,8 @@ if TYPE_CHECKING:
 
 
 Alarm = Callable[..., Any]
-_DELETED = Flag.DELETED.value
+_DELETED, _SEALED = Flag.DELETED.value, Flag.SEALED.value
+_ZEROES = b"0" * HOLE_SIZE
 
 
 def log_alarm(event: str, **facts: Any) -> None:
@@ -119,7 +113,10 @@ class Records:
 
     def verify(self, txn: Txn, key: bytes, stored: bytes, version: Version) -> None:
         """Raise CorruptRecord, with an alarm, on a checksum mismatch."""
-        if crc32c(covered(stored, version)) != version.crc:
+        # As `covered`, without a call.
+        hole = version.hole
+        plain = stored if version.flags & _SEALED else b"".join((stored[:hole], _ZEROES, stored[hole + HOLE_SIZE :]))
+        if crc32c(plain) != version.crc:
             raise self.corrupt(txn, key, "checksum mismatch")
 
     def corrupt(self, txn: Txn, key: bytes, reason: str) -> CorruptRecord:

@@ -73,10 +73,10 @@ class LmdbSnapshot(msgspec.Struct, eq=False):
         return self._replicas
 
     def stamp(self, types: Sequence[ResourceType]) -> Hashable:
-        table, environment, get = self._environment.type_table, self._environment, self._txn.get
+        environment, get, row_key = self._environment, self._txn.get, keys.cluster_row_key
         found = [get(b"applied", db=environment.meta)]
-        for number in table.numbered(self._txn, types):
-            found.append(get(keys.cluster_row_key("", number), db=environment.clusters) if number else None)
+        for number in environment.type_table.stored(self._txn, types):
+            found.append(get(row_key("", number), db=environment.clusters))
         return tuple(found)
 
     def _key(self, key: ObjectKey) -> bytes | None:
@@ -85,9 +85,11 @@ class LmdbSnapshot(msgspec.Struct, eq=False):
         return keys.object_key(number, key.cluster, key.namespace, key.name) if number else None
 
     def get(self, key: ObjectKey) -> Record | None:
-        raw = self._key(key)
-        if raw is None:
+        table = self._environment.type_table
+        number = table.numbers.get(key.type) or table.number(self._txn, key.type)
+        if not number:
             return None
+        raw = keys.object_key(number, key.cluster, key.namespace, key.name)
         value = self._txn.get(raw, db=self._environment.objects)
         return None if value is None else self._record(raw, value, key)
 

@@ -88,7 +88,8 @@ class Ring:
         if revision < self.floor:
             return None
         found = []
-        for change in self.above(revision, limit):
+        start = bisect_right(self._revisions, revision, lo=self._head)
+        for change in self._changes[start : start + limit]:
             if change.sealed:
                 return None
             found.append(_entry(change))

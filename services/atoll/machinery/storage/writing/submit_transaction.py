@@ -193,7 +193,7 @@ class SubmitTransaction:
         raw = keys.object_key(number, key.cluster, key.namespace, key.name)
         live = self._records.live_version(txn, raw)
         found = LiveObject(raw, *live) if live is not None else None
-        if put.expected or found is not None:
+        if (live[0] if live is not None else 0) != put.expected:
             self._expect(key, found, put.expected)
         facts = object_facts.facts(put.value, batch.options.system_label_prefixes)
         if batch.full:
@@ -210,7 +210,7 @@ class SubmitTransaction:
         else:
             stored, version = after, Version(crc32c(put.value), flags, put.hole)
         txn.put(raw, stored, db=self._environment.objects)
-        if old is not None or flags & _INDEXED:
+        if flags & _INDEXED or (old is not None and old.version.flags & _INDEXED):
             IndexRows(batch, txn).replace(key.cluster, raw, old, facts)
         self._log(_Write(key, raw, revision, old, version, len(stored), after))
         if key.type in _RULES:
@@ -291,7 +291,8 @@ class SubmitTransaction:
         stored = self._txn.get(raw, db=self._environment.objects)
         if stored is None:
             raise self._records.corrupt(self._txn, raw, "the object is missing, its version is not")
-        return Image(found.revision, version, stored, self._records.plain(self._txn, raw, stored, version))
+        plain = self._records.plain(self._txn, raw, stored, version) if version.flags & _SEALED else stored
+        return Image(found.revision, version, stored, plain)
 
     def _log(self, write: _Write) -> None:
         """Write the entry with its before-image, the versions row and the counters. Keep the change for watches."""
@@ -314,7 +315,7 @@ class SubmitTransaction:
         self.log_bytes += len(entry)
         before = None
         if old is not None:
-            before = splice(old.plain, old.version.hole, old.revision) if old.version.sealed else old.stored
+            before = splice(old.plain, old.version.hole, old.revision) if old.version.flags & _SEALED else old.stored
         published = old.version if old is not None and is_deleted else write.version
         self._changes.append(
             Change(
