@@ -224,11 +224,7 @@ class RequestPipeline:
             request.acts_for = caller.acts_for
         request.user, request.impersonator, request.through = caller.user, caller.impersonator, caller.through
         request.configuration = configuration
-        if service is None:
-            request.scope = RequestScope(authorize=partial(self._decide, request))
-        else:
-            request.configuration = None
-            service.enter(request, snapshot)
+        self._enter(request, snapshot)
         self.authorize(request, snapshot)
         if request.cluster and (request.access is None or not request.access.served):
             self._pass_gate(request, snapshot)
@@ -270,6 +266,15 @@ class RequestPipeline:
 
         mounts = self._handlers.mounts
         return mounts is not None and mounts.take(request, snapshot, identify)
+
+    def _enter(self, request: Request, snapshot: Snapshot) -> None:
+        """Set the scope of the request: the authorizer's, or that of its virtual workspace."""
+        service = self._handlers.services.get(request.info.service)
+        if service is None or request.info.workspace:
+            request.scope = RequestScope(authorize=partial(self._decide, request))
+            return
+        request.configuration = None
+        service.enter(request, snapshot)
 
     def _decide(self, request: Request, view: View, verb: str) -> Decision:
         """Authorize a verb on the target of a request outside of virtual workspaces."""
