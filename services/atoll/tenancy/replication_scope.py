@@ -17,6 +17,7 @@ from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.kcp.apis import endpointslices
 from atoll.machinery.kcp.sharding import replicate_annotation, replication_level
 from atoll.machinery.meta import rawscan
+from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import SYSTEM_ADMIN, ObjectKey, ResourceType, is_system_cluster
 from atoll.machinery.meta.objects import Object, decode, spec_of
 from atoll.machinery.meta.types import (
@@ -64,6 +65,8 @@ class ReplicationScope:
     def __init__(self, facts: Lookups) -> None:
         self._facts = facts
         self._offers = RevisionCache(_read_offer, MAX_EXPORTS)
+        #: By cluster, its exports and the stamp that they were read at: each write of one asks for all several times.
+        self._of_cluster: LruCache[str, tuple[int, dict[str, ReplicatedExport]]] = LruCache(MAX_EXPORTS, _count)
 
     def cluster_words(self, view: View, cluster: str) -> frozenset[str]:
         """Return the words of a LogicalCluster, from the current exports and types of its cluster."""
@@ -73,11 +76,16 @@ class ReplicationScope:
         )
 
     def offers(self, view: View, cluster: str) -> dict[str, ReplicatedExport]:
-        """Return the exports of a cluster, by name."""
-        if not view.last(API_EXPORTS, cluster):
+        """Return the exports of a cluster, by name. Not to be changed."""
+        stamp = view.last(API_EXPORTS, cluster)
+        if not stamp:
             return {}
-        found = each_revision(view, Scope(API_EXPORTS, cluster))
-        return {key.name: self._offers.of(view, key, revision) for key, revision in found}
+        cached = self._of_cluster.get(cluster)
+        if cached is None or cached[0] != stamp:
+            found = each_revision(view, Scope(API_EXPORTS, cluster))
+            cached = stamp, {key.name: self._offers.of(view, key, revision) for key, revision in found}
+            self._of_cluster.put(cluster, cached)
+        return cached[1]
 
     def noted(self, view: View, key: ObjectKey, obj: Object) -> Object:
         """Return an object of a type in NOTED with its annotations set; the same object if nothing changes."""
@@ -179,6 +187,10 @@ def _policy_roles(view: View, cluster: str) -> set[str]:
 
 def _has(view: View, type: ResourceType, cluster: str) -> bool:
     return bool(view.last(type, cluster)) and bool(view.revisions(Scope(type, cluster), None, 1))
+
+
+def _count(held: tuple[int, dict[str, ReplicatedExport]]) -> int:
+    return len(held[1])
 
 
 def _read_offer(export: Object) -> ReplicatedExport:

@@ -27,15 +27,14 @@ from atoll.machinery.meta import times
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode, status_of
-from atoll.machinery.meta.sizes import size_bytes
 from atoll.machinery.meta.status import AlreadyExists, ApiError, Conflict, NotFound
 from atoll.machinery.meta.types import API_EXPORT_ENDPOINT_SLICES, API_EXPORTS, NAMESPACES, SECRETS
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import GateUnchanged, LogEntry, Operation, RevisionUnchanged, Scope
 from atoll.machinery.storage.pages import each_record
 
-#: Bytes of each cache.
-MAX_BYTES = 4 << 20
+#: References of exports to Secrets that are remembered, in all clusters together.
+MAX_REFERENCES = 1 << 16
 #: Delay of the retry after a conflicting creation.
 CONFLICT = Backoff(0.01, 10.0)
 
@@ -54,7 +53,7 @@ class ExportController(ReplicaController):
         types = (API_EXPORTS, API_EXPORT_ENDPOINT_SLICES, SECRETS, NAMESPACES)
         self._kinds = {type: loopback.core.catalogs.builtin(type) for type in types}
         #: Identity Secret references by cluster and export: listed once, then updated by log entries.
-        self._named: LruCache[str, dict[str, SecretReference]] = LruCache(MAX_BYTES, size_bytes)
+        self._named: LruCache[str, dict[str, SecretReference]] = LruCache(MAX_REFERENCES, len)
 
     # --- keys ---
 
@@ -91,7 +90,9 @@ class ExportController(ReplicaController):
         named = self._named.get(entry.key.cluster)
         if named is None:
             return
-        named = {name: reference for name, reference in named.items() if name != entry.key.name}
+        # In place, as a cluster may have thousands; the cache weighs what it drops and what it takes.
+        self._named.drop(entry.key.cluster)
+        named.pop(entry.key.name, None)
         if entry.operation is not Operation.DELETED:
             named[entry.key.name] = _identity_of(decode(entry.value))
         self._named.put(entry.key.cluster, named)

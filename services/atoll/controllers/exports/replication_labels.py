@@ -152,6 +152,9 @@ class ReplicationLabels(ReplicaController):
             if record is None or snapshot.gate(cluster).state is GateState.DELETING:
                 return None
             words, offers = self._reach.cluster_words(snapshot, cluster), self._reach.offers(snapshot, cluster)
+            if not any(offer.level for offer in offers.values()):
+                # Then nothing in the cluster depends on how many there are, or on their schemas.
+                offers = {}
         if self._offered.get(cluster) == (words, offers):
             return None
         obj = decode(record.value)
