@@ -31,7 +31,7 @@ OWN_AUDIENCE = "https://kcp.default.svc"
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     flags: dict[str, object] = {"workers": 2, "egress_allow_cidr": "127.0.0.0/8"}
-    with Site(tmp_path_factory.mktemp("workers"), shards=3, flags=flags) as running:
+    with Site(tmp_path_factory.mktemp("workers"), shards=2, flags=flags) as running:
         yield running
 
 
@@ -52,7 +52,7 @@ def place(site: Site, admin: Api, shard: str) -> Api:
 
 
 def test_an_api_of_one_shard_is_bound_and_used_on_another(site: Site, admin: Api) -> None:
-    assert [len(workers(shard)) for shard in site.shards.values()] == [2, 2, 2]
+    assert [len(workers(shard)) for shard in site.shards.values()] == [2, 2]
     provider, consumer = place(site, admin, "root"), place(site, admin, "shard-1")
     make_export(provider, "shapes", CIRCLES)
     made = binding(provider.cluster, "shapes")
