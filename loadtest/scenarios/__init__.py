@@ -27,6 +27,7 @@ ORDER = (
     "bindings",
     "definitions",
     "cel",
+    "policies",
     "quota",
     "dependents",
     "replicas",

@@ -12,7 +12,6 @@ import asyncio
 import hashlib
 import ssl
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from urllib.parse import SplitResult, urlsplit
 
@@ -35,7 +34,10 @@ log = structlog.get_logger()
 #: One tenant holds a quarter of all slots at most; a webhook of 10 ms takes 1,000 calls a second in ten of them.
 BOUNDS = SlotBounds(total=256, per_host=64, per_tenant=64, per_lane=32, waiting=192)
 MAX_RESPONSE = 8 << 20
-MAX_CLIENTS, MAX_TRUSTS = 128, 256
+#: Bytes of trusted certificates, and of what is kept of peers with theirs.
+MAX_TRUSTED_BYTES = MAX_PEER_BYTES = 16 << 20
+#: What a context takes, with nothing in it and for each byte of its certificates.
+_TRUST_BYTES, _BYTES_PER_BYTE = 32 << 10, 8
 CONNECT_TIMEOUT_S = 10.0
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _LIMITS = ClientLimits(
@@ -80,6 +82,32 @@ class Answer(msgspec.Struct, frozen=True):
     body: bytes
 
 
+class _Trust(msgspec.Struct, frozen=True):
+    """The certificates that a peer is trusted by; `digest` is that of their PEM."""
+
+    context: ssl.SSLContext
+    digest: bytes
+    size_bytes: int
+
+
+class _Peer(msgspec.Struct, frozen=True):
+    """What is kept of one peer; its client holds the context of the trust."""
+
+    client: HttpClient
+    trust: _Trust
+
+
+class _Peers(LruCache[tuple[str, int, str, bytes], _Peer]):
+    """Peers by address, port, host and trust."""
+
+    def drop(self, key: tuple[str, int, str, bytes]) -> None:
+        """Remove a peer; calls under way finish."""
+        peer = self.get(key)
+        super().drop(key)
+        if peer is not None:
+            peer.client.retire()
+
+
 class Egress:
     """The guard of one process. Close it when done."""
 
@@ -90,8 +118,8 @@ class Egress:
         self._breakers = Breakers()
         self._slots = CallSlots(BOUNDS)
         self._closers: list[Callable[[], None]] = []
-        self._trusts: LruCache[bytes, ssl.SSLContext] = LruCache(MAX_TRUSTS)
-        self._clients: OrderedDict[tuple[str, int, str, bytes], HttpClient] = OrderedDict()
+        self._trusts: LruCache[bytes, _Trust] = LruCache(MAX_TRUSTED_BYTES, lambda trust: trust.size_bytes)
+        self._peers = _Peers(MAX_PEER_BYTES, lambda peer: peer.trust.size_bytes)
         registry = registry or CollectorRegistry()
         self._calls = Counter(
             "atoll_egress_requests_total",
@@ -142,12 +170,14 @@ class Egress:
         """Close every kept connection."""
         while self._closers:
             self._closers.pop()()
-        while self._clients:
-            await self._clients.popitem()[1].close()
+        peers = self._peers.values()
+        self._peers.clear()
+        for peer in peers:
+            await peer.client.close()
 
     async def _guarded(self, call: Outbound, parts: SplitResult) -> Answer:
         # One circuit for each way of calling a peer: a tenant's mistakes affect its own calls alone.
-        key = (call.url, hashlib.sha256(call.ca_pem).digest(), call.timeout_s)
+        key = (hashlib.sha256(call.url.encode()).digest(), hashlib.sha256(call.ca_pem).digest(), call.timeout_s)
         begun = False
         async with self._breakers.guard(key, call.breaking):
             try:
@@ -167,7 +197,7 @@ class Egress:
         failure: EgressError | None = None
         for address in await self._addresses(host, port, trusted=call.trusted):
             try:
-                return await self._send(self._client(address, port, host, call.ca_pem, trust), call, parts)
+                return await self._send(self._client(address, port, host, trust), call, parts)
             except EgressError as error:
                 if error.result != "unreachable":
                     raise
@@ -186,29 +216,26 @@ class Egress:
                 raise EgressError("refused", f"{host} must not be called: {address} {reason}")
         return addresses
 
-    def _trust(self, ca_pem: bytes) -> ssl.SSLContext:
-        found = self._trusts.get(ca_pem)
+    def _trust(self, ca_pem: bytes) -> _Trust:
+        digest = hashlib.sha256(ca_pem).digest()
+        found = self._trusts.get(digest)
         if found is None:
             try:
-                found = tls.client_context(ca_pem) if ca_pem else tls.public_context()
+                context = tls.client_context(ca_pem) if ca_pem else tls.public_context()
             except (ssl.SSLError, ValueError) as error:
                 raise EgressError("untrusted", "caBundle holds no usable certificate") from error
-            self._trusts.put(ca_pem, found)
+            found = _Trust(context, digest, _TRUST_BYTES + _BYTES_PER_BYTE * len(ca_pem))
+            self._trusts.put(digest, found)
         return found
 
-    def _client(self, address: str, port: int, host: str, ca_pem: bytes, trust: ssl.SSLContext) -> HttpClient:
-        key = (address, port, host, ca_pem)
-        found = self._clients.get(key)
+    def _client(self, address: str, port: int, host: str, trust: _Trust) -> HttpClient:
+        key = (address, port, host, trust.digest)
+        found = self._peers.get(key)
         if found is None:
-            origin = Origin(host=address, port=port, tls=trust, server_name=host, name=authority(host, port))
-            found = HttpClient(origin, _LIMITS)
-            self._clients[key] = found
-            if len(self._clients) > MAX_CLIENTS:
-                # Its calls under way finish; its idle connections close themselves.
-                self._clients.popitem(last=False)
-        else:
-            self._clients.move_to_end(key)
-        return found
+            origin = Origin(host=address, port=port, tls=trust.context, server_name=host, name=authority(host, port))
+            found = _Peer(HttpClient(origin, _LIMITS), trust)
+            self._peers.put(key, found)
+        return found.client
 
     async def _send(self, client: HttpClient, call: Outbound, parts: SplitResult) -> Answer:
         target = (parts.path or "/") + (f"?{call.query}" if call.query else "")

@@ -170,7 +170,7 @@ class HttpClient:
         self._idle: IdlePool[ClientConnection] = IdlePool(self.limits.connections)
         self._busy: set[ClientConnection] = set()
         self._reaper: asyncio.TimerHandle | None = None
-        self._closed = False
+        self._closed, self._kept = False, True
 
     async def request(
         self, method: str, target: str, headers: Headers = (), body: bytes = b"", *, timeout_s: float = 0
@@ -224,6 +224,13 @@ class HttpClient:
             connection.abort()
         self._idle.clear()
         await asyncio.sleep(0)  # Transports report their end in the next turn.
+
+    def retire(self) -> None:
+        """Close idle connections now, and others once their requests end: none is kept for further requests."""
+        self._kept = False
+        self._idle.clear()
+        if self._reaper is not None:
+            self._reaper.cancel()
 
     def release_stream(self, connection: ClientConnection, incoming: PendingResponse) -> None:
         """Called by a stream that is closed."""
@@ -284,7 +291,7 @@ class HttpClient:
 
     def _release(self, connection: ClientConnection) -> None:
         self._busy.discard(connection)
-        if self._closed:
+        if self._closed or not self._kept:
             connection.abort()
             return
         self._idle.put(connection, self._loop.time())

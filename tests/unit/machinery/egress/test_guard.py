@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import ssl
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -323,3 +325,18 @@ async def test_a_name_with_hundreds_of_addresses_is_not_called() -> None:
         await Resolver(lambda host, port: many).resolve("a.example.com", 443)
     with pytest.raises(resolver.Unresolved, match="0 addresses"):
         await Resolver(lambda host, port: []).resolve("a.example.com", 443)
+
+
+async def test_huge_bundles_of_certificates_are_kept_within_a_bound(webhook: WebhookServer) -> None:
+    egress, before = Egress(OPEN), _contexts()
+    for number in range(12):
+        padding = f"{number} {'x' * 400_000}\n".encode()
+        await egress.send(outbound(webhook, ca_pem=padding + webhook.ca.certificate))
+    held = 8 * 400_000
+    assert _contexts() - before <= (guard.MAX_TRUSTED_BYTES + guard.MAX_PEER_BYTES) / held + 1
+    await egress.close()
+
+
+def _contexts() -> int:
+    gc.collect()
+    return sum(isinstance(each, ssl.SSLContext) for each in gc.get_objects())

@@ -10,8 +10,16 @@ import pytest
 from msgspec.structs import replace
 
 from atoll.machinery.apiserver.admission.chain import Plugin, Review
-from atoll.machinery.apiserver.admission.configured.matching import CREATE, Criteria, Request
-from atoll.machinery.apiserver.admission.configured.questions import Answer, Ask, Question, Unasked, Webhook, answers
+from atoll.machinery.apiserver.admission.configured.matching import CREATE, Request
+from atoll.machinery.apiserver.admission.configured.questions import (
+    Answer,
+    Ask,
+    Question,
+    Unasked,
+    Webhook,
+    WebhookEntry,
+    answers,
+)
 from atoll.machinery.apiserver.call.attempt import Attempt
 from atoll.machinery.apiserver.call.call import Call
 from atoll.machinery.apiserver.call.options import WriteOptions
@@ -40,15 +48,12 @@ async def here(tmp_path: Path) -> AsyncIterator[Cell]:
 
 def webhook(index: int = 0, *, generation: int = 1) -> Webhook:
     return Webhook(
-        name=f"w{index}.example.com",
+        entry=WebhookEntry.of({"name": f"w{index}.example.com"}),
         mutating=True,
-        cluster=HOME,
         configuration="one",
         uid="u",
         generation=generation,
         index=index,
-        criteria=Criteria.of_webhook({}),
-        stored={},
     )
 
 

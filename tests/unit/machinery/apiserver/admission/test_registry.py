@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -133,4 +135,65 @@ async def test_the_provider_of_a_kind_is_that_of_its_identity(here: Cell, wanted
     kind = replace(CONFIGMAPS, **names, identity=identities[wanted], builtin=False)
     found = acting(here, Registry(here.core.catalogs), kind=kind)
     assert found is not None
-    assert [each.cluster for each in found.validating_webhooks] == [wanted]
+    assert [each.name for each in found.validating_webhooks] == [f"{wanted}.example.com"]
+
+
+def a_policy(name: str, text: str) -> Object:
+    spec = {"matchConstraints": {"resourceRules": [rule("configmaps")]}, "validations": [{"expression": text}]}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+async def bind(here: Cell, cluster: str, policy: Object) -> None:
+    name = policy["metadata"]["name"]
+    binding = {"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}}
+    await here.put(types.VALIDATING_POLICIES, cluster, policy)
+    await here.put(types.VALIDATING_POLICY_BINDINGS, cluster, binding)
+
+
+async def test_clusters_with_the_same_policies_and_webhooks_share_them(here: Cell) -> None:
+    for cluster in (HOME, OTHER):
+        await bind(here, cluster, a_policy("p", "object.metadata.name != 'x'"))
+        await here.put(types.VALIDATING_WEBHOOKS, cluster, configuration("a", webhook("a", rule("*"))))
+    found = Registry(here.core.catalogs)
+    first, weight = acting(here, found), found.size_bytes
+    second = acting(here, found, OTHER)
+    assert first is not None and second is not None
+    (one,), (two,) = first.validating_policies, second.validating_policies
+    assert one.policy is two.policy and one.bindings[0] is two.bindings[0]
+    assert (one.cluster, two.cluster) == (HOME, OTHER)
+    (here_asked,), (there_asked,) = first.validating_webhooks, second.validating_webhooks
+    assert here_asked.entry is there_asked.entry and here_asked.uid != there_asked.uid
+    assert found.size_bytes - weight < weight / 2
+
+
+async def test_huge_policies_of_a_tenant_stay_within_the_bound(here: Cell) -> None:
+    limit = 400_000
+    found = Registry(here.core.catalogs, limit)
+    await bind(here, HOME, a_policy("small", "true"))
+    assert acting(here, found) is not None
+    for number in range(4):
+        cluster = f"huge-{number}"
+        await here.cluster(cluster)
+        await bind(here, cluster, a_policy("p", f"'{number}{'x' * 150_000}' != ''"))
+        assert acting(here, found, cluster) is not None
+        assert found.size_bytes <= 2 * limit
+    # Who was dropped is read again, and still right.
+    kept = acting(here, found)
+    assert kept is not None and [each.policy.name for each in kept.validating_policies] == ["small"]
+
+
+async def test_a_policy_weighs_at_least_what_it_takes(here: Cell) -> None:
+    """Measured: the weight of many different policies against the memory that is allocated for them."""
+    for number in range(40):
+        await bind(here, HOME, a_policy(f"p{number}", f"object.metadata.name != '{number}'"))
+    found = Registry(here.core.catalogs)
+    acting(here, found, OTHER)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        assert acting(here, found) is not None
+        gc.collect()
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert taken < found.size_bytes < 6 * taken

@@ -10,7 +10,7 @@ import pytest
 
 from atoll.machinery.apiserver.admission.policies.errors import ConfigurationError
 from atoll.machinery.apiserver.admission.policies.parameters import Parameters
-from atoll.machinery.apiserver.admission.policies.policy import Binding, Policy
+from atoll.machinery.apiserver.admission.policies.policy import Binding, BoundPolicy, Policy
 from atoll.machinery.apiserver.admission.policies.replicated_parameters import reference_of, row_key
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.storage.contract import ClusterRoute, Replica
@@ -22,11 +22,12 @@ THERE, SHARD = "there", "east"
 NOT_HERE = f"parameters of the logical cluster {THERE} have not arrived yet"
 
 
-def bound(action: str = "Deny", kind: str = "ConfigMap", **reference: object) -> tuple[Policy, Binding]:
+def bound(action: str = "Deny", kind: str = "ConfigMap", **reference: object) -> tuple[BoundPolicy, Binding]:
     param_kind = {"apiVersion": "v1", "kind": kind}
     made = policy("p", "true", paramKind=param_kind)
     ref = {"parameterNotFoundAction": action, **reference}
-    return Policy.of(made, THERE), Binding.of(binding("p", "p", paramRef=ref))
+    pair = Binding.of(binding("p", "p", paramRef=ref))
+    return BoundPolicy(Policy.of(made), (pair,), THERE), pair
 
 
 NAMED = bound(name="limit")
@@ -38,19 +39,20 @@ class Reader:
     def __init__(self, here: Cell) -> None:
         self._here, self._parameters, self._revision = here, Parameters(here.core.catalogs), 0
 
-    async def write(self, *params: Object, of: tuple[Policy, Binding] = NAMED, **said: object) -> None:
+    async def write(self, *rows: Object, of: tuple[BoundPolicy, Binding] = NAMED, **said: object) -> None:
         """Write a row as the other shard sends it."""
         made, pair = of
-        assert made.params is not None
+        params = made.policy.params
+        assert params is not None
         assert pair.params is not None
         key = row_key(THERE, pair)
-        spec = {"reference": reference_of(made.params, pair.params), "params": [json.dumps(each) for each in params]}
+        spec = {"reference": reference_of(params, pair.params), "params": [json.dumps(each) for each in rows]}
         self._revision += 1
         metadata = {"name": key.name, "resourceVersion": f"{self._revision:016d}"}
         value = json.dumps({"metadata": metadata, "spec": {**spec, **said}}).encode()
         await self._here.store.submit([Replica(SHARD, key, value, self._revision, 1)])
 
-    def of(self, of: tuple[Policy, Binding] = NAMED, namespace: str = "default") -> Sequence[Object | None]:
+    def of(self, of: tuple[BoundPolicy, Binding] = NAMED, namespace: str = "default") -> Sequence[Object | None]:
         with self._here.store.snapshot() as snapshot:
             kind = self._parameters.kind(snapshot, of[0])
             return self._parameters.of(snapshot, of[0], kind, of[1], namespace)

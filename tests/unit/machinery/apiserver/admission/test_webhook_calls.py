@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from atoll.machinery.apiserver.admission.configured.matching import CREATE, Criteria, Request
-from atoll.machinery.apiserver.admission.configured.questions import Answer, Question, Webhook
+from atoll.machinery.apiserver.admission.configured.matching import CREATE, Request
+from atoll.machinery.apiserver.admission.configured.questions import Answer, Question, Webhook, WebhookEntry
 from atoll.machinery.apiserver.admission.webhooks.caller import WebhookCaller
 from atoll.machinery.apiserver.admission.webhooks.metrics import MAX_NAMES, WebhookMetrics
 from atoll.machinery.egress import Egress, policy
@@ -51,16 +51,14 @@ class Caller:
         self, obj: Object | None = MAP, *, mutating: bool = True, dry_run: bool = False, **stored: Any
     ) -> Answer:
         client = {"url": self.server.url, "caBundle": self.server.ca_bundle}
+        fields = {"clientConfig": client, "admissionReviewVersions": ["v1"], "sideEffects": "None"}
         webhook = Webhook(
-            name=NAME,
+            entry=WebhookEntry.of({"name": NAME, **fields, **stored}),
             mutating=mutating,
-            cluster="c",
             configuration="conf",
             uid="u",
             generation=1,
             index=0,
-            criteria=Criteria.of_webhook({}),
-            stored={"clientConfig": client, "admissionReviewVersions": ["v1"], "sideEffects": "None", **stored},
         )
         question = Question(
             webhook=webhook,
@@ -298,15 +296,12 @@ async def test_the_names_of_metrics_are_bounded() -> None:
     observed = WebhookMetrics(registry)
     for number in range(MAX_NAMES + 50):
         webhook = Webhook(
-            name=f"w{number}.example.com",
+            entry=WebhookEntry.of({"name": f"w{number}.example.com"}),
             mutating=False,
-            cluster="c",
             configuration="conf",
             uid="u",
             generation=1,
             index=0,
-            criteria=Criteria.of_webhook({}),
-            stored={},
         )
         request = Request(operation=CREATE, kind=CONFIGMAPS)
         question = Question(webhook=webhook, request=request, kind=CONFIGMAPS, described={}, obj=None, old=None)

@@ -18,6 +18,9 @@ from atoll.machinery.meta.status import Details, NotFound
 
 CREATE, UPDATE, DELETE = "CREATE", "UPDATE", "DELETE"
 
+#: What a part of a configuration takes besides its values: the tests of selectors, its place among shared parts.
+PART_BYTES = 512
+
 _ALL = "*"
 _NAMESPACES = ("", "namespaces")
 _EXEMPT_GROUP = "admissionregistration.k8s.io"

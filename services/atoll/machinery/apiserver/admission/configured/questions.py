@@ -17,30 +17,53 @@ from typing import TypeAlias
 
 import msgspec
 
-from atoll.machinery.apiserver.admission.configured.matching import Criteria, Request
+from atoll.machinery.apiserver.admission.configured.matching import PART_BYTES, Criteria, Request
 from atoll.machinery.apiserver.call.attempt import Attempt
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.missing_answer import MissingAnswer
 from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.meta.sizes import size_bytes
 from atoll.machinery.meta.status import ApiError
+
+
+class WebhookEntry(msgspec.Struct, frozen=True, weakref=True):
+    """An entry of `webhooks`, of any configuration: clientConfig, failurePolicy, matchConditions and all else, with
+    defaults."""
+
+    stored: Object
+    criteria: Criteria
+    size_bytes: int
+
+    @staticmethod
+    def of(stored: Object) -> WebhookEntry:
+        criteria = Criteria.of_webhook(stored)
+        return WebhookEntry(stored, criteria, PART_BYTES + size_bytes(stored) + size_bytes(criteria))
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     """One webhook of a stored configuration. `uid` and `generation` are those of the configuration.
 
-    `index` is its place among the webhooks of the configuration. `stored` is the entry of `webhooks`: clientConfig,
-    failurePolicy, timeoutSeconds, sideEffects, matchConditions and all else, with defaults.
+    `index` is its place among the webhooks of the configuration.
     """
 
-    name: str
+    entry: WebhookEntry
     mutating: bool
-    cluster: str
     configuration: str
     uid: str
     generation: int
     index: int
-    criteria: Criteria
-    stored: Object
+
+    @property
+    def name(self) -> str:
+        return str(self.entry.stored["name"])
+
+    @property
+    def stored(self) -> Object:
+        return self.entry.stored
+
+    @property
+    def criteria(self) -> Criteria:
+        return self.entry.criteria
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, dict=True):

@@ -2,51 +2,47 @@
 
 Those are the configurations of the object's own cluster and, for a bound kind, those of the workspace whose export it
 is bound from, found by its identity; they are read from replicas if that workspace is on another shard. Own ones act
-first. Invariant: the answer is that of the view: caches are keyed by the last changes of the types, read in the view.
-With nothing configured on the shard a look-up costs one read of these. Bounded; not thread-safe, one per event loop.
+first. Invariant: the answer is that of the view: what is cached holds the last changes of the types, read in the view.
+With nothing configured on the shard a look-up costs one read of these. Bounded in bytes; not thread-safe, one per event
+loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 
+from atoll.machinery.apiserver.admission.configured.configurations import (
+    ENTRY_BYTES,
+    PLACE_BYTES,
+    ClusterConfiguration,
+    Configurations,
+    parts_of,
+)
 from atoll.machinery.apiserver.admission.configured.equivalents import equivalents
 from atoll.machinery.apiserver.admission.configured.matching import Criteria, is_exempt
-from atoll.machinery.apiserver.admission.configured.questions import Webhook
+from atoll.machinery.apiserver.admission.configured.questions import Webhook, WebhookEntry
 from atoll.machinery.apiserver.admission.policies.policy import Binding, BoundPolicy, Policy
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.catalog.export_index import bound_resources
-from atoll.machinery.apiserver.catalog.revision_cache import RevisionCache
 from atoll.machinery.apiserver.federation.federated_view import federated
-from atoll.machinery.kinds.checks import items
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta import wellknown
-from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import CORE, LOCAL, ResourceType
-from atoll.machinery.meta.objects import Object, annotations_of
-from atoll.machinery.meta.types import (
-    ADMISSION_CONFIGURATIONS,
-    API_BINDINGS,
-    MUTATING_POLICIES,
-    MUTATING_POLICY_BINDINGS,
-    MUTATING_WEBHOOKS,
-    VALIDATING_POLICIES,
-    VALIDATING_POLICY_BINDINGS,
-    VALIDATING_WEBHOOKS,
-)
+from atoll.machinery.meta.shared_lru import SharedLru
+from atoll.machinery.meta.types import ADMISSION_CONFIGURATIONS, API_BINDINGS
 from atoll.machinery.storage.contract import GateState, Scope
-from atoll.machinery.storage.pages import each_revision
 
-#: Bounds of the caches: stored configurations, policies and bindings; kinds in clusters.
-MAX_ROWS, MAX_KINDS = 8192, 8192
+#: Bytes of what is configured in clusters, and as many of what acts on kinds.
+MAX_BYTES = 24 << 20
 _UNBOUND = (CORE, LOCAL)
 _GOING = (GateState.DELETING, GateState.CLOSED)
 
 T = TypeVar("T")
+#: What acts on a kind is found by its cluster, its type and its version.
+_Place = tuple[str, ResourceType, str]
 
 
 class PlacedWebhook(msgspec.Struct, frozen=True):
@@ -75,39 +71,53 @@ class Acting(msgspec.Struct, frozen=True):
         yield from (each.criteria for each in self.validating_webhooks)
         yield from (each.policy.criteria for each in (*self.mutating_policies, *self.validating_policies))
 
+    @property
+    def own_bytes(self) -> int:
+        count = len(self.mutating_policies) + len(self.validating_policies)
+        return PLACE_BYTES * (count + len(self.mutating_webhooks) + len(self.validating_webhooks))
 
-class _OfCluster(msgspec.Struct, frozen=True):
-    """All that is configured in one cluster; `lasts` are the last changes of its types."""
-
-    lasts: tuple[int, ...]
-    mutating_policies: tuple[BoundPolicy, ...]
-    mutating_webhooks: tuple[Webhook, ...]
-    validating_policies: tuple[BoundPolicy, ...]
-    validating_webhooks: tuple[Webhook, ...]
+    def parts(self) -> Iterator[Policy | Binding | WebhookEntry]:
+        """Yield what it shares with other kinds and clusters."""
+        yield from parts_of((*self.mutating_policies, *self.validating_policies))
+        yield from (each.webhook.entry for each in self.mutating_webhooks)
+        yield from (each.entry for each in self.validating_webhooks)
 
 
 class _Cached(msgspec.Struct):
-    """What acts on a kind, as derived from these clusters. `stamp` is the one at which that was last verified."""
+    """What acts on a kind, as of this state of its definition and its cluster, and of these clusters' last changes.
+
+    `stamp` is the one at which that was last verified, `provider` the cluster of the kind's export; empty without one.
+    """
 
     stamp: Hashable
-    sources: tuple[_OfCluster, ...]
+    state: tuple[object, ...]
+    provider: str
+    lasts: tuple[tuple[int, ...], ...]
     acting: Acting | None
+
+    @property
+    def own_bytes(self) -> int:
+        return ENTRY_BYTES + (self.acting.own_bytes if self.acting is not None else 0)
+
+    def parts(self) -> Iterator[Policy | Binding | WebhookEntry]:
+        return self.acting.parts() if self.acting is not None else iter(())
 
 
 class Registry:
     """Looks up what acts on a kind."""
 
-    def __init__(self, catalogs: Catalogs) -> None:
-        self._catalogs = catalogs
+    def __init__(self, catalogs: Catalogs, max_bytes: int = MAX_BYTES) -> None:
+        self._catalogs, self._configurations = catalogs, Configurations()
         self._stamp: Hashable = None
         self._lasts: tuple[int, ...] = ()
         self._is_empty = True
-        self._acting: LruCache[Hashable, _Cached] = LruCache(MAX_KINDS)
-        self._clusters: LruCache[str, _OfCluster] = LruCache(MAX_KINDS)
-        self._providers: LruCache[Hashable, tuple[int, str]] = LruCache(MAX_KINDS)
-        self._rows: dict[ResourceType, RevisionCache[Any]] = {
-            type: RevisionCache(read, MAX_ROWS) for type, read in _READERS.items()
-        }
+        self._acting: SharedLru[_Place, _Cached] = SharedLru(max_bytes)
+        self._clusters: SharedLru[str, ClusterConfiguration] = SharedLru(max_bytes)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of what is cached, as weighed."""
+        return self._acting.size_bytes + self._clusters.size_bytes
 
     def acting(self, view: View, cluster: str, kind: Kind) -> Acting | None:
         """Return what may act on writes of a kind in a cluster; None if nothing does.
@@ -121,14 +131,19 @@ class Registry:
             return None
         own = view.gate(cluster).state not in _GOING
         bindings = 0 if kind.identity in _UNBOUND else view.last(API_BINDINGS, cluster)
-        key = (cluster, own, bindings, kind.type, kind.api_version, kind.mark)
-        cached = self._acting.get(key)
+        place, state = (cluster, kind.type, kind.api_version), (own, bindings, kind.mark)
+        cached = self._acting.get(place)
+        if cached is not None and cached.state != state:
+            cached = None
         if cached is not None and cached.stamp == stamp:
             return cached.acting
-        sources = tuple(self._of_cluster(view, each) for each in self._sources(view, cluster, kind, own=own))
-        if cached is None or cached.sources != sources:
-            cached = _Cached(stamp, sources, self._made(view, cluster, kind, sources))
-            self._acting.put(key, cached)
+        provider = _provider(view, cluster, kind) if cached is None else cached.provider
+        clusters = dict.fromkeys(((cluster,) if own else ()) + ((provider,) if provider else ()))
+        sources = [self._of_cluster(view, each) for each in clusters]
+        lasts = tuple(each.lasts for each in sources)
+        if cached is None or cached.lasts != lasts:
+            cached = _Cached(stamp, state, provider, lasts, self._made(view, cluster, kind, sources))
+            self._acting.put(place, cached)
         cached.stamp = stamp
         return cached.acting
 
@@ -141,63 +156,14 @@ class Registry:
             self._is_empty = not any(last and wide.scan(Scope(type), None, 1) for type, last in present)
         self._stamp, self._lasts = stamp, lasts
 
-    def _sources(self, view: View, cluster: str, kind: Kind, *, own: bool) -> Iterator[str]:
-        """Yield the clusters whose configurations act: its own, and that of the export of a bound kind."""
-        if own:
-            yield cluster
-        provider = self._provider(view, cluster, kind)
-        if provider and provider != cluster:
-            yield provider
-
-    def _provider(self, view: View, cluster: str, kind: Kind) -> str:
-        """Return the cluster of the export that a kind is bound from; empty for kinds that are not bound."""
-        if kind.identity in _UNBOUND:
-            return ""
-        key, last = (cluster, kind.type), view.last(API_BINDINGS, cluster)
-        found = self._providers.get(key)
-        if found is None or found[0] != last:
-            wanted = kind.group, kind.plural, kind.identity
-            bound = (
-                each for each in bound_resources(view, cluster) if (each.group, each.resource, each.identity) == wanted
-            )
-            found = last, next((each.cluster for each in bound), "")
-            self._providers.put(key, found)
-        return found[1]
-
-    def _of_cluster(self, view: View, cluster: str) -> _OfCluster:
-        wide = federated(view)
-        lasts = tuple(wide.last(type, cluster) for type in ADMISSION_CONFIGURATIONS)
-        found = self._clusters.get(cluster)
-        if found is None or found.lasts != lasts:
-            found = _OfCluster(
-                lasts=lasts,
-                mutating_policies=self._policies(wide, cluster, MUTATING_POLICIES, MUTATING_POLICY_BINDINGS),
-                mutating_webhooks=self._webhooks(wide, cluster, MUTATING_WEBHOOKS),
-                validating_policies=self._policies(wide, cluster, VALIDATING_POLICIES, VALIDATING_POLICY_BINDINGS),
-                validating_webhooks=self._webhooks(wide, cluster, VALIDATING_WEBHOOKS),
-            )
+    def _of_cluster(self, view: View, cluster: str) -> ClusterConfiguration:
+        known = self._clusters.get(cluster)
+        found = self._configurations.of(federated(view), cluster, known)
+        if found is not known and any(found.lasts):
             self._clusters.put(cluster, found)
         return found
 
-    def _webhooks(self, view: View, cluster: str, type: ResourceType) -> tuple[Webhook, ...]:
-        """Return the webhooks of a cluster in the order of the names of their configurations."""
-        return tuple(webhook for found in self._read(view, cluster, type) for webhook in found)
-
-    def _policies(
-        self, view: View, cluster: str, policies: ResourceType, bindings: ResourceType
-    ) -> tuple[BoundPolicy, ...]:
-        """Return the policies of a cluster that have bindings, by name."""
-        bound: dict[str, list[Binding]] = {}
-        for binding in self._read(view, cluster, bindings):
-            bound.setdefault(binding.policy, []).append(binding)
-        found: Iterable[Policy] = self._read(view, cluster, policies) if bound else ()
-        return tuple(BoundPolicy(each, tuple(bound[each.name])) for each in found if each.name in bound)
-
-    def _read(self, view: View, cluster: str, type: ResourceType) -> Iterator[Any]:
-        rows = self._rows[type]
-        return (rows.of(view, key, revision) for key, revision in each_revision(view, Scope(type, cluster)))
-
-    def _made(self, view: View, cluster: str, kind: Kind, sources: Sequence[_OfCluster]) -> Acting | None:
+    def _made(self, view: View, cluster: str, kind: Kind, sources: Sequence[ClusterConfiguration]) -> Acting | None:
         others = equivalents(self._catalogs.of(view, cluster), kind)
 
         def concerned(criteria: Criteria) -> bool:
@@ -217,7 +183,9 @@ class Registry:
         return found if parts or found.validating_webhooks else None
 
 
-def _joined(sources: Sequence[_OfCluster], part: Callable[[_OfCluster], tuple[T, ...]]) -> tuple[T, ...]:
+def _joined(
+    sources: Sequence[ClusterConfiguration], part: Callable[[ClusterConfiguration], tuple[T, ...]]
+) -> tuple[T, ...]:
     return tuple(each for source in sources for each in part(source))
 
 
@@ -225,33 +193,10 @@ def _concerned(concerned: Callable[[Criteria], bool], policies: Sequence[BoundPo
     return tuple(each for each in policies if concerned(each.policy.criteria))
 
 
-def _cluster(obj: Object) -> str:
-    return annotations_of(obj)[wellknown.CLUSTER]
-
-
-def _webhooks_of(obj: Object, *, mutating: bool) -> tuple[Webhook, ...]:
-    metadata = obj["metadata"]
-    return tuple(
-        Webhook(
-            name=entry["name"],
-            mutating=mutating,
-            cluster=_cluster(obj),
-            configuration=metadata["name"],
-            uid=metadata["uid"],
-            generation=metadata.get("generation", 0),
-            index=index,
-            criteria=Criteria.of_webhook(entry),
-            stored=entry,
-        )
-        for index, entry in enumerate(items(obj, "webhooks"))
-    )
-
-
-_READERS: dict[ResourceType, Callable[[Object], Any]] = {
-    MUTATING_WEBHOOKS: lambda obj: _webhooks_of(obj, mutating=True),
-    VALIDATING_WEBHOOKS: lambda obj: _webhooks_of(obj, mutating=False),
-    MUTATING_POLICIES: lambda obj: Policy.of(obj, _cluster(obj)),
-    VALIDATING_POLICIES: lambda obj: Policy.of(obj, _cluster(obj)),
-    MUTATING_POLICY_BINDINGS: Binding.of,
-    VALIDATING_POLICY_BINDINGS: Binding.of,
-}
+def _provider(view: View, cluster: str, kind: Kind) -> str:
+    """Return the cluster of the export that a kind is bound from; empty for kinds that are not bound."""
+    if kind.identity in _UNBOUND:
+        return ""
+    wanted = kind.group, kind.plural, kind.identity
+    bound = (each for each in bound_resources(view, cluster) if (each.group, each.resource, each.identity) == wanted)
+    return next((each.cluster for each in bound), "")

@@ -40,6 +40,11 @@ class Expression(msgspec.Struct, frozen=True):
     program: Program | None = None
     error: str = ""
 
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory."""
+        return self.program.size_bytes if self.program is not None else 512 + 4 * (len(self.text) + len(self.error))
+
 
 def compile_expression(
     environment: Environment, text: str, wanted: tuple[Type, ...] = (), pause: Pause | None = None

@@ -18,9 +18,8 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.process.time_slicing import checkpoint
 
-#: Bytes of compiled conditions, and what one takes for each byte of its texts, measured for policies.
+#: Bytes of compiled conditions.
 MAX_BYTES = 4 << 20
-_BYTES_PER_BYTE, _BASE_BYTES = 40, 4096
 
 _Texts = tuple[str, ...]
 
@@ -30,7 +29,7 @@ class _Compiled(tuple[Expression, ...]):
 
     @property
     def size_bytes(self) -> int:
-        return _BASE_BYTES + _BYTES_PER_BYTE * sum(len(each.text) for each in self)
+        return sum(each.size_bytes for each in self)
 
 
 class WebhookConditions:

@@ -49,5 +49,5 @@ def report_of_batch(
 
 def _key(request: Request, policies: Sequence[BoundPolicy]) -> Hashable:
     content = hashlib.blake2b(encode_json([request.obj, request.old]), digest_size=16).digest()
-    acting = tuple((each.policy.cluster, each.policy.name, each.policy.content) for each in policies)
+    acting = tuple((each.cluster, each.policy.name, each.policy.content) for each in policies)
     return request.operation, request.subresource, content, acting

@@ -60,7 +60,7 @@ class PolicyRequest:
             raise ConfigurationError(error.message) from None
         if matched is None:
             return None
-        return MatchedPolicy(bound, matched, self._parameters.kind(self.review.view, bound.policy))
+        return MatchedPolicy(bound, matched, self._parameters.kind(self.review.view, bound))
 
     def matches(self, binding: Binding) -> bool:
         """Report whether a binding of a policy that matches does so too. Raises ConfigurationError."""
@@ -72,7 +72,7 @@ class PolicyRequest:
     def values(self, policy: MatchedPolicy, binding: Binding) -> Sequence[Mapping[str, Any]]:
         """Return the variables for each parameter of a binding. Raises ConfigurationError."""
         found = self._parameters.of(
-            self.review.view, policy.bound.policy, policy.params, binding, self.request.namespace
+            self.review.view, policy.bound, policy.params, binding, self.request.namespace
         )
         base = self._values.get(policy.matched.api_version)
         if base is None and found:

@@ -50,7 +50,7 @@ class _Invocation(NamedTuple):
     @property
     def key(self) -> tuple[str, str, str, tuple[str, str]]:
         """What reinvocation knows it by."""
-        return self.policy.cluster, self.policy.name, self.binding.name, self.param
+        return self.matched.bound.cluster, self.policy.name, self.binding.name, self.param
 
 
 class _Problem(NamedTuple):

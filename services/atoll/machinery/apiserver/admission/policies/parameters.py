@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from atoll.machinery.apiserver.admission.policies.errors import ConfigurationError
-from atoll.machinery.apiserver.admission.policies.policy import Binding, ParamKind, ParamRef, Policy
+from atoll.machinery.apiserver.admission.policies.policy import Binding, BoundPolicy, ParamKind, ParamRef
 from atoll.machinery.apiserver.admission.policies.replicated_parameters import ReplicatedParameters, is_remote
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
@@ -27,8 +27,8 @@ from atoll.machinery.process.time_slicing import checkpoint
 from atoll.machinery.storage.contract import Record, Scope
 from atoll.machinery.storage.pages import each_record
 
-#: Bytes of cached parameters, by the length of their JSON; decoded they take several times as much.
-MAX_BYTES = 4 << 20
+#: Bytes of cached parameters of each kind of look-up, and what a byte of their JSON takes, decoded.
+MAX_BYTES, _BYTES_PER_BYTE = 16 << 20, 8
 
 
 class _Found(msgspec.Struct, frozen=True):
@@ -48,36 +48,37 @@ class Parameters:
         self._selected: LruCache[tuple[ResourceType, str, str, str], _Found] = LruCache(max_bytes, _size_bytes)
         self._replicated = ReplicatedParameters(max_bytes)
 
-    def kind(self, view: View, policy: Policy) -> Kind | None:
+    def kind(self, view: View, bound: BoundPolicy) -> Kind | None:
         """Return the kind of a policy's parameters; None if it has none, or if its cluster is on another shard.
 
         Raises ConfigurationError if unknown.
         """
-        if policy.params is None or is_remote(view, policy.cluster):
+        params = bound.policy.params
+        if params is None or is_remote(view, bound.cluster):
             return None
-        found = resolve_kind(self._catalogs, view, policy.cluster, policy.params)
+        found = resolve_kind(self._catalogs, view, bound.cluster, params)
         if found is None:
-            raise unknown_kind(policy.params)
+            raise unknown_kind(params)
         return found
 
     def of(
-        self, view: View, policy: Policy, kind: Kind | None, binding: Binding, namespace: str
+        self, view: View, bound: BoundPolicy, kind: Kind | None, binding: Binding, namespace: str
     ) -> Sequence[Object | None]:
         """Return the parameters to evaluate with, one after the other; None is a request without parameters.
 
         `kind` is that of the parameters, `namespace` that of the request. Raises ConfigurationError.
         """
         ref = binding.params
-        if policy.params is None or ref is None:
+        if bound.policy.params is None or ref is None:
             return (None,)
         found: Sequence[Object]
         if kind is None:
-            namespaced, replicated = self._replicated.of(view, policy, binding)
+            namespaced, replicated = self._replicated.of(view, bound, binding)
             namespace = _namespace(ref, namespace, namespaced=namespaced)
             found = [each for each in replicated if each["metadata"].get("namespace", "") == namespace]
         else:
             namespace = _namespace(ref, namespace, namespaced=kind.namespaced)
-            stored = self._find(view, kind, ref, Scope(kind.type, policy.cluster, namespace))
+            stored = self._find(view, kind, ref, Scope(kind.type, bound.cluster, namespace))
             found = [in_version(kind, obj) for obj in stored]
         if not found and ref.required:
             raise ConfigurationError("no params found for policy binding with `Deny` parameterNotFoundAction")
@@ -134,7 +135,7 @@ def _namespace(ref: ParamRef, requested: str, *, namespaced: bool) -> str:
 
 
 def _size_bytes(found: _Found) -> int:
-    return 256 + found.size_bytes
+    return 256 + _BYTES_PER_BYTE * found.size_bytes
 
 
 def _is_selected(ref: ParamRef, record: Record) -> bool:

@@ -1,7 +1,7 @@
 """Policies and bindings of both kinds, as far as matching needs them: names, criteria, parameters, actions.
 
-The registry of configurations makes one from each stored object and keeps it; `dispatch` reads them for each request.
-Nothing here loads the language of expressions. Invariant: both are plain values of the stored object.
+`configured.configurations` makes them of stored objects; those of the same content are one value for all clusters.
+Nothing here loads the language of expressions. Invariant: both are plain values of name and spec.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 
 import msgspec
+from msgspec.structs import replace
 
-from atoll.machinery.apiserver.admission.configured.matching import Criteria
+from atoll.machinery.apiserver.admission.configured.matching import PART_BYTES, Criteria
 from atoll.machinery.kinds.checks import mapping, strings, text
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.selectors import LabelSelector, compile_label_selector
+from atoll.machinery.meta.sizes import size_bytes
 
 #: Fields of a spec that its expressions do not depend on: policies that differ in these alone share a program.
 _UNCOMPILED = ("failurePolicy", "matchConstraints", "reinvocationPolicy")
@@ -31,11 +33,10 @@ class ParamKind(msgspec.Struct, frozen=True):
         return f"{self.group}/{self.version}, Kind={self.kind}"
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """A ValidatingAdmissionPolicy or MutatingAdmissionPolicy in a cluster, where its parameters are as well."""
+class Policy(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
+    """A ValidatingAdmissionPolicy or MutatingAdmissionPolicy, of any cluster."""
 
     name: str
-    cluster: str
     criteria: Criteria
     #: Whether errors deny the request (failurePolicy Fail).
     fails: bool
@@ -45,15 +46,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     spec: Object
     #: Hash of what its expressions depend on.
     content: bytes
+    size_bytes: int = 0
 
     @staticmethod
-    def of(obj: Object, cluster: str) -> Policy:
-        """Return a stored policy of a cluster."""
+    def of(obj: Object) -> Policy:
+        """Return a stored policy."""
         spec = mapping(obj, "spec")
         compiled = {field: value for field, value in spec.items() if field not in _UNCOMPILED}
-        return Policy(
+        found = Policy(
             name=text(obj, "metadata", "name"),
-            cluster=cluster,
             criteria=Criteria.of_match_resources(mapping(spec, "matchConstraints")),
             fails=text(spec, "failurePolicy") != "Ignore",
             params=param_kind(spec),
@@ -61,6 +62,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             spec=compiled,
             content=hashlib.sha256(encode_json(compiled)).digest(),
         )
+        return replace(found, size_bytes=PART_BYTES + size_bytes(found))
 
 
 def param_kind(spec: Object) -> ParamKind | None:
@@ -82,7 +84,7 @@ class ParamRef(msgspec.Struct, frozen=True):
     required: bool
 
 
-class Binding(msgspec.Struct, frozen=True, kw_only=True):
+class Binding(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     """A binding of a policy, of a kind of bindings. `actions` are those of a validating one, in order."""
 
     kind: str
@@ -92,13 +94,14 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     criteria: Criteria | None
     params: ParamRef | None
     actions: tuple[str, ...]
+    size_bytes: int = 0
 
     @staticmethod
     def of(obj: Object) -> Binding:
         """Return a stored binding."""
         spec = mapping(obj, "spec")
         match = spec.get("matchResources")
-        return Binding(
+        found = Binding(
             kind=text(obj, "kind"),
             name=text(obj, "metadata", "name"),
             policy=text(spec, "policyName"),
@@ -106,6 +109,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
             params=_param_ref(spec),
             actions=tuple(strings(spec, "validationActions")),
         )
+        return replace(found, size_bytes=PART_BYTES + size_bytes(found))
 
 
 def _param_ref(spec: Object) -> ParamRef | None:
@@ -122,7 +126,11 @@ def _param_ref(spec: Object) -> ParamRef | None:
 
 
 class BoundPolicy(msgspec.Struct, frozen=True):
-    """A policy that may act on a request, with its bindings by name. One without bindings has no effect."""
+    """A policy that may act on a request, with its bindings by name. One without bindings has no effect.
+
+    `cluster` is the policy's, where its parameters are as well.
+    """
 
     policy: Policy
     bindings: tuple[Binding, ...]
+    cluster: str

@@ -35,6 +35,16 @@ class PolicyProgram(msgspec.Struct, frozen=True, kw_only=True):
         """The variables; None without any, which saves making them available."""
         return self.variables or None
 
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory."""
+        return 1024 + sum(each.size_bytes for each in self.expressions())
+
+    def expressions(self) -> Iterator[Expression]:
+        """Yield all of its expressions."""
+        yield from self.conditions
+        yield from self.variables.values()
+
 
 class Validation(msgspec.Struct, frozen=True):
     """One entry of spec.validations."""
@@ -63,6 +73,12 @@ class ValidatingProgram(PolicyProgram, frozen=True, kw_only=True):
     def has_messages(self) -> bool:
         return any(validation.message is not None for validation in self.validations)
 
+    def expressions(self) -> Iterator[Expression]:
+        yield from super().expressions()
+        for each in self.validations:
+            yield from (each.expression,) if each.message is None else (each.expression, each.message)
+        yield from (each.expression for each in self.annotations)
+
 
 class Mutation(msgspec.Struct, frozen=True):
     """One entry of spec.mutations: a JSON patch, else an apply configuration."""
@@ -75,6 +91,10 @@ class MutatingProgram(PolicyProgram, frozen=True, kw_only=True):
     """The compiled spec of a MutatingAdmissionPolicy."""
 
     mutations: tuple[Mutation, ...]
+
+    def expressions(self) -> Iterator[Expression]:
+        yield from super().expressions()
+        yield from (each.expression for each in self.mutations)
 
 
 class SharedParts(msgspec.Struct, frozen=True):

@@ -1,8 +1,8 @@
 """The cache of compiled policies, by content: all workspaces with the same expressions share a program.
 
 `dispatch` asks for the program of each policy that matches. Compilation pauses often: where the write is only tried on
-the loop it is stopped there, and repeated in slices beside it. Bounded by the memory that programs take, which grows
-with their text; the least recently used is dropped.
+the loop it is stopped there, and repeated in slices beside it. Bounded by the memory that programs take; the least
+recently used is dropped.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Generic, TypeVar
 
 from atoll.machinery.apiserver.admission.expressions.expression import Pause
 from atoll.machinery.apiserver.admission.policies.policy import Policy
+from atoll.machinery.apiserver.admission.policies.program import PolicyProgram
 from atoll.machinery.meta.lru import LruCache
-from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.meta.objects import Object
 from atoll.machinery.process.time_slicing import checkpoint
 
-P = TypeVar("P")
+P = TypeVar("P", bound=PolicyProgram)
 
-#: Bytes of compiled policies of one kind, and what one takes for each byte of its spec, measured.
+#: Bytes of compiled policies of one kind.
 MAX_BYTES = 16 << 20
-_BYTES_PER_BYTE, _BASE_BYTES = 40, 4096
 
 
 class Programs(Generic[P]):
@@ -28,14 +28,12 @@ class Programs(Generic[P]):
 
     def __init__(self, compile_spec: Callable[[Object, Pause], P], max_bytes: int = MAX_BYTES) -> None:
         self._compile = compile_spec
-        self._cached: LruCache[bytes, tuple[P, int]] = LruCache(max_bytes, lambda entry: entry[1])
+        self._cached: LruCache[bytes, P] = LruCache(max_bytes, lambda program: program.size_bytes)
 
     def of(self, policy: Policy) -> P:
         """Return the program of a policy. Raises Stopped where compiling it takes too long for the loop."""
-        cached = self._cached.get(policy.content)
-        if cached is None:
+        program = self._cached.get(policy.content)
+        if program is None:
             program = self._compile(policy.spec, checkpoint)
-            size_bytes = _BASE_BYTES + _BYTES_PER_BYTE * len(encode_json(policy.spec))
-            cached = program, size_bytes
-            self._cached.put(policy.content, cached)
-        return cached[0]
+            self._cached.put(policy.content, program)
+        return program

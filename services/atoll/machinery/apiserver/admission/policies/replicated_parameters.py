@@ -13,7 +13,7 @@ import hashlib
 import msgspec
 
 from atoll.machinery.apiserver.admission.policies.errors import ConfigurationError
-from atoll.machinery.apiserver.admission.policies.policy import Binding, ParamKind, ParamRef, Policy
+from atoll.machinery.apiserver.admission.policies.policy import Binding, BoundPolicy, ParamKind, ParamRef
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.federation.federated_view import FederatedView, federated
 from atoll.machinery.meta.lru import LruCache
@@ -72,15 +72,16 @@ class ReplicatedParameters:
     def __init__(self, max_bytes: int) -> None:
         self._rows: LruCache[ObjectKey, _Decoded] = LruCache(max_bytes, lambda found: 256 + found.size_bytes)
 
-    def of(self, view: View, policy: Policy, binding: Binding) -> tuple[bool, tuple[Object, ...]]:
+    def of(self, view: View, bound: BoundPolicy, binding: Binding) -> tuple[bool, tuple[Object, ...]]:
         """Return whether the kind of a binding's parameters is namespaced, and all objects that it may name.
 
         Raises ConfigurationError while they are not here, and where they are not replicated.
         """
-        assert policy.params is not None and binding.params is not None
-        found = self._read(view, row_key(policy.cluster, binding))
-        if found is None or found.row.reference != reference_of(policy.params, binding.params):
-            raise ConfigurationError(f"parameters of the logical cluster {policy.cluster} have not arrived yet")
+        params = bound.policy.params
+        assert params is not None and binding.params is not None
+        found = self._read(view, row_key(bound.cluster, binding))
+        if found is None or found.row.reference != reference_of(params, binding.params):
+            raise ConfigurationError(f"parameters of the logical cluster {bound.cluster} have not arrived yet")
         if found.row.error:
             raise ConfigurationError(found.row.error)
         return found.row.namespaced, found.objects
