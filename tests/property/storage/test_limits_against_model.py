@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from unittest.mock import patch
+
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
@@ -10,6 +13,7 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS, RESOURCE_QUOTAS
 from atoll.machinery.storage.contract import Delete, DeletePrefix, GuardFailed, Mutation, Scope
 from atoll.machinery.storage.limits import WithinLimits
+from atoll.machinery.storage.writing import first_counts
 from harness.data.stores import put
 from harness.models.store_machine import StoreMachine
 
@@ -35,6 +39,8 @@ class Machine(StoreMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.patched = patch.object(first_counts, "SLICE_ROWS", 2)
+        self.patched.start()
         self.revisions: dict[ObjectKey, int] = {}
         self.quotas: dict[ObjectKey, tuple[bool, dict[str, int]]] = {}
         self.allowed: dict[str, int] = {}
@@ -115,6 +121,31 @@ class Machine(StoreMachine):
             self.revisions[key] = done[0]
             self.quotas[key] = (wide, hard)
 
+    @rule(key=quota_keys, made=object_keys, gone=object_keys)
+    def count_beside_writes(self, key: ObjectKey, made: ObjectKey, gone: ObjectKey) -> None:
+        """A quota whose first count goes on while objects come and go: either may be refused by other limits."""
+        hard = {"count/configmaps": 99, "count/widgets.example.com": 99}
+        spec = {"hard": {name: str(most) for name, most in hard.items()}}
+        writes: dict[ObjectKey, Mutation] = {key: put(key, expected=self.revisions.get(key, 0), spec=spec)}
+        if gone in self.revisions:
+            writes[gone] = Delete(gone, self.revisions[gone])
+        if made not in self.revisions:
+            writes[made] = put(made)
+
+        async def all_of_them() -> list[list[int] | BaseException]:
+            queued = [self.store.queue([mutation]) for mutation in writes.values()]
+            return await asyncio.gather(*queued, return_exceptions=True)
+
+        for target, done in zip(writes, self.loop.run_until_complete(all_of_them()), strict=True):
+            if isinstance(done, BaseException):
+                assert isinstance(done, GuardFailed)
+            elif target == gone:
+                del self.revisions[gone]
+            else:
+                self.revisions[target] = done[0]
+                if target == key:
+                    self.quotas[key] = (False, hard)
+
     @rule(key=quota_keys)
     def remove_quota(self, key: ObjectKey) -> None:
         if key in self.revisions:
@@ -148,6 +179,10 @@ class Machine(StoreMachine):
                     found = snapshot.limits(NAMES[name], quota.cluster, scope)
                     own = [each for each in found if (each.quota, each.resource) == (quota.name, name)]
                     assert (own[0].used, own[0].hard) == (self.count(name, quota.cluster, scope), most)
+
+    def teardown(self) -> None:
+        self.patched.stop()
+        super().teardown()
 
 
 Machine.TestCase.settings = settings(

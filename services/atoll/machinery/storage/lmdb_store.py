@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 import structlog
 
+from atoll.machinery.meta.types import RESOURCE_QUOTAS
 from atoll.machinery.storage.clock import Clock, HybridClock
-from atoll.machinery.storage.contract import Guard, Mutation, StoreFull, SweepReplicas
+from atoll.machinery.storage.contract import Guard, Mutation, Put, StoreFull, SweepReplicas
 from atoll.machinery.storage.environment import filesystem, opening
 from atoll.machinery.storage.environment.databases import Environment
 from atoll.machinery.storage.environment.space import Space
@@ -24,7 +25,7 @@ from atoll.machinery.storage.maintenance.scrubber import Scrubber
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.reader import StoreReader
 from atoll.machinery.storage.reading.records import Alarm, log_alarm
-from atoll.machinery.storage.writing import limit_rows
+from atoll.machinery.storage.writing import first_counts, limit_rows
 from atoll.machinery.storage.writing.commit_batch import CommitBatch
 from atoll.machinery.storage.writing.replica_sweep import sweep
 from atoll.machinery.storage.writing.writer import Fatal, Stats, Writer, exit_process
@@ -49,6 +50,7 @@ class LmdbStore(StoreReader):
         self.scrubber = Scrubber(self._records)
         self._residency = Residency(environment.directory / filesystem.DATA_FILE)
         self._lazy: asyncio.TimerHandle | None = None
+        self._counting = asyncio.Lock()
         self._closed = False
 
     @property
@@ -63,14 +65,26 @@ class LmdbStore(StoreReader):
 
     async def submit(self, mutations: Sequence[Mutation], guards: Sequence[Guard] = ()) -> list[int]:
         if not mutations or not isinstance(mutations[0], SweepReplicas):
-            return await self._writer.submit(mutations, guards)
+            counts = self._to_count(mutations)
+            if counts:
+                await first_counts.counted(counts, self._counting)
+            return await self._writer.submit(mutations, guards, counts)
         dropped, rest = await sweep(self._environment, self._writer, mutations[0]), mutations[1:]
-        return [dropped, *(await self._writer.submit(rest, guards))] if rest else [dropped]
+        return [dropped, *(await self._writer.submit(rest, guards, {}))] if rest else [dropped]
 
     def queue(self, mutations: Sequence[Mutation], guards: Sequence[Guard] = ()) -> asyncio.Future[list[int]]:
         if self._writer.is_full or (mutations and isinstance(mutations[0], SweepReplicas)):
             return asyncio.get_running_loop().create_task(self.submit(mutations, guards))
+        for each in mutations:
+            if type(each) is Put and each.key.type == RESOURCE_QUOTAS and self._to_count(mutations):
+                return asyncio.get_running_loop().create_task(self.submit(mutations, guards))
         return self._writer.queue(mutations, guards)
+
+    def _to_count(self, mutations: Sequence[Mutation]) -> first_counts.Counts:
+        """Return the counts that a submit needs first."""
+        if any(type(each) is Put and each.key.type == RESOURCE_QUOTAS for each in mutations):
+            return first_counts.to_count(self._environment, mutations)
+        return {}
 
     def get_mark(self, name: str) -> bytes | None:
         waiting = self._writer.marks.get(name)

@@ -2,7 +2,8 @@
 
 `submit_transaction` calls it behind each write that changes the number of objects, and for each write of a
 ResourceQuota or LogicalCluster. A cluster has a row in `totals` only while something limits it or its objects are
-counted in all; the rows in `limits` are one a quota and kind. A new row is filled by one count, later writes add to it.
+counted in all; the rows in `limits` are one a quota and kind. A new row is filled by one count, of much before the
+transaction (`first_counts`); later writes add to it.
 Invariant: the use in a row is the number of objects in its scope; an increase that a limit forbids fails the submit.
 """
 
@@ -31,6 +32,7 @@ from atoll.machinery.storage.limits import BOOTSTRAP, Limit, WithinLimits, excee
 from atoll.machinery.storage.quota_limits import GroupResource, QuotaLimits, limits_of, total_limit
 from atoll.machinery.storage.reading.records import Records
 from atoll.machinery.storage.writing.commit_batch import CommitBatch, Counters
+from atoll.machinery.storage.writing.first_counts import Counts
 
 if TYPE_CHECKING:
     from atoll.machinery.storage.environment.lmdb_types import Txn
@@ -42,8 +44,8 @@ MAX_QUOTAS_OF_KIND = 100
 class LimitRows:
     """The limits of one submit's transaction."""
 
-    def __init__(self, batch: CommitBatch, txn: Txn, counters: Counters) -> None:
-        self._batch, self._txn, self._counters = batch, txn, counters
+    def __init__(self, batch: CommitBatch, txn: Txn, counters: Counters, counts: Counts) -> None:
+        self._batch, self._txn, self._counters, self._counts = batch, txn, counters, counts
         self._environment = batch.records.environment
 
     @property
@@ -151,7 +153,12 @@ class LimitRows:
         count = self._counters.get(keys.cluster_row_key(cluster, number)).count
         if not count or not namespace:
             return count
-        prefix, found = keys.scope_prefix(number, Scope(type, cluster, namespace)), 0
+        prefix = keys.scope_prefix(number, Scope(type, cluster, namespace))
+        known = self._counts[prefix].at(self._txn) if prefix in self._counts else None
+        return self._count(prefix) if known is None else known
+
+    def _count(self, prefix: bytes) -> int:
+        found = 0
         with self._txn.cursor(self._environment.objects) as cursor:
             if cursor.set_range(prefix):
                 for row_key in cursor.iternext(keys=True, values=False):
@@ -195,7 +202,7 @@ def _of_quota(key: ObjectKey, value: bytes | None) -> QuotaLimits:
 
 def derive(records: Records, batch: CommitBatch, txn: Txn) -> None:
     """Make the rows of every ResourceQuota: of a file that a version without limits wrote."""
-    rows = LimitRows(batch, txn, Counters(batch, txn))
+    rows = LimitRows(batch, txn, Counters(batch, txn), {})
     number = batch.type_number(txn, RESOURCE_QUOTAS)
     with txn.cursor(records.environment.objects) as cursor:
         on_row = number != NO_TYPE and cursor.set_range(keys.scope_prefix(number, Scope(RESOURCE_QUOTAS)))

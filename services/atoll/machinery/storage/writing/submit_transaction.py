@@ -48,6 +48,7 @@ from atoll.machinery.storage.encoding.rows import Head, Version, pack_entry, pac
 from atoll.machinery.storage.environment.type_table import NO_TYPE
 from atoll.machinery.storage.sealing import SealingError
 from atoll.machinery.storage.writing.commit_batch import CommitBatch, Counters, Image, IndexRows, LiveObject
+from atoll.machinery.storage.writing.first_counts import Counts
 from atoll.machinery.storage.writing.limit_rows import LimitRows
 from atoll.machinery.storage.writing.replica_rows import ReplicaRows
 
@@ -87,8 +88,8 @@ class _Write(msgspec.Struct, frozen=True, gc=False):
 class SubmitTransaction:
     """Applies one submit. Use once."""
 
-    def __init__(self, batch: CommitBatch, txn: Txn) -> None:
-        self._batch, self._txn = batch, txn
+    def __init__(self, batch: CommitBatch, txn: Txn, counts: Counts) -> None:
+        self._batch, self._txn, self._counts = batch, txn, counts
         self._records, self._environment = batch.records, batch.records.environment
         self.counters = Counters(batch, txn)
         self._limit_rows: LimitRows | None = None
@@ -130,7 +131,7 @@ class SubmitTransaction:
     def limit_rows(self) -> LimitRows:
         """Charges quotas and the limits of clusters."""
         if self._limit_rows is None:
-            self._limit_rows = LimitRows(self._batch, self._txn, self.counters)
+            self._limit_rows = LimitRows(self._batch, self._txn, self.counters, self._counts)
         return self._limit_rows
 
     def _mutate(self, mutation: Mutation) -> int:

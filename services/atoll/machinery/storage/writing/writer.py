@@ -26,6 +26,7 @@ from atoll.machinery.storage.reading.records import Records
 from atoll.machinery.storage.watching.hub import Hub
 from atoll.machinery.storage.writing.commit_batch import CommitBatch
 from atoll.machinery.storage.writing.commit_thread import CommitThread
+from atoll.machinery.storage.writing.first_counts import Counts
 from atoll.machinery.storage.writing.submit_transaction import SubmitTransaction
 
 if TYPE_CHECKING:
@@ -56,12 +57,13 @@ def exit_process(reason: str) -> None:
 class QueuedSubmit:
     """One queued submit, or a maintenance job."""
 
-    __slots__ = ("error", "future", "guards", "job", "mutations", "result", "size_bytes")
+    __slots__ = ("counts", "error", "future", "guards", "job", "mutations", "result", "size_bytes")
 
     def __init__(
         self, mutations: Sequence[Mutation], guards: Sequence[Guard], job: Job | None, future: asyncio.Future[Any]
     ) -> None:
         self.mutations, self.guards, self.job, self.future = mutations, guards, job, future
+        self.counts: Counts = {}
         self.size_bytes = 0
         for mutation in mutations:
             if isinstance(mutation, _WITH_VALUE):
@@ -117,11 +119,16 @@ class Writer:
         """Submits that wait for a transaction."""
         return len(self._queue)
 
-    async def submit(self, mutations: Sequence[Mutation], guards: Sequence[Guard]) -> list[int]:
-        """Queue a submit and wait until it is durable. Waits for room in the queue first."""
+    async def submit(self, mutations: Sequence[Mutation], guards: Sequence[Guard], counts: Counts) -> list[int]:
+        """Queue a submit and wait until it is durable. Waits for room in the queue first.
+
+        `counts` are those that its quotas would otherwise make in their transaction.
+        """
         while self.is_full:
             await self._room_made()
-        results: list[int] = await self.queue(mutations, guards)
+        submit = self._enqueue(mutations, guards)
+        submit.counts = counts
+        results: list[int] = await submit.future
         return results
 
     async def run(self, job: Job) -> Any:
@@ -148,6 +155,9 @@ class Writer:
         self, mutations: Sequence[Mutation], guards: Sequence[Guard], job: Job | None = None
     ) -> asyncio.Future[Any]:
         """Queue a submit without a look at the room in the queue. Raise StoreClosed, ValueError."""
+        return self._enqueue(mutations, guards, job).future
+
+    def _enqueue(self, mutations: Sequence[Mutation], guards: Sequence[Guard], job: Job | None = None) -> QueuedSubmit:
         if len(mutations) > 1:
             _require_distinct_keys(mutations)
         if self._closed:
@@ -157,7 +167,7 @@ class Writer:
         self._queue.append(submit)
         self._queued_bytes += submit.size_bytes
         self._kick(loop)
-        return submit.future
+        return submit
 
     async def _room_made(self) -> None:
         """Wait until a round took submits from the queue."""
@@ -230,7 +240,7 @@ class Writer:
             if isinstance(mutation, _WITH_VALUE) and mutation.key.type not in numbers:
                 batch.intern(txn, mutation.key.type)
         child = self._records.environment.env.begin(write=True, parent=txn)
-        transaction = SubmitTransaction(batch, child)
+        transaction = SubmitTransaction(batch, child, submit.counts)
         try:
             if submit.job is not None:
                 submit.result = submit.job(transaction, child)

@@ -1,0 +1,139 @@
+"""The first count of a quota in a large namespace, made in slices before the transaction of the quota.
+
+`LmdbStore` awaits `counted` and hands the counts to the writer with the submit. Each slice of keys has a transaction of
+its own; the log tells what came and went in a slice since then. So writers wait for no count, however many objects
+there are, and a quota holds from its first moment. Invariant: `FirstCount.at` is the number of objects in the
+transaction that it is given; None where the log no longer tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from atoll.machinery.meta.names import ResourceType
+from atoll.machinery.meta.types import RESOURCE_QUOTAS
+from atoll.machinery.storage.contract import Mutation, Operation, Put, Scope
+from atoll.machinery.storage.encoding import keys
+from atoll.machinery.storage.encoding.rows import unpack_counter, unpack_head
+from atoll.machinery.storage.environment.databases import Environment
+from atoll.machinery.storage.quota_limits import limits_of
+
+if TYPE_CHECKING:
+    from atoll.machinery.storage.environment.lmdb_types import Txn
+
+#: Rows that one transaction reads for a count. The writer counts as few by itself.
+SLICE_ROWS = 2000
+
+
+class FirstCount:
+    """The number of objects in one namespace, by the prefix of their keys."""
+
+    def __init__(self, environment: Environment, prefix: bytes) -> None:
+        self._environment, self._prefix = environment, prefix
+        #: The last keys of all slices but the last one, and the revisions at which slices were read.
+        self._ends: list[bytes] = []
+        self._revisions: list[int] = []
+        #: The count, with the log up to a revision.
+        self._count, self._at = 0, 0
+
+    async def run(self) -> None:
+        """Count slice by slice, then follow the log until few entries are left for the writer."""
+        is_more = True
+        while is_more:
+            is_more = self._read()
+            await asyncio.sleep(0)
+        self._at, is_more = self._revisions[0], True
+        while is_more:
+            is_more = self._follow()
+            await asyncio.sleep(0)
+
+    def at(self, txn: Txn) -> int | None:
+        """Return the number of objects in a transaction that is not older than the count."""
+        if self._environment.compacted(txn) > self._at:
+            return None
+        return self._followed(txn)[0]
+
+    def _read(self) -> bool:
+        """Count the next slice; return whether there may be more."""
+        after, last, left = self._ends[-1] if self._ends else b"", b"", SLICE_ROWS
+        with self._environment.reading() as txn, txn.cursor(self._environment.objects) as cursor:
+            self._revisions.append(self._environment.last(txn))
+            if cursor.set_range(max(self._prefix, after)):
+                for key in cursor.iternext(keys=True, values=False):
+                    if not left or not key.startswith(self._prefix):
+                        break
+                    if key != after:
+                        last, left = key, left - 1
+        self._count += SLICE_ROWS - left
+        if not left:
+            self._ends.append(last)
+        return not left
+
+    def _follow(self) -> bool:
+        """Go on along the log; return whether there is more that the writer should not have to read."""
+        with self._environment.reading() as txn:
+            if self._environment.compacted(txn) > self._at:
+                return False
+            self._count, self._at, is_more = self._followed(txn, SLICE_ROWS)
+        return is_more
+
+    def _followed(self, txn: Txn, limit: int = 0) -> tuple[int, int, bool]:
+        """Return the count with up to `limit` further entries of the log (0: all), its revision, and whether there are
+        more."""
+        count, at, read = self._count, self._at, 0
+        with txn.cursor(self._environment.log) as cursor:
+            on_row = cursor.set_range(keys.revision_key(at + 1))
+            while on_row and (not limit or read < limit):
+                at, read = keys.revision_of_key(cursor.key()), read + 1
+                head = unpack_head(cursor.value())
+                counts = head.operation != Operation.MODIFIED and head.key.startswith(self._prefix)
+                if counts and at > self._revisions[bisect_left(self._ends, head.key)]:
+                    count += 1 if head.operation == Operation.ADDED else -1
+                on_row = cursor.next()
+        return count, at, on_row
+
+
+#: By the prefix of the keys that are counted.
+Counts = Mapping[bytes, FirstCount]
+
+
+def to_count(environment: Environment, mutations: Sequence[Mutation]) -> Counts:
+    """Return the counts to make before a submit: of what its quotas limit and nothing counts yet, if that is much."""
+    found: dict[bytes, FirstCount] = {}
+    total = 0
+    with environment.reading() as txn:
+        for mutation in mutations:
+            if isinstance(mutation, Put) and mutation.key.type == RESOURCE_QUOTAS:
+                for prefix, count in _uncounted(environment, txn, mutation).items():
+                    total += count
+                    found[prefix] = FirstCount(environment, prefix)
+    return found if total > SLICE_ROWS else {}
+
+
+def _uncounted(environment: Environment, txn: Txn, quota: Put) -> dict[bytes, int]:
+    """Return the prefixes that a quota limits without a standing row, and how many objects the cluster has of each."""
+    limits, cluster, found = limits_of(quota.value), quota.key.cluster, dict[bytes, int]()
+    assert environment.limits is not None, "a writer has opened every database"
+    for kind in limits.hard if limits.namespace else ():
+        with txn.cursor(environment.limits.limits) as cursor:
+            prefix = keys.limit_prefix(cluster, limits.namespace, kind)
+            if cursor.set_range(prefix) and cursor.key().startswith(prefix):
+                continue
+        for identity in environment.type_table.identities(txn, *kind):
+            type = ResourceType(*kind, identity)
+            number = environment.type_table.number(txn, type)
+            row = txn.get(keys.cluster_row_key(cluster, number), db=environment.clusters)
+            if row is not None and (count := unpack_counter(row).count):
+                found[keys.scope_prefix(number, Scope(type, cluster, limits.namespace))] = count
+    return found
+
+
+async def counted(counts: Counts, turn: asyncio.Lock) -> Counts:
+    """Make counts, one at a time in the process; return them."""
+    async with turn:
+        for each in counts.values():
+            await each.run()
+    return counts
