@@ -139,8 +139,8 @@ class Machine(StoreMachine):
         for target, done in zip(writes, self.loop.run_until_complete(all_of_them()), strict=True):
             if isinstance(done, BaseException):
                 assert isinstance(done, GuardFailed)
-            elif target == gone:
-                del self.revisions[gone]
+            elif isinstance(writes[target], Delete):
+                del self.revisions[target]
             else:
                 self.revisions[target] = done[0]
                 if target == key:
@@ -186,6 +186,6 @@ class Machine(StoreMachine):
 
 
 Machine.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestLimitsAgainstModel = Machine.TestCase

@@ -65,9 +65,11 @@ class LmdbStore(StoreReader):
 
     async def submit(self, mutations: Sequence[Mutation], guards: Sequence[Guard] = ()) -> list[int]:
         if not mutations or not isinstance(mutations[0], SweepReplicas):
-            counts = self._to_count(mutations)
-            if counts:
-                await first_counts.counted(counts, self._counting)
+            counts: first_counts.Counts = {}
+            for each in mutations:
+                if type(each) is Put and each.key.type == RESOURCE_QUOTAS:
+                    counts = await first_counts.counted(self._environment, mutations, self._counting)
+                    break
             return await self._writer.submit(mutations, guards, counts)
         dropped, rest = await sweep(self._environment, self._writer, mutations[0]), mutations[1:]
         return [dropped, *(await self._writer.submit(rest, guards, {}))] if rest else [dropped]
@@ -76,15 +78,9 @@ class LmdbStore(StoreReader):
         if self._writer.is_full or (mutations and isinstance(mutations[0], SweepReplicas)):
             return asyncio.get_running_loop().create_task(self.submit(mutations, guards))
         for each in mutations:
-            if type(each) is Put and each.key.type == RESOURCE_QUOTAS and self._to_count(mutations):
+            if type(each) is Put and each.key.type == RESOURCE_QUOTAS:
                 return asyncio.get_running_loop().create_task(self.submit(mutations, guards))
         return self._writer.queue(mutations, guards)
-
-    def _to_count(self, mutations: Sequence[Mutation]) -> first_counts.Counts:
-        """Return the counts that a submit needs first."""
-        if any(type(each) is Put and each.key.type == RESOURCE_QUOTAS for each in mutations):
-            return first_counts.to_count(self._environment, mutations)
-        return {}
 
     def get_mark(self, name: str) -> bytes | None:
         waiting = self._writer.marks.get(name)

@@ -105,6 +105,9 @@ class _Steps(NamedTuple):
 class Configured(Protocol):
     """Admission as users configured it: policies and webhooks."""
 
+    #: Whether nothing was configured in any cluster when a write was last looked up.
+    is_empty: bool
+
     def mutate(self, review: Review, own: Callable[[Review], None]) -> None:
         """Change the object through `review.settle`; `own` runs the plug-ins again, after changes."""
 
@@ -126,31 +129,31 @@ class Admission:
     """
 
     def __init__(self, plugins: Sequence[Plugin], configured: Configured | None = None) -> None:
-        self._configured = configured
+        self.configured = configured
         named = {resource for plugin in plugins for resource in plugin.resources or ()}
         self._steps = {resource: _Steps.of(plugins, resource) for resource in named}
         self._others = _Steps.of(plugins, None)
 
     def mutate(self, review: Review) -> None:
         self._mutate(review)
-        if self._configured is not None:
-            self._configured.mutate(review, self._mutate_again)
+        if self.configured is not None:
+            self.configured.mutate(review, self._mutate_again)
 
     def reviews_deletions(self, view: View, cluster: str, kind: Kind) -> bool:
         """Whether something configured may act on deletions of a kind: its objects are then deleted one by one."""
-        return self._configured is not None and self._configured.covers(view, cluster, kind, "DELETE")
+        return self.configured is not None and self.configured.covers(view, cluster, kind, "DELETE")
 
     def review_unstored(self, review: Review) -> None:
         """Let what is configured mutate and validate a request that stores no object, which no plug-in concerns."""
-        if self._configured is not None:
-            self._configured.mutate(review, lambda review: None)
+        if self.configured is not None:
+            self.configured.mutate(review, lambda review: None)
             if review.acting is not None:
-                self._configured.validate(review)
+                self.configured.validate(review)
 
     def leave(self, review: Review) -> None:
         """End with a review whose object is invalid: it is not validated."""
-        if self._configured is not None and review.acting is not None:
-            self._configured.leave(review)
+        if self.configured is not None and review.acting is not None:
+            self.configured.leave(review)
 
     def _mutate_again(self, review: Review) -> None:
         review.guards.clear()
@@ -168,7 +171,7 @@ class Admission:
         check = review.call.restrictions.check
         if check is not None:
             check(review.obj, review.old)
-        if self._configured is not None and review.acting is not None:
-            self._configured.validate(review)
+        if self.configured is not None and review.acting is not None:
+            self.configured.validate(review)
         for validate in self._steps.get(review.group_resource, self._others).validate:
             validate(review)

@@ -26,6 +26,8 @@ class Attempt(msgspec.Struct):
     answers: dict[Hashable, Any] = {}
     #: What a batch lacks: it is planned as if all were accepted, and again with the answers. None: the plan ends.
     postponed: list[MissingAnswer] | None = None
+    #: The answer that a planning at once lacked: it is fetched before the write is planned again.
+    lacking: MissingAnswer | None = None
     #: What admission observed for the metrics in the last planning, and whether that is counted.
     observed: dict[Any, Any] = {}
     is_counted: bool = False

@@ -26,7 +26,7 @@ class Writes:
     def write(self, request: Request, call: Call, snapshot: Snapshot) -> None:
         """Plan and submit; answer now or later. Raises ApiError."""
         self.in_flight.check()
-        planner = self.service.planner(call)
+        planner, call = self.service.planner(call), self.service.first_attempt(call)
         plan = self.service.begin(call, planner, snapshot) if request.observer.has_room else None
         if plan is None:
             self.commit(request, call, planner)

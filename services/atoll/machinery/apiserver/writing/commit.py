@@ -85,6 +85,14 @@ class WriteService(msgspec.Struct, frozen=True):
     def context(self, call: Call, view: View, options: WriteOptions) -> WriteContext:
         return WriteContext(call, view, self.admission, options)
 
+    def first_attempt(self, call: Call) -> Call:
+        """Return the call of a write to `begin`. Where something is configured that a plan may wait for, its plannings
+        share an attempt."""
+        configured = self.admission.configured
+        if configured is None or configured.is_empty:
+            return call
+        return msgspec.structs.replace(call, attempt=Attempt())
+
     def begin(self, call: Call, plan: Planner, view: View) -> Plan | None:
         """Plan a write at once. None for one that takes long or has to wait: `commit` plans it."""
         if call.kind.conversion is not None or len(call.body) > LARGE_BODY:
@@ -92,8 +100,10 @@ class WriteService(msgspec.Struct, frozen=True):
         said = len(call.warnings)
         try:
             admitted = _admitted_on_loop(call, plan, view)
-        except (Stopped, MissingAnswer):
+        except (Stopped, MissingAnswer) as error:
             _forget(call, said)
+            if call.attempt is not None and isinstance(error, MissingAnswer):
+                call.attempt.lacking = error
             return None
         return None if isinstance(admitted, PreparedWrite) else _encoded(call, admitted)
 
@@ -107,12 +117,14 @@ class WriteService(msgspec.Struct, frozen=True):
         """
         converted = ConvertedObject.of(call.kind, self.conversions)
         kind, answered = call.kind if converted is None else converted.kind, AnswersDeadline()
-        own = msgspec.structs.replace(call, kind=kind, warnings=[], audit={})
+        first = call.attempt if call.attempt is not None and call.attempt.lacking is not None else None
+        own = msgspec.structs.replace(call, kind=kind, warnings=[], audit={}, attempt=first)
         try:
             for attempt in range(tried, ATTEMPTS):
                 if recheck is not None and attempt == max(tried, 1):
                     plan = _rechecked(plan, recheck)
-                planned = await self._planned(msgspec.structs.replace(own, attempt=Attempt()), plan, answered)
+                shared, own = own.attempt or Attempt(), msgspec.structs.replace(own, attempt=None)
+                planned = await self._planned(msgspec.structs.replace(own, attempt=shared), plan, answered)
                 if not planned.mutations:
                     return planned.answer.reply(())
                 try:
@@ -126,7 +138,11 @@ class WriteService(msgspec.Struct, frozen=True):
 
     async def _planned(self, call: Call, plan: Planner, answered: AnswersDeadline) -> Plan:
         """Plan until no answer is missing: each time with one more at hand. Then convert the result if needed."""
+        assert call.attempt is not None
+        missing, call.attempt.lacking = call.attempt.lacking, None
         while True:
+            if missing is not None:
+                await answered.within(missing.fetch())
             call.warnings.clear()
             call.audit.clear()
             try:
@@ -134,7 +150,6 @@ class WriteService(msgspec.Struct, frozen=True):
                 break
             except MissingAnswer as error:
                 missing = error
-            await answered.within(missing.fetch())
         if isinstance(admitted, Plan) or not admitted.needs_conversion:
             return _encoded(call, admitted)
         to_forms = self.conversions.for_write(call.kind, admitted.obj, may_hide=admitted.may_hide)

@@ -131,9 +131,11 @@ def _uncounted(environment: Environment, txn: Txn, quota: Put) -> dict[bytes, in
     return found
 
 
-async def counted(counts: Counts, turn: asyncio.Lock) -> Counts:
-    """Make counts, one at a time in the process; return them."""
-    async with turn:
-        for each in counts.values():
-            await each.run()
-    return counts
+async def counted(environment: Environment, mutations: Sequence[Mutation], turn: asyncio.Lock) -> Counts:
+    """Make the counts that a submit needs, one at a time in the process; return them."""
+    found = to_count(environment, mutations)
+    if found:
+        async with turn:
+            for each in found.values():
+                await each.run()
+    return found

@@ -39,6 +39,8 @@ EXIT_DISK_FAILED = 74
 #: Mutations that carry the value of an object.
 _WITH_VALUE = (Put, Replica)
 
+_NO_COUNTS: Counts = {}
+
 Fatal = Callable[[str], None]
 #: Maintenance inside a child transaction; `Writer.run` returns its result.
 Job: TypeAlias = "Callable[[SubmitTransaction, Txn], Any]"
@@ -63,7 +65,7 @@ class QueuedSubmit:
         self, mutations: Sequence[Mutation], guards: Sequence[Guard], job: Job | None, future: asyncio.Future[Any]
     ) -> None:
         self.mutations, self.guards, self.job, self.future = mutations, guards, job, future
-        self.counts: Counts = {}
+        self.counts = _NO_COUNTS
         self.size_bytes = 0
         for mutation in mutations:
             if isinstance(mutation, _WITH_VALUE):
@@ -126,9 +128,7 @@ class Writer:
         """
         while self.is_full:
             await self._room_made()
-        submit = self._enqueue(mutations, guards)
-        submit.counts = counts
-        results: list[int] = await submit.future
+        results: list[int] = await self.queue(mutations, guards, counts=counts)
         return results
 
     async def run(self, job: Job) -> Any:
@@ -152,22 +152,24 @@ class Writer:
         self._thread.stop()
 
     def queue(
-        self, mutations: Sequence[Mutation], guards: Sequence[Guard], job: Job | None = None
+        self,
+        mutations: Sequence[Mutation],
+        guards: Sequence[Guard],
+        job: Job | None = None,
+        counts: Counts = _NO_COUNTS,
     ) -> asyncio.Future[Any]:
         """Queue a submit without a look at the room in the queue. Raise StoreClosed, ValueError."""
-        return self._enqueue(mutations, guards, job).future
-
-    def _enqueue(self, mutations: Sequence[Mutation], guards: Sequence[Guard], job: Job | None = None) -> QueuedSubmit:
         if len(mutations) > 1:
             _require_distinct_keys(mutations)
         if self._closed:
             raise StoreClosed
         loop = asyncio.get_running_loop()
         submit = QueuedSubmit(mutations, guards, job, loop.create_future())
+        submit.counts = counts
         self._queue.append(submit)
         self._queued_bytes += submit.size_bytes
         self._kick(loop)
-        return submit
+        return submit.future
 
     async def _room_made(self) -> None:
         """Wait until a round took submits from the queue."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from atoll.machinery.apiserver.admission.chain import Plugin, Review
+from atoll.machinery.apiserver.admission.chain import Admission, Plugin, Review
 from atoll.machinery.apiserver.admission.configured.matching import CREATE, Request
 from atoll.machinery.apiserver.admission.configured.questions import (
     Answer,
@@ -21,15 +21,17 @@ from atoll.machinery.apiserver.admission.configured.questions import (
     answers,
 )
 from atoll.machinery.apiserver.call.attempt import Attempt
-from atoll.machinery.apiserver.call.call import Call
+from atoll.machinery.apiserver.call.call import Call, View
 from atoll.machinery.apiserver.call.options import WriteOptions
 from atoll.machinery.apiserver.rest.create import plan_create
+from atoll.machinery.apiserver.rest.write import PreparedWrite
 from atoll.machinery.apiserver.writing import commit
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target, make_call
 from atoll.machinery.kinds.core.configmaps import CONFIGMAPS
+from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.meta.objects import Object, fresh
+from atoll.machinery.meta.objects import Object, decode, fresh
 from atoll.machinery.meta.status import ApiError, Forbidden, Timeout
 from atoll.machinery.meta.types import CONFIG_MAPS, NAMESPACES
 from atoll.machinery.storage.contract import Delete
@@ -254,3 +256,46 @@ async def test_a_batch_that_is_overtaken_while_webhooks_are_asked_is_lost(here: 
     batch = here.loopback.batch()
     batch.create(target(here), body())
     assert not await batch.try_submit()
+
+
+class Standing:
+    """Stands for configured admission that has something to say about some kind."""
+
+    def __init__(self, *, is_empty: bool) -> None:
+        self.is_empty = is_empty
+
+    def mutate(self, review: Review, own: object) -> None: ...
+
+    def validate(self, review: Review) -> None: ...
+
+    def leave(self, review: Review) -> None: ...
+
+    def covers(self, view: View, cluster: str, kind: Kind, operation: str) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(("is_empty", "plannings"), [(False, 2), (True, 3)])
+async def test_what_a_planning_at_once_asks_is_asked_without_planning_first(
+    here: Cell, is_empty: bool, plannings: int
+) -> None:
+    asked: list[Question] = []
+
+    async def ask(question: Question) -> Answer:
+        asked.append(question)
+        return Answer()
+
+    plugin = Asking(ask)
+    core = replace(here.core, admission=Admission([plugin], Standing(is_empty=is_empty)))
+
+    def planner(call: Call, view: View) -> PreparedWrite:
+        return plan_create(core.context(call, view, WriteOptions()))
+
+    call = core.first_attempt(replace(commit_call(here), obj=body("")))
+    with here.store.snapshot() as snapshot:
+        assert core.begin(call, planner, snapshot) is None
+    reply = await core.commit(call, planner)
+    assert (plugin.plannings, len(asked)) == (plannings, 1)
+    made = decode(b"".join(reply.body) if not isinstance(reply.body, bytes) else reply.body)["metadata"]
+    assert asked[0].obj is not None
+    assert [asked[0].obj["metadata"][each] for each in ("uid", "name")] == [made["uid"], made["name"]]
+    assert call.warnings == ["before", "planned"]

@@ -71,7 +71,7 @@ class ConfiguredAdmission:
         ask: Ask | None = None,
         metrics: AdmissionMetrics | None = None,
     ) -> None:
-        self.registry = registry
+        self.registry, self.is_empty = registry, True
         self._make, self._ask, self._metrics = evaluators, ask, metrics or AdmissionMetrics()
         self._timed = self._metrics.timed
 
@@ -83,6 +83,7 @@ class ConfiguredAdmission:
         """Mutate the object of a review. `own` runs the server's own plug-ins, which see and limit each change."""
         call = review.call
         acting = review.acting = self.registry.acting(review.view, call.cluster, call.kind)
+        self.is_empty = self.registry.is_empty
         if acting is None or not (acting.mutating_policies or acting.mutating_webhooks):
             return
         with self._timed(review, ADMIT):

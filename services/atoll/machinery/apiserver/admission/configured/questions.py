@@ -123,6 +123,9 @@ class Unasked(MissingAnswer):
         """Ask all questions in parallel; answers are kept in the order in which they come."""
         if self._attempt is None:
             raise self
+        if len(self._questions) == 1:
+            await self._put(self._attempt, self._questions[0])
+            return
         async with asyncio.TaskGroup() as group:
             for question in self._questions:
                 group.create_task(self._put(self._attempt, question))

@@ -110,7 +110,8 @@ class Registry:
         self._catalogs, self._configurations = catalogs, Configurations()
         self._stamp: Hashable = None
         self._lasts: tuple[int, ...] = ()
-        self._is_empty = True
+        #: Whether nothing was configured in any cluster at the last look-up.
+        self.is_empty = True
         self._acting: SharedLru[_Place, _Cached] = SharedLru(max_bytes)
         self._clusters: SharedLru[str, ClusterConfiguration] = SharedLru(max_bytes)
 
@@ -127,7 +128,7 @@ class Registry:
         stamp = view.stamp(ADMISSION_CONFIGURATIONS)
         if stamp != self._stamp:
             self._follow(view, stamp)
-        if self._is_empty or is_exempt(kind):
+        if self.is_empty or is_exempt(kind):
             return None
         own = view.gate(cluster).state not in _GOING
         bindings = 0 if kind.identity in _UNBOUND else view.last(API_BINDINGS, cluster)
@@ -153,7 +154,7 @@ class Registry:
         lasts = tuple(wide.last(type, "") for type in ADMISSION_CONFIGURATIONS)
         if lasts != self._lasts:
             present = zip(ADMISSION_CONFIGURATIONS, lasts, strict=True)
-            self._is_empty = not any(last and wide.scan(Scope(type), None, 1) for type, last in present)
+            self.is_empty = not any(last and wide.scan(Scope(type), None, 1) for type, last in present)
         self._stamp, self._lasts = stamp, lasts
 
     def _of_cluster(self, view: View, cluster: str) -> ClusterConfiguration:

@@ -71,9 +71,7 @@ class PolicyRequest:
 
     def values(self, policy: MatchedPolicy, binding: Binding) -> Sequence[Mapping[str, Any]]:
         """Return the variables for each parameter of a binding. Raises ConfigurationError."""
-        found = self._parameters.of(
-            self.review.view, policy.bound, policy.params, binding, self.request.namespace
-        )
+        found = self._parameters.of(self.review.view, policy.bound, policy.params, binding, self.request.namespace)
         base = self._values.get(policy.matched.api_version)
         if base is None and found:
             base = RequestValues(self.review, self.request, policy.matched, self._authorize)
