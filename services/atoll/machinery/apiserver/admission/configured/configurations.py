@@ -70,11 +70,11 @@ class Configurations:
         self._bindings: Shared[Binding] = Shared()
         self._entries: Shared[WebhookEntry] = Shared()
 
-    def of(self, view: View, cluster: str, known: ClusterConfiguration | None) -> ClusterConfiguration:
-        """Return what is configured in a cluster: `known` if it still holds."""
+    def of(self, view: View, cluster: str, before: ClusterConfiguration | None) -> ClusterConfiguration:
+        """Return what is configured in a cluster: `before` if it still holds."""
         lasts = tuple(view.last(type, cluster) for type in ADMISSION_CONFIGURATIONS)
-        if known is not None and known.lasts == lasts:
-            return known
+        if before is not None and before.lasts == lasts:
+            return before
         if not any(lasts):
             return _NOTHING
         return ClusterConfiguration(
