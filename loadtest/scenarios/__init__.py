@@ -20,6 +20,7 @@ ORDER = (
     "workspace",
     "initializer",
     "homes",
+    "recordedhomes",
     "deletion",
     "event",
     "eventloop",

@@ -27,17 +27,17 @@ async def run(bench: Bench) -> list[Row]:
         server = Server(place, processes.cores()[0])
         async with server:
             await server.free_children()
-            await _list_homes(server, numbered("warm", warm))
+            await list_homes(server, numbered("warm", warm))
             before, users = server.memory(), numbered("user", count)
             with Cost(server) as making:
-                made = await _list_homes(server, users)
+                made = await list_homes(server, users)
             after = server.memory()
-            found = await _list_homes(server, users[:again])
+            found = await list_homes(server, users[:again])
         began = time.perf_counter()
         async with server:
             started = time.perf_counter() - began
             await server.free_children()
-            sound(await _list_homes(server, users[-again:]))
+            sound(await list_homes(server, users[-again:]))
             restarted = server.memory()
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -53,21 +53,23 @@ async def run(bench: Bench) -> list[Row]:
     ]
 
 
-async def _list_homes(server: Server, users: list[str]) -> Load:
+async def list_homes(server: Server, users: list[str]) -> Load:
     """Ask for the homes of some users. Raises RuntimeError unless each was answered."""
-    origin = _master(server)
-    load = sound(await closed_loop(origin, _requests(origin, users), CLIENTS, LIMIT_S))
+    origin = master(server)
+    load = sound(await closed_loop(origin, requests(origin, users), CLIENTS, LIMIT_S))
     if load.answers != len(users):
         raise RuntimeError(f"{load.answers} of {len(users)} homes were answered in time")
     return load
 
 
-def _master(server: Server) -> Origin:
+def master(server: Server) -> Origin:
+    """Return where shard-admin, who lends names, sends requests."""
     origin = server.origin
     return Origin(origin.host, origin.port, origin.tls, server.token("shard-admin"))
 
 
-def _requests(origin: Origin, users: list[str]) -> Iterator[bytes]:
+def requests(origin: Origin, users: list[str]) -> Iterator[bytes]:
+    """Yield a request for the home of each user."""
     for user in users:
         lent = f"Impersonate-User: {user}\r\nImpersonate-Group: system:authenticated\r\n"
         yield origin.request("GET", HOME, more=lent)
