@@ -81,6 +81,7 @@ from atoll.shard.membership import root_shard
 from atoll.shard.membership.registration import ClientRegistry, LoopbackRegistry, Registrar, Registry
 from atoll.shard.membership.remote_service_accounts import remote_accounts
 from atoll.shard.membership.root_shard import RootShard, peers_of
+from atoll.shard.shard_metrics import ShardMetrics
 from atoll.shard.virtual_workspaces import cache_view, virtual_workspaces
 from atoll.tenancy.lookups import Lookups, SystemIdentities
 from atoll.tenancy.placement import ShardPlacement
@@ -110,6 +111,7 @@ class ShardApp:
         #: What `seek` calls, once it is known: the follower's, in a worker the writer's.
         self.seeker: SeekOwner | None = None
         self.registry = CollectorRegistry()
+        self.metrics = ShardMetrics(self.registry)
         self.audit = AuditLog(config.audit_log_path) if config.audit_log_path else None
         self.health = Health(store)
         self.health.add("shutdown", lambda: None)
@@ -227,7 +229,7 @@ class ShardApp:
         virtual = self._virtual_resources(services, trust)
         resources = Resources(self.core, self._specials(), self._named(), self.watches, virtual)
         verbs = VirtualDiscovery(self.store, virtual)
-        documents = Documents(self.core.catalogs, fixed, self.health.endpoints, self.registry, verbs)
+        documents = Documents(self.core.catalogs, fixed, self.health.endpoints, self.registry, verbs, self.metrics.text)
         return RequestPipeline(
             self.store,
             self.paths,
@@ -310,6 +312,7 @@ class ShardApp:
 
     async def close(self) -> None:
         """Flush the audit log, and close connections to webhooks and other shards."""
+        await self.metrics.close()
         await self.egress.close()
         await self._shard_egress.close()
         if self.peers is not None:

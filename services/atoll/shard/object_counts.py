@@ -1,6 +1,6 @@
 """Metrics of logical clusters that are about to reach the limit of all their objects.
 
-Every process of a shard that serves requests runs it, as each answers for metrics. Only clusters at 90 % of their limit
+The main process of a shard runs it; its workers show what it shows. Only clusters at 90 % of their limit
 or above are shown, and at most a thousand, so that labels are bounded. The store's rows are exact at any time; only the
 metrics are as old as the last look.
 """

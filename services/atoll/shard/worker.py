@@ -2,7 +2,8 @@
 
 `standalone.worker_pool` starts it with one line of JSON on standard input (`WorkerSettings`), keeps that pipe open, and
 reads one line back when the worker serves. Later lines are results of the main process's checks (`parent_health`).
-Accepted connections come from the main process over the descriptor that is the argument.
+Accepted connections come from the main process over the descriptor that is the first argument; the second is the
+worker's number.
 Reads go to the LMDB file; mutations go to the writer over its Unix socket. Invariant: a worker has no state of its own;
 any worker may answer any request, and any may crash.
 """
@@ -34,7 +35,6 @@ from atoll.shard.app import ShardApp
 from atoll.shard.authentication import load
 from atoll.shard.client_ca_reload import reload_client_cas
 from atoll.shard.config import ShardConfig
-from atoll.shard.object_counts import ObjectCounts
 from atoll.shard.parent_health import ParentHealth
 
 log = structlog.get_logger()
@@ -56,8 +56,8 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     tokens: AdminTokens | None
 
 
-async def serve(settings: WorkerSettings, channel: socket.socket) -> None:
-    """Serve until SIGTERM, or until the connection to the writer or the pipe to the parent closes."""
+async def serve(settings: WorkerSettings, channel: socket.socket, number: int) -> None:
+    """Serve as the worker of a number, from 1, until SIGTERM, or the end of the pipe or of the connection."""
     stop, parent = asyncio.Event(), ParentHealth()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
@@ -68,6 +68,7 @@ async def serve(settings: WorkerSettings, channel: socket.socket) -> None:
         credentials = load(settings.config, settings.names, tokens=settings.tokens)
         app = ShardApp(settings.config, store, credentials, settings.url)
         app.seeker = store.seek
+        await app.metrics.join(Path(settings.socket).parent, number)
         parent.add_to(app.health)
         pipeline = app.pipeline()
         connection = functools.partial(StreamingConnection, policy=pipeline)
@@ -84,8 +85,6 @@ async def serve(settings: WorkerSettings, channel: socket.socket) -> None:
         )
         report = asyncio.create_task(_report(passed, server))
         returning = asyncio.create_task(return_freed_memory())
-        counts = ObjectCounts(store, app.registry, settings.config.object_count_interval_s)
-        counting = asyncio.create_task(counts.run())
         ends = {asyncio.create_task(store.disconnected.wait()), asyncio.create_task(stop.wait()), follow, reload}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         app.health.add("shutdown", lambda: "process is shutting down")
@@ -94,7 +93,6 @@ async def serve(settings: WorkerSettings, channel: socket.socket) -> None:
         reload.cancel()
         report.cancel()
         returning.cancel()
-        counting.cancel()
         await app.close()
     finally:
         await store.close()
@@ -127,7 +125,7 @@ def main() -> None:
 
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=WorkerSettings)
     logging.configure(settings.config.log_level, settings.config.log_format)
-    uvloop.run(serve(settings, socket.socket(fileno=int(sys.argv[1]))))
+    uvloop.run(serve(settings, socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])))
 
 
 if __name__ == "__main__":

@@ -93,6 +93,7 @@ class Listener:
             return
         place = WorkerPlace(Path(self._config.root_directory), self._reserved)
         self._workers = WorkerPool(self._store, self._count, place, app.health.results, app.seek)
+        await app.metrics.join(self._workers.socket.parent, 0)
         brief = WorkerSettings(self._config, store, str(self._workers.socket), app.url, names, self._credentials.tokens)
         await self._workers.start(brief)
 

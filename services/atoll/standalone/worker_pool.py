@@ -124,7 +124,7 @@ class WorkerPool:
         try:
             with theirs:
                 process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-m", "atoll.shard.worker", str(theirs.fileno())),
+                    *(sys.executable, "-m", "atoll.shard.worker", str(theirs.fileno()), str(number + 1)),
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,
                     pass_fds=(theirs.fileno(),),

@@ -214,7 +214,7 @@ def test_the_socket_of_the_workers_lies_in_the_root_directory_or_where_there_is_
         temporary.mkdir()
         with ShardProcess(tmp_path / ("d" * 100), "--workers", "1", environment=environment) as shard:
             Api(shard, "root").post(CONFIGMAPS, configmap("far-down"))
-            assert [path.name for path in temporary.glob("*/*")] == ["submit"]
+            assert sorted(path.name for path in temporary.glob("*/*")) == ["m0", "m1", "submit"]
         assert list(temporary.iterdir()) == []
 
 
@@ -319,3 +319,54 @@ def test_connections_are_spread_evenly_and_again_after_some_were_closed(shard: S
     eventually(is_even, "new connections go to the worker that has none")
     for api in (*kept, *found):
         api.close()
+
+
+def scraped(api: Api) -> list[str]:
+    """A scrape of the worker at the other end of the client's connection."""
+    prefix, api.prefix = api.prefix, ""
+    lines: list[str] = api.get("/metrics").body.decode().splitlines()
+    api.prefix = prefix
+    return lines
+
+
+def counted(api: Api, *parts: str) -> float:
+    """The sum of the series of a scrape whose lines have these parts."""
+    series = (line for line in scraped(api) if not line.startswith("#") and all(part in line for part in parts))
+    return sum(float(line.rpartition(" ")[2]) for line in series)
+
+
+def created(resource: str, metric: str = "apiserver_request_total{") -> tuple[str, ...]:
+    return metric, f'resource="{resource}"', 'verb="create"'
+
+
+def test_a_scrape_of_any_worker_shows_what_every_process_counted(shard: ShardProcess) -> None:
+    one, other = one_at_each(shard, workspace_under(Api(shard, "root")))
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    for number in range(3):
+        one.post(accounts, {"metadata": {"name": f"one-{number}"}})
+        other.post(accounts, {"metadata": {"name": f"other-{number}"}})
+    durations = created("serviceaccounts", "apiserver_request_duration_seconds_count{")
+    for client in (one, other):
+        for metric in (created("serviceaccounts"), durations):
+            eventually(lambda: counted(client, *metric) == 6, "all are counted")  # noqa: B023 - called at once
+        # The writer alone has controllers.
+        eventually(lambda: any("workqueue_depth{" in line for line in scraped(client)), "the writer's")  # noqa: B023
+    one.close()
+    other.close()
+
+
+def test_a_worker_that_is_stuck_is_left_out_of_a_scrape_and_counted(shard: ShardProcess) -> None:
+    one, other = one_at_each(shard, workspace_under(Api(shard, "root")))
+    other.post("/api/v1/namespaces/default/secrets", {"metadata": {"name": "s"}})
+    eventually(lambda: counted(one, *created("secrets")) == 1, "all are counted")
+    stuck = served_by(shard, other)
+    os.kill(stuck, signal.SIGSTOP)
+    try:
+        eventually(lambda: counted(one, *created("secrets")) == 0, "it is left out")
+        missing = [counted(one, "atoll_shard_metrics_missing_total ") for _ in range(2)]
+        assert missing[0] < missing[1]
+    finally:
+        os.kill(stuck, signal.SIGCONT)
+    eventually(lambda: counted(one, *created("secrets")) == 1, "it is back")
+    one.close()
+    other.close()

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -65,7 +65,10 @@ class VirtualVerbs(Protocol):
 
 
 class Documents:
-    """Serves non-resource requests. The health endpoints run `checks` in order."""
+    """Serves non-resource requests. The health endpoints run `checks` in order.
+
+    `gather` returns the metrics of several processes; without it they are those of `registry`.
+    """
 
     def __init__(
         self,
@@ -74,11 +77,12 @@ class Documents:
         checks: Mapping[str, Mapping[str, Check]],
         registry: CollectorRegistry,
         virtual: VirtualVerbs | None = None,
+        gather: Callable[[], Awaitable[bytes]] | None = None,
     ) -> None:
         self._catalogs, self._fixed, self._checks, self._registry = catalogs, fixed, checks, registry
         self._discovery: LruCache[tuple[bytes, str], Document] = LruCache(MAX_BYTES, lambda made: len(made.body))
         self._openapi = OpenApi()
-        self._virtual = virtual
+        self._virtual, self._gather = virtual, gather
 
     def serve(self, request: Request, snapshot: Snapshot) -> None:
         """Answer by the first path segment. Raises NotFound for an unlisted one."""
@@ -94,12 +98,16 @@ class Documents:
         if segments[0] == "openapi":
             self._openapi.serve(request, self._catalog(request, snapshot), segments)
             return
+        if segments[0] == "metrics":
+            if request.info.workspace:
+                raise ApiError("metrics are served for the whole shard only", code=501, reason="NotImplemented")
+            request.exchange.spawn(request.reply_later(self._metrics()))
+            return
         answers: dict[str, Callable[[Request, Snapshot, list[str]], Reply]] = {
             "": self._root,
             "api": self._api,
             "apis": self._apis,
             "version": self._version,
-            "metrics": self._metrics,
             "openid": self._jwks,
             ".well-known": self._issuer,
             **dict.fromkeys(HEALTH, self._health),
@@ -187,10 +195,9 @@ class Documents:
             raise errors.not_served()
         return Reply(200, encode_json(self._fixed.openid_configuration), JSON, _CACHED_FOR_AN_HOUR)
 
-    def _metrics(self, request: Request, snapshot: Snapshot, segments: list[str]) -> Reply:
-        if request.info.workspace:
-            raise ApiError("metrics are served for the whole shard only", code=501, reason="NotImplemented")
-        return Reply(200, generate_latest(self._registry), CONTENT_TYPE_LATEST)
+    async def _metrics(self) -> Reply:
+        text = generate_latest(self._registry) if self._gather is None else await self._gather()
+        return Reply(200, text, CONTENT_TYPE_LATEST)
 
     def _health(self, request: Request, snapshot: Snapshot, segments: list[str]) -> Reply:
         endpoint, checks = segments[0], self._checks[segments[0]]
