@@ -158,7 +158,7 @@ def split_batch() -> None:
     """The mutations of one submit are committed one by one."""
     from atoll.machinery.storage.writing.writer import Writer
 
-    async def submit(writer: Any, mutations: Sequence[Any], guards: Sequence[Any]) -> list[int]:
+    async def submit(writer: Any, mutations: Sequence[Any], *_more: Any) -> list[int]:
         results: list[int] = []
         for mutation in mutations:
             results += await writer.queue([mutation], ())

@@ -24,6 +24,7 @@ from atoll.machinery.storage.environment.filesystem import DATA_FILE, OWNER_FILE
 from atoll.machinery.storage.environment.opening import UnknownFormat
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
+from atoll.machinery.storage.writing.writer import StoreClosed
 from fault.faults.powercut import Image, Recorded, events, first_submit, images, named
 from fault.model.log import Stored, read
 from fault.traffic.transactions import Line, options
@@ -32,6 +33,17 @@ from fault.validators.violation import LostWrite, StoreDamaged, Violation
 
 _VALIDATION_TIMEOUT_S = 600
 _TESTS = Path(__file__).parents[2]
+#: What a damaged store raises; it ends with StoreClosed where the writer was the first to notice.
+_DAMAGE = (
+    lmdb.Error,
+    UnknownFormat,
+    CorruptRecord,
+    StoreClosed,
+    msgspec.DecodeError,
+    struct.error,
+    KeyError,
+    ValueError,
+)
 _line = msgspec.json.Decoder(Line).decode
 
 
@@ -80,7 +92,7 @@ def validate(image: Image, recorded: list[Recorded], directory: Path, phase: Pha
             _validate_keys(store, recorded[: image.at])
             return
         stored = read(options(store))
-    except (lmdb.Error, UnknownFormat, CorruptRecord, msgspec.DecodeError, struct.error, KeyError, ValueError) as error:
+    except _DAMAGE as error:
         raise StoreDamaged(f"{type(error).__name__}: {error}") from error
     store_is_sound(stored)
     replay_is_the_table(stored)

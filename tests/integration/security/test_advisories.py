@@ -425,11 +425,12 @@ authenticator.Authenticator.identify = identify
         test_inside_a_workspace_nobody_reads_the_numbers_of_the_shard,
         """
 import atoll.machinery.apiserver.serving.documents as documents
-plain = documents.Documents._metrics
-def _metrics(self, request, *more):
-    request.info = documents.msgspec.structs.replace(request.info, workspace="")
+plain = documents.Documents.serve
+def serve(self, request, *more):
+    if request.info.path == "/metrics":
+        request.info = documents.msgspec.structs.replace(request.info, workspace="")
     return plain(self, request, *more)
-documents.Documents._metrics = _metrics
+documents.Documents.serve = serve
 """,
     ),
     "names of clusters": (
