@@ -24,6 +24,7 @@ from atoll.machinery.stream.server.config import TlsFiles
 from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerOptions
 from atoll.machinery.stream.server.process import ServerFailed, find_binary
 from harness.servers.nats import NatsServer, eventually
+from harness.servers.processes import is_alive
 
 PARENT = """
 import asyncio, sys
@@ -37,14 +38,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
 
 
 def mode(path: Path) -> int:
@@ -115,11 +108,11 @@ async def test_no_server_outlives_a_parent_that_was_killed(tmp_path: Path) -> No
     )
     assert parent.stdout is not None
     pid = int(next(line for line in parent.stdout if line.startswith(b"pid ")).split()[1])
-    assert alive(pid)
+    assert is_alive(pid)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     parent.stdout.close()
-    await eventually(lambda: not alive(pid))
+    await eventually(lambda: not is_alive(pid))
 
 
 async def test_a_server_left_behind_on_the_directory_is_ended_first(tmp_path: Path) -> None:
@@ -155,13 +148,13 @@ async def test_a_stranger_on_its_port_is_not_taken_for_it(tmp_path: Path) -> Non
         config["jetstream"]["store_dir"] = str(tmp_path / "elsewhere")
         (tmp_path / "stranger.conf").write_text(json.dumps(config))
         os.kill(first, signal.SIGKILL)
-        await eventually(lambda: not alive(first))
+        await eventually(lambda: not is_alive(first))
         stranger = start_process(str(find_binary()), "-c", str(tmp_path / "stranger.conf"))
         try:
             await eventually(lambda: bool(listening(stranger.pid)))
             await eventually(lambda: server.server.pid not in (0, first))
             second = server.server.pid
-            await eventually(lambda: not alive(second))
+            await eventually(lambda: not is_alive(second))
             assert server.server.restarts == 0
         finally:
             stranger.terminate()
