@@ -14,9 +14,11 @@ from atoll.machinery.kinds.kubernetes.resource_schemas import content_hash, reso
 from atoll.machinery.kinds.kubernetes.structural import structural
 from atoll.machinery.kinds.kubernetes.tables import cell, components, rows
 from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.process.resources import schema_path
 from atoll.machinery.schema.definitions.apiresourceschema import validate_resource_schema
 from atoll.machinery.schema.structural.structural_schema import StructuralSchema, compile_schema
 from harness.data.manifests import documents
+from harness.kubernetes_source import schema_names
 
 #: Far below the largest object that a client may write.
 MAX_BYTES = 1024 * 1024
@@ -42,6 +44,11 @@ def test_the_name_of_a_schema_follows_from_its_content() -> None:
     changed["names"]["shortNames"].append("dep")
     assert content_hash(changed) != content_hash(schema["spec"])
     assert len({resource_schema(name)["metadata"]["name"] for name in rows()}) == len(rows())
+
+
+def test_the_names_of_all_schemas_stand_in_a_file() -> None:
+    """After a change: PYTHONPATH=services:tests python -m harness.kubernetes_source.schema_names, into that file."""
+    assert schema_path("native", "kubernetes", "schema_names.json").read_text() == schema_names.made()
 
 
 def test_a_schema_has_names_subresources_and_the_columns_that_a_path_selects() -> None:

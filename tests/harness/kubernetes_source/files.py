@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -64,6 +66,10 @@ def write() -> None:
         path = folder() / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    names = [sys.executable, "-m", "harness.kubernetes_source.schema_names"]
+    (folder() / "schema_names.json").write_text(
+        subprocess.run(names, check=True, capture_output=True, text=True).stdout
+    )
 
 
 def _written() -> list[Path]:

@@ -75,11 +75,15 @@ class Subresource(msgspec.Struct, frozen=True):
 
 
 class Scale(msgspec.Struct, frozen=True):
-    """The paths that the scale subresource reads and writes, dotted with a leading dot; label_selector may be empty."""
+    """The paths that the scale subresource reads and writes, dotted with a leading dot; label_selector may be empty.
+
+    `selector` computes the text of the selector where no path has it.
+    """
 
     spec_replicas: str
     status_replicas: str
     label_selector: str = ""
+    selector: Callable[[Object], str] | None = None
 
 
 class Virtual(msgspec.Struct, frozen=True):
@@ -188,6 +192,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     verbs: tuple[str, ...] = ALL_VERBS
     subresources: tuple[Subresource, ...] = ()
     scale: Scale | None = None
+    #: Subresources that Kubernetes has and a server without nodes has not.
+    unserved: tuple[str, ...] = ()
     identity: str = CORE
     #: Set if no objects are stored: requests are forwarded to the endpoint of its export.
     virtual: Virtual | None = None
@@ -206,6 +212,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     #: Dotted paths that a write does not change, by subresource ("" for the object itself), for kinds that declare
     #: them. Default: status, and on /status everything except status.
     resets: Mapping[str, tuple[str, ...]] = {}
+    #: What a write through a subresource takes of the body, given also the stored object; default: its status.
+    merges: Mapping[str, Callable[[Object, Object], Object]] = {}
     update_creates: bool = False
     #: PUT without resourceVersion overwrites the latest; otherwise it is 422.
     unconditional_update: bool = False
@@ -224,6 +232,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     validate_update: Callable[[Object, Object], list[FieldError]] = _no_errors_on_update
     #: Additional checks of a write through /status (for example, it may not approve a certificate request).
     validate_status: Callable[[Object, Object], list[FieldError]] = _no_errors_on_update
+    #: By subresource, for a kind that checks a write through it otherwise than an update: instead of both.
+    subresource_checks: Mapping[str, Callable[[Object, Object], list[FieldError]]] = {}
     #: Called last; may take long.
     deferred_validator: DeferredValidator | None = None
     warnings: Callable[[Object], list[str]] = no_warnings

@@ -45,12 +45,15 @@ class NativeSchema:
     """The schema of a built-in kind (see `kind.Schema`), compiled on first use.
 
     Nulls are dropped first: Go clients write them for empty lists and zero times, and Kubernetes treats a null in any
-    field of its own kinds as absent. `open_values` names fields with arbitrary JSON values, which keep their nulls.
+    field of its own kinds as absent. `open_values` names fields with arbitrary JSON values, which keep their nulls;
+    `components` are those of built-in kinds if absent.
     """
 
-    def __init__(self, name: str, open_values: Collection[str] = ()) -> None:
-        self.source: Object = component(name)
-        self.definitions: Mapping[str, Object] = definitions()
+    def __init__(
+        self, name: str, open_values: Collection[str] = (), components: Mapping[str, Object] | None = None
+    ) -> None:
+        self.definitions: Mapping[str, Object] = definitions() if components is None else components
+        self.source: Object = self.definitions[name]
         self.size_bytes = 0
         self._open_values = frozenset(open_values)
 

@@ -22,7 +22,9 @@ def scale_form(kind: Kind, obj: Object) -> Object:
     paths = scale_paths(kind)
     replicas = _read(obj, paths.spec_replicas)
     status: Object = {"replicas": _read(obj, paths.status_replicas) or 0}
-    if paths.label_selector:
+    if paths.selector is not None:
+        status["selector"] = paths.selector(obj)
+    elif paths.label_selector:
         status["selector"] = _read(obj, paths.label_selector) or ""
     metadata = {name: obj["metadata"][name] for name in _META if name in obj["metadata"]}
     spec = {"replicas": replicas} if isinstance(replicas, int) else {}

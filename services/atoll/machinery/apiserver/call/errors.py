@@ -43,6 +43,14 @@ def not_served() -> NotFound:
     return NotFound("the server could not find the requested resource")
 
 
+def needs_nodes(kind: Kind, subresource: str) -> NotFound:
+    """404 for a subresource of a kind that only a server with nodes has."""
+    return NotFound(
+        f"the server could not find the requested resource: there are no nodes, so {kind.plural}/{subresource} is not"
+        " served"
+    )
+
+
 def method_not_allowed() -> MethodNotAllowed:
     return MethodNotAllowed("the server does not allow this method on the requested resource")
 

@@ -54,8 +54,10 @@ def type_schema_of(kind: Kind) -> TypeSchema:
     schema = kind.schema
     if schema is None:
         return open_schema()
-    if not kind.builtin:
-        return _type_schema(schema)
+    return _builtin_type_schema(schema) if kind.builtin else _type_schema(schema)
+
+
+def _builtin_type_schema(schema: Schema) -> TypeSchema:
     known = _builtin.get(id(schema))
     if known is None:
         compiled = TypeSchema(schema.source, schema.definitions, patches_by_lists=False)
@@ -85,12 +87,13 @@ def reset_of(kind: Kind, subresource: str) -> ResetFields:
 
 
 def schemas_of(kind: Kind) -> SchemaLookup | None:
-    """Return the look-up of merge types by apiVersion, None for a removed version; None for built-in kinds."""
+    """Return the look-up of merge types by apiVersion, None for a removed version; None for a kind of one version."""
     if not kind.versions:
         return None
+    compiled = _builtin_type_schema if kind.builtin else _type_schema
 
     def find(api_version: str) -> TypeSchema | None:
         schema = kind.versions.get(api_version)
-        return _type_schema(schema) if schema is not None else None
+        return compiled(schema) if schema is not None else None
 
     return find

@@ -6,6 +6,8 @@ may write no more than a client. Invariant: the system's fields and the field ow
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from atoll.machinery.apiserver.call.call import Call
 from atoll.machinery.apiserver.rest.metadata import tidy_metadata
 from atoll.machinery.kinds.metadata import dedupe_owner_references, finalizer_warnings
@@ -37,10 +39,7 @@ def merged_for_subresource(call: Call, obj: Object, old: Object) -> Object:
         if kind.has_status and not call.whole:
             _copy_field(obj, old, "status")
         return obj
-    takes_metadata = "metadata" not in kind.resets.get(subresource, ("metadata",))
-    result: Object = {**old, "metadata": dict(obj["metadata"] if takes_metadata else old["metadata"])}
-    if "managedFields" in obj["metadata"]:
-        result["metadata"]["managedFields"] = obj["metadata"]["managedFields"]
+    result: Object = {**old, "metadata": _metadata_for(kind.resets.get(subresource, ("metadata",)), obj, old)}
     if subresource == "finalize":
         spec = dict(spec_of(result))
         _copy_field(spec, spec_of(obj), "finalizers")
@@ -49,9 +48,23 @@ def merged_for_subresource(call: Call, obj: Object, old: Object) -> Object:
         status = dict(status_of(result))
         _copy_field(status, status_of(obj), "conditions")
         result["status"] = status
+    elif (merge := kind.merges.get(subresource)) is not None:
+        result = {**merge(obj, old), "metadata": result["metadata"]}
     else:
         _copy_field(result, obj, "status")
     return result
+
+
+def _metadata_for(resets: Collection[str], obj: Object, old: Object) -> Object:
+    """Return the metadata that a subresource takes: all but the fields that it resets; field owners in any case."""
+    given, stored = obj["metadata"], old["metadata"]
+    metadata = dict(stored if "metadata" in resets else given)
+    if "managedFields" in given:
+        metadata["managedFields"] = given["managedFields"]
+    for path in resets:
+        if path.startswith("metadata."):
+            _copy_field(metadata, stored, path.removeprefix("metadata."))
+    return metadata
 
 
 def _copy_field(target: Object, source: Object, name: str) -> None:

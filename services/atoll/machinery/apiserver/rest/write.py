@@ -152,10 +152,21 @@ def prepare_update(
     errors = [
         *validate_metadata_update(obj, before, kind),
         *(schema.validate(obj, before) if schema is not None else ()),
-        *kind.validate_update(obj, before),
-        *(kind.validate_status(obj, before) if subresource == "status" else ()),
+        *(
+            kind.validate_update(obj, before)
+            if not subresource
+            else _subresource_errors(kind, subresource, obj, before)
+        ),
     ]
     return PreparedWrite(context, review, errors, old, blind)
+
+
+def _subresource_errors(kind: Kind, subresource: str, obj: Object, before: Object) -> list[FieldError]:
+    own = kind.subresource_checks.get(subresource)
+    if own is not None:
+        return own(obj, before)
+    errors = kind.validate_update(obj, before)
+    return [*errors, *kind.validate_status(obj, before)] if subresource == "status" else errors
 
 
 def _review(context: WriteContext, operation: str, obj: Object, old: Object | None, subresource: str = "") -> Review:

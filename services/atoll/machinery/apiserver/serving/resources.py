@@ -210,7 +210,8 @@ class Resources:
         else:
             sub = kind.subresource(info.subresource)
             if sub is None:
-                raise errors.not_served()
+                name = info.subresource.partition("/")[0]
+                raise errors.needs_nodes(kind, name) if name in kind.unserved else errors.not_served()
             allowed = sub.verbs
         if verb not in allowed:
             raise errors.method_not_allowed()

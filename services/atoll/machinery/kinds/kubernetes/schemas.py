@@ -1,0 +1,31 @@
+"""The schema of one of Kubernetes' kinds: that of a built-in kind, with the defaults that depend on other fields.
+
+`served_kinds` gives one to each Kind. Like every `NativeSchema` it is compiled at the first write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from atoll.machinery.kinds.kubernetes.conditional_defaults import set_conditional_defaults
+from atoll.machinery.kinds.kubernetes.tables import components
+from atoll.machinery.kinds.native_schemas import NativeSchema
+from atoll.machinery.meta.objects import Object
+
+
+class KubernetesSchema(NativeSchema):
+    """The schema of a component, such as `io.k8s.api.apps.v1.Deployment`."""
+
+    def __init__(self, component: str, open_values: Collection[str] = ()) -> None:
+        super().__init__(component, open_values, components())
+        self._component = component
+
+    def normalize(self, obj: Object) -> None:
+        """Drop nulls and undeclared fields, set defaults."""
+        super().normalize(obj)
+        set_conditional_defaults(self._component, obj)
+
+    def default(self, obj: Object) -> None:
+        """Set the defaults of the schema, then those that depend on other fields."""
+        super().default(obj)
+        set_conditional_defaults(self._component, obj)
