@@ -30,18 +30,18 @@ BINARY, DECIMAL, EXPONENT = "Ki", "k", "e"
 
 def parse(value: str | int | float) -> Decimal:
     """Parse the exact value of a quantity. Raises ValueError."""
-    number, _ = _read(value)
+    number, _ = read(value)
     return number
 
 
 def canonical(value: str | int | float) -> str:
     """The canonical text of a quantity: no fraction, the largest suffix. Raises ValueError."""
-    number, family = _read(value)
+    number, family = read(value)
     return format_quantity(number, family)
 
 
-def _read(value: str | int | float) -> tuple[Decimal, str]:
-    """Value and family of suffixes."""
+def read(value: str | int | float) -> tuple[Decimal, str]:
+    """Return value and family of suffixes. Raises ValueError."""
     text = value if isinstance(value, str) else str(value)
     match = _TEXT.match(text) if len(text) <= MAX_SIZE else None
     if match is None:

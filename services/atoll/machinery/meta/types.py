@@ -50,6 +50,8 @@ ADMISSION_CONFIGURATIONS = (
 )
 #: The parameters of an export's policies, for other shards. No kind serves it.
 POLICY_PARAMETERS = ResourceType("internal.atoll.dev", "policyparameters")
+#: Which Service of a cluster holds which node port. No kind serves it.
+NODE_PORTS = ResourceType("internal.atoll.dev", "nodeports")
 
 _KCP_CACHE = "cache.kcp.io"
 CACHED_RESOURCES = ResourceType(_KCP_CACHE, "clustercachedresources")

@@ -20,6 +20,7 @@ from atoll.shard.admission.cachedresources import CachedEndpointSlices, CachedRe
 from atoll.shard.admission.endpointslices import EndpointSlices
 from atoll.shard.admission.export_identities import ExportIdentities
 from atoll.shard.admission.gate import Gate
+from atoll.shard.admission.kubernetes.own_rules import own_rules
 from atoll.shard.admission.logicalclusters import LogicalClusters
 from atoll.shard.admission.permission_claims import PermissionClaims
 from atoll.shard.admission.replication import Replication
@@ -64,5 +65,6 @@ def plugins(
         CachedEndpointSlices(facts, may),
         Replication(facts),
         PermissionClaims(),
+        *own_rules(),
         DryRunLimits(),
     ]

@@ -15,8 +15,9 @@ from atoll.machinery.apiserver.admission.configured.registry import Acting
 from atoll.machinery.apiserver.call.call import Call, View
 from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.kinds.kind import DeferredValidator, Kind
+from atoll.machinery.meta.names import CORE
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.storage.contract import Guard
+from atoll.machinery.storage.contract import GateState, Guard, Mutation
 
 GroupResource = tuple[str, str]
 
@@ -24,8 +25,10 @@ GroupResource = tuple[str, str]
 class Review(msgspec.Struct, kw_only=True):
     """One write under review. `obj` is None for deletions, `old` for creations.
 
-    `operation` is create, update or delete. Plug-ins may change `obj` in place (mutate only), append guards, and append
-    `deferred_validators` (mutate only): checks that may take long, run with the kind's own before the others here.
+    `operation` is create, update or delete. Plug-ins may change `obj` in place (mutate only), append guards, append
+    `deferred_validators` (mutate only): checks that may take long, run with the kind's own before the others here, and
+    append `writes` (validate only): objects of the system that are written in the same transaction, without admission.
+    A deletion that finalizers delay writes none.
     """
 
     call: Call
@@ -40,6 +43,7 @@ class Review(msgspec.Struct, kw_only=True):
     #: The name of a new object is the server's: mutating webhooks and policies do not see it.
     has_generated_name: bool = False
     guards: list[Guard] = []
+    writes: list[Mutation] = []
     deferred_validators: list[DeferredValidator] = []
     #: Of the kind of the call: every plug-in reads it.
     group_resource: GroupResource
@@ -78,6 +82,8 @@ class Plugin:
 
     #: By group and plural.
     resources: Collection[GroupResource] | None = None
+    #: Whether objects of the kinds in `resources` are deleted one by one, so that it sees each deletion.
+    reviews_deletions = False
 
     def mutate(self, review: Review) -> None:
         """Change the object in place."""
@@ -133,6 +139,9 @@ class Admission:
         named = {resource for plugin in plugins for resource in plugin.resources or ()}
         self._steps = {resource: _Steps.of(plugins, resource) for resource in named}
         self._others = _Steps.of(plugins, None)
+        self._one_by_one = {
+            resource for plugin in plugins if plugin.reviews_deletions for resource in plugin.resources or ()
+        }
 
     def mutate(self, review: Review) -> None:
         self._mutate(review)
@@ -140,7 +149,13 @@ class Admission:
             self.configured.mutate(review, self._mutate_again)
 
     def reviews_deletions(self, view: View, cluster: str, kind: Kind) -> bool:
-        """Whether something configured may act on deletions of a kind: its objects are then deleted one by one."""
+        """Whether a plug-in, or something configured, may act on deletions of a kind, which are then made one by one.
+
+        What plug-ins keep beside an object of a terminating cluster goes with that cluster.
+        """
+        is_kept = kind.identity != CORE and (kind.group, kind.plural) in self._one_by_one
+        if is_kept and view.gate(cluster).state is not GateState.DELETING:
+            return True
         return self.configured is not None and self.configured.covers(view, cluster, kind, "DELETE")
 
     def review_unstored(self, review: Review) -> None:

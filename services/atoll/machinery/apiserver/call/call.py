@@ -151,6 +151,7 @@ class Answer(Protocol):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A write ready to be submitted, and its reply.
 
+    The first of its mutations is the object's own; the others are of objects that the system keeps beside it.
     `blind` plans carry no precondition of the client: after a conflict they are planned again. A plan without
     mutations (a dry run) is answered at once.
     """

@@ -150,6 +150,12 @@ def _amounts(found: Iterable[tuple[str, int]]) -> str:
     return ",".join(f"{name}={quantity.canonical(number)}" for name, number in sorted(found))
 
 
+def overtaken() -> ServiceUnavailable:
+    """503 for a write that others overtook each time it was planned."""
+    text = "the workspace changed while the request was served, please try again"
+    return ServiceUnavailable(text, Details(retry_after_s=1))
+
+
 def from_store(error: contract.StoreError, call: Call, name: str) -> ApiError:
     """Return the API error for a write that the store rejected."""
     match error:
@@ -164,9 +170,7 @@ def from_store(error: contract.StoreError, call: Call, name: str) -> ApiError:
         case contract.GuardFailed(guard=WithinLimits() as guard):
             return over_limit(guard)
         case contract.GuardFailed():
-            return ServiceUnavailable(
-                "the workspace changed while the request was served, please try again", Details(retry_after_s=1)
-            )
+            return overtaken()
         case contract.RevisionCompacted():
             return list_too_old()
         case contract.StoreFull():

@@ -61,7 +61,8 @@ def plan_delete(context: WriteContext, name: str, options: DeleteOptions) -> Pla
     _mark_propagation(obj, options)
     blind = not options.resource_version
     if not (obj["metadata"].get("finalizers") or call.kind.held(obj)):
-        return _gone(context, old, guards, options, blind)
+        gone = Delete(old.record.key, old.record.revision)
+        return _gone(context, old, (gone, *review.writes), guards, options)
     checkpoint()
     obj = decode(encode_json(obj))
     checkpoint()
@@ -112,13 +113,17 @@ def _mark_propagation(obj: Object, options: DeleteOptions) -> None:
 
 
 def _gone(
-    context: WriteContext, old: StoredObject, guards: tuple[Guard, ...], options: DeleteOptions, blind: bool
+    context: WriteContext,
+    old: StoredObject,
+    mutations: tuple[Mutation, ...],
+    guards: tuple[Guard, ...],
+    options: DeleteOptions,
 ) -> Plan:
     call, record = context.call, old.record
     answer = RecordAnswer(call, record) if call.kind.returns_deleted else DeletionStatusAnswer(call, old.obj)
     if options.dry_run:
         return Plan(answer=answer)
-    return Plan(mutations=(Delete(record.key, record.revision),), guards=guards, answer=answer, blind=blind)
+    return Plan(mutations=mutations, guards=guards, answer=answer, blind=not options.resource_version)
 
 
 def _mark(call: Call, obj: Object, old: StoredObject) -> None:

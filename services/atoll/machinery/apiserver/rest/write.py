@@ -262,7 +262,8 @@ class AdmittedWrite(msgspec.Struct, frozen=True):
         answer = self.prepared.answer or answer
         if self.prepared.context.options.dry_run:
             return Plan(answer=answer)
-        return Plan(mutations=(mutation,), guards=self.guards, answer=answer, blind=self.prepared.blind)
+        mutations = (mutation, *self.prepared.review.writes)
+        return Plan(mutations=mutations, guards=self.guards, answer=answer, blind=self.prepared.blind)
 
 
 def admit(prepared: PreparedWrite, result: ValidationResult, view: View) -> AdmittedWrite:

@@ -252,10 +252,13 @@ class Batch:
     def _add(self, call: Call, stage: FirstStage) -> None:
         assert len(self._mutations) < MAX_BATCH, "a batch holds at most 500 mutations"
         plan = complete(stage, call, self)
-        (mutation,) = plan.mutations
+        self._guards.extend(guard for guard in plan.guards if not self._holds(guard))
+        for mutation in plan.mutations:
+            self._add_mutation(mutation)
+
+    def _add_mutation(self, mutation: Mutation) -> None:
         assert not isinstance(mutation, DeletePrefix)
         self._mutations.append(mutation)
-        self._guards.extend(guard for guard in plan.guards if not self._holds(guard))
         if isinstance(mutation, Put):
             value = splice(mutation.value, mutation.hole, mutation.expected)
             self._note(mutation.key, Record(mutation.key, mutation.expected, value))

@@ -248,9 +248,20 @@ def require_another_attempt(call: Call, plan: Plan, error: contract.StoreError, 
     for a precondition of the client's own, for a limit that is reached, and for a store that does not write."""
     conflict = isinstance(error, contract.RevisionConflict | contract.ObjectExists | contract.ObjectMissing)
     failed = isinstance(error, contract.GuardFailed) and not isinstance(error.guard, WithinLimits)
-    again = failed or (conflict and plan.blind)
+    again = failed or (conflict and (plan.blind or _is_of_another(plan, error)))
     if not again or attempt + 1 == ATTEMPTS:
+        if conflict and _is_of_another(plan, error):
+            raise errors.overtaken() from error
         raise errors.from_store(error, call, call.info.name) from error
+
+
+def _is_of_another(plan: Plan, error: contract.StoreError) -> bool:
+    """Whether a conflict is about an object that the system keeps beside the plan's own."""
+    if not isinstance(error, contract.RevisionConflict | contract.ObjectExists | contract.ObjectMissing):
+        return False
+    return any(
+        isinstance(each, contract.Put | contract.Delete) and each.key == error.key for each in plan.mutations[1:]
+    )
 
 
 def complete(stage: FirstStage, call: Call, view: View) -> Plan:

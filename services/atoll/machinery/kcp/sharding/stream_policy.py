@@ -16,7 +16,13 @@ import msgspec
 from atoll.machinery.meta import rawscan
 from atoll.machinery.meta.names import LOCAL, ObjectKey, ResourceType, is_system_cluster
 from atoll.machinery.meta.partial import Annotations, Partial
-from atoll.machinery.meta.types import ADMISSION_CONFIGURATIONS, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, POLICY_PARAMETERS
+from atoll.machinery.meta.types import (
+    ADMISSION_CONFIGURATIONS,
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    NODE_PORTS,
+    POLICY_PARAMETERS,
+)
 from atoll.machinery.meta.wellknown import REPLICATE
 
 #: Components write these every few seconds, and no subscriber needs them.
@@ -61,7 +67,7 @@ class KcpStreamPolicy:
         return hashlib.sha256(msgspec.json.encode(names)).hexdigest()[:16]
 
     def published(self, type: ResourceType) -> bool:
-        if type in INTERNAL:
+        if type in INTERNAL or type == NODE_PORTS:
             return False
         return type.group_resource not in self._excluded or type.identity == LOCAL
 

@@ -1,0 +1,13 @@
+"""The order of the plug-ins for Kubernetes' own kinds: that of kube-apiserver, then what its storage does."""
+
+from __future__ import annotations
+
+from atoll.machinery.apiserver.admission.chain import Plugin
+from atoll.shard.admission.kubernetes.ip_addresses import HeldAddresses
+from atoll.shard.admission.kubernetes.limit_ranges import LimitRanges
+from atoll.shard.admission.kubernetes.services import Services
+
+
+def own_rules() -> list[Plugin]:
+    """Return the plug-ins."""
+    return [LimitRanges(), HeldAddresses(), Services()]
