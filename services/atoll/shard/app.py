@@ -16,8 +16,10 @@ from urllib.parse import urlsplit
 import structlog
 from prometheus_client import CollectorRegistry
 
+from atoll.controllers.exports.kubernetes_schemas import KubernetesSchemas
 from atoll.controllers.exports.policy_parameters import PolicyParameters
 from atoll.controllers.registry import controllers
+from atoll.controllers.shard_calls import ShardCaller
 from atoll.controllers.workspaces.remote_routes import RemoteRoutes
 from atoll.controllers.workspaces.root_routes import RootRoutes
 from atoll.machinery.apiserver.admission.chain import Admission
@@ -46,7 +48,7 @@ from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.control.manager import ControllerMetrics, Manager, Positions
 from atoll.machinery.egress import Egress, Policy, policy
 from atoll.machinery.egress.forward import Forwarder
-from atoll.machinery.kcp.apis import root_exports
+from atoll.machinery.kcp.apis import kubernetes_export, root_exports
 from atoll.machinery.kcp.bootstrap import objects as system
 from atoll.machinery.kcp.kinds.system_kinds import system_kinds
 from atoll.machinery.kcp.workspaces.workspace import Shard as ShardFacts
@@ -130,7 +132,7 @@ class ShardApp:
         self._shard_egress = Egress(policy(_ANYWHERE))
         self.peers = peers_of(config, self._find_shard)
         self.identity = build_authentication(config, credentials, self.authorizer, self._external_issuers())
-        catalogs = Catalogs(system_kinds())
+        catalogs = Catalogs(system_kinds(), identities[kubernetes_export.EXPORT].hash)
         self.placement = ShardPlacement(self.facts, config.shard_name, reaches=self.peers is not None)
         own = plugins(self.facts, self._may, self._may_here, Escalation(self.authorizer), catalogs, self.placement)
         admission = Admission(own, configured_admission(catalogs, self.authorizer, self.egress, self.registry))
@@ -342,6 +344,8 @@ class ShardApp:
             deprecated_urls=feature_gates.parse(self.config.feature_gates).get(_DEPRECATED_URLS, False),
             peers=self.peers,
         )
+        calls = ShardCaller(self.peers) if self.peers is not None else None
+        found.append(KubernetesSchemas(self.loopback, system.stamp_of(self._system, ROOT), calls))
         if follower is not None:
             parameters = PolicyParameters(self.loopback, self.facts, self.registry)
             found = [*found, RemoteRoutes(follower.writer, self.identities.workspaces), parameters]

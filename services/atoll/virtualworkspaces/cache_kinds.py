@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from atoll.machinery.kcp.apis.root_exports import root_exports
 from atoll.machinery.kcp.schema_files import bootstrap_file, definition
 from atoll.machinery.kcp.sharding.stream_policy import REPLICATED, REPLICATED_IF_ANNOTATED
 from atoll.machinery.kinds.custom import kinds_of_crd
@@ -47,4 +46,4 @@ def exporter_of(type: ResourceType) -> str:
     if native_kind(type.group, type.resource) is not None or type.group_resource in bootstrap_file("exports")["system"]:
         return ""
     offers = bootstrap_file("exports")["exports"]
-    return next((name for name in root_exports() if type.group_resource in offers[name]["resources"]), "")
+    return next((name for name, offer in offers.items() if type.group_resource in offer["resources"]), "")

@@ -16,7 +16,7 @@ from atoll.machinery.meta.objects import Object
 
 NOW = "2026-01-01T00:00:00Z"
 URL = "https://front.example"
-EXPORTS = ("shards.core.kcp.io", "tenancy.kcp.io", "topology.kcp.io", "cache.kcp.io")
+EXPORTS = ("shards.core.kcp.io", "tenancy.kcp.io", "topology.kcp.io", "cache.kcp.io", "kubernetes")
 ALPHA = Shard("alpha", URL, "PEM", {"name": "alpha", "region": "eu"})
 CREATOR = {"username": "kcp-admin", "groups": ["system:kcp:admin", "system:authenticated"]}
 

@@ -16,7 +16,7 @@ from atoll.machinery.apiserver.authorization.groups import (
     LOGICAL_CLUSTER_ADMIN,
     WORKSPACE_BOOTSTRAPPER,
 )
-from atoll.machinery.kcp.apis import apiexports, bound_crds, cachedresources, endpointslices
+from atoll.machinery.kcp.apis import apiexports, bound_crds, cachedresources, endpointslices, kubernetes_export
 from atoll.machinery.kcp.bootstrap import batteries, objects, reconcile
 from atoll.machinery.kcp.sharding import forgotten_stores, replication_level, scheduling, shards
 from atoll.machinery.kcp.workspaces import mounts, workspacetypes
@@ -135,6 +135,7 @@ SYSTEM_KEYS = (
     SystemKey(_A, wellknown.PINNED_IDENTITY, _BINDING, Rule.AUTHORS),
     SystemKey(_A, wellknown.SHARED_WITH, _BINDING, Rule.AUTHORS),
     SystemKey(_F, wellknown.BINDING_FINALIZER, _BINDING, Rule.RESTORED, _MASTERS),
+    SystemKey(_A, kubernetes_export.REQUESTED, _EXPORT, Rule.RESTORED, _CLUSTER_SHARD),
     SystemKey(_F, cachedresources.FINALIZER, _CACHED, Rule.RESTORED, _MASTERS),
     SystemKey(_L, endpointslices.EXPORT_LABEL, _SLICES, Rule.DELEGATED),
     SystemKey(_A, replication_level.DERIVED, (*_CLUSTER_RBAC, *_OF_EXPORTS, *_CONFIGURATIONS), Rule.DELEGATED),

@@ -13,6 +13,7 @@ from atoll.machinery.kcp.apis import bound_crds, root_exports
 from atoll.machinery.kcp.bootstrap.objects import bootstrap
 from atoll.machinery.kcp.bootstrap.reconcile import reconciled
 from atoll.machinery.kcp.manifest import Manifest
+from atoll.machinery.kinds.kubernetes.schema_names import schema_names
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.objects import Object, encode
 from atoll.machinery.meta.types import API_EXPORTS, CRDS
@@ -78,7 +79,10 @@ def test_roots_logical_cluster_is_kcps() -> None:
         "internal.kcp.io/replicate": "apis.kcp.io,tenancy.kcp.io",
     }
     assert locks["workspaces.tenancy.kcp.io"] == {"n": "tenancy.kcp.io"}
-    assert set(locks.values() and (lock["n"] for lock in locks.values())) == set(EXPORTS) - {"cache.kcp.io"}
+    assert set(locks.values() and (lock["n"] for lock in locks.values())) == set(EXPORTS) - {
+        "cache.kcp.io",
+        "kubernetes",
+    }
     assert root["metadata"]["finalizers"] == ["core.kcp.io/logicalcluster-deletion"]
     assert root["status"]["URL"] == "https://front.example/clusters/root"
 
@@ -120,7 +124,8 @@ def test_exports_have_identities_that_match_their_secrets() -> None:
         assert export["status"]["identityHash"] == hashes.identity_hash(key) == IDENTITIES[name]
         assert export["spec"]["identity"] == {"secretRef": {"name": name, "namespace": "kcp-system"}}
         schemas = [resource["schema"] for resource in export["spec"]["resources"]]
-        assert set(schemas) <= set(names("root", "apiresourceschemas"))
+        # Those of Kubernetes' kinds are written once somebody binds them.
+        assert set(schemas) <= {*names("root", "apiresourceschemas"), *schema_names().values()}
         assert ("maximalPermissionPolicy" in export["spec"]) == (name == "tenancy.kcp.io")
         assert export["metadata"]["annotations"]["kcp.io/path"] == "root"
 
@@ -178,7 +183,7 @@ def test_the_shard_is_labelled_with_its_name() -> None:
 
 
 def test_workspace_types_publish_their_virtual_workspaces() -> None:
-    assert names("root", "workspacetypes") == ["universal", "root", "home", "organization", "team"]
+    assert names("root", "workspacetypes") == ["universal", "root", "home", "organization", "team", "kubernetes"]
     status = find(MANIFESTS, "root", "workspacetypes", "team")["status"]
     assert status["virtualWorkspaces"] == [
         {"url": "https://127.0.0.1:6443/services/initializingworkspaces/root:team", "type": "initializing"},
@@ -223,7 +228,7 @@ def test_authenticated_users_may_use_root_as_kcp_lets_them() -> None:
         {
             "apiGroups": ["tenancy.kcp.io"],
             "resources": ["workspacetypes"],
-            "resourceNames": ["organization", "team", "universal"],
+            "resourceNames": ["kubernetes", "organization", "team", "universal"],
             "verbs": ["use"],
         }
     ]

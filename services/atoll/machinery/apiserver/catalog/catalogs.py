@@ -76,14 +76,15 @@ class _CachedCatalog(msgspec.Struct, frozen=True):
 
 
 class Catalogs:
-    """Looks up catalogues. `system` are the built-in kinds and system CRDs, the same in all clusters.
+    """Looks up catalogues. `system` are the built-in kinds and system CRDs, the same in all clusters; `kubernetes` is
+    the identity of root's export of Kubernetes' kinds, empty without one.
 
     Definitions are cached by the revisions of their records, catalogues by their kinds: one definition more among five
     hundred is one to decode, and a cluster with equal kinds needs no second catalogue.
     """
 
-    def __init__(self, system: Sequence[Kind]) -> None:
-        self._system = tuple(system)
+    def __init__(self, system: Sequence[Kind], kubernetes: str = "") -> None:
+        self._system, self._kubernetes = tuple(system), kubernetes
         self.base = Catalog(self._system)
         self._by_cluster: LruCache[str, _CachedCatalog] = LruCache(MAX_CLUSTERS)
         self._by_content: LruCache[tuple[object, ...], Catalog] = LruCache(MAX_BYTES, self._weight)
@@ -162,6 +163,8 @@ class Catalogs:
         """Return the kinds of a bound resource; None if its bound CRD is missing."""
         key, variant = bound_crds.key_of(item.uid), item.variant
         revision = view.revision_of(key)
+        if revision and (shipped := self._shipped(item.schema, item.identity)):
+            return Definition(shipped)
         found = self._definitions.get((key, variant))
         if revision and found is not None and found[0] == revision and found[1].is_current(view):
             return found[1]
@@ -176,6 +179,15 @@ class Catalogs:
         if revision:
             self._definitions.put((key, variant), (revision, definition))
         return definition
+
+    def _shipped(self, schema: str, identity: str) -> tuple[Kind, ...]:
+        """Return the kinds of a schema that root ships, which are more than it says; none for any other schema."""
+        if identity != self._kubernetes or not identity:
+            return ()
+        # Read with the first binding: most shards have none.
+        from atoll.machinery.kinds.kubernetes.served_kinds import kinds_of_schema
+
+        return kinds_of_schema(schema, identity)
 
     def by_identity(self, view: View, wanted: tuple[str, str, str], identity: str) -> Kind | None:
         """Return the kind of `<resource>:<identity>` in wildcard requests; `wanted` is group, version, plural.
@@ -214,6 +226,8 @@ class Catalogs:
         the schema is missing."""
         key, view = ObjectKey(API_RESOURCE_SCHEMAS, cluster, "", schema), federated(view)
         revision = view.revision_of(key)
+        if revision and (shipped := self._shipped(schema, identity)):
+            return shipped
         found = self._definitions.get((key, identity))
         if not revision or found is None or found[0] != revision or not found[1].is_current(view):
             record = view.get(key)

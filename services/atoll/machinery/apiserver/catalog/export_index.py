@@ -28,10 +28,11 @@ MAX_LOOKED = 500
 
 
 class BoundResource(msgspec.Struct, frozen=True):
-    """One bound resource in the status of a binding. `uid` is that of its schema."""
+    """One bound resource in the status of a binding. `schema` and `uid` are name and uid of its schema."""
 
     group: str
     resource: str
+    schema: str
     uid: str
     identity: str
     #: Cluster and name of the binding's export.
@@ -64,6 +65,7 @@ def _bound(binding: Object) -> Iterator[BoundResource]:
         yield BoundResource(
             group=item.get("group") or "",
             resource=item["resource"],
+            schema=schema["name"],
             uid=schema["UID"],
             identity=schema["identityHash"],
             cluster=status.get("apiExportClusterName") or "",

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from atoll.machinery.kcp.apis import kubernetes_export
 from atoll.machinery.kcp.apis.apibindings import BoundResource, Export
 from atoll.machinery.kcp.apis.bound_crds import bound_crd, established, with_policed
 from atoll.machinery.kcp.apis.naming_conflicts import names_of
@@ -29,7 +30,7 @@ IDENTITY_KEY = "key"
 
 def root_exports() -> tuple[str, ...]:
     """Return the names of the APIExports that bootstrap writes into root."""
-    return tuple(bootstrap_file("exports")["exports"])
+    return (*bootstrap_file("exports")["exports"], kubernetes_export.EXPORT)
 
 
 class ExportIdentity(msgspec.Struct, frozen=True):
@@ -65,11 +66,16 @@ def schemas(stamp: ObjectStamp) -> Iterator[Manifest]:
 
 def exports(stamp: ObjectStamp, identities: Mapping[str, ExportIdentity]) -> Iterator[Manifest]:
     """Yield, for each export, its identity Secret if it is not written yet, then the APIExport."""
-    for name, offer in bootstrap_file("exports")["exports"].items():
+    offers = bootstrap_file("exports")["exports"]
+    resources = {name: [_offered(each) for each in offer["resources"]] for name, offer in offers.items()}
+    for name, offered in {**resources, kubernetes_export.EXPORT: kubernetes_export.offered()}.items():
         identity = identities[name]
         if identity.key:
             yield Manifest(stamp.cluster, _secret(stamp, name, identity.key), SECRETS)
-        yield Manifest(stamp.cluster, _export(stamp, name, offer, identity), API_EXPORTS, reconciled=True)
+        export = _export(stamp, name, offered, identity)
+        if offers.get(name, {}).get("limited"):
+            export["spec"]["maximalPermissionPolicy"] = {"local": {}}
+        yield Manifest(stamp.cluster, export, API_EXPORTS, reconciled=True)
 
 
 def bindable(root: ObjectStamp, identities: Mapping[str, ExportIdentity]) -> dict[str, Export]:
@@ -158,13 +164,8 @@ def _secret(stamp: ObjectStamp, name: str, key: str) -> Object:
     }
 
 
-def _export(stamp: ObjectStamp, name: str, offer: Object, identity: ExportIdentity) -> Object:
-    spec: Object = {
-        "identity": {"secretRef": {"name": name, "namespace": KCP_SYSTEM}},
-        "resources": [_offered(resource) for resource in offer["resources"]],
-    }
-    if offer.get("limited"):
-        spec["maximalPermissionPolicy"] = {"local": {}}
+def _export(stamp: ObjectStamp, name: str, offered: list[Object], identity: ExportIdentity) -> Object:
+    spec: Object = {"identity": {"secretRef": {"name": name, "namespace": KCP_SYSTEM}}, "resources": offered}
     return {
         "apiVersion": "apis.kcp.io/v1alpha2",
         "kind": "APIExport",
