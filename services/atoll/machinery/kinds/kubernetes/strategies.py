@@ -11,10 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from atoll.machinery.kinds.checks import ensure, mapping, text
+from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.objects import Object
 
 Create = Callable[[Object], None]
 Update = Callable[[Object, Object], None]
+
+_JOB_UID = "batch.kubernetes.io/controller-uid"
+#: The labels of the Pods of a Job, with the field of its metadata that each repeats.
+_JOB_LABELS = {"job-name": "name", "batch.kubernetes.io/job-name": "name", "controller-uid": "uid", _JOB_UID: "uid"}
+#: Sources of a volume's data that older versions take.
+_OLD_SOURCES = frozenset({("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot")})
 
 
 def _unchanged(obj: Object) -> None:
@@ -25,8 +33,125 @@ def _unchanged_update(obj: Object, old: Object) -> None:
     return None
 
 
-_CREATE: Mapping[str, Create] = MappingProxyType({})
-_UPDATE: Mapping[str, Update] = MappingProxyType({})
+def _pair_accounts(*path: str) -> Create:
+    """Return what lets a Pod's service account have both of its names, at a path of specs."""
+
+    def prepare(obj: Object) -> None:
+        spec = mapping(obj, *path)
+        name = text(spec, "serviceAccountName") or text(spec, "serviceAccount")
+        if name:
+            spec["serviceAccountName"] = spec["serviceAccount"] = name
+
+    return prepare
+
+
+def _select_pods(job: Object) -> None:
+    """Let a Job select its own Pods by its uid, unless it says that it selects others."""
+    spec = job.get("spec")
+    if not isinstance(spec, dict) or spec.get("manualSelector") is True:
+        return
+    metadata = mapping(job, "metadata")
+    labels = ensure(ensure(ensure(spec, "template"), "metadata"), "labels")
+    for name, field in _JOB_LABELS.items():
+        labels.setdefault(name, text(metadata, field))
+    ensure(ensure(spec, "selector"), "matchLabels").setdefault(_JOB_UID, text(metadata, "uid"))
+
+
+def _first_phase(obj: Object) -> None:
+    obj["status"] = {"phase": "Pending"}
+
+
+def _pair_sources(claim: Object) -> None:
+    """Let the source of a volume's data have both of its names."""
+    spec = mapping(claim, "spec")
+    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
+    if isinstance(source, dict) and reference is None:
+        spec["dataSourceRef"] = dict(source)
+    elif isinstance(reference, dict) and source is None and not reference.get("namespace"):
+        spec["dataSource"] = {field: reference[field] for field in reference if field != "namespace"}
+
+
+def _drop_unknown_source(claim: Object) -> None:
+    """Drop a source that older versions do not take, if nothing says that the client knows newer ones."""
+    spec = mapping(claim, "spec")
+    source = spec.get("dataSource")
+    is_alone = isinstance(source, dict) and spec.get("dataSourceRef") is None
+    if is_alone and (text(source, "apiGroup"), text(source, "kind")) not in _OLD_SOURCES:
+        del spec["dataSource"]
+
+
+def _prepare_claim(claim: Object, old: Object) -> None:
+    if mapping(old, "spec").get("dataSource") is None and mapping(old, "spec").get("dataSourceRef") is None:
+        _drop_unknown_source(claim)
+    _pair_sources(claim)
+
+
+def _count_annotations(deployment: Object, old: Object) -> None:
+    """Count changed annotations as a generation: ReplicaSets repeat them."""
+    if _annotations(deployment) != _annotations(old):
+        _bump(deployment, old)
+
+
+def _annotations(obj: Object) -> Object:
+    found = mapping(obj, "metadata", "annotations")
+    return {name: value for name, value in found.items() if name != wellknown.CLUSTER}
+
+
+def _count_labels(obj: Object, old: Object) -> None:
+    if mapping(obj, "metadata", "labels") != mapping(old, "metadata", "labels"):
+        _bump(obj, old)
+
+
+def _bump(obj: Object, old: Object) -> None:
+    generation = mapping(old, "metadata").get("generation")
+    mapping(obj, "metadata")["generation"] = (generation if isinstance(generation, int) else 0) + 1
+
+
+def _each(*steps: Create) -> Create:
+    def prepare(obj: Object) -> None:
+        for step in steps:
+            step(obj)
+
+    return prepare
+
+
+def _as_update(*steps: Create, count: Update = _unchanged_update) -> Update:
+    def prepare(obj: Object, old: Object) -> None:
+        for step in steps:
+            step(obj)
+        count(obj, old)
+
+    return prepare
+
+
+_TEMPLATE = _pair_accounts("spec", "template", "spec")
+#: Whose Pods are described where.
+_PODS: Mapping[str, Create] = {
+    "io.k8s.api.core.v1.Pod": _pair_accounts("spec"),
+    "io.k8s.api.core.v1.PodTemplate": _pair_accounts("template", "spec"),
+    "io.k8s.api.core.v1.ReplicationController": _TEMPLATE,
+    "io.k8s.api.apps.v1.Deployment": _TEMPLATE,
+    "io.k8s.api.apps.v1.DaemonSet": _TEMPLATE,
+    "io.k8s.api.apps.v1.StatefulSet": _TEMPLATE,
+    "io.k8s.api.apps.v1.ReplicaSet": _TEMPLATE,
+    "io.k8s.api.batch.v1.Job": _TEMPLATE,
+    "io.k8s.api.batch.v1.CronJob": _pair_accounts("spec", "jobTemplate", "spec", "template", "spec"),
+}
+_CREATE: Mapping[str, Create] = MappingProxyType(
+    {
+        **_PODS,
+        "io.k8s.api.batch.v1.Job": _each(_TEMPLATE, _select_pods),
+        "io.k8s.api.core.v1.PersistentVolumeClaim": _each(_first_phase, _drop_unknown_source, _pair_sources),
+    }
+)
+_UPDATE: Mapping[str, Update] = MappingProxyType(
+    {
+        **{component: _as_update(pair) for component, pair in _PODS.items()},
+        "io.k8s.api.apps.v1.Deployment": _as_update(_TEMPLATE, count=_count_annotations),
+        "io.k8s.api.discovery.v1.EndpointSlice": _count_labels,
+        "io.k8s.api.core.v1.PersistentVolumeClaim": _prepare_claim,
+    }
+)
 
 
 def prepare_create(component: str) -> Create:

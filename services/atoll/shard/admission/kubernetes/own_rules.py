@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 from atoll.machinery.apiserver.admission.chain import Plugin
+from atoll.shard.admission.kubernetes.default_classes import DefaultClasses, GrowingClaims
+from atoll.shard.admission.kubernetes.first_status import FirstStatus
 from atoll.shard.admission.kubernetes.ip_addresses import HeldAddresses
 from atoll.shard.admission.kubernetes.limit_ranges import LimitRanges
+from atoll.shard.admission.kubernetes.pod_accounts import PodAccounts
+from atoll.shard.admission.kubernetes.priorities import Priorities
+from atoll.shard.admission.kubernetes.scheduling import LabelKeys, NodeTaints, RuntimeClasses, Tolerations
 from atoll.shard.admission.kubernetes.services import Services
 
 
 def own_rules() -> list[Plugin]:
     """Return the plug-ins."""
-    return [LimitRanges(), HeldAddresses(), Services()]
+    return [
+        LimitRanges(),
+        PodAccounts(),
+        NodeTaints(),
+        Priorities(),
+        Tolerations(),
+        DefaultClasses(),
+        GrowingClaims(),
+        RuntimeClasses(),
+        LabelKeys(),
+        HeldAddresses(),
+        Services(),
+        FirstStatus(),
+    ]
