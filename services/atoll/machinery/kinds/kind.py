@@ -204,6 +204,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     #: Component name in OpenAPI documents, e.g. `io.k8s.api.core.v1.ConfigMap`.
     schema_name: str = ""
     description: str = ""
+    #: A field that sorts before `kind` holds whole objects of any kind.
+    holds_objects: bool = False
     #: The server's own kind, not a definition's.
     builtin: bool = False
     #: metadata.generation: 1 at creation, +1 when anything outside metadata (and status) changes.

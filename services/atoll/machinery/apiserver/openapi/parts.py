@@ -17,6 +17,7 @@ from atoll.machinery.apiserver.openapi.forms import Form
 from atoll.machinery.apiserver.openapi.routes import META, SCALE, TOKEN_REQUEST, OperationRoute
 from atoll.machinery.kinds import native_schemas
 from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.kinds.kubernetes.tables import components as components_of_kubernetes
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.schema.openapi import component_name, crd_components, crd_definitions
@@ -66,7 +67,7 @@ def make(kind: Kind, form: Form) -> Part:
 
 def _native_part(kind: Kind, form: Form) -> Part:
     listed = kind.schema_name + "List"
-    list_name = listed if listed in native_schemas.definitions() else ""
+    list_name = listed if kind.schema is not None and listed in kind.schema.definitions else ""
     needs = [kind.schema_name, list_name, META + "Status", META + "APIResourceList"]
     needs += [META + each for each in ("DeleteOptions", "Patch") if "patch" in kind.verbs]
     needs += [META + "WatchEvent"] if "watch" in kind.verbs else []
@@ -115,19 +116,24 @@ def components(needs: Iterable[str], form: Form) -> dict[str, bytes]:
 
 @cache
 def _closure(name: str) -> frozenset[str]:
-    every = native_schemas.definitions()
     found, todo = {name}, [name]
     while todo:
-        for each in v3.references(every[todo.pop()]):
+        for each in v3.references(_source(todo.pop())):
             if each not in found:
                 found.add(each)
                 todo.append(each)
     return frozenset(found)
 
 
+def _source(name: str) -> Object:
+    """Return a component of a kind that every cluster serves, or else of Kubernetes' kinds, which are read for that."""
+    found = native_schemas.definitions().get(name)
+    return found if found is not None else components_of_kubernetes()[name]
+
+
 def _component(name: str, form: Form) -> bytes:
     known = _made.get((form.name, name))
     if known is None:
-        source = native_schemas.component(name)
+        source = _source(name)
         known = _made[form.name, name] = form.schema(name, source if form.is_v3 else native_to_v2(source))
     return known

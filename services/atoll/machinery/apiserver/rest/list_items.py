@@ -47,9 +47,10 @@ def _built_in(kind: Kind) -> Encoder:
     """Return the encoder that cuts apiVersion and kind out of stored records.
 
     Keys are sorted: apiVersion is the first, and kind stands before metadata. Records with other fields there (Events)
-    are decoded. No field of a built-in kind that sorts before kind holds objects of a schema of its own, so the bytes
-    of kind and metadata do not stand in one.
+    are decoded. The bytes of kind and metadata do not stand in a field before kind, unless objects are held there.
     """
+    if kind.holds_objects:
+        return _each(_decoded)
     lead, mark = b'{"apiVersion":%b' % encode_json(kind.api_version), b',"kind":%b' % encode_json(kind.kind)
     bare, mark = lead + mark + _METADATA, mark + _METADATA
     lead += b","

@@ -14,11 +14,12 @@ from msgspec.structs import replace
 from atoll.machinery.kinds.checks import mapping
 from atoll.machinery.kinds.kind import Column, Kind, Scale, Subresource
 from atoll.machinery.kinds.kubernetes import autoscaling, strategies
+from atoll.machinery.kinds.kubernetes.cells import cells_of
 from atoll.machinery.kinds.kubernetes.field_labels import field_labels
 from atoll.machinery.kinds.kubernetes.pod_subresources import MERGES
 from atoll.machinery.kinds.kubernetes.schema_names import row_of_schema
 from atoll.machinery.kinds.kubernetes.schemas import KubernetesSchema
-from atoll.machinery.kinds.kubernetes.tables import Row, Version, cell, rows
+from atoll.machinery.kinds.kubernetes.tables import Row, Version, rows
 from atoll.machinery.kinds.kubernetes.traits import traits_of
 from atoll.machinery.kinds.kubernetes.validation import validators
 from atoll.machinery.meta.objects import Object
@@ -71,6 +72,7 @@ def _kind(row: Row, version: Version, mark: str, identity: str) -> Kind:
         schema_name=version.component,
         description=schema.source["description"],
         builtin=True,
+        holds_objects="data" in schema.source["properties"],
         generation=traits.generation,
         has_status="status" in version.subresources,
         resets={"status": traits.resets} if "status" in version.subresources else {},
@@ -80,6 +82,7 @@ def _kind(row: Row, version: Version, mark: str, identity: str) -> Kind:
         returns_deleted=traits.returns_deleted,
         name_rule=traits.name_rule,
         columns=_columns(row),
+        cells=cells_of(row),
         field_labels=field_labels(row.kind),
         prepare_create=strategies.prepare_create(version.component),
         prepare_update=strategies.prepare_update(version.component),
@@ -117,10 +120,7 @@ def _subresource(row: Row, version: Version, name: str, verbs: str) -> Subresour
 
 
 def _columns(row: Row) -> tuple[Column, ...]:
-    return tuple(
-        Column(column.name, column.type, column.format, "", column.priority, cell(row.kind, column.name).path)
-        for column in row.columns
-    )
+    return tuple(Column(each.name, each.type, each.format, "", each.priority) for each in row.columns)
 
 
 def _converted(row: Row, kind: Kind) -> Kind:

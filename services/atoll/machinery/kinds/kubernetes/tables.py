@@ -14,12 +14,14 @@ from typing import Any
 
 import msgspec
 
-from atoll.machinery.kinds.native_schemas import definitions
+from atoll.machinery.kinds.native_schemas import REF_PREFIX, definitions
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.process.resources import schema_path
 
 #: Key of what holds for every kind.
 _ALL = "*"
+_KINDS = "x-kubernetes-group-version-kind"
+_LIST_META = REF_PREFIX + "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"
 
 
 class PrintedColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -94,7 +96,8 @@ def rows() -> Mapping[str, Row]:
 
 @cache
 def components() -> Mapping[str, Object]:
-    """Return all components by name, such as `io.k8s.api.apps.v1.Deployment`, those of built-in kinds included."""
+    """Return all components by name, such as `io.k8s.api.apps.v1.Deployment`, those of lists and of built-in kinds
+    included."""
     found: dict[str, Object] = {}
     for path in sorted(_path("openapi").glob("*.json")):
         found.update(msgspec.json.decode(path.read_bytes(), type=dict[str, Object]))
@@ -105,6 +108,8 @@ def components() -> Mapping[str, Object]:
     for row in _kinds().kinds:
         for version in row.versions:
             _describe(found[version.component], row.kind)
+            found[version.component][_KINDS] = [{"group": row.group, "kind": row.kind, "version": version.name}]
+            found[version.component + "List"] = _list_of(row, version)
     return MappingProxyType({**definitions(), **found})
 
 
@@ -133,6 +138,27 @@ def _describe(component: Object, kind: str) -> None:
     component["description"] = own[""]
     for field, source in component["properties"].items():
         component["properties"][field] = _beside(source, "description", own.get(field) or texts[_ALL][field])
+
+
+def _list_of(row: Row, version: Version) -> Object:
+    """Return the component of a list of a kind."""
+    text = {"type": "string"}
+    return {
+        "description": f"A list of {row.kind} objects.",
+        "type": "object",
+        "properties": {
+            "apiVersion": {"description": "Group and version of the schema that this object follows.", **text},
+            "kind": {"description": "Kind of the object, in CamelCase.", **text},
+            "metadata": {"description": "Facts about the list as a whole.", "allOf": [{"$ref": _LIST_META}]},
+            "items": {
+                "description": "The objects.",
+                "type": "array",
+                "items": {"$ref": REF_PREFIX + version.component},
+            },
+        },
+        "required": ["items"],
+        _KINDS: [{"group": row.group, "kind": row.kind + "List", "version": version.name}],
+    }
 
 
 def _beside(source: Object, key: str, value: Any) -> Object:
