@@ -180,9 +180,9 @@ def uncharged_delete() -> None:
 
     straight = LimitRows.charge
 
-    def charge(rows: Any, key: Any, count: int) -> None:
-        if count > 0:
-            straight(rows, key, count)
+    def charge(rows: Any, key: Any, before: bytes | None, after: bytes | None) -> None:
+        if after is not None:
+            straight(rows, key, before, after)
 
     LimitRows.charge = charge  # type: ignore[assignment, method-assign]
 

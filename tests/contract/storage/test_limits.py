@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from atoll.machinery.kinds.kubernetes.usage.charge import Amount
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import (
     CLUSTER_ROLE_BINDINGS,
@@ -39,7 +40,9 @@ def logical_cluster(limit: str | None = None, *, expected: int = 0, phase: str =
     return put(where, expected=expected, metadata=metadata, status={"phase": phase})
 
 
-def used(store: Store, type: ResourceType = CONFIG_MAPS, namespace: str = "default") -> list[tuple[str, int, int]]:
+def used(
+    store: Store, type: ResourceType = CONFIG_MAPS, namespace: str = "default"
+) -> list[tuple[str, Amount, Amount]]:
     with store.snapshot() as snapshot:
         return [(limit.resource, limit.used, limit.hard) for limit in snapshot.limits(type, "root", namespace)]
 
@@ -172,7 +175,9 @@ async def test_without_its_quota_a_namespace_is_not_limited(store: Store) -> Non
     assert used(store) == []
 
 
-async def test_a_quota_with_scopes_or_of_events_or_of_compute_resources_counts_nothing(store: Store) -> None:
+async def test_a_quota_with_scopes_or_of_events_or_of_compute_resources_counts_no_objects_of_other_kinds(
+    store: Store,
+) -> None:
     where = ObjectKey(RESOURCE_QUOTAS, "root", "default", "scoped")
     await store.submit([put(where, spec={"scopes": ["BestEffort"], "hard": {"pods": "0", "count/configmaps": "0"}})])
     await store.submit([quota(count__events="0", cpu="1", services_nodeports="0")])

@@ -1,7 +1,8 @@
 """ResourceQuota status: what is allowed, and what is in use.
 
-Watches: ResourceQuotas, and creates and deletes of every kind in logical clusters with limits. Writes: `status` of
-ResourceQuotas, once for all changes of a moment. The store counts and refuses by itself; nothing depends on the status.
+Watches: ResourceQuotas, and what changes the use of quotas in logical clusters with limits: creates and deletes of
+every kind, updates of those of which more counts than the number. Writes: `status` of ResourceQuotas, once for all
+changes of a moment. The store counts and refuses by itself; nothing depends on the status.
 Converges because it is computed from the store's limits, and an equal one is not written. A status that somebody else
 writes stays until the quota or the use changes, as in Kubernetes.
 """
@@ -16,14 +17,15 @@ from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.control.manager import ALL_OPERATIONS, Controller
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta import quantity
+from atoll.machinery.kinds.kubernetes.usage.charge import Amount
+from atoll.machinery.kinds.kubernetes.usage.evaluators import EVALUATORS
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.types import RESOURCE_QUOTAS
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope, Snapshot
 from atoll.machinery.storage.limits import Limit
-from atoll.machinery.storage.quota_limits import ADMIN_NAMESPACE, counted_kind, limits_of
+from atoll.machinery.storage.quota_limits import ADMIN_NAMESPACE, limited_kind, limits_of, text
 
 #: Operations that change the number of objects.
 _COUNTED = ALL_OPERATIONS - {Operation.MODIFIED}
@@ -57,7 +59,8 @@ class QuotaStatus(Controller):
         return True
 
     def operations(self, type: ResourceType) -> Collection[Operation]:
-        return ALL_OPERATIONS if type == RESOURCE_QUOTAS else _COUNTED
+        is_evaluated = (type.group, type.resource) in EVALUATORS
+        return ALL_OPERATIONS if type == RESOURCE_QUOTAS or is_evaluated else _COUNTED
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key = entry.key
@@ -108,11 +111,11 @@ def _concerns(entry: LogEntry) -> bool:
 
 def _status(snapshot: Snapshot, key: ObjectKey, obj: Object, scope: str) -> Object:
     hard = (obj.get("spec") or {}).get("hard") or {}
-    counted = {name: kind for name in hard if (kind := counted_kind(name)) is not None}
+    counted = {name: kind for name in hard if (kind := limited_kind(name)) is not None}
     found: list[Limit] = []
     for kind in sorted(set(counted.values())):
         found += snapshot.limits(ResourceType(*kind), key.cluster, scope)
-    used = dict.fromkeys(counted, 0)
+    used: dict[str, Amount] = dict.fromkeys(counted, 0)
     # Those of the namespace come first, and one of the whole cluster may have the same name.
     used.update((limit.resource, limit.used) for limit in reversed(found) if limit.quota == key.name)
-    return {"hard": hard, "used": {name: quantity.canonical(number) for name, number in used.items()}}
+    return {"hard": hard, "used": {name: text(name, amount) for name, amount in used.items()}}

@@ -19,6 +19,7 @@ _BINARY_SUFFIX = {exponent: suffix for suffix, exponent in _BINARY.items()}
 
 #: Kubernetes rounds up to billionths.
 _SMALLEST_EXPONENT = -9
+_SMALLEST, _LARGEST = Decimal(1).scaleb(_SMALLEST_EXPONENT), Decimal(2**63 - 1)
 _LARGEST_BINARY = 60
 #: Longer texts are errors.
 MAX_SIZE = 64
@@ -32,6 +33,16 @@ def parse(value: str | int | float) -> Decimal:
     """Parse the exact value of a quantity. Raises ValueError."""
     number, _ = read(value)
     return number
+
+
+def amount(value: str | int | float) -> Decimal:
+    """The value as Kubernetes holds it: in billionths, rounded up, and never above 2^63-1. Raises ValueError."""
+    return min(parse(value).quantize(_SMALLEST, ROUND_UP, _EXACT), _LARGEST)
+
+
+def add(one: Decimal, other: Decimal) -> Decimal:
+    """The exact sum."""
+    return _EXACT.add(one, other)
 
 
 def canonical(value: str | int | float) -> str:
@@ -56,7 +67,7 @@ def read(value: str | int | float) -> tuple[Decimal, str]:
 
 def format_quantity(value: Decimal, family: str = DECIMAL) -> str:
     """The canonical text of a value. A binary family falls back to decimal below 1024 and for fractions."""
-    value = value.quantize(Decimal(1).scaleb(_SMALLEST_EXPONENT), ROUND_UP, _EXACT)
+    value = value.quantize(_SMALLEST, ROUND_UP, _EXACT)
     is_whole = value == value.to_integral_value(context=_EXACT)
     if family == BINARY and is_whole and abs(value) >= 1024:
         return _format_binary(int(value))

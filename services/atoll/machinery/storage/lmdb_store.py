@@ -68,7 +68,7 @@ class LmdbStore(StoreReader):
             counts: first_counts.Counts = {}
             for each in mutations:
                 if type(each) is Put and each.key.type == RESOURCE_QUOTAS:
-                    counts = await first_counts.counted(self._environment, mutations, self._counting)
+                    counts = await first_counts.counted(self._records, mutations, self._counting)
                     break
             return await self._writer.submit(mutations, guards, counts)
         dropped, rest = await sweep(self._environment, self._writer, mutations[0]), mutations[1:]
@@ -147,11 +147,11 @@ class LmdbStore(StoreReader):
         return await reseal(self._records, self._writer, self.options.sealed_types)
 
     def _derive_limits(self) -> None:
-        """Make the rows of limits, once in the life of a file."""
+        """Make the rows of limits where another version made others: once in the life of a file."""
         with self._environment.env.begin(write=True) as txn:
-            if not self._environment.get_meta(txn, "limits", False):
+            if self._environment.get_meta(txn, "limits", 0) != limit_rows.VERSION:
                 limit_rows.derive(self._records, CommitBatch(self.options, self._records, self.revisions), txn)
-                self._environment.put_meta(txn, "limits", True)
+                self._environment.put_meta(txn, "limits", limit_rows.VERSION)
 
     async def close(self) -> None:
         """Finish queued submits, save marks, close the file and release the directory. Idempotent."""

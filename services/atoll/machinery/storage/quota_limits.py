@@ -2,21 +2,21 @@
 
 The writer derives the rows of limits from it, fsck the same rows again, and the status controller the names in use.
 An entry of `spec.hard` that counts objects names a kind in one of two ways: `count/<resource>[.<group>]`, or the plain
-name of one of a few core kinds. Entries about anything else (compute resources, storage) and quotas with scopes, which
-select Pods, limit nothing here. Invariant: pure and total; a malformed object limits nothing.
+name of one of a few core kinds. Others are about what objects of a kind use (`kinds.kubernetes.usage`). A quota with
+scopes limits kinds that have them. Invariant: pure and total; a malformed object limits nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 
 import msgspec
 
+from atoll.machinery.kinds.kubernetes.usage.charge import Amount, Scope
+from atoll.machinery.kinds.kubernetes.usage.evaluators import SCOPES, GroupResource, evaluated_kind
 from atoll.machinery.meta import quantity, wellknown
 from atoll.machinery.meta.partial import Partial
-
-#: By group and plural.
-GroupResource = tuple[str, str]
 
 #: Namespace whose quotas may be cluster-wide.
 ADMIN_NAMESPACE = "admin"
@@ -28,7 +28,8 @@ _CORE = frozenset(
 _UNCOUNTED = frozenset({("", "events"), ("events.k8s.io", "events")})
 #: What Go reads as true.
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
-_MAX = (1 << 63) - 1
+#: Ends of names of resources that are bytes.
+_BYTES = ("memory", "storage")
 
 
 class _QuotaMetadata(msgspec.Struct, frozen=True, gc=False):
@@ -37,10 +38,20 @@ class _QuotaMetadata(msgspec.Struct, frozen=True, gc=False):
     annotations: dict[str, str] | None = None
 
 
+class _Requirement(msgspec.Struct, frozen=True, gc=False):
+    scopeName: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+
+class _Selector(msgspec.Struct, frozen=True, gc=False):
+    matchExpressions: list[_Requirement] | None = None
+
+
 class _Spec(msgspec.Struct, frozen=True, gc=False):
     hard: dict[str, str | int | float] | None = None
     scopes: list[str] | None = None
-    scopeSelector: msgspec.Raw = msgspec.Raw()
+    scopeSelector: _Selector | None = None
 
 
 class _Quota(Partial[_QuotaMetadata], frozen=True, gc=False):
@@ -58,12 +69,13 @@ class _ClusterMetadata(msgspec.Struct, frozen=True, gc=False):
 class QuotaLimits(msgspec.Struct, frozen=True, gc=False):
     """What a quota limits in `namespace` ("": in the whole cluster): of each kind the names in `spec.hard` and values.
 
-    Names of the same kind limit it independently.
+    Names of the same kind limit it independently. Only objects in all `scopes` are limited.
     """
 
     quota: str
     namespace: str
-    hard: dict[GroupResource, tuple[tuple[str, int], ...]]
+    hard: dict[GroupResource, tuple[tuple[str, Amount], ...]]
+    scopes: tuple[Scope, ...] = ()
 
 
 _quota = msgspec.json.Decoder(_Quota)
@@ -76,11 +88,17 @@ def limits_of(value: bytes) -> QuotaLimits:
         quota = _quota.decode(value)
     except msgspec.DecodeError:
         return QuotaLimits("", "", {})
-    hard: dict[GroupResource, tuple[tuple[str, int], ...]] = {}
-    if not quota.spec.scopes and bytes(quota.spec.scopeSelector) in {b"", b"null"}:
-        for kind, name, allowed in _entries(quota.spec.hard or {}):
+    scopes = tuple(_scopes(quota.spec))
+    hard: dict[GroupResource, tuple[tuple[str, Amount], ...]] = {}
+    for kind, name, allowed in _entries(quota.spec.hard or {}):
+        if all(scope.name in SCOPES.get(kind, ()) for scope in scopes):
             hard[kind] = (*hard.get(kind, ()), (name, allowed))
-    return QuotaLimits(quota.metadata.name, _scope(quota.metadata), hard)
+    return QuotaLimits(quota.metadata.name, _namespace(quota.metadata), hard, scopes)
+
+
+def limited_kind(name: str) -> GroupResource | None:
+    """Return the kind that an entry of `spec.hard` limits; None if it limits none."""
+    return counted_kind(name) or evaluated_kind(name)
 
 
 def counted_kind(name: str) -> GroupResource | None:
@@ -101,18 +119,35 @@ def total_limit(value: bytes | None) -> int:
         return -1
 
 
-def _entries(hard: dict[str, str | int | float]) -> Iterator[tuple[GroupResource, str, int]]:
+def text(resource: str, amount: Amount) -> str:
+    """Return the quantity of an amount: of bytes the shorter text of both families of suffixes."""
+    decimal = quantity.format_quantity(Decimal(amount))
+    if not resource.endswith(_BYTES) and "hugepages-" not in resource:
+        return decimal
+    binary = quantity.format_quantity(Decimal(amount), quantity.BINARY)
+    return binary if len(binary) <= len(decimal) else decimal
+
+
+def _entries(hard: dict[str, str | int | float]) -> Iterator[tuple[GroupResource, str, Amount]]:
     for name, value in sorted(hard.items()):
-        kind = counted_kind(name)
+        kind = limited_kind(name)
         if kind is None:
             continue
         try:
-            yield kind, name, max(0, min(int(quantity.parse(value)), _MAX))
+            allowed: Amount = max(Decimal(), quantity.amount(value))
         except ValueError:
             continue
+        yield kind, name, int(allowed) if counted_kind(name) else allowed
 
 
-def _scope(metadata: _QuotaMetadata) -> str:
+def _scopes(spec: _Spec) -> Iterator[Scope]:
+    for name in spec.scopes or ():
+        yield Scope(name)
+    for requirement in (spec.scopeSelector or _Selector()).matchExpressions or ():
+        yield Scope(requirement.scopeName, requirement.operator, requirement.values or ())
+
+
+def _namespace(metadata: _QuotaMetadata) -> str:
     """Return the namespace that a quota limits, "" for a cluster-wide one."""
     wide = (metadata.annotations or {}).get(wellknown.CLUSTER_SCOPED_QUOTA) in _TRUE
     return "" if wide and metadata.namespace == ADMIN_NAMESPACE else metadata.namespace

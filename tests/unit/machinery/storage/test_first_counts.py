@@ -46,7 +46,8 @@ def used(store: LmdbStore) -> list[Limit]:
 
 
 def count_of(store: LmdbStore) -> FirstCount:
-    (found,) = first_counts.to_count(store._environment, [quota()]).values()
+    (found,) = first_counts.to_count(store._records, [quota()]).values()
+    assert isinstance(found, FirstCount)
     return found
 
 
@@ -112,7 +113,7 @@ async def test_where_the_log_was_compacted_meanwhile_the_writer_counts(
 
 async def test_few_objects_and_whole_clusters_are_counted_by_the_writer(store: LmdbStore) -> None:
     def needed(*quotas: Put) -> int:
-        return len(first_counts.to_count(store._environment, quotas))
+        return len(first_counts.to_count(store._records, quotas))
 
     wide = put(
         key("w", type=RESOURCE_QUOTAS, namespace="admin"),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from atoll.machinery.apiserver.call.call import Call
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta import quantity
+from atoll.machinery.kinds.kubernetes.usage.charge import Amount
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import (
     AlreadyExists,
@@ -24,7 +24,7 @@ from atoll.machinery.meta.status import (
     Timeout,
 )
 from atoll.machinery.meta.wellknown import TENANCY_GROUP
-from atoll.machinery.storage import contract
+from atoll.machinery.storage import contract, quota_limits
 from atoll.machinery.storage.limits import WithinLimits
 
 _CONFLICT = (
@@ -130,11 +130,14 @@ class OverLimit(Forbidden):
 def over_limit(guard: WithinLimits) -> OverLimit:
     """403 for a create that a ResourceQuota, or the limit of all objects of the cluster, does not allow."""
     key, first = guard.key, guard.exceeded[0]
-    if first.quota:
-        asked = _amounts((limit.resource, 1) for limit in guard.exceeded)
+    if guard.missing:
+        unsaid = "; ".join(f"{name} for: {','.join(containers)}" for name, containers in guard.missing)
+        text = f"failed quota: {first.quota}: must specify {unsaid}"
+    elif first.quota:
+        requested = _amounts(zip((limit.resource for limit in guard.exceeded), guard.requested, strict=True))
         used = _amounts((limit.resource, limit.used) for limit in guard.exceeded)
         hard = _amounts((limit.resource, limit.hard) for limit in guard.exceeded)
-        text = f"exceeded quota: {first.quota}, requested: {asked}, used: {used}, limited: {hard}"
+        text = f"exceeded quota: {first.quota}, requested: {requested}, used: {used}, limited: {hard}"
     elif first.resource:
         text = f"at most {first.hard} quotas may limit {first.resource} in one namespace or cluster"
     else:
@@ -146,8 +149,8 @@ def over_limit(guard: WithinLimits) -> OverLimit:
     return OverLimit(message, Details(key.name, key.type.group, key.type.resource))
 
 
-def _amounts(found: Iterable[tuple[str, int]]) -> str:
-    return ",".join(f"{name}={quantity.canonical(number)}" for name, number in sorted(found))
+def _amounts(found: Iterable[tuple[str, Amount]]) -> str:
+    return ",".join(f"{name}={quota_limits.text(name, amount)}" for name, amount in sorted(found))
 
 
 def overtaken() -> ServiceUnavailable:

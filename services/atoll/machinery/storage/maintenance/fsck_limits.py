@@ -1,7 +1,7 @@
 """The part of `fsck` that checks limits: their rows follow from ResourceQuotas, LogicalClusters and the objects.
 
 `fsck` calls it with its transaction and its reporter. It counts the objects itself, kind by kind in each scope.
-Invariant checked: a row a quota and kind, its use the number of objects; totals say how many objects a cluster holds.
+Invariant checked: a row a quota and kind, its use that of the objects; totals say how many objects a cluster holds.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from atoll.machinery.kinds.kubernetes.usage.charge import Amount, in_all
+from atoll.machinery.kinds.kubernetes.usage.evaluators import EVALUATORS, GroupResource
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import EVENTS, LOGICAL_CLUSTERS, RESOURCE_QUOTAS
 from atoll.machinery.storage.contract import CorruptRecord, Scope
@@ -17,8 +19,9 @@ from atoll.machinery.storage.encoding import keys
 from atoll.machinery.storage.encoding.rows import unpack_limits, unpack_totals
 from atoll.machinery.storage.environment.type_table import NO_TYPE
 from atoll.machinery.storage.limits import Limit
-from atoll.machinery.storage.quota_limits import limits_of, total_limit
+from atoll.machinery.storage.quota_limits import QuotaLimits, limits_of, total_limit
 from atoll.machinery.storage.reading.records import Records
+from atoll.machinery.storage.writing.first_use import use_of_all
 
 if TYPE_CHECKING:
     from atoll.machinery.storage.environment.lmdb_types import Txn
@@ -80,14 +83,26 @@ class LimitCheck:
     def _expect_quota(self, key: ObjectKey, value: bytes) -> None:
         limits = limits_of(value)
         for kind, entries in limits.hard.items():
-            used = sum(
-                sum(1 for _ in self._rows(keys.scope_prefix(number, Scope(type, key.cluster, limits.namespace))))
-                for number, type in self._environment.type_table.all(self._txn).items()
-                if (type.group, type.resource) == kind
-            )
+            used = self._used(key.cluster, limits, kind)
             row_key = keys.limit_key(key.cluster, limits.namespace, kind, key.name)
-            self._limit_rows[row_key] = tuple(Limit(key.name, name, allowed, used) for name, allowed in entries)
+            self._limit_rows[row_key] = tuple(
+                Limit(key.name, name, allowed, used(name), limits.scopes) for name, allowed in entries
+            )
             self._rows_of[keys.cluster_part(key.cluster)] += 1
+
+    def _used(self, cluster: str, limits: QuotaLimits, kind: GroupResource) -> Callable[[str], Amount]:
+        """Return what the objects of a kind use of each entry about it."""
+        types = self._environment.type_table.all(self._txn).items()
+        found = [
+            (keys.scope_prefix(number, Scope(type, cluster, limits.namespace)), type)
+            for number, type in types
+            if (type.group, type.resource) == kind
+        ]
+        if kind not in EVALUATORS:
+            count = sum(1 for prefix, _ in found for _ in self._rows(prefix))
+            return lambda name: count
+        uses = [use_of_all(self._records, self._txn, prefix, type, limits.scopes) for prefix, type in found]
+        return lambda name: in_all(use.get(name, 0) for use in uses)
 
     def _check_limits(self, row_key: bytes, found: tuple[Limit, ...]) -> None:
         expected = self._limit_rows.pop(row_key, None)

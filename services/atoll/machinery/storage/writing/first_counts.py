@@ -10,16 +10,22 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from atoll.machinery.kinds.kubernetes.usage.charge import Amount
+from atoll.machinery.kinds.kubernetes.usage.evaluators import EVALUATORS, GroupResource
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.types import RESOURCE_QUOTAS
 from atoll.machinery.storage.contract import Mutation, Operation, Put, Scope
 from atoll.machinery.storage.encoding import keys
-from atoll.machinery.storage.encoding.rows import unpack_counter, unpack_head
+from atoll.machinery.storage.encoding.rows import unpack_counter, unpack_head, unpack_limits
 from atoll.machinery.storage.environment.databases import Environment
-from atoll.machinery.storage.quota_limits import limits_of
+from atoll.machinery.storage.limits import Limit
+from atoll.machinery.storage.quota_limits import QuotaLimits, limits_of
+from atoll.machinery.storage.reading.records import Records
+from atoll.machinery.storage.writing import first_use
+from atoll.machinery.storage.writing.first_use import FirstUse, Scopes
 
 if TYPE_CHECKING:
     from atoll.machinery.storage.environment.lmdb_types import Txn
@@ -96,44 +102,80 @@ class FirstCount:
         return count, at, on_row
 
 
-#: By the prefix of the keys that are counted.
-Counts = Mapping[bytes, FirstCount]
+#: By the prefix of the keys, and the scopes of the quota.
+Counts = Mapping[tuple[bytes, Scopes], FirstCount | FirstUse]
 
 
-def to_count(environment: Environment, mutations: Sequence[Mutation]) -> Counts:
+def standing_use(
+    standing: Sequence[tuple[Limit, ...]], quota: QuotaLimits, kind: GroupResource
+) -> Callable[[str], Amount] | None:
+    """Return the use of a quota's entries about a kind that standing rows of the same namespace tell; None: not all."""
+    if kind not in EVALUATORS:
+        # Every entry counts the same objects.
+        return (lambda name: standing[0][0].used) if standing else None
+    known = {limit.resource: limit.used for row in standing for limit in row if limit.scopes == quota.scopes}
+    return known.__getitem__ if all(name in known for name, _ in quota.hard[kind]) else None
+
+
+def to_count(records: Records, mutations: Sequence[Mutation]) -> Counts:
     """Return the counts to make before a submit: of what its quotas limit and nothing counts yet, if that is much."""
-    found: dict[bytes, FirstCount] = {}
+    found: dict[tuple[bytes, Scopes], FirstCount | FirstUse] = {}
     total = 0
-    with environment.reading() as txn:
+    with records.environment.reading() as txn:
         for mutation in mutations:
             if isinstance(mutation, Put) and mutation.key.type == RESOURCE_QUOTAS:
-                for prefix, count in _uncounted(environment, txn, mutation).items():
-                    total += count
-                    found[prefix] = FirstCount(environment, prefix)
+                quota = limits_of(mutation.value)
+                for type, count in _uncounted(records.environment, txn, mutation.key.cluster, quota):
+                    prefix = _prefix(records.environment, txn, type, mutation.key.cluster, quota.namespace)
+                    if (type.group, type.resource) in EVALUATORS:
+                        found[prefix, quota.scopes] = FirstUse(records, prefix, type, quota.scopes)
+                        # It takes longer to read an object than its key.
+                        total += count * (SLICE_ROWS // first_use.SLICE_ROWS)
+                    else:
+                        found[prefix, ()] = FirstCount(records.environment, prefix)
+                        total += count
     return found if total > SLICE_ROWS else {}
 
 
-def _uncounted(environment: Environment, txn: Txn, quota: Put) -> dict[bytes, int]:
-    """Return the prefixes that a quota limits without a standing row, and how many objects the cluster has of each."""
-    limits, cluster, found = limits_of(quota.value), quota.key.cluster, dict[bytes, int]()
+def _uncounted(
+    environment: Environment, txn: Txn, cluster: str, quota: QuotaLimits
+) -> Iterator[tuple[ResourceType, int]]:
+    """Yield the types that a quota limits without a standing row, and how many objects the cluster has of each."""
     assert environment.limits is not None, "a writer has opened every database"
-    for kind in limits.hard if limits.namespace else ():
-        with txn.cursor(environment.limits.limits) as cursor:
-            prefix = keys.limit_prefix(cluster, limits.namespace, kind)
-            if cursor.set_range(prefix) and cursor.key().startswith(prefix):
-                continue
+    for kind in quota.hard:
+        if not quota.namespace and kind not in EVALUATORS:
+            # Counters tell it.
+            continue
+        if standing_use(_standing(environment, txn, cluster, quota.namespace, kind), quota, kind) is not None:
+            continue
         for identity in environment.type_table.identities(txn, *kind):
             type = ResourceType(*kind, identity)
-            number = environment.type_table.number(txn, type)
-            row = txn.get(keys.cluster_row_key(cluster, number), db=environment.clusters)
+            row_key = keys.cluster_row_key(cluster, environment.type_table.number(txn, type))
+            row = txn.get(row_key, db=environment.clusters)
             if row is not None and (count := unpack_counter(row).count):
-                found[keys.scope_prefix(number, Scope(type, cluster, limits.namespace))] = count
+                yield type, count
+
+
+def _standing(
+    environment: Environment, txn: Txn, cluster: str, namespace: str, kind: GroupResource
+) -> list[tuple[Limit, ...]]:
+    assert environment.limits is not None, "a writer has opened every database"
+    found, prefix = [], keys.limit_prefix(cluster, namespace, kind)
+    with txn.cursor(environment.limits.limits) as cursor:
+        on_row = cursor.set_range(prefix)
+        while on_row and cursor.key().startswith(prefix):
+            found.append(unpack_limits(cursor.value()))
+            on_row = cursor.next()
     return found
 
 
-async def counted(environment: Environment, mutations: Sequence[Mutation], turn: asyncio.Lock) -> Counts:
+def _prefix(environment: Environment, txn: Txn, type: ResourceType, cluster: str, namespace: str) -> bytes:
+    return keys.scope_prefix(environment.type_table.number(txn, type), Scope(type, cluster, namespace))
+
+
+async def counted(records: Records, mutations: Sequence[Mutation], turn: asyncio.Lock) -> Counts:
     """Make the counts that a submit needs, one at a time in the process; return them."""
-    found = to_count(environment, mutations)
+    found = to_count(records, mutations)
     if found:
         async with turn:
             for each in found.values():

@@ -1,18 +1,21 @@
 """The rows of limits that one submit changes: quotas appear and go, creates and deletes are charged.
 
-`submit_transaction` calls it behind each write that changes the number of objects, and for each write of a
-ResourceQuota or LogicalCluster. A cluster has a row in `totals` only while something limits it or its objects are
-counted in all; the rows in `limits` are one a quota and kind. A new row is filled by one count, of much before the
-transaction (`first_counts`); later writes add to it.
-Invariant: the use in a row is the number of objects in its scope; an increase that a limit forbids fails the submit.
+`submit_transaction` calls it behind each write that changes the number of objects or may change what one uses, and for
+each write of a ResourceQuota or LogicalCluster. A cluster has a row in `totals` only while something limits it or its
+objects are counted in all; the rows in `limits` are one a quota and kind. A new row is filled by one count, of much
+before the transaction (`first_counts`, `first_use`); later writes add to it.
+Invariant: the use in a row is that of the objects in its scope; an increase that a limit forbids fails the submit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from atoll.machinery.kinds.kubernetes.usage.charge import Amount, in_all
+from atoll.machinery.kinds.kubernetes.usage.evaluators import EVALUATORS, GroupResource
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import EVENTS, RESOURCE_QUOTAS
 from atoll.machinery.storage.contract import Gate, GateState, GuardFailed, Scope
@@ -28,17 +31,20 @@ from atoll.machinery.storage.encoding.rows import (
 )
 from atoll.machinery.storage.environment.databases import LimitDatabases
 from atoll.machinery.storage.environment.type_table import NO_TYPE
-from atoll.machinery.storage.limits import BOOTSTRAP, Limit, WithinLimits, exceeded, total_by_setting
-from atoll.machinery.storage.quota_limits import GroupResource, QuotaLimits, limits_of, total_limit
+from atoll.machinery.storage.limits import BOOTSTRAP, Charges, Limit, WithinLimits, total_by_setting
+from atoll.machinery.storage.quota_limits import QuotaLimits, limits_of, total_limit
 from atoll.machinery.storage.reading.records import Records
 from atoll.machinery.storage.writing.commit_batch import CommitBatch, Counters
-from atoll.machinery.storage.writing.first_counts import Counts
+from atoll.machinery.storage.writing.first_counts import Counts, FirstCount, standing_use
+from atoll.machinery.storage.writing.first_use import FirstUse, use_of_all
 
 if TYPE_CHECKING:
     from atoll.machinery.storage.environment.lmdb_types import Txn
 
 #: Quotas that may limit the same kind in the same scope: each create reads the row of every one.
 MAX_QUOTAS_OF_KIND = 100
+#: Of the rows that follow from a ResourceQuota; those of the first (`True`) were of numbers of objects alone.
+VERSION = 2
 
 
 class LimitRows:
@@ -56,15 +62,16 @@ class LimitRows:
 
     # --- creates and deletes
 
-    def charge(self, key: ObjectKey, count: int) -> None:
-        """Add to the use of every limit of an object. Raise GuardFailed where an increase exceeds one."""
+    def charge(self, key: ObjectKey, before: bytes | None, after: bytes | None) -> None:
+        """Charge a write to every limit of an object, given its JSON. Raise GuardFailed where it may not be."""
         totals = self._totals(key.cluster)
         if totals is None and not self._by_setting(key.cluster):
             return
-        if key.type != EVENTS:
+        count = (after is not None) - (before is not None)
+        if count and key.type != EVENTS:
             totals = self._charge_total(totals or NO_TOTALS, key, count)
         if totals is not None and totals.limits:
-            self._charge_quotas(key, count)
+            self._charge_quotas(key, before, after)
 
     def _charge_total(self, totals: Totals, key: ObjectKey, count: int) -> Totals:
         allowed = totals.limit if totals.limit >= 0 else self._by_setting(key.cluster)
@@ -80,16 +87,22 @@ class LimitRows:
             self._put_totals(key.cluster, totals)
         return totals
 
-    def _charge_quotas(self, key: ObjectKey, count: int) -> None:
+    def _charge_quotas(self, key: ObjectKey, before: bytes | None, after: bytes | None) -> None:
         """Charge the quotas of the object's namespace, then those of the whole cluster."""
-        bootstrap = (key.type, key.name) in BOOTSTRAP
         kind = (key.type.group, key.type.resource)
-        for namespace in (key.namespace, "") if key.namespace else ("",):
-            for row_key, limits in self._rows(keys.limit_prefix(key.cluster, namespace, kind)):
-                over = exceeded(limits, count) if count > 0 and not bootstrap else ()
-                if over:
-                    raise GuardFailed(WithinLimits(key, over))
-                charged = tuple(replace(limit, used=limit.used + count) for limit in limits)
+        rows = self._rows(keys.limit_prefix(key.cluster, key.namespace, kind))
+        if key.namespace:
+            rows += self._rows(keys.limit_prefix(key.cluster, "", kind))
+        if not rows:
+            return
+        charges = Charges(key, before, after)
+        refusal = charges.refusal([limit for _, limits in rows for limit in limits])
+        if refusal is not None:
+            raise GuardFailed(refusal)
+        for row_key, limits in rows:
+            more = charges.amounts(limits)
+            if any(more):
+                charged = tuple(limit.plus(each) for limit, each in zip(limits, more, strict=True))
                 self._txn.put(row_key, pack_limits(charged), db=self._databases.limits)
 
     def _by_setting(self, cluster: str) -> int:
@@ -116,8 +129,8 @@ class LimitRows:
             row_key = keys.limit_key(key.cluster, before.namespace, kind, key.name)
             self._txn.delete(row_key, db=self._databases.limits)
         for kind, entries in after.hard.items():
-            used = self._use(key, after.namespace, kind)
-            limits = tuple(Limit(key.name, name, allowed, used) for name, allowed in entries)
+            used = self._use(key, after, kind)
+            limits = tuple(Limit(key.name, name, allowed, used(name), after.scopes) for name, allowed in entries)
             row_key = keys.limit_key(key.cluster, after.namespace, kind, key.name)
             self._txn.put(row_key, pack_limits(limits), db=self._databases.limits)
         totals = self._totals(key.cluster) or NO_TOTALS
@@ -136,17 +149,22 @@ class LimitRows:
             used = NO_TOTALS.used
         self._put_totals(key.cluster, replace(totals, limit=allowed, used=used))
 
-    def _use(self, key: ObjectKey, namespace: str, kind: GroupResource) -> int:
-        """Return the number of objects of a kind that a quota counts. Raise GuardFailed for a quota too many."""
-        standing = self._rows(keys.limit_prefix(key.cluster, namespace, kind))
+    def _use(self, key: ObjectKey, quota: QuotaLimits, kind: GroupResource) -> Callable[[str], Amount]:
+        """Return what is used of each entry about a kind. Raise GuardFailed for a quota too many."""
+        standing = self._rows(keys.limit_prefix(key.cluster, quota.namespace, kind))
         if len(standing) >= MAX_QUOTAS_OF_KIND and key.name not in {limits[0].quota for _, limits in standing}:
             resource = ResourceType(*kind).group_resource
             raise GuardFailed(WithinLimits(key, (Limit("", resource, MAX_QUOTAS_OF_KIND, len(standing)),)))
-        if standing:
-            # Every entry about a kind counts the same objects.
-            return standing[0][1][0].used
+        known = standing_use([limits for _, limits in standing], quota, kind)
+        if known is not None:
+            return known
         identities = self._environment.type_table.identities(self._txn, *kind)
-        return sum(self._objects_of(ResourceType(*kind, each), key.cluster, namespace) for each in identities)
+        types = [ResourceType(*kind, each) for each in identities]
+        if kind not in EVALUATORS:
+            count = sum(self._objects_of(type, key.cluster, quota.namespace) for type in types)
+            return lambda name: count
+        uses = [self._use_of(type, key.cluster, quota) for type in types]
+        return lambda name: in_all(use.get(name, 0) for use in uses)
 
     def _objects_of(self, type: ResourceType, cluster: str, namespace: str) -> int:
         number = self._batch.type_number(self._txn, type)
@@ -154,8 +172,16 @@ class LimitRows:
         if not count or not namespace:
             return count
         prefix = keys.scope_prefix(number, Scope(type, cluster, namespace))
-        known = self._counts[prefix].at(self._txn) if prefix in self._counts else None
-        return self._count(prefix) if known is None else known
+        known = self._counts.get((prefix, ()))
+        found = known.at(self._txn) if isinstance(known, FirstCount) else None
+        return self._count(prefix) if found is None else found
+
+    def _use_of(self, type: ResourceType, cluster: str, quota: QuotaLimits) -> Mapping[str, Amount]:
+        """Return what the objects of an evaluated kind use of quotas with the scopes."""
+        prefix = keys.scope_prefix(self._batch.type_number(self._txn, type), Scope(type, cluster, quota.namespace))
+        known = self._counts.get((prefix, quota.scopes))
+        found = known.at(self._txn) if isinstance(known, FirstUse) else None
+        return use_of_all(self._batch.records, self._txn, prefix, type, quota.scopes) if found is None else found
 
     def _count(self, prefix: bytes) -> int:
         found = 0
@@ -168,6 +194,14 @@ class LimitRows:
         return found
 
     # --- rows
+
+    def forget_quotas(self) -> None:
+        """Delete the rows of all quotas."""
+        self._txn.drop(self._databases.limits, delete=False)
+        with self._txn.cursor(self._databases.totals) as cursor:
+            found = [(row_key, unpack_totals(row)) for row_key, row in cursor]
+        for row_key, totals in found:
+            self._txn.put(row_key, pack_totals(replace(totals, limits=0)), db=self._databases.totals)
 
     def _objects_in(self, cluster: str) -> int:
         number = self._batch.type_number(self._txn, EVENTS)
@@ -201,8 +235,9 @@ def _of_quota(key: ObjectKey, value: bytes | None) -> QuotaLimits:
 
 
 def derive(records: Records, batch: CommitBatch, txn: Txn) -> None:
-    """Make the rows of every ResourceQuota: of a file that a version without limits wrote."""
+    """Make the rows of every ResourceQuota: of a file of a version that made none, or fewer."""
     rows = LimitRows(batch, txn, Counters(batch, txn), {})
+    rows.forget_quotas()
     number = batch.type_number(txn, RESOURCE_QUOTAS)
     with txn.cursor(records.environment.objects) as cursor:
         on_row = number != NO_TYPE and cursor.set_range(keys.scope_prefix(number, Scope(RESOURCE_QUOTAS)))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from google_crc32c import value as crc32c
 
+from atoll.machinery.kinds.kubernetes.usage.evaluators import EVALUATORS
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import splice
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS, NAMESPACES, RESOURCE_QUOTAS
@@ -305,8 +306,8 @@ class SubmitTransaction:
         number, log_key = int.from_bytes(raw[: keys.TYPE_BYTES], "big"), keys.revision_key(revision)
         rows = keys.cluster_row_key(write.key.cluster, number), keys.cluster_row_key("", number)
         before_of_type = self.counters.add(rows, count, size_bytes, revision)
-        if count and self._batch.limited:
-            self.limit_rows.charge(write.key, count)
+        if self._batch.limited and (count or (write.key.type.group, write.key.type.resource) in EVALUATORS):
+            self.limit_rows.charge(write.key, old.plain if old else None, None if is_deleted else write.after)
         head = Head(operation, raw, old.revision if old else 0, before_of_type)
         entry = pack_entry(head, pack_version(old.version) if old else b"", old.stored if old else b"")
         txn.put(log_key, entry, db=environment.log, append=True)
