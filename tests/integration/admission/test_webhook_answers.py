@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,17 @@ import pytest
 from harness.clients.api import Api, configmap
 from harness.clients.loop_probe import LoopProbe
 from harness.servers.shard_process import ShardProcess
-from harness.servers.stand_ins.admission import MAPS, AdmissionServer, allow, answer, patch, patched, register
+from harness.servers.stand_ins.admission import (
+    MAPS,
+    AdmissionServer,
+    Answering,
+    allow,
+    answer,
+    deny,
+    patch,
+    patched,
+    register,
+)
 from harness.servers.stand_ins.webhook import HANG_UP, Odd
 
 Object = dict[str, Any]
@@ -19,6 +30,28 @@ Object = dict[str, Any]
 PROMISED_S = 0.1
 LARGE = {"op": "add", "path": "/data/large", "value": "x" * (3 << 20)}
 INVALID = "received invalid webhook response: "
+
+#: Just below eight MiB of JSON that takes 150 MB, decoded.
+LISTS = b"[%b]" % b",".join([b"[]"] * 1_900_000)
+#: As many audit annotations as fit.
+NAMES = b"{%b}" % b",".join(b'"%07x":""' % number for number in range(600_000))
+
+
+def with_json(field: str, value: bytes) -> Answering:
+    """A webhook that allows everything, with a large value in its response."""
+
+    def answering(review: Object) -> bytes:
+        return json.dumps(answer(review, allowed=True, **{field: "@"})).encode().replace(b'"@"', value)
+
+    return answering
+
+
+def nested(depth: int) -> Object:
+    value: Object = {}
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
 
 #: Answers that are a failure of the call, and what the error says after the name of the webhook.
 FAILURES: dict[str, tuple[Any, str]] = {
@@ -53,6 +86,16 @@ FAILURES: dict[str, tuple[Any, str]] = {
     ),
     "deep JSON": (lambda review: b"[" * 200_000, "failed to call webhook: "),
     "nine MiB": (lambda review: b" " * (9 << 20), "failed to call webhook: "),
+    "causes that are words": (
+        lambda review: answer(review, allowed=False, status={"details": {"causes": ["x"]}}),
+        "failed to call webhook: the response is no AdmissionReview",
+    ),
+    "a delay that is a text": (
+        lambda review: answer(review, allowed=False, status={"code": 429, "details": {"retryAfterSeconds": "1"}}),
+        "failed to call webhook: the response is no AdmissionReview",
+    ),
+    "a status of millions of lists": (with_json("status", b'{"details":%b}' % LISTS), f"{INVALID}it has more than"),
+    "millions of audit annotations": (with_json("auditAnnotations", NAMES), f"{INVALID}it has more than"),
     "half an answer": (lambda review: Odd(200, {"Content-Length": "100"}, b'{"kind"'), "unexpected EOF"),
     "no answer": (lambda review: HANG_UP, "EOF"),
     "an error": (
@@ -83,6 +126,15 @@ REFUSED: dict[str, tuple[list[Object], str]] = {
     "a label of the system": (
         [{"op": "add", "path": "/metadata/labels", "value": {"claimed.internal.apis.kcp.io/x": "y"}}],
         "metadata.labels[claimed.internal.apis.kcp.io/x]",
+    ),
+    "a patch of a million lists": ([{"op": "add", "path": "/data", "value": [[]] * 1_000_000}], "larger"),
+    "an object of 200 levels": ([{"op": "add", "path": "/data/a", "value": nested(200)}], "deeper than 192 levels"),
+    "two depths in one another": (
+        [
+            {"op": "add", "path": "/data/a", "value": nested(900)},
+            {"op": "add", "path": f"/data/a{'/a' * 900}", "value": nested(900)},
+        ],
+        "deeper than 192 levels",
     ),
     "no object at all": ([{"op": "replace", "path": "", "value": 1}], "not an object"),
 }
@@ -117,6 +169,16 @@ def test_an_answer_that_is_none_fails_or_is_ignored(api: Api, shard: ShardProces
             api.get(f"{MAPS}/fail-{index}", expect=404)
             api.post(MAPS, configmap(f"ignore-{index}", labels={"policy": "Ignore"}))
     assert probe.worst_s < 4 * PROMISED_S
+
+
+def test_a_denial_has_a_code_that_http_has(api: Api, server: AdmissionServer) -> None:
+    install(api, server)
+    for code, expected in ((0, 400), (302, 400), (451, 451), (99_999, 400)):
+        server.webhooks["/odd"] = deny("no", code=code)
+        denied = api.post(MAPS, configmap("a", labels={"policy": "Ignore"}), expect=expected)
+        assert denied.json["code"] == expected
+    server.webhooks["/odd"] = deny("no", code=429, details={"retryAfterSeconds": -1})
+    assert not api.post(MAPS, configmap("a", labels={"policy": "Fail"}), expect=429).header("retry-after")
 
 
 def test_a_patch_that_may_not_be_rejects_under_either_policy(

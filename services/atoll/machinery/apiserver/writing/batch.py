@@ -1,20 +1,23 @@
 """A batch: several in-process writes that land in one transaction or not at all.
 
-`Loopback.batch` makes one; controllers and bootstrap fill and submit it, so that a workspace appears whole. Invariant:
-reads of a batch include its own writes.
+`Loopback.batch` makes one; controllers and bootstrap fill and submit it, so that a workspace appears whole. Where
+webhooks are to be asked, or something takes too long for the loop turn in which it is filled, it is planned again
+before it lands. Invariant: reads of a batch include its own writes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from msgspec.structs import replace
 
 from atoll.machinery.apiserver.call import errors
-from atoll.machinery.apiserver.call.attempt import Attempt
+from atoll.machinery.apiserver.call.attempt import Attempt, Postponed
 from atoll.machinery.apiserver.call.call import Call
+from atoll.machinery.apiserver.call.in_slices import in_slices
 from atoll.machinery.apiserver.call.options import DeleteOptions, WriteOptions
 from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.conversion import ConvertedObject
@@ -26,7 +29,6 @@ from atoll.machinery.apiserver.rest.write import WriteContext
 from atoll.machinery.apiserver.writing.commit import AnswersDeadline, FirstStage, WriteService, complete
 from atoll.machinery.apiserver.writing.target import Target, make_call
 from atoll.machinery.kinds.conversion import Unconverted
-from atoll.machinery.meta.missing_answer import MissingAnswer
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, splice
 from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
@@ -45,6 +47,7 @@ from atoll.machinery.storage.contract import (
     Record,
     ReplicaView,
     Scope,
+    Snapshot,
 )
 from atoll.machinery.storage.limits import Limit, TotalObjects, WithinLimits
 from atoll.machinery.storage.pages import position_after
@@ -73,10 +76,11 @@ class Batch:
         self._answers: dict[Hashable, Any] = {}
         self._begin()
 
-    def _begin(self) -> None:
-        """Begin without writes, at the latest state."""
-        self._replicas = Latest(self._core.store)
-        self._postponed: list[MissingAnswer] = []
+    def _begin(self, held: Snapshot | None = None) -> None:
+        """Begin without writes, at the latest state; in slices at the one that is held."""
+        self._held = held
+        self._replicas: ReplicaView = Latest(self._core.store) if held is None else held.replicas
+        self._postponed = Postponed()
         self._mutations: list[Mutation] = []
         self._guards: list[Guard] = []
         self._overlay: dict[ObjectKey, Record | None] = {}
@@ -90,11 +94,14 @@ class Batch:
         """Return the number of writes."""
         return len(self._mutations)
 
+    def _reading(self) -> AbstractContextManager[Snapshot]:
+        return self._core.store.snapshot() if self._held is None else nullcontext(self._held)
+
     # --- View ---
 
     @property
     def revision(self) -> int:
-        with self._core.store.snapshot() as snapshot:
+        with self._reading() as snapshot:
             return snapshot.revision
 
     @property
@@ -106,7 +113,7 @@ class Batch:
             return self._overlay[key]
         if key.cluster in self._made:
             return None
-        with self._core.store.snapshot() as snapshot:
+        with self._reading() as snapshot:
             return snapshot.get(key)
 
     def revision_of(self, key: ObjectKey) -> int:
@@ -116,7 +123,7 @@ class Batch:
             return record.revision if record is not None else 0
         if key.cluster in self._made:
             return 0
-        with self._core.store.snapshot() as snapshot:
+        with self._reading() as snapshot:
             return snapshot.revision_of(key)
 
     def last(self, type: ResourceType, cluster: str) -> int:
@@ -124,7 +131,7 @@ class Batch:
         own = self._written.get((type, cluster), 0)
         if cluster in self._made:
             return own
-        with self._core.store.snapshot() as snapshot:
+        with self._reading() as snapshot:
             return snapshot.last(type, cluster) + own
 
     def has_written(self, type: ResourceType, cluster: str) -> bool:
@@ -136,22 +143,22 @@ class Batch:
         key = tuple(types)
         found = self._stamps.get(key)
         if found is None:
-            with self._core.store.snapshot() as snapshot:
+            with self._reading() as snapshot:
                 found = self._stamps[key] = snapshot.stamp(types)
         return found
 
     def gate(self, cluster: str) -> Gate:
-        with self._core.store.snapshot() as snapshot:
+        with self._reading() as snapshot:
             return snapshot.gate(cluster)
 
     def limits(self, type: ResourceType, cluster: str, namespace: str) -> list[Limit]:
         """Return the stored limits, without the batch's own writes."""
-        with self._core.store.snapshot() as snapshot:
+        with self._reading() as snapshot:
             return snapshot.limits(type, cluster, namespace)
 
     def total(self, cluster: str) -> TotalObjects:
         """Return the stored total, without the batch's own writes."""
-        with self._core.store.snapshot() as snapshot:
+        with self._reading() as snapshot:
             return snapshot.total(cluster)
 
     def catalog(self, cluster: str) -> Catalog:
@@ -162,7 +169,7 @@ class Batch:
         own = self._own(scope, after)
         found: list[Record] = []
         if scope.cluster not in self._made:
-            with self._core.store.snapshot() as snapshot:
+            with self._reading() as snapshot:
                 # More by the number of possible deletions, as fewer than `limit` means the end of the scope.
                 found = snapshot.scan(scope, after, limit + len(own))
         if not own:
@@ -174,7 +181,7 @@ class Batch:
         own = self._own(scope, after)
         found: list[tuple[ObjectKey, int]] = []
         if scope.cluster not in self._made:
-            with self._core.store.snapshot() as snapshot:
+            with self._reading() as snapshot:
                 found = snapshot.revisions(scope, after, limit + len(own))
         if not own:
             return found
@@ -192,7 +199,7 @@ class Batch:
         self, label: str, value: str, type: ResourceType | None = None, limit: int = 0, after: ObjectKey | None = None
     ) -> list[ObjectKey]:
         """Return stored keys, without the batch's own writes."""
-        with self._core.store.snapshot() as snapshot:
+        with self._reading() as snapshot:
             return snapshot.labelled(label, value, type, limit, after)
 
     # --- writes ---
@@ -245,7 +252,7 @@ class Batch:
                 self._add(call, plan(self._core.context(call, self, self._options)))
             except Unconverted as missing:
                 # Admission asks about it in another version: it is planned again once it is converted.
-                self._postponed.append(missing)
+                self._postponed.lacking.append(missing)
 
         self._step(step)
 
@@ -286,7 +293,7 @@ class Batch:
         webhooks are to be asked, the writes are planned again with their answers, at the then latest state. Raises
         the ApiError of a denial, and Timeout past the limit of answers.
         """
-        if self._postponed:
+        if self._postponed.lacking:
             await self._plan_with_answers()
         if not self._mutations:
             return ()
@@ -298,17 +305,30 @@ class Batch:
             raise
 
     async def _plan_with_answers(self) -> None:
-        """Plan until no answer is missing."""
-        deadline = AnswersDeadline()
-        while self._postponed:
-            missing, steps = self._postponed[0], self._steps
-            await deadline.within(missing.fetch())
-            self._begin()
+        """Plan until no answer is missing: once something took long, in slices."""
+        deadline, takes_long = AnswersDeadline(), False
+        while self._postponed.lacking:
+            takes_long = takes_long or self._postponed.takes_long
+            await deadline.within(self._postponed.lacking[0].fetch())
             try:
-                for step in steps:
-                    step()
+                if takes_long:
+                    await deadline.within(in_slices(self._plan_in_slices))
+                else:
+                    self._plan_again()
             except (AlreadyExists, NotFound, Conflict) as error:
                 raise Overtaken from error
+
+    def _plan_in_slices(self) -> None:
+        with self._core.store.snapshot() as snapshot:
+            try:
+                self._plan_again(snapshot)
+            finally:
+                self._held, self._replicas = None, Latest(self._core.store)
+
+    def _plan_again(self, held: Snapshot | None = None) -> None:
+        self._begin(held)
+        for step in self._steps:
+            step()
 
     async def try_submit(self) -> bool:
         """Like `submit`, but return False where another writer changed what the batch depends on."""

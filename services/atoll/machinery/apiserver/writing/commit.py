@@ -15,7 +15,7 @@ import msgspec
 
 from atoll.machinery.apiserver.admission.chain import Admission
 from atoll.machinery.apiserver.call import errors
-from atoll.machinery.apiserver.call.attempt import Attempt
+from atoll.machinery.apiserver.call.attempt import Attempt, evaluated
 from atoll.machinery.apiserver.call.call import Call, Plan, Reply, View
 from atoll.machinery.apiserver.call.deferred_validation import validate_inline
 from atoll.machinery.apiserver.call.in_slices import in_slices
@@ -265,9 +265,10 @@ def _is_of_another(plan: Plan, error: contract.StoreError) -> bool:
 
 
 def complete(stage: FirstStage, call: Call, view: View) -> Plan:
-    """Run the stages after the first without a time limit: for batches, which stay within one loop turn."""
+    """Run the stages after the first, of a write of a batch. Rules that take too long for the loop are postponed."""
     if isinstance(stage, PreparedWrite):
-        return _encoded(call, admit(stage, validate(stage, lambda: None), view))
+        result = evaluated(call.attempt, partial(validate, stage, checkpoint)) if has_rules(stage) else None
+        return _encoded(call, admit(stage, result or ValidationResult(stage.errors), view))
     return _encoded(call, stage)
 
 

@@ -172,7 +172,7 @@ BAD: dict[str, tuple[Respond | Odd, str]] = {
     "other type": (lambda body: _review(body, patch="W10=", patchType="Merge"), 'unsupported patch type "Merge"'),
     "no JSON": (lambda body: b"{", "the response is no AdmissionReview"),
     "types": (lambda body: _review(body, allowed="yes"), "the response is no AdmissionReview"),
-    "status": (lambda body: _review(body, allowed=False, status={"code": "x"}), "response.status is no Status"),
+    "status": (lambda body: _review(body, allowed=False, status={"code": "x"}), "the response is no AdmissionReview"),
     "hang up": (lambda body: HANG_UP, "failed to call webhook: Post"),
     "large": (lambda body: b" " * (8 << 20) + b"{}", "failed to call webhook: Post"),
     "redirect": (Odd(302, {"Location": "https://127.0.0.1/"}), "the server responded with the status code 302"),

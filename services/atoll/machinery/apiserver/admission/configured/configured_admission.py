@@ -2,13 +2,14 @@
 
 The chain calls `mutate` after its own mutating plug-ins and `validate` before its validating ones. Mutating policies
 and webhooks act one after the other, validating webhooks are asked at the same time. What is configured is looked up
-once for each write. Invariant: everything here may be stopped and made again; webhooks are asked by whoever plans.
+once for each write. Invariant: everything here may be stopped and made again; webhooks are asked by whoever plans, and
+what takes long is evaluated beside the loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Protocol
 
 import msgspec
@@ -23,6 +24,7 @@ from atoll.machinery.apiserver.admission.configured.reinvocation import Rounds
 from atoll.machinery.apiserver.admission.configured.requests import request_of, with_cluster
 from atoll.machinery.apiserver.admission.expressions.request import admission_request
 from atoll.machinery.apiserver.admission.policies.policy import BoundPolicy
+from atoll.machinery.apiserver.call.attempt import evaluated
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object, fresh
@@ -87,13 +89,16 @@ class ConfiguredAdmission:
         if acting is None or not (acting.mutating_policies or acting.mutating_webhooks):
             return
         with self._timed(review, ADMIT):
-            rounds = Rounds()
+            evaluated(review.call.attempt, partial(self._rounds, review, acting, own))
+
+    def _rounds(self, review: Review, acting: Acting, own: Callable[[Review], None]) -> None:
+        rounds = Rounds()
+        self._round(review, acting, rounds)
+        if rounds.is_needed:
+            own(review)
+            rounds.number = 1
             self._round(review, acting, rounds)
-            if rounds.is_needed:
-                own(review)
-                rounds.number = 1
-                self._round(review, acting, rounds)
-                own(review)
+            own(review)
 
     def leave(self, review: Review) -> None:
         self._metrics.count(review)
@@ -104,15 +109,18 @@ class ConfiguredAdmission:
         if acting is None:
             return
         with self._timed(review, VALIDATE):
-            request = request_of(review, acting.equivalents)
-            if acting.validating_policies:
-                with self._timed(review, VALIDATE, "ValidatingAdmissionPolicy"):
-                    self._evaluators.validating.validate(review, request, acting.validating_policies)
-            if acting.validating_webhooks and self._ask is not None:
-                with self._timed(review, VALIDATE, "ValidatingAdmissionWebhook"):
-                    self._validated(review, acting, request, self._ask)
+            evaluated(review.call.attempt, partial(self._validated, review, acting))
 
-    def _validated(self, review: Review, acting: Acting, request: Request, ask: Ask) -> None:
+    def _validated(self, review: Review, acting: Acting) -> None:
+        request = request_of(review, acting.equivalents)
+        if acting.validating_policies:
+            with self._timed(review, VALIDATE, "ValidatingAdmissionPolicy"):
+                self._evaluators.validating.validate(review, request, acting.validating_policies)
+        if acting.validating_webhooks and self._ask is not None:
+            with self._timed(review, VALIDATE, "ValidatingAdmissionWebhook"):
+                self._answered(review, acting, request, self._ask)
+
+    def _answered(self, review: Review, acting: Acting, request: Request, ask: Ask) -> None:
         """Ask all validating webhooks that match."""
         questions = [
             self._question(review, request, webhook, kind)

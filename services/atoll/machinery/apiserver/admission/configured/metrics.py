@@ -84,7 +84,8 @@ class AdmissionMetrics:
         """Count what was observed, unless that is done, or the write is in a batch that is planned again."""
         attempt = review.call.attempt
         if attempt is not None:
-            if attempt.postponed or attempt.is_counted:
+            is_postponed = attempt.postponed is not None and attempt.postponed.lacking
+            if is_postponed or attempt.is_counted:
                 return
             attempt.is_counted = True
         for key, found in observed(review).items():

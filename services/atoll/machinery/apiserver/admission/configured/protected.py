@@ -1,7 +1,7 @@
-"""Fields of an object that configured admission may not change: who it is, and what the system reads.
+"""What configured admission may not do to an object: change who it is and what the system reads, or make it too large.
 
-Mutating webhooks and mutating policies share it. Own plug-ins have run before them, so nobody would correct such a
-change afterwards.
+Mutating webhooks and mutating policies share it. Own plug-ins and the bounds of a request's body came before them, so
+nobody would correct such a change afterwards.
 """
 
 from __future__ import annotations
@@ -9,11 +9,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.apiserver.call.call import MAX_BODY
+from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.schema.decoding.document import MAX_DEPTH, is_too_deep
 
 _IDENTITY = ("name", "generateName", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "resourceVersion")
 #: Labels and annotations below these domains are the system's.
 _DOMAINS = ("kcp.io", "atoll.dev")
+
+
+class TooLarge(Exception):
+    """A changed object is larger or deeper than a client may send it."""
+
+
+def encoded(obj: Object) -> bytes:
+    """Return the JSON of a changed object. Raises TooLarge."""
+    if is_too_deep(obj, MAX_DEPTH):
+        raise TooLarge(f"nested the object deeper than {MAX_DEPTH} levels")
+    value = encode_json(obj)
+    if len(value) > MAX_BODY:
+        raise TooLarge(f"made the object larger than {MAX_BODY} bytes")
+    return value
 
 
 def protected_change(before: Object, after: object) -> str:

@@ -145,6 +145,6 @@ def answers(questions: Sequence[Question], ask: Ask, attempt: Attempt | None) ->
         lacking = Unasked(missing, ask, attempt)
         if attempt is None or attempt.postponed is None:
             raise lacking
-        attempt.postponed.append(lacking)
+        attempt.postponed.lacking.append(lacking)
     wanted = {question.key for question in questions}
     return [answer for key, answer in found.items() if key in wanted]

@@ -1,14 +1,13 @@
 """ValidatingAdmissionPolicies on one request: match, evaluate, then deny, warn and annotate.
 
-`plugin` calls it with the policies that may act on a kind. Policies and bindings are evaluated by name. The first
-denial is the answer, with its message as the only cause, as in Kubernetes. Invariant: nothing is reported before
+Configured admission calls it with the policies that may act on a kind. Policies and bindings are evaluated by name. The
+first denial is the answer, with its message as the only cause, as in Kubernetes. Invariant: nothing is reported before
 every policy has decided, because an evaluation may be stopped and repeated beside the loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,7 +15,6 @@ import msgspec
 from atoll.machinery.apiserver.admission.chain import Review
 from atoll.machinery.apiserver.admission.configured.matching import Request
 from atoll.machinery.apiserver.admission.expressions.request_values import Authorize, RequestValues
-from atoll.machinery.apiserver.admission.policies.batch_reports import report_of_batch
 from atoll.machinery.apiserver.admission.policies.errors import ConfigurationError
 from atoll.machinery.apiserver.admission.policies.metrics import PolicyMetrics
 from atoll.machinery.apiserver.admission.policies.parameters import Parameters
@@ -27,10 +25,6 @@ from atoll.machinery.apiserver.admission.policies.report import Report
 from atoll.machinery.apiserver.admission.policies.validation import validate
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.status import NotFound
-from atoll.machinery.process.time_slicing import Stopped, within_limit
-
-#: Time limit of the policies of one write on the loop, compilation included.
-LOOP_S = 0.01
 
 
 class MatchedPolicy(msgspec.Struct, frozen=True):
@@ -87,27 +81,11 @@ class ValidatingPolicies:
         self._programs: Programs[ValidatingProgram] = Programs(compile_validating)
 
     def validate(self, review: Review, request: Request, policies: Sequence[BoundPolicy]) -> None:
-        """Evaluate the policies on a request. Raises the denial of the first one that denies, or Stopped if that takes
-        too long for the loop: the write is then planned again beside it.
-        """
-        evaluate = partial(self._report, PolicyRequest(review, request, self._parameters, self._authorize), policies)
-        try:
-            report = within_limit(evaluate, LOOP_S)
-        except Stopped:
-            attempt = review.call.attempt
-            if attempt is None or attempt.postponed is None:
-                raise
-            found = report_of_batch(attempt, request, policies, evaluate)
-            if found is None:
-                return
-            report = found
-        report.publish(review, request, self._metrics)
-
-    def _report(self, shared: PolicyRequest, policies: Sequence[BoundPolicy]) -> Report:
-        report = Report()
+        """Evaluate the policies on a request. Raises the denial of the first one that denies."""
+        shared, report = PolicyRequest(review, request, self._parameters, self._authorize), Report()
         for bound in policies:
             self._evaluate(shared, bound, report)
-        return report
+        report.publish(review, request, self._metrics)
 
     def _evaluate(self, shared: PolicyRequest, bound: BoundPolicy, report: Report) -> None:
         try:

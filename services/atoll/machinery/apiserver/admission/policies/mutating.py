@@ -20,7 +20,7 @@ from atoll.machinery.apiserver.admission.configured.reinvocation import Rounds
 from atoll.machinery.apiserver.admission.configured.requests import request_of
 from atoll.machinery.apiserver.admission.expressions.conditions import ConditionsFailed, conditions_match
 from atoll.machinery.apiserver.admission.expressions.request_values import Authorize
-from atoll.machinery.apiserver.admission.policies.dispatch import LOOP_S, MatchedPolicy, PolicyRequest
+from atoll.machinery.apiserver.admission.policies.dispatch import MatchedPolicy, PolicyRequest
 from atoll.machinery.apiserver.admission.policies.errors import ConfigurationError
 from atoll.machinery.apiserver.admission.policies.metrics import PolicyMetrics, error_type
 from atoll.machinery.apiserver.admission.policies.mutation import MutationFailed, mutated
@@ -32,7 +32,6 @@ from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.catalog.merge_types import open_schema, type_schema_of
 from atoll.machinery.meta.objects import Object, fresh
 from atoll.machinery.meta.status import ApiError, Cause, Details, InternalError
-from atoll.machinery.process.time_slicing import within_limit
 
 
 class _Invocation(NamedTuple):
@@ -70,7 +69,7 @@ class MutatingPolicies:
     def mutate(self, review: Review, acting: Acting, rounds: Rounds) -> None:
         """Apply the policies of a request in order. Raises the error of policies that fail."""
         mutations = _Mutations(self, review, acting, rounds)
-        within_limit(lambda: mutations.run(acting.mutating_policies), LOOP_S)
+        mutations.run(acting.mutating_policies)
         self._metrics.keep(review, mutations.observed, rounds.number)
         mutations.raise_denial()
 

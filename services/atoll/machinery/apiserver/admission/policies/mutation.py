@@ -2,7 +2,7 @@
 
 `mutating` calls it for each mutation of a policy that acts, in order. Pure. Each mutation has a budget of its own, and
 variables are evaluated for each anew, as in Kubernetes. Invariant: the object is not modified; the result shares parts
-with it.
+with it, and is not larger than a client may send it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from atoll.machinery.apiserver.admission.configured.protected import TooLarge, encoded
 from atoll.machinery.apiserver.admission.expressions.evaluation import Evaluation, ExpressionFailed, OutOfBudget
 from atoll.machinery.apiserver.admission.expressions.expression import Expression
 from atoll.machinery.apiserver.admission.policies.program import MutatingProgram, Mutation
@@ -32,13 +33,18 @@ def mutated(
     value = _value(program, mutation.expression, values)
     try:
         if mutation.is_patch:
-            return apply_json_patch(obj, operations(value))
-        configuration = {**constructed(value), "apiVersion": obj["apiVersion"], "kind": obj["kind"]}
-        return merge_configuration(obj, configuration, types)
+            found = apply_json_patch(obj, operations(value))
+        else:
+            configuration = {**constructed(value), "apiVersion": obj["apiVersion"], "kind": obj["kind"]}
+            found = merge_configuration(obj, configuration, types)
+        encoded(found)
+        return found
     except FailedTest:
         return obj
     except Unconvertible as error:
         raise MutationFailed(str(error)) from None
+    except TooLarge as error:
+        raise MutationFailed(f"it {error}") from None
     except ConfigurationRefused as error:
         raise MutationFailed(f"error applying patch: {error}") from None
     except PatchDoesNotApply as error:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import time
 from functools import partial
 
-import msgspec
-
 from atoll.machinery.apiserver.admission.configured.questions import Answer, Question
 from atoll.machinery.apiserver.admission.webhooks import metrics, review
 from atoll.machinery.apiserver.admission.webhooks.failures import CallFailed, denial, dry_run_unsupported
@@ -83,7 +81,7 @@ class WebhookCaller:
         warnings = (response.warnings or [])[:MAX_WARNINGS]
         if not response.allowed:
             audit |= _mutation(question, mutated=False)
-            return Answer(denial=_denial(webhook.name, response.status), warnings=warnings, audit=audit)
+            return Answer(denial=denial(webhook.name, response.status), warnings=warnings, audit=audit)
         obj = await _apply(question, patch, len(body)) if patch else None
         audit |= _mutation(question, mutated=obj is not None)
         return Answer(obj=obj, warnings=warnings, audit=audit)
@@ -115,13 +113,6 @@ class WebhookCaller:
 async def _apply(question: Question, patch: bytes, size: int) -> Object | None:
     work = partial(patched, question.webhook.name, question.obj, patch)
     return await in_slices(work) if max(size, len(patch)) > LARGE_BYTES else work()
-
-
-def _denial(name: str, status: Object | None) -> ApiError:
-    try:
-        return denial(name, status)
-    except msgspec.ValidationError as error:
-        raise CallFailed(f"failed to call webhook: response.status is no Status: {error}") from error
 
 
 def _service_url(service: Object) -> str:

@@ -6,11 +6,14 @@ not apply reject the request whatever that policy is.
 
 from __future__ import annotations
 
-import msgspec
+from typing import TYPE_CHECKING
 
 from atoll.machinery.egress import EgressError
-from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import ApiError, BadRequest, Cause, Details, InternalError, from_status
+
+if TYPE_CHECKING:
+    from atoll.machinery.apiserver.admission.webhooks.review import Status, StatusDetails
 
 #: Messages of client-go for answers of a server that are no Status.
 _ANSWERS = {
@@ -26,6 +29,8 @@ _ANSWERS = {
 #: Answers whose body is the message.
 _QUOTED = (403, 406, 415)
 _UNAVAILABLE = 503
+#: HTTP has three digits.
+_MAX_CODE = 999
 
 
 class CallFailed(Exception):
@@ -73,24 +78,25 @@ def dry_run_unsupported(name: str) -> BadRequest:
     return BadRequest(f'admission webhook "{name}" does not support dry run')
 
 
-class _Result(msgspec.Struct):
-    """The status of an answer, as far as clients are told of it."""
-
-    message: str = ""
-    reason: str = ""
-    code: int = 0
-    details: Object | None = None
-
-
-def denial(name: str, result: object) -> ApiError:
-    """Return the error of a request that a webhook denied. `result` is the status of the answer, or None.
-
-    Raises msgspec.ValidationError if it is no Status.
-    """
-    status = msgspec.convert(result or {}, _Result)
-    why = status.message or status.reason
+def denial(name: str, status: Status | None) -> ApiError:
+    """Return the error of a request that a webhook denied, given the status of its answer."""
+    reason = (status.reason if status is not None else None) or ""
+    why = (status.message if status is not None else None) or reason
     text = f'admission webhook "{name}" denied the request' + (f": {why}" if why else " without explanation")
-    code = status.code if status.code >= 400 else 400
-    error = from_status({"message": text, "code": code, "reason": status.reason, "details": status.details})
-    error.code, error.reason = code, status.reason
+    code = (status.code if status is not None else None) or 0
+    error = from_status({"reason": reason})
+    error.message, error.reason = text, reason
+    error.code = code if 400 <= code <= _MAX_CODE else 400
+    error.details = _details(status.details) if status is not None and status.details is not None else Details()
     return error
+
+
+def _details(told: StatusDetails) -> Details:
+    return Details(
+        name=told.name or "",
+        group=told.group or "",
+        kind=told.kind or "",
+        uid=told.uid or "",
+        causes=tuple(Cause(each.reason or "", each.message or "", each.field or "") for each in told.causes or ()),
+        retry_after_s=max(0, told.retry_after_seconds or 0),
+    )

@@ -1,14 +1,14 @@
 """Application of the JSON patch of a mutating webhook.
 
-`caller` runs it beside the event loop where patch or object are large. Invariant: a patch that does not apply, that is
-too large, or that changes who the object is, rejects the request with a clear error, and nothing of it remains.
+`caller` runs it beside the event loop where patch or object are large. Invariant: a patch that does not apply, that
+makes the object too large, or that changes who it is, rejects the request with a clear error, and nothing remains.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from atoll.machinery.apiserver.admission.configured.protected import protected_change
+from atoll.machinery.apiserver.admission.configured.protected import TooLarge, encoded, protected_change
 from atoll.machinery.apiserver.admission.webhooks.failures import internal_error
 from atoll.machinery.apiserver.call.call import MAX_BODY
 from atoll.machinery.meta.objects import Object, decode, encode_json
@@ -19,6 +19,8 @@ from atoll.machinery.patch.json_patch import apply_json_patch
 
 def patched(name: str, obj: Object | None, patch: bytes) -> Object | None:
     """Return the object with the patch of the webhook `name` applied; None if it is unchanged. Raises ApiError."""
+    if len(patch) > MAX_BODY:
+        raise internal_error(f'the patch of admission webhook "{name}" is larger than {MAX_BODY} bytes')
     try:
         operations = msgspec.json.decode(patch)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -39,11 +41,12 @@ def patched(name: str, obj: Object | None, patch: bytes) -> Object | None:
 
 
 def _checked(name: str, obj: Object, found: Object) -> Object | None:
+    try:
+        value = encoded(found)
+    except TooLarge as error:
+        raise internal_error(f'admission webhook "{name}" {error}') from error
     changed = protected_change(obj, found)
     if changed:
         raise internal_error(f'admission webhook "{name}" attempted to change {changed}, which is not permitted')
-    value = encode_json(found)
-    if len(value) > MAX_BODY:
-        raise internal_error(f'admission webhook "{name}" made the object larger than {MAX_BODY} bytes')
     # A value of its own: parts of it may be those of the object before, or of the patch.
     return None if value == encode_json(obj) else decode(value)

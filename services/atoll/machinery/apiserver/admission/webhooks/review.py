@@ -1,7 +1,8 @@
 """AdmissionReview, v1 and v1beta1: encoding of the request, checks of the response.
 
 `caller` calls both sides around one call. Invariant: a response is used only if it is the answer to this request; in
-v1beta1, as in Kubernetes, neither its uid nor its kind is compared.
+v1beta1, as in Kubernetes, neither its uid nor its kind is compared. What it says besides its patch is bounded and has
+the types of Kubernetes: it is decoded on the event loop, and told to clients.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated
 
 import msgspec
 
@@ -20,6 +21,37 @@ VERSIONS = ("v1", "v1beta1")
 JSON_PATCH = "JSONPatch"
 _GROUP = "admission.k8s.io"
 _MAX_QUOTED = 1024
+#: Bytes of a response without its patch.
+MAX_TOLD_BYTES = 512 << 10
+_Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), lt=1 << 31)]
+
+
+class StatusCause(msgspec.Struct):
+    """A cause in the details of a Status."""
+
+    reason: str | None = None
+    message: str | None = None
+    field: str | None = None
+
+
+class StatusDetails(msgspec.Struct, rename="camel"):
+    """The details of a Status."""
+
+    name: str | None = None
+    group: str | None = None
+    kind: str | None = None
+    uid: str | None = None
+    causes: list[StatusCause] | None = None
+    retry_after_seconds: _Int32 | None = None
+
+
+class Status(msgspec.Struct):
+    """The status of a response, as far as clients are told of it. As in Go, null is the same as nothing."""
+
+    message: str | None = None
+    reason: str | None = None
+    code: _Int32 | None = None
+    details: StatusDetails | None = None
 
 
 class Response(msgspec.Struct):
@@ -27,7 +59,7 @@ class Response(msgspec.Struct):
 
     uid: str = ""
     allowed: bool = False
-    status: Object | None = None
+    status: Status | None = None
     patch: str | None = None
     patch_type: str | None = msgspec.field(name="patchType", default=None)
     audit_annotations: dict[str, str] | None = msgspec.field(name="auditAnnotations", default=None)
@@ -35,12 +67,22 @@ class Response(msgspec.Struct):
 
 
 class _Review(msgspec.Struct):
-    apiVersion: Any = ""
-    kind: Any = ""
+    apiVersion: str = ""
+    kind: str = ""
     response: Response | None = None
 
 
+class _Patch(msgspec.Struct):
+    patch: str | None = None
+
+
+class _PatchOnly(msgspec.Struct):
+    response: _Patch | None = None
+
+
 _decoder = msgspec.json.Decoder(_Review)
+#: Skips all else, which costs less than a tenth of decoding it.
+_patch_decoder = msgspec.json.Decoder(_PatchOnly)
 
 
 def version_of(accepted: Sequence[str]) -> str:
@@ -57,6 +99,8 @@ def encode_request(version: str, uid: str, described: Object, obj: Object | None
 def decode_response(version: str, uid: str, body: bytes, *, mutating: bool) -> tuple[Response, bytes]:
     """Return the response and its JSON patch, which is empty without one. Raises CallFailed."""
     try:
+        if len(body) > MAX_TOLD_BYTES:
+            _check_size(body)
         review = _decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CallFailed(f"failed to call webhook: the response is no AdmissionReview: {error}") from error
@@ -70,6 +114,14 @@ def decode_response(version: str, uid: str, body: bytes, *, mutating: bool) -> t
     except (binascii.Error, ValueError) as error:
         raise CallFailed(f"failed to call webhook: response.patch is no base64: {error}") from error
     return response, patch if mutating else b""
+
+
+def _check_size(body: bytes) -> None:
+    """Refuse what is large besides the patch."""
+    response = _patch_decoder.decode(body).response
+    patch_size = len((response.patch if response is not None else "") or "")
+    if len(body) - patch_size > MAX_TOLD_BYTES:
+        raise CallFailed.of_review(f"it has more than {MAX_TOLD_BYTES} bytes without its patch")
 
 
 def _check(response: Response, review: _Review, uid: str, *, mutating: bool) -> None:
@@ -94,9 +146,9 @@ def _check(response: Response, review: _Review, uid: str, *, mutating: bool) -> 
         raise CallFailed(f'unsupported patch type "{_short(response.patch_type)}"', 400)
 
 
-def _gvk(api_version: object, kind: object) -> str:
+def _gvk(api_version: str, kind: str) -> str:
     return f"{_short(api_version)}, Kind={_short(kind)}"
 
 
-def _short(value: object) -> str:
-    return str(value)[:_MAX_QUOTED]
+def _short(value: str) -> str:
+    return value[:_MAX_QUOTED]
