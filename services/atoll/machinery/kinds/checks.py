@@ -83,4 +83,4 @@ def selector_errors(selector: object, field: str) -> list[FieldError]:
 
 def _is_expression(expression: Object) -> bool:
     texts = [expression.get("key", ""), expression.get("operator", ""), *items(expression, "values")]
-    return all(isinstance(value, str) for value in texts)
+    return isinstance(expression.get("values") or [], list) and all(isinstance(value, str) for value in texts)

@@ -104,6 +104,11 @@ def duplicate(field: str, value: Any) -> FieldError:
     return FieldError("FieldValueDuplicate", field, f"Duplicate value: {format_value(value)}")
 
 
+def not_found(field: str, value: Any, detail: str = "") -> FieldError:
+    """A value refers to nothing."""
+    return FieldError("FieldValueNotFound", field, f"Not found: {format_value(value)}{_tail(detail)}")
+
+
 def not_supported(field: str, value: Any, supported: Iterable[Any]) -> FieldError:
     """A value is not one of those listed, which the message names in this order."""
     names = (value if isinstance(value, str) else encode_json(value).decode() for value in supported)

@@ -12,12 +12,12 @@ from atoll.machinery.kinds.binary import decoded, join_lines
 from atoll.machinery.kinds.checks import ensure, mapping, number, objects, strings, text
 from atoll.machinery.kinds.kind import Column, Kind, Subresource
 from atoll.machinery.kinds.native import AGE, NAME, age_cell, builtin, name_cell, row, text_cell
+from atoll.machinery.kinds.signers import signer_name_errors
 from atoll.machinery.meta.durations import human_duration
-from atoll.machinery.meta.labels import SUBDOMAIN_SIZE, dns_label_errors, dns_subdomain_errors
-from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.process.certificate_requests import certificate_request_problem, certificates_problem
-from atoll.machinery.schema.fielderrors import duplicate, forbidden, invalid, not_supported, required, too_long
+from atoll.machinery.schema.fielderrors import duplicate, forbidden, invalid, not_supported, required
 
 GROUP = "certificates.k8s.io"
 APPROVED, DENIED, FAILED = "Approved", "Denied", "Failed"
@@ -49,7 +49,6 @@ _USAGES = (
 )
 _OPPOSITE = {APPROVED: DENIED, DENIED: APPROVED}
 _LEGACY_SIGNER = "kubernetes.io/legacy-unknown"
-_SIGNER_PATH_SIZE = 317
 _SHORTEST_S = 600
 _REQUESTOR = ("username", "uid", "groups", "extra")
 
@@ -89,28 +88,10 @@ def _spec_errors(spec: Object) -> Iterator[FieldError]:
 
 
 def _signer_errors(signer: str) -> list[FieldError]:
-    field, (domain, slash, path) = "spec.signerName", signer.partition("/")
-    if not signer:
-        return [required(field)]
+    field = "spec.signerName"
     if signer == _LEGACY_SIGNER:
         return [invalid(field, signer, "the legacy signerName is not allowed via this API version")]
-    if not slash or "/" in path:
-        detail = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
-        return [invalid(field, signer, detail)]
-    errors = [too_long(field, SUBDOMAIN_SIZE)] if len(domain) > SUBDOMAIN_SIZE else []
-    for label in domain.split("."):
-        errors += _part_errors(field, domain, label, dns_label_errors(label))
-    if "." not in domain:
-        detail = "should be a domain with at least two segments separated by dots"
-        errors.append(invalid(field, domain, detail))
-    for label in path.split("."):
-        errors += _part_errors(field, path, label, dns_subdomain_errors(label))
-    return errors + ([too_long(field, _SIGNER_PATH_SIZE)] if len(path) > _SIGNER_PATH_SIZE else [])
-
-
-def _part_errors(field: str, whole: str, label: str, problems: list[str]) -> list[FieldError]:
-    shown = encode_json(label).decode()
-    return [invalid(field, whole, f"validating label {shown}: {problem}") for problem in problems]
+    return signer_name_errors(signer, field)
 
 
 def _condition_errors(obj: Object) -> list[FieldError]:
