@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from atoll.controllers.exports.kubernetes_schemas import KubernetesSchemas
 from atoll.controllers.exports.policy_parameters import PolicyParameters
+from atoll.controllers.kubernetes.cluster_objects import ClusterObjects
 from atoll.controllers.registry import controllers
 from atoll.controllers.shard_calls import ShardCaller
 from atoll.controllers.workspaces.remote_routes import RemoteRoutes
@@ -132,7 +133,8 @@ class ShardApp:
         self._shard_egress = Egress(policy(_ANYWHERE))
         self.peers = peers_of(config, self._find_shard)
         self.identity = build_authentication(config, credentials, self.authorizer, self._external_issuers())
-        catalogs = Catalogs(system_kinds(), identities[kubernetes_export.EXPORT].hash)
+        self._kubernetes = identities[kubernetes_export.EXPORT].hash
+        catalogs = Catalogs(system_kinds(), self._kubernetes)
         self.placement = ShardPlacement(self.facts, config.shard_name, reaches=self.peers is not None)
         own = plugins(self.facts, self._may, self._may_here, Escalation(self.authorizer), catalogs, self.placement)
         admission = Admission(own, configured_admission(catalogs, self.authorizer, self.egress, self.registry))
@@ -346,6 +348,7 @@ class ShardApp:
         )
         calls = ShardCaller(self.peers) if self.peers is not None else None
         found.append(KubernetesSchemas(self.loopback, system.stamp_of(self._system, ROOT), calls))
+        found.append(ClusterObjects(Loopback(self.core, "kube-apiserver"), self._kubernetes, self._external_url))
         if follower is not None:
             parameters = PolicyParameters(self.loopback, self.facts, self.registry)
             found = [*found, RemoteRoutes(follower.writer, self.identities.workspaces), parameters]

@@ -9,13 +9,12 @@ from __future__ import annotations
 from atoll.machinery.apiserver.admission.chain import Plugin, Review
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.kinds.checks import ensure, text
+from atoll.machinery.kinds.kubernetes.cluster_defaults import SYSTEM_CLASSES
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Forbidden
 from atoll.shard.admission.kubernetes.served import every, is_written, named, neighbour
 
 PODS, CLASSES = ("", "pods"), ("scheduling.k8s.io", "priorityclasses")
-#: Values of the classes of the system.
-SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _ANY = "PreemptLowerPriority"
 _KEPT = ("priority", "preemptionPolicy")
 
@@ -60,7 +59,7 @@ def _class_of(review: Review, name: str) -> Object:
         return _default_class(review) or {"metadata": {"name": ""}, "value": 0}
     found = named(review, neighbour(review, *CLASSES), name)
     if found is None and name in SYSTEM_CLASSES:
-        return {"metadata": {"name": name}, "value": SYSTEM_CLASSES[name]}
+        return {"metadata": {"name": name}, "value": SYSTEM_CLASSES[name][0]}
     if found is None:
         raise _refusal(review, f"no PriorityClass with name {name} was found")
     return found

@@ -16,6 +16,7 @@ from atoll.machinery.apiserver.admission.chain import Plugin, Review
 from atoll.machinery.apiserver.rest.write import is_released
 from atoll.machinery.kinds.checks import items, mapping, objects, text
 from atoll.machinery.kinds.kubernetes import service_fields as fields
+from atoll.machinery.kinds.kubernetes.cluster_defaults import CIDRS
 from atoll.machinery.meta.objects import Object, spec_of
 from atoll.machinery.meta.status import ApiError, FieldError, InternalError, invalid
 from atoll.machinery.schema.fielderrors import invalid as invalid_value
@@ -24,8 +25,6 @@ from atoll.shard.admission.kubernetes.number_ranges import NumberRange, address_
 from atoll.shard.admission.kubernetes.served import every, is_kubernetes_own, is_written, neighbour
 
 SERVICES = ("", "services")
-#: Of a workspace without a ServiceCIDR.
-DEFAULT_CIDRS = ("10.96.0.0/12", "fd00:10:96::/112")
 NODE_PORTS = port_range(30000, 32767)
 _TAKEN = "provided {} is already allocated"
 
@@ -101,7 +100,7 @@ class _Allocation:
         """Yield the ranges of all ServiceCIDRs that are not being deleted."""
         found = every(self._review, neighbour(self._review, "networking.k8s.io", "servicecidrs"))
         cidrs = [cidr for each in found if not _goes(each) for cidr in items(each, "spec", "cidrs")]
-        for cidr in cidrs if found else DEFAULT_CIDRS:
+        for cidr in cidrs if found else CIDRS:
             with suppress(ValueError):
                 yield address_range(cidr)
 

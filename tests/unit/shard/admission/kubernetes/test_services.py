@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from atoll.machinery.kinds.kubernetes.cluster_defaults import CIDRS
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.status import Forbidden, InternalError, Invalid
 from atoll.machinery.meta.types import NODE_PORTS
 from atoll.machinery.storage.contract import RevisionConflict
 from atoll.shard.admission.kubernetes.ip_addresses import HeldAddresses
-from atoll.shard.admission.kubernetes.services import DEFAULT_CIDRS, Services
+from atoll.shard.admission.kubernetes.services import Services
 from harness.models.kubernetes_workspace import CLUSTER, KubernetesWorkspace
 
 Object = dict[str, Any]
@@ -46,7 +47,7 @@ def changed(made: Object, **spec: Any) -> Object:
 
 def test_a_service_gets_an_address_of_the_range_and_an_ipaddress_names_it(here: KubernetesWorkspace) -> None:
     spec = here.create("services", "web", service())["spec"]
-    assert ip_address(spec["clusterIP"]) in ip_network(DEFAULT_CIDRS[0])
+    assert ip_address(spec["clusterIP"]) in ip_network(CIDRS[0])
     assert (spec["clusterIPs"], spec["ipFamilies"], spec["ipFamilyPolicy"]) == (
         [spec["clusterIP"]],
         ["IPv4"],
