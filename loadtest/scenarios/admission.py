@@ -2,19 +2,17 @@
 How soon is a change of a provider's policy in force on another shard (`loadtest.in_force`)?
 
 Each case has a namespace of its own, and a configuration that selects it; the first is free of all of them. CPU is that
-of the shard at sixteen clients, above that of the first case. The webhook is a server in the load's own process: its
-row has what a create takes longer than without it, the webhook's own time included.
+of the shard at sixteen clients, above that of the first case. The webhook is a process of its own on the load's core:
+its row has what a create takes longer than without it, the webhook's own time included.
 """
 
 from __future__ import annotations
 
-import base64
 import secrets
 from collections.abc import Iterator
 
 from atoll.machinery.meta.objects import Object, encode_json
-from harness.servers.stand_ins.webhook import WebhookServer
-from loadtest import in_force
+from loadtest import in_force, webhook
 from loadtest.bench import Bench, config_map, sound
 from loadtest.http import Load, Origin, closed_loop
 from loadtest.report import Row
@@ -24,7 +22,6 @@ GROUP = "/clusters/root/apis/admissionregistration.k8s.io/v1"
 NAMESPACES = "/clusters/root/api/v1/namespaces"
 FREE, QUOTA, POLICY, WEBHOOK = "free", "quota", "policy", "webhook"
 _META = "kubernetes.io/metadata.name"
-_RULE = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}
 RULES = (
     "!has(object.metadata.labels) || object.metadata.labels.size() < 64",
     "!has(object.data) || object.data.all(key, size(key) < 200)",
@@ -33,10 +30,9 @@ RULES = (
 
 
 async def run(bench: Bench) -> list[Row]:
-    with WebhookServer(_allow) as webhook:
-        async with bench.server("--egress-allow-cidr", "127.0.0.0/8") as server:
-            await _configure(server, webhook)
-            found = {case: await _measure(bench, server, case) for case in (FREE, QUOTA, POLICY, WEBHOOK)}
+    async with bench.server("--egress-allow-cidr", "127.0.0.0/8") as server, webhook.running() as asked:
+        await _configure(server, asked)
+        found = {case: await _measure(bench, server, case) for case in (FREE, QUOTA, POLICY, WEBHOOK)}
     free_ms, free_us = found[FREE]
     return [
         Row("create, nothing configured: CPU", free_us, "us", 250),
@@ -46,11 +42,6 @@ async def run(bench: Bench) -> list[Row]:
         Row("  a webhook: CPU more", max(found[WEBHOOK][1] - free_us, 0.0), "us", 400),
         await in_force.measure(bench.place(), bench.size(20, 100)),
     ]
-
-
-def _allow(body: Object) -> Object:
-    response = {"uid": body["request"]["uid"], "allowed": True}
-    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
 
 
 async def _measure(bench: Bench, server: Server, case: str) -> tuple[float, float]:
@@ -73,7 +64,7 @@ def _creates(origin: Origin, case: str) -> Iterator[bytes]:
         yield origin.request("POST", path, encode_json(config_map("b-", generate=True, salt=secrets.token_hex(8))))
 
 
-async def _configure(server: Server, webhook: WebhookServer) -> None:
+async def _configure(server: Server, asked: webhook.Webhook) -> None:
     made = [(NAMESPACES, _object("v1", "Namespace", case)) for case in (FREE, QUOTA, POLICY, WEBHOOK)]
     hard = {"hard": {"count/configmaps": "1000000"}}
     made.append((f"{NAMESPACES}/{QUOTA}/resourcequotas", _object("v1", "ResourceQuota", "limit", spec=hard)))
@@ -83,10 +74,7 @@ async def _configure(server: Server, webhook: WebhookServer) -> None:
             f"{GROUP}/validatingadmissionpolicybindings",
             _registered("ValidatingAdmissionPolicyBinding", spec=_binding()),
         ),
-        (
-            f"{GROUP}/validatingwebhookconfigurations",
-            _registered("ValidatingWebhookConfiguration", webhooks=[_webhook(webhook)]),
-        ),
+        (f"/clusters/root{webhook.CONFIGURATIONS}", asked.configuration(namespaceSelector=_selector(WEBHOOK))),
     ]
     for path, obj in made:
         requests = iter([server.origin.request("POST", path, encode_json(obj))])
@@ -107,21 +95,10 @@ def _selector(case: str) -> Object:
 
 def _policy() -> Object:
     return {
-        "matchConstraints": {"resourceRules": [_RULE], "namespaceSelector": _selector(POLICY)},
+        "matchConstraints": {"resourceRules": [webhook.CREATES], "namespaceSelector": _selector(POLICY)},
         "validations": [{"expression": rule} for rule in RULES],
     }
 
 
 def _binding() -> Object:
     return {"policyName": "measured", "validationActions": ["Deny"]}
-
-
-def _webhook(server: WebhookServer) -> Object:
-    return {
-        "name": "measured.example.com",
-        "clientConfig": {"url": server.url, "caBundle": base64.b64encode(server.ca.certificate).decode()},
-        "rules": [_RULE],
-        "namespaceSelector": _selector(WEBHOOK),
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-    }

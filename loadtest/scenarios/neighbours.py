@@ -7,16 +7,13 @@ and nothing configured, alone first and then beside the neighbour.
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import secrets
-import time
 from collections.abc import Iterator
 from itertools import islice
-from multiprocessing.connection import Connection
 
-from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.meta.objects import encode_json
 from harness.clients.api import Api, workspace_under
-from harness.servers.stand_ins.admission import AdmissionServer, allow, configuration, configurations
+from loadtest import webhook
 from loadtest.bench import Bench, config_map, sound
 from loadtest.http import Load, Origin, closed_loop
 from loadtest.report import Row
@@ -26,16 +23,9 @@ _FOREVER_S = 60.0
 
 
 async def run(bench: Bench) -> list[Row]:
-    async with bench.server("--egress-allow-cidr", "127.0.0.0/8") as server:
-        ours, theirs = multiprocessing.Pipe()
-        webhook = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs,))
-        webhook.start()
-        try:
-            busy, quiet = await asyncio.to_thread(_prepared, Api(server, "root"), ours)
-            return await _measure(bench, server.origin, busy, quiet)
-        finally:
-            webhook.terminate()
-            await asyncio.to_thread(webhook.join)
+    async with bench.server("--egress-allow-cidr", "127.0.0.0/8") as server, webhook.running(WEBHOOK_S) as slow:
+        busy, quiet = await asyncio.to_thread(_prepared, Api(server, "root"), slow)
+        return await _measure(bench, server.origin, busy, quiet)
 
 
 async def _measure(bench: Bench, origin: Origin, busy: str, quiet: str) -> list[Row]:
@@ -73,23 +63,10 @@ def _creates(origin: Origin, cluster: str) -> Iterator[bytes]:
         yield origin.request("POST", path, encode_json(config_map("b-", generate=True, salt=secrets.token_hex(8))))
 
 
-def _prepared(root: Api, served: Connection) -> tuple[str, str]:
+def _prepared(root: Api, slow: webhook.Webhook) -> tuple[str, str]:
     """Return two workspaces; the first has the webhook."""
-    hooks: Object = served.recv()
     busy, quiet = (workspace_under(root, type_="universal") for _ in range(2))
     api = root.at(busy)
-    api.post(configurations("Validating"), hooks)
+    api.post(webhook.CONFIGURATIONS, slow.configuration())
     api.close()
     return busy, quiet
-
-
-def _serve(output: Connection) -> None:
-    """Serve the webhook in a process of its own, until that is ended; tell its configuration."""
-    with AdmissionServer({"/slow": _slow}) as server:
-        output.send(configuration("Validating", "slow", server.webhook("/slow")))
-        time.sleep(10 * _FOREVER_S)
-
-
-def _slow(review: Object) -> Object:
-    time.sleep(WEBHOOK_S)
-    return allow(review)

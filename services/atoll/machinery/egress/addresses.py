@@ -46,7 +46,7 @@ class Policy(msgspec.Struct, frozen=True):
 
     def refusal(self, text: str, port: int) -> str:
         """The reason why an address must not be called; empty if it may. `text` is numeric, as resolvers return it."""
-        address = ip_address(text.partition("%")[0])
+        address = _parsed(text.partition("%")[0])
         mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
         for form in (mapped or address, *embedded(address)):
             if reason := self._refusal(form, port):
@@ -65,6 +65,11 @@ def policy(allowed: str = "", listening: tuple[tuple[str, int], ...] = ()) -> Po
     """The policy of comma-separated networks. Raises ValueError for a malformed one."""
     networks = tuple(ip_network(part.strip()) for part in allowed.split(",") if part.strip())
     return Policy(networks, tuple((ip_address(address), port) for address, port in listening))
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> Address:
+    return ip_address(text)
 
 
 def kind_of(address: Address) -> str:

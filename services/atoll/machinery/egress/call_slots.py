@@ -8,7 +8,7 @@ where all places to wait are taken, the tenant with the most loses its newest.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -44,10 +44,10 @@ class CallSlots:
         self._bounds = bounds
         self._max_waiting = bounds.total * 4
         self._running = 0
-        self._hosts: Counter[str] = Counter()
-        self._tenants: Counter[str] = Counter()
-        self._lanes: Counter[_Lane] = Counter()
-        self._waiting: Counter[str] = Counter()
+        self._hosts: dict[str, int] = {}
+        self._tenants: dict[str, int] = {}
+        self._lanes: dict[_Lane, int] = {}
+        self._waiting: dict[str, int] = {}
         self._queues: dict[_Lane, _Queue] = {}
 
     @asynccontextmanager
@@ -67,17 +67,17 @@ class CallSlots:
         bounds, (tenant, host) = self._bounds, lane
         return (
             self._running < bounds.total
-            and self._hosts[host] < bounds.per_host
-            and self._tenants[tenant] < bounds.per_tenant
-            and self._lanes[lane] < bounds.per_lane
+            and self._hosts.get(host, 0) < bounds.per_host
+            and self._tenants.get(tenant, 0) < bounds.per_tenant
+            and self._lanes.get(lane, 0) < bounds.per_lane
         )
 
     def _enter(self, lane: _Lane) -> None:
         tenant, host = lane
         self._running += 1
-        self._hosts[host] += 1
-        self._tenants[tenant] += 1
-        self._lanes[lane] += 1
+        _increment(self._hosts, host)
+        _increment(self._tenants, tenant)
+        _increment(self._lanes, lane)
 
     def _leave(self, lane: _Lane) -> None:
         tenant, host = lane
@@ -95,16 +95,16 @@ class CallSlots:
     def _next(self) -> _Lane | None:
         """The lane whose first call starts now, of the tenant with the fewest calls under way."""
         ready = [lane for lane in self._queues if self._has_room(lane)]
-        return min(ready, key=lambda lane: self._tenants[lane[0]], default=None)
+        return min(ready, key=lambda lane: self._tenants.get(lane[0], 0), default=None)
 
     async def _wait(self, lane: _Lane) -> None:
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self._waiting[lane[0]] >= self._bounds.waiting:
+        if self._waiting.get(lane[0], 0) >= self._bounds.waiting:
             raise TooManyCalls(lane[1])
-        if self._waiting.total() >= self._max_waiting:
+        if sum(self._waiting.values()) >= self._max_waiting:
             self._displace(lane)
         self._queues.setdefault(lane, deque()).append(place)
-        self._waiting[lane[0]] += 1
+        _increment(self._waiting, lane[0])
         try:
             await place
         except asyncio.CancelledError:
@@ -119,7 +119,7 @@ class CallSlots:
     def _displace(self, lane: _Lane) -> None:
         """End the newest waiting call of the tenant with the most. Raises TooManyCalls where that is no other."""
         tenant = max(self._waiting, key=self._waiting.__getitem__)
-        if self._waiting[tenant] <= self._waiting[lane[0]] + 1:
+        if self._waiting[tenant] <= self._waiting.get(lane[0], 0) + 1:
             raise TooManyCalls(lane[1])
         longest = max((each for each in self._queues if each[0] == tenant), key=lambda each: len(self._queues[each]))
         place = self._taken(longest, self._queues[longest].pop())
@@ -134,7 +134,13 @@ class CallSlots:
         return place
 
 
-def _decrement(counts: Counter[_K], key: _K) -> None:
-    counts[key] -= 1
-    if not counts[key]:
+def _increment(counts: dict[_K, int], key: _K) -> None:
+    counts[key] = counts.get(key, 0) + 1
+
+
+def _decrement(counts: dict[_K, int], key: _K) -> None:
+    """Count one less; a key without any has no entry."""
+    if counts[key] == 1:
         del counts[key]
+    else:
+        counts[key] -= 1

@@ -18,8 +18,9 @@ from urllib.parse import SplitResult, quote
 
 import structlog
 
+from atoll.machinery.egress.destinations import authority
 from atoll.machinery.egress.errors import EgressError
-from atoll.machinery.egress.guard import Egress, authority
+from atoll.machinery.egress.guard import Egress
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.wire.client import ClientError, ClientLimits, HttpClient, Origin, Unreachable
 from atoll.machinery.wire.exchange import Exchange, Headers
@@ -87,13 +88,15 @@ class Forwarder:
         response that breaks off cuts the client's connection.
         """
         assert isinstance(exchange, StreamingExchange), "the server of a forwarder streams"
-        parts, addresses = await self._egress.resolve(url)
-        host, port = parts.hostname or "", parts.port or 443
+        destination, addresses = await self._egress.resolve(url)
+        host, port = destination.host, destination.port
         body = exchange.open_body()
         if not upgrades:
             body.upgrades = False
         name = authority(host, port)
-        head = framing.request_head(exchange.request, _target(parts, rest), name, headers, body, old=exchange.old)
+        head = framing.request_head(
+            exchange.request, _target(destination.parts, rest), name, headers, body, old=exchange.old
+        )
         requests = self._requests.setdefault((host, port), _HostRequests())
         await requests.enter()
         try:
@@ -110,12 +113,12 @@ class Forwarder:
         for any status but 200."""
         try:
             async with asyncio.timeout(timeout_s):
-                parts, addresses = await self._egress.resolve(url)
+                destination, addresses = await self._egress.resolve(url)
                 failure = EgressError("unreachable", "the host has no address")
                 for address in addresses:
-                    client = self._client(address, parts.port or 443, parts.hostname or "")
+                    client = self._client(address, destination.port, destination.host)
                     try:
-                        response = await client.request("GET", _target(parts, rest), headers)
+                        response = await client.request("GET", _target(destination.parts, rest), headers)
                     except Unreachable as error:
                         failure = EgressError("unreachable", str(error))
                         continue

@@ -13,7 +13,6 @@ import hashlib
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 import structlog
@@ -22,12 +21,12 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from atoll.machinery.egress.addresses import Policy
 from atoll.machinery.egress.breakers import PATIENT, Breakers, Breaking
 from atoll.machinery.egress.call_slots import CallSlots, SlotBounds, TooManyCalls
+from atoll.machinery.egress.destinations import Destination, Destinations, authority
 from atoll.machinery.egress.errors import EgressError, of_client
 from atoll.machinery.egress.resolver import Resolver, Unresolved
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.process import tls
 from atoll.machinery.wire.client import ClientError, ClientLimits, ClientResponse, ConnectionLost, HttpClient, Origin
-from atoll.machinery.wire.exchange import Headers
 
 log = structlog.get_logger()
 
@@ -39,6 +38,7 @@ MAX_TRUSTED_BYTES = MAX_PEER_BYTES = 16 << 20
 #: What a context takes, with nothing in it and for each byte of its certificates.
 _TRUST_BYTES, _BYTES_PER_BYTE = 32 << 10, 8
 CONNECT_TIMEOUT_S = 10.0
+_HEADERS = (("Content-Type", "application/json"), ("Accept", "application/json"), ("User-Agent", "atoll"))
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _LIMITS = ClientLimits(
     connections=BOUNDS.per_host,
@@ -117,6 +117,7 @@ class Egress:
         self._rules, self._resolver = rules, resolver or Resolver()
         self._breakers = Breakers()
         self._slots = CallSlots(BOUNDS)
+        self._destinations = Destinations()
         self._closers: list[Callable[[], None]] = []
         self._trusts: LruCache[bytes, _Trust] = LruCache(MAX_TRUSTED_BYTES, lambda trust: trust.size_bytes)
         self._peers = _Peers(MAX_PEER_BYTES, lambda peer: peer.trust.size_bytes)
@@ -127,6 +128,7 @@ class Egress:
             ("purpose", "result"),
             registry=registry,
         )
+        self._by_purpose: dict[str, tuple[Histogram, Counter]] = {}
         self._times = Histogram(
             "atoll_egress_duration_seconds", "Time such calls took.", ("purpose",), buckets=_BUCKETS, registry=registry
         )
@@ -136,9 +138,9 @@ class Egress:
         began = time.monotonic()
         host = ""
         try:
-            parts = _https(call.url)
-            host = parts.hostname or ""
-            answer = await self._guarded(call, parts)
+            destination = self._destinations.of(call.url)
+            host = destination.host
+            answer = await self._guarded(call, destination)
         except EgressError as error:
             self._calls.labels(call.purpose, error.result).inc()
             # Calls that an open circuit refuses repeat the failure that opened it.
@@ -153,14 +155,21 @@ class Egress:
             )
             raise EgressError(error.result, f"{call.label}: {error}", error.status, error.body) from error
         finally:
-            self._times.labels(call.purpose).observe(time.monotonic() - began)
-        self._calls.labels(call.purpose, "ok").inc()
+            self._children(call.purpose)[0].observe(time.monotonic() - began)
+        self._children(call.purpose)[1].inc()
         return answer
 
-    async def resolve(self, url: str) -> tuple[SplitResult, tuple[str, ...]]:
-        """The parts of a URL and its addresses, all of which may be called. Raises EgressError."""
-        parts = _https(url)
-        return parts, await self._addresses(parts.hostname or "", parts.port or 443, trusted=False)
+    def _children(self, purpose: str) -> tuple[Histogram, Counter]:
+        """The times and the successful calls of a purpose."""
+        found = self._by_purpose.get(purpose)
+        if found is None:
+            found = self._by_purpose[purpose] = self._times.labels(purpose), self._calls.labels(purpose, "ok")
+        return found
+
+    async def resolve(self, url: str) -> tuple[Destination, tuple[str, ...]]:
+        """The destination of a URL and its addresses, all of which may be called. Raises EgressError."""
+        found = self._destinations.of(url)
+        return found, await self._addresses(found, trusted=False)
 
     def at_close(self, close: Callable[[], None]) -> None:
         """Have `close` called by `Egress.close`."""
@@ -175,29 +184,27 @@ class Egress:
         for peer in peers:
             await peer.client.close()
 
-    async def _guarded(self, call: Outbound, parts: SplitResult) -> Answer:
-        # One circuit for each way of calling a peer: a tenant's mistakes affect its own calls alone.
-        key = (hashlib.sha256(call.url.encode()).digest(), hashlib.sha256(call.ca_pem).digest(), call.timeout_s)
+    async def _guarded(self, call: Outbound, destination: Destination) -> Answer:
+        trusted = hashlib.sha256(call.ca_pem).digest()
         begun = False
-        async with self._breakers.guard(key, call.breaking):
+        # One circuit for each way of calling a peer: a tenant's mistakes affect its own calls alone.
+        async with self._breakers.guard((destination.digest, trusted, call.timeout_s), call.breaking):
             try:
-                host = f"{(parts.hostname or '').rstrip('.')}:{parts.port or 443}"
-                async with asyncio.timeout(call.timeout_s), self._slots.slot(host, call.tenant):
+                async with asyncio.timeout(call.timeout_s), self._slots.slot(destination.peer, call.tenant):
                     begun = True
-                    return await self._call(call, parts)
+                    return await self._call(call, destination, trusted)
             except TimeoutError:
                 # Waiting for a slot says nothing about the peer.
                 raise EgressError("timeout" if begun else "busy", "context deadline exceeded") from None
             except TooManyCalls:
                 raise EgressError("busy", "too many calls to this host wait already") from None
 
-    async def _call(self, call: Outbound, parts: SplitResult) -> Answer:
-        host, port = parts.hostname or "", parts.port or 443
-        trust = self._trust(call.ca_pem)
+    async def _call(self, call: Outbound, destination: Destination, trusted: bytes) -> Answer:
+        trust = self._trust(call.ca_pem, trusted)
         failure: EgressError | None = None
-        for address in await self._addresses(host, port, trusted=call.trusted):
+        for address in await self._addresses(destination, trusted=call.trusted):
             try:
-                return await self._send(self._client(address, port, host, trust), call, parts)
+                return await self._send(self._client(address, destination, trust), call, destination)
             except EgressError as error:
                 if error.result != "unreachable":
                     raise
@@ -205,8 +212,9 @@ class Egress:
         assert failure is not None, "a host has at least one address"
         raise failure
 
-    async def _addresses(self, host: str, port: int, *, trusted: bool) -> tuple[str, ...]:
+    async def _addresses(self, destination: Destination, *, trusted: bool) -> tuple[str, ...]:
         """All addresses of a host. Raises EgressError if one is not allowed, unless the operator named the host."""
+        host, port = destination.host, destination.port
         try:
             addresses = await self._resolver.resolve(host, port)
         except Unresolved as error:
@@ -216,8 +224,7 @@ class Egress:
                 raise EgressError("refused", f"{host} must not be called: {address} {reason}")
         return addresses
 
-    def _trust(self, ca_pem: bytes) -> _Trust:
-        digest = hashlib.sha256(ca_pem).digest()
+    def _trust(self, ca_pem: bytes, digest: bytes) -> _Trust:
         found = self._trusts.get(digest)
         if found is None:
             try:
@@ -228,7 +235,8 @@ class Egress:
             self._trusts.put(digest, found)
         return found
 
-    def _client(self, address: str, port: int, host: str, trust: _Trust) -> HttpClient:
+    def _client(self, address: str, destination: Destination, trust: _Trust) -> HttpClient:
+        host, port = destination.host, destination.port
         key = (address, port, host, trust.digest)
         found = self._peers.get(key)
         if found is None:
@@ -237,11 +245,10 @@ class Egress:
             self._peers.put(key, found)
         return found.client
 
-    async def _send(self, client: HttpClient, call: Outbound, parts: SplitResult) -> Answer:
-        target = (parts.path or "/") + (f"?{call.query}" if call.query else "")
-        headers = [("Content-Type", "application/json"), ("Accept", "application/json"), ("User-Agent", "atoll")]
+    async def _send(self, client: HttpClient, call: Outbound, destination: Destination) -> Answer:
+        target = destination.target + (f"?{call.query}" if call.query else "")
         try:
-            response = await self._request(client, call, target, headers)
+            response = await self._request(client, call, target)
         except ClientError as error:
             raise of_client(error, f"{client.origin.host}:{client.origin.port}") from error
         if not 200 <= response.status < 300:
@@ -249,33 +256,11 @@ class Egress:
             raise EgressError("status", text, response.status, response.body)
         return Answer(response.status, response.headers, response.body)
 
-    async def _request(self, client: HttpClient, call: Outbound, target: str, headers: Headers) -> ClientResponse:
+    async def _request(self, client: HttpClient, call: Outbound, target: str) -> ClientResponse:
         try:
-            return await client.request(call.method, target, headers, call.body, timeout_s=call.timeout_s)
+            return await client.request(call.method, target, _HEADERS, call.body, timeout_s=call.timeout_s)
         except ConnectionLost as error:
             # The peer closed a pooled connection during the write.
             if error.begun or not call.repeatable:
                 raise
-            return await client.request(call.method, target, headers, call.body, timeout_s=call.timeout_s)
-
-
-def _https(url: str) -> SplitResult:
-    """The parts of a URL that may be called. Raises EgressError."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError as error:
-        raise EgressError("refused", f"not a URL: {error}") from error
-    if parts.scheme != "https" or not parts.hostname or port == 0:
-        raise EgressError("refused", "only https URLs with a host are called")
-    if parts.username is not None or parts.password is not None:
-        raise EgressError("refused", "user information is not permitted in the URL")
-    if any(ord(char) <= 32 or ord(char) == 127 for char in url):
-        raise EgressError("refused", "the URL has spaces or control characters")
-    return parts
-
-
-def authority(host: str, port: int) -> str:
-    """The value of a Host header."""
-    label = f"[{host}]" if ":" in host else host
-    return label if port == 443 else f"{label}:{port}"
+            return await client.request(call.method, target, _HEADERS, call.body, timeout_s=call.timeout_s)

@@ -8,8 +8,8 @@ by policies, is counted once for each attempt, as the last planning observed it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
+from types import TracebackType
 
 import msgspec
 from prometheus_client import CollectorRegistry, Histogram
@@ -62,23 +62,12 @@ class AdmissionMetrics:
             buckets=_BUCKETS,
             registry=registry,
         )
+        #: By controller and labels: there are few.
+        self._children: dict[tuple[str, ...], Histogram] = {}
 
-    @contextmanager
-    def timed(self, review: Review, step: str, controller: str = "") -> Iterator[None]:
+    def timed(self, review: Review, step: str, controller: str = "") -> _Timed:
         """Time a step of a review, or a controller in it. Its last step, and one that rejects, count them all."""
-        span = observed(review).setdefault((step, controller), _Span(time.monotonic()))
-        assert isinstance(span, _Span)
-        try:
-            yield
-        except ApiError:
-            span.rejected = True
-            span.end()
-            if not controller:
-                self.count(review)
-            raise
-        span.end()
-        if step == VALIDATE and not controller:
-            self.count(review)
+        return _Timed(self, review, step, controller)
 
     def count(self, review: Review) -> None:
         """Count what was observed, unless that is done, or the write is in a batch that is planned again."""
@@ -97,6 +86,34 @@ class AdmissionMetrics:
 
     def _count_span(self, operation: str, key: tuple[str, str], span: _Span) -> None:
         step, controller = key
-        labels = step, operation.upper(), str(span.rejected).lower()
-        found = self._controllers.labels(controller, *labels) if controller else self._steps.labels(*labels)
+        labels = controller, step, operation.upper(), str(span.rejected).lower()
+        found = self._children.get(labels)
+        if found is None:
+            found = self._controllers.labels(*labels) if controller else self._steps.labels(*labels[1:])
+            self._children[labels] = found
         found.observe(span.elapsed_s)
+
+
+class _Timed:
+    """The context of one step, or of one controller in it."""
+
+    __slots__ = ("_controller", "_metrics", "_review", "_span", "_step")
+
+    def __init__(self, metrics: AdmissionMetrics, review: Review, step: str, controller: str) -> None:
+        self._metrics, self._review, self._step, self._controller = metrics, review, step, controller
+        span = observed(review).setdefault((step, controller), _Span(time.monotonic()))
+        assert isinstance(span, _Span)
+        self._span = span
+
+    def __enter__(self) -> None:
+        """The time goes on that the first planning began."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and not isinstance(error, ApiError):
+            return
+        self._span.rejected |= error is not None
+        self._span.end()
+        if not self._controller and (error is not None or self._step == VALIDATE):
+            self._metrics.count(self._review)

@@ -44,12 +44,21 @@ class WebhookMetrics:
             f"{_PREFIX}_fail_open_count", "Failed calls that were ignored.", ("name", "type"), registry=registry
         )
         self._names: set[str] = set()
+        #: By name, type, operation, code and rejection, which are bounded: finding a child takes longer than counting.
+        self._children: dict[tuple[str, str, str, int, bool], tuple[Histogram, Counter]] = {}
 
     def observe(self, question: Question, code: int, elapsed_s: float, *, rejected: bool) -> None:
         """Count a call that ended with a status; 0 for an error of this server."""
-        labels = *self._labels(question), str(rejected).lower()
-        self._times.labels(*labels).observe(elapsed_s)
-        self._requests.labels(*labels[:3], str(min(code, _MAX_CODE)), labels[3]).inc()
+        key = *self._labels(question), min(code, _MAX_CODE), rejected
+        found = self._children.get(key)
+        if found is None:
+            *labels, status, _ = key
+            said = str(rejected).lower()
+            found = self._times.labels(*labels, said), self._requests.labels(*labels, str(status), said)
+            self._children[key] = found
+        times, requests = found
+        times.observe(elapsed_s)
+        requests.inc()
 
     def rejected(self, question: Question, error: str, code: int) -> None:
         """Count a rejection; `error` is one of NO_ERROR, CALLING, INTERNAL."""
