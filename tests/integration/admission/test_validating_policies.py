@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.clients.api import APPLY, CRDS, JSON_PATCH, Api, configmap, crd, define, eventually
+from harness.clients.loop_probe import LoopProbe
 from harness.clients.policies import BINDINGS, MARK, POLICIES, Policies, binding, denial, policy, rule
+from harness.servers.shard_process import ShardProcess
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 CIRCLES = "/apis/shapes.example.com/v1/namespaces/default/circles"
+#: How long nothing of the server may hold its event loop.
+PROMISED_S = 0.1
 COMPLETE, FAILURE = "ResponseComplete", "validation.policy.admission.k8s.io/validation_failure"
 
 
@@ -196,12 +202,26 @@ def test_an_error_denies_under_fail_and_not_under_ignore(api: Api, policies: Pol
     api.post(CONFIGMAPS, configmap("b", {"a": "c"}), expect=422)
 
 
-def test_a_policy_that_costs_too_much_is_stopped_and_holds_nobody(api: Api, policies: Policies) -> None:
+def test_a_policy_at_its_budget_is_stopped_and_holds_nobody(api: Api, shard: ShardProcess, policies: Policies) -> None:
     many = "object.data.map(k, k).all(x, object.data.map(k, k).all(y, object.data[x] != y))"
-    policies.deny("p", *[many] * 30)
+    costly = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "costly"}}}
+    policies.deny("p", *[many] * 30, match=costly)
+    api.post("/api/v1/namespaces", {"metadata": {"name": "costly"}})
     body = configmap("a", {f"key-{number:03}": "x" for number in range(300)})
-    refused = api.post(CONFIGMAPS, body, expect=422)
-    assert "running out of cost budget" in refused.message or "cost limit exceeded" in refused.message
+
+    def refuse() -> str:
+        with contextlib.closing(api.at(api.cluster)) as mine:
+            return mine.post(CONFIGMAPS.replace("default", "costly"), body, expect=422).message
+
+    with ThreadPoolExecutor(2) as pool, LoopProbe(api, shard.pid) as probe:
+        refused, written = [pool.submit(refuse) for _ in range(3)], 0
+        while not all(each.done() for each in refused):
+            api.post(CONFIGMAPS, configmap(f"hot-{written}"))
+            written += 1
+    for each in refused:
+        assert "running out of cost budget" in each.result() or "cost limit exceeded" in each.result()
+    assert written > len(refused)
+    assert probe.worst_s < 4 * PROMISED_S
 
 
 def test_a_long_policy_is_compiled_beside_the_loop(api: Api, policies: Policies) -> None:
