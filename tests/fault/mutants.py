@@ -22,17 +22,15 @@ from harness.servers.shard_process import ShardProcess
 VARIABLE = "FAULT_MUTANT"
 #: How long a commit comes too late: long against a request, short against a run.
 LATE_S = 0.03
-_TESTS = Path(__file__).parents[1]
 
 
 class MutantProcess(ShardProcess):
     """A shard with one bug planted in it."""
 
-    module = "fault.mutants"
+    module, forked = "fault.mutants", True
 
     def __init__(self, directory: Path, mutant: str) -> None:
-        paths = os.pathsep.join((str(_TESTS.parent / "services"), str(_TESTS)))
-        super().__init__(directory, environment={VARIABLE: mutant, "PYTHONPATH": paths})
+        super().__init__(directory, environment={VARIABLE: mutant})
 
 
 def _of_traffic(taken: Sequence[Any]) -> bool:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from atoll.machinery.meta.names import ResourceType
@@ -20,7 +17,7 @@ from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.sealing import ensure_key_file
 from atoll.machinery.storage.workers.worker_store import connect_store
 from harness.data.stores import store_options
-from harness.environment import python_environment
+from harness.servers.store_writer import StoreWriter
 
 SECRETS = ResourceType("", "secrets")
 
@@ -38,28 +35,10 @@ async def local(options: StoreOptions) -> AsyncIterator[Store]:
 async def remote(options: StoreOptions) -> AsyncIterator[Store]:
     """The writer in its own process; its socket has a short path, as the kernel requires."""
     with tempfile.TemporaryDirectory() as home:
-        socket = Path(home) / "s"
-        command = (
-            sys.executable,
-            "-m",
-            "harness.servers.store_writer",
-            msgspec.json.encode(options).decode(),
-            str(socket),
-        )
-        writer = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=python_environment()
-        )
-        assert writer.stdin is not None
-        assert writer.stdout is not None
-        try:
-            while (line := await writer.stdout.readline()) != b"ready\n":
-                assert line, "the writer did not start"
+        async with StoreWriter(options, socket := Path(home) / "s"):
             store = await connect_store(options, socket)
             yield store
             await store.close()
-        finally:
-            writer.stdin.close()
-            await writer.wait()
 
 
 @pytest.fixture(params=["inline", "threaded", "worker"])

@@ -3,47 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import tempfile
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.workers.worker_store import connect_store
 from atoll.machinery.storage.writing.writer import StoreClosed
 from harness.data.stores import create, key, put, store_options
-from harness.environment import python_environment
+from harness.servers.store_writer import StoreWriter
 
 
 async def test_submits_fail_as_unknown_when_the_writer_dies_and_reads_go_on(tmp_path: Path) -> None:
     options = store_options(tmp_path / "store")
     with tempfile.TemporaryDirectory() as home:
-        socket = Path(home) / "s"
-        writer = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "harness.servers.store_writer", msgspec.json.encode(options).decode(), str(socket)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env=python_environment(),
-        )
-        assert writer.stdout is not None
-        while (line := await writer.stdout.readline()) != b"ready\n":
-            assert line
-        store = await connect_store(options, socket)
-        await create(store, "a")
-        submits = [asyncio.create_task(store.submit([put(key(f"n{index}"))])) for index in range(200)]
-        await asyncio.sleep(0)
-        writer.kill()
-        done = await asyncio.gather(*submits, return_exceptions=True)
-        await writer.wait()
-        await store.disconnected.wait()
-        acknowledged = [f"n{index}" for index, result in enumerate(done) if isinstance(result, list)]
-        assert all(isinstance(result, list | StoreClosed) for result in done)
-        with store.snapshot() as snapshot:
-            assert snapshot.get(key("a")) is not None
-            assert all(snapshot.get(key(name)) is not None for name in acknowledged)
-        with pytest.raises(StoreClosed):
-            await store.submit([put(key("late"))])
-        await store.close()
+        async with StoreWriter(options, socket := Path(home) / "s") as writer:
+            store = await connect_store(options, socket)
+            await create(store, "a")
+            submits = [asyncio.create_task(store.submit([put(key(f"n{index}"))])) for index in range(200)]
+            await asyncio.sleep(0)
+            await writer.kill()
+            done = await asyncio.gather(*submits, return_exceptions=True)
+            await store.disconnected.wait()
+            acknowledged = [f"n{index}" for index, result in enumerate(done) if isinstance(result, list)]
+            assert all(isinstance(result, list | StoreClosed) for result in done)
+            with store.snapshot() as snapshot:
+                assert snapshot.get(key("a")) is not None
+                assert all(snapshot.get(key(name)) is not None for name in acknowledged)
+            with pytest.raises(StoreClosed):
+                await store.submit([put(key("late"))])
+            await store.close()
     assert fsck(options) == []

@@ -1,8 +1,8 @@
 """A server in a process of its own. `python -m atoll.cli` is forked from a process that has imported what it imports.
 
 The servers of the harness start here: importing is most of what a start costs, and a run starts hundreds. A process
-with an environment of its own is executed, as Python reads it before anything else. So are all other programs, and the
-commands that `harness.servers.processes` runs to their end.
+with an environment of its own is executed, as Python may read it before anything else. So are all other programs, and
+the commands that `harness.servers.processes` runs to their end.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from typing import Protocol
 from harness.environment import SERVICES
 
 _IMPORTED = ["start", "front_proxy", "cache_server"]
-_FORK_SERVER = multiprocessing.get_context("forkserver")
-_FORK_SERVER.set_forkserver_preload([*(f"atoll.cli.atoll.{name}" for name in _IMPORTED), "atoll.shard.app"])
+#: Forks processes that have imported what a server imports.
+FORK_SERVER = multiprocessing.get_context("forkserver")
+FORK_SERVER.set_forkserver_preload([*(f"atoll.cli.atoll.{name}" for name in _IMPORTED), "atoll.shard.app"])
 
 
 #: Where the code of servers is. The benchmarks set another checkout's, to compare.
@@ -40,16 +41,24 @@ class Process(Protocol):
 
 
 def launch(
-    command: Sequence[str], out: Path, err: Path, *, environment: Mapping[str, str] | None = None, directory: Path
+    command: Sequence[str],
+    out: Path,
+    err: Path,
+    *,
+    environment: Mapping[str, str] | None = None,
+    directory: Path,
+    forked: bool = False,
 ) -> Process:
     """Start a program in a session of its own, whose output is appended to two files.
 
-    `environment` is set besides this process's own, of which no setting of `atoll` is inherited.
+    `environment` is set besides this process's own, of which no setting of `atoll` is inherited. `forked`: nothing
+    reads it before the module of `command` runs.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("ATOLL_")}
     whole = {**inherited, "PYTHONPATH": str(services), **(environment or {})}
-    if list(command[:3]) == [sys.executable, "-m", "atoll.cli"] and not environment and services == SERVICES:
-        return _Forked(command[3:], whole, directory, (out, err))
+    plain = list(command[:3]) == [sys.executable, "-m", "atoll.cli"] and not environment
+    if (plain or forked) and services == SERVICES:
+        return _Forked(command[2:], whole, directory, (out, err))
     with out.open("ab") as stdout, err.open("ab") as stderr:
         return subprocess.Popen(
             command,
@@ -64,10 +73,11 @@ def launch(
 
 class _Forked:
     def __init__(
-        self, arguments: Sequence[str], environment: dict[str, str], directory: Path, outputs: tuple[Path, Path]
+        self, command: Sequence[str], environment: dict[str, str], directory: Path, outputs: tuple[Path, Path]
     ) -> None:
-        self._arguments = list(arguments)
-        self._process = _FORK_SERVER.Process(target=_run, args=(self._arguments, environment, directory, outputs))
+        """`command` is a module and its arguments."""
+        self._command = list(command)
+        self._process = FORK_SERVER.Process(target=_run, args=(self._command, environment, directory, outputs))
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
@@ -78,7 +88,7 @@ class _Forked:
     def wait(self, timeout: float | None = None) -> int:
         self._process.join(timeout)
         if (code := self._process.exitcode) is None:
-            raise subprocess.TimeoutExpired(self._arguments, timeout or 0)
+            raise subprocess.TimeoutExpired(self._command, timeout or 0)
         return code
 
     def send_signal(self, sig: int) -> None:
@@ -90,8 +100,9 @@ class _Forked:
             self._process.kill()
 
 
-def _run(arguments: list[str], environment: dict[str, str], directory: Path, outputs: tuple[Path, Path]) -> None:
-    """Run like `python -m atoll.cli`."""
+def _run(command: list[str], environment: dict[str, str], directory: Path, outputs: tuple[Path, Path]) -> None:
+    """Run like `python -m`."""
+    module, *arguments = command
     os.setsid()
     for number, path in enumerate(outputs, start=1):
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -103,6 +114,6 @@ def _run(arguments: list[str], environment: dict[str, str], directory: Path, out
     sys.path[:] = [str(SERVICES), *(path for path in sys.path if path != str(SERVICES))]
     sys.argv[1:] = arguments
     try:
-        runpy.run_module("atoll.cli", run_name="__main__", alter_sys=True)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
     finally:
         atexit._run_exitfuncs()

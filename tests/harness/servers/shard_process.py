@@ -44,6 +44,8 @@ class ShardProcess:
 
     #: What `python -m` runs.
     module = "atoll.cli"
+    #: Whether it is forked although it may have an environment of its own.
+    forked = False
 
     def __init__(self, directory: Path, *flags: str, environment: dict[str, str] | None = None) -> None:
         self.root = directory / "atoll"
@@ -105,7 +107,12 @@ class ShardProcess:
             *self.flags,
         ]
         self._process = launch(
-            command, self.stdout_path, self.stderr_path, environment=self.environment, directory=Path.cwd()
+            command,
+            self.stdout_path,
+            self.stderr_path,
+            environment=self.environment,
+            directory=Path.cwd(),
+            forked=self.forked,
         )
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:

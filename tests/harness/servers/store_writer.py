@@ -1,31 +1,65 @@
-"""A process that owns a store and serves workers: `python -m harness.servers.store_writer OPTIONS SOCKET`.
+"""A process that owns a store and serves workers. It is forked from one that has imported what a store needs.
 
-OPTIONS is a StoreOptions as JSON. Prints `ready`, and ends when its standard input closes.
+async with StoreWriter(options, socket) as writer:
+    ...                                            # it serves until the end of the context
+    await writer.kill()
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
+import contextlib
+from multiprocessing.connection import Connection
 from pathlib import Path
-
-import msgspec
+from typing import Self
 
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.workers.submit_server import SubmitServer
+from harness.servers.launch import FORK_SERVER
+
+LIMIT_S = 30.0
 
 
-async def serve(options: StoreOptions, socket: Path) -> None:
+class StoreWriter:
+    """One process; entering waits until it serves, leaving until it has ended."""
+
+    def __init__(self, options: StoreOptions, socket: Path) -> None:
+        self._ours, theirs = FORK_SERVER.Pipe()
+        self._process = FORK_SERVER.Process(target=_run, args=(options, str(socket), theirs))
+        self._process.start()
+        theirs.close()
+
+    async def __aenter__(self) -> Self:
+        serves = await asyncio.to_thread(self._ours.poll, LIMIT_S)
+        assert serves and self._ours.recv() == "ready", "the writer did not start"
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._ours.close()
+        await self._ended()
+
+    async def kill(self) -> None:
+        """SIGKILL, as a crash would; returns when it is gone."""
+        self._process.kill()
+        await self._ended()
+
+    async def _ended(self) -> None:
+        await asyncio.to_thread(self._process.join, LIMIT_S)
+        assert self._process.exitcode is not None, "the writer did not end"
+
+
+def _run(options: StoreOptions, socket: str, parent: Connection) -> None:
+    asyncio.run(_serve(options, Path(socket), parent))
+
+
+async def _serve(options: StoreOptions, socket: Path, parent: Connection) -> None:
+    """Serve until the other end of `parent` is closed."""
     store = open_store(options)
     server = SubmitServer(store, socket)
     await server.start()
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-    await asyncio.to_thread(sys.stdin.read)
+    parent.send("ready")
+    with contextlib.suppress(EOFError):
+        await asyncio.to_thread(parent.recv)
     await server.close()
     await store.close()
-
-
-if __name__ == "__main__":
-    asyncio.run(serve(msgspec.json.decode(sys.argv[1], type=StoreOptions), Path(sys.argv[2])))
