@@ -30,8 +30,8 @@ RULES = (
 
 
 async def run(bench: Bench) -> list[Row]:
-    async with bench.server("--egress-allow-cidr", "127.0.0.0/8") as server, webhook.running() as asked:
-        await _configure(server, asked)
+    async with bench.server("--egress-allow-cidr", "127.0.0.0/8") as server, webhook.running() as hook:
+        await _configure(server, hook)
         found = {case: await _measure(bench, server, case) for case in (FREE, QUOTA, POLICY, WEBHOOK)}
     free_ms, free_us = found[FREE]
     return [
@@ -64,7 +64,7 @@ def _creates(origin: Origin, case: str) -> Iterator[bytes]:
         yield origin.request("POST", path, encode_json(config_map("b-", generate=True, salt=secrets.token_hex(8))))
 
 
-async def _configure(server: Server, asked: webhook.Webhook) -> None:
+async def _configure(server: Server, hook: webhook.Webhook) -> None:
     made = [(NAMESPACES, _object("v1", "Namespace", case)) for case in (FREE, QUOTA, POLICY, WEBHOOK)]
     hard = {"hard": {"count/configmaps": "1000000"}}
     made.append((f"{NAMESPACES}/{QUOTA}/resourcequotas", _object("v1", "ResourceQuota", "limit", spec=hard)))
@@ -74,7 +74,7 @@ async def _configure(server: Server, asked: webhook.Webhook) -> None:
             f"{GROUP}/validatingadmissionpolicybindings",
             _registered("ValidatingAdmissionPolicyBinding", spec=_binding()),
         ),
-        (f"/clusters/root{webhook.CONFIGURATIONS}", asked.configuration(namespaceSelector=_selector(WEBHOOK))),
+        (f"/clusters/root{webhook.CONFIGURATIONS}", hook.configuration(namespaceSelector=_selector(WEBHOOK))),
     ]
     for path, obj in made:
         requests = iter([server.origin.request("POST", path, encode_json(obj))])
