@@ -16,22 +16,30 @@ from atoll.machinery.apiserver.federation.federated_view import FederatedView, f
 from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.apis import bound_crds
+from atoll.machinery.kcp.apis.apibindings import Export
 from atoll.machinery.kcp.apis.bound_crds import RequiredCrd
 from atoll.machinery.kcp.apis.naming_conflicts import Names, names_of
 from atoll.machinery.kinds.apiextensions.customresourcedefinitions import CUSTOMRESOURCEDEFINITIONS
+from atoll.machinery.kinds.kind import no_warnings
 from atoll.machinery.meta import times
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS, ObjectKey
-from atoll.machinery.meta.objects import Object, annotations_of, decode, spec_of
+from atoll.machinery.meta.objects import Object, decode, spec_of
 from atoll.machinery.meta.types import API_EXPORTS, API_RESOURCE_SCHEMAS
-from atoll.machinery.storage.contract import RevisionUnchanged
+from atoll.machinery.storage.contract import Record, RevisionUnchanged
 
 MAX_CACHED = 8192
 
 #: The kind of bound CRDs: their schemas were validated at creation, and deletion does not wait for instances.
 BOUND_CRDS = replace(
-    CUSTOMRESOURCEDEFINITIONS, deferred_validator=None, begin_deletion=lambda obj: None, held=lambda obj: False
+    CUSTOMRESOURCEDEFINITIONS,
+    deferred_validator=None,
+    warnings=no_warnings,
+    begin_deletion=lambda obj: None,
+    held=lambda obj: False,
 )
+#: An export with more missing ones gets them before its binding, in submits of so many bytes of schemas.
+FEW, PART_BYTES = 5, 96 * 1024
 
 
 class SchemaMissing(Exception):
@@ -82,7 +90,7 @@ class BoundCrds:
         record = view.get(key)
         if record is None:
             return 0, None
-        read = revision, _read(decode(record.value))
+        read = revision, _read(_parts.decode(record.value))
         if revision:
             self._cached.put(uid, read)
         return read
@@ -132,12 +140,7 @@ class BoundCrds:
             revision, found = self._read_row(batch, needed.uid)
             policed = self._polices(batch, needed)
             if found is None:
-                schema = _schema(batch, needed)
-                if schema is not None:
-                    crd = bound_crds.bound_crd(schema, needed.cluster, needed.export, times.now())
-                    crd = bound_crds.with_policed(crd, needed.export, policed=bool(policed))
-                    batch.create(target_of(needed.uid), crd)
-                elif needed.uid not in known:
+                if not self._create(batch, needed) and needed.uid not in known:
                     raise SchemaMissing(needed)
             elif revision and (found.collected or _differs(found, needed, policed)):
                 record = batch.get(needed.key)
@@ -149,6 +152,34 @@ class BoundCrds:
             elif revision:
                 batch.guard(RevisionUnchanged(needed.key, revision))
 
+    def _create(self, batch: Batch, needed: RequiredCrd) -> int:
+        """Add a bound CRD to a batch; return the size of its schema, 0 if there is none."""
+        record = _schema_record(batch, needed)
+        if record is None or (schema := _with_uid(record, needed)) is None:
+            return 0
+        crd = bound_crds.bound_crd(schema, needed.cluster, needed.export, times.now())
+        crd = bound_crds.with_policed(crd, needed.export, policed=bool(self._polices(batch, needed)))
+        batch.create(target_of(needed.uid), crd)
+        return len(record.value)
+
+    def add_some(self, batch: Batch, export: Export) -> bool:
+        """Add some of an export's bound CRDs to a batch if many are missing, so that the event loop goes on between
+        them. Return whether there were any to add."""
+        size = 0
+        for each in export.resources if lacks_many(batch, export) else ():
+            if size > PART_BYTES:
+                break
+            if not batch.revision_of(bound_crds.key_of(each.uid)):
+                size += self._create(batch, RequiredCrd(export.cluster, export.name, each.schema, each.uid))
+        return size > 0
+
+
+def lacks_many(view: View, export: Export) -> bool:
+    """Return whether so many bound CRDs of an export are missing that they are written before its binding."""
+    if len(export.resources) <= FEW:
+        return False
+    return sum(not view.revision_of(bound_crds.key_of(each.uid)) for each in export.resources) > FEW
+
 
 def _is_policed(export: Object) -> bool:
     return (spec_of(export).get("maximalPermissionPolicy") or {}).get("local") is not None
@@ -159,24 +190,53 @@ def _differs(found: BoundCrd, needed: RequiredCrd, policed: bool | None) -> bool
     return needed.export not in found.exports or (policed is not None and policed != (needed.export in found.policed))
 
 
-def _read(crd: Object) -> BoundCrd:
-    metadata, spec = crd["metadata"], crd["spec"]
-    annotations = annotations_of(crd)
+def _read(crd: _Parts) -> BoundCrd:
+    annotations = crd.metadata.annotations
+    noted: Object = {"metadata": {"annotations": annotations}}
     return BoundCrd(
-        uid=metadata["name"],
-        group=spec["group"],
-        names=names_of(spec["names"]),
+        uid=crd.metadata.name,
+        group=crd.spec.group,
+        names=names_of(crd.spec.names),
         cluster=annotations.get(bound_crds.SCHEMA_CLUSTER, ""),
         schema=annotations.get(bound_crds.SCHEMA_NAME, ""),
-        exports=tuple(bound_crds.exports_of(crd)),
-        created=metadata["creationTimestamp"],
+        exports=tuple(bound_crds.exports_of(noted)),
+        created=crd.metadata.creation_timestamp,
         collected=bound_crds.COLLECTED in annotations,
-        policed=tuple(bound_crds.policed_of(crd)),
+        policed=tuple(bound_crds.policed_of(noted)),
     )
 
 
 def _schema(view: View, needed: RequiredCrd) -> Object | None:
     """Return the schema of a bound CRD; None if it does not exist or has another uid."""
-    record = federated(view).get(ObjectKey(API_RESOURCE_SCHEMAS, needed.cluster, "", needed.schema))
-    schema: Object | None = decode(record.value) if record is not None else None
-    return schema if schema is not None and schema["metadata"]["uid"] == needed.uid else None
+    record = _schema_record(view, needed)
+    return _with_uid(record, needed) if record is not None else None
+
+
+def _schema_record(view: View, needed: RequiredCrd) -> Record | None:
+    return federated(view).get(ObjectKey(API_RESOURCE_SCHEMAS, needed.cluster, "", needed.schema))
+
+
+def _with_uid(record: Record, needed: RequiredCrd) -> Object | None:
+    schema: Object = decode(record.value)
+    return schema if schema["metadata"]["uid"] == needed.uid else None
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    creation_timestamp: str
+    annotations: dict[str, str] = {}
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    group: str
+    names: Object
+
+
+class _Parts(msgspec.Struct, frozen=True):
+    """What is read of a bound CRD; the schemas are a hundred times as large."""
+
+    metadata: _Metadata
+    spec: _Spec
+
+
+_parts = msgspec.json.Decoder(_Parts)

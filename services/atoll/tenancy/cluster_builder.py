@@ -23,7 +23,7 @@ from atoll.machinery.meta.objects import Object, annotations_of, decode
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, LOGICAL_CLUSTERS
 from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.storage.contract import RevisionUnchanged
-from atoll.tenancy.bound_definitions import BoundCrds
+from atoll.tenancy.bound_definitions import BoundCrds, lacks_many
 from atoll.tenancy.lookups import Lookups
 
 
@@ -120,9 +120,11 @@ def export_for(batch: Batch, facts: Lookups, path: str, name: str, seen_from: st
 
     Without the guard a change of the export before the submit would be missed: controllers do not visit a binding
     created in phase Bound, and a change of the export enqueues only existing bindings. A remote export has no revision
-    on this shard.
+    on this shard. None also for an export whose many definitions the binding controller writes first.
     """
     found = facts.export(batch, path, name, seen_from)
+    if found is not None and lacks_many(batch, found):
+        return None
     if found is not None:
         key = ObjectKey(API_EXPORTS, found.cluster, "", name)
         batch.guard(RevisionUnchanged(key, batch.revision_of(key)))

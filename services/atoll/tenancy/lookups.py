@@ -8,7 +8,7 @@ has not published yet is not found; callers retry when it arrives and never trea
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypedDict, TypeVar, cast
 
 import msgspec
 
@@ -164,10 +164,34 @@ def _read_type(view: View, key: ObjectKey, obj: Object) -> WorkspaceType:
     return read_type(obj)
 
 
+class _Version(TypedDict):
+    name: str
+    storage: bool
+
+
+class _SchemaSpec(TypedDict):
+    names: Object
+    versions: list[_Version]
+
+
+class _SchemaMetadata(TypedDict):
+    uid: str
+
+
+class _Schema(TypedDict):
+    """What `read_export` reads of an APIResourceSchema; the schemas themselves are a hundred times as large."""
+
+    metadata: _SchemaMetadata
+    spec: _SchemaSpec
+
+
+_schema = msgspec.json.Decoder(_Schema)
+
+
 def _read_export(view: View, key: ObjectKey, obj: Object) -> Export:
     def find_schema(name: str) -> Object | None:
         record = view.get(ObjectKey(API_RESOURCE_SCHEMAS, key.cluster, "", name))
-        return decode(record.value) if record is not None else None
+        return cast(Object, _schema.decode(record.value)) if record is not None else None
 
     return read_export(key.cluster, obj, find_schema)
 

@@ -1,17 +1,15 @@
-"""The export `kubernetes` of root: a workspace of its type takes Deployments as a Kubernetes cluster does."""
+"""The export `kubernetes` of root: bound like any other, told from another's export of the same kinds, and deleted."""
 
 from __future__ import annotations
 
-from harness.clients.api import Api, Object
+from atoll.machinery.kinds.kubernetes.resource_schemas import resource_schema
+from harness.clients.api import Api, Object, eventually
+from harness.clients.exports import BINDINGS, EXPORTS, SCHEMAS, bind, make_export, unbind, wait_bound
+from harness.data.kubernetes_objects import DEPLOYMENTS, deployment
 
-DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 
-
-def deployment(name: str = "web", **spec: object) -> Object:
-    labels = {"app": name}
-    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "web:1"}]}}
-    spec = {"selector": {"matchLabels": labels}, "template": pod, **spec}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
+def identity(admin: Api) -> str:
+    return str(admin.get(f"{EXPORTS}/kubernetes").json["status"]["identityHash"])
 
 
 def test_a_workspace_of_type_kubernetes_takes_a_deployment(kube: Api) -> None:
@@ -20,3 +18,67 @@ def test_a_workspace_of_type_kubernetes_takes_a_deployment(kube: Api) -> None:
     assert made["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": "25%", "maxSurge": "25%"}
     assert made["metadata"]["generation"] == 1
     assert kube.get(DEPLOYMENTS).json["items"][0].keys() == {"metadata", "spec", "status"}
+
+
+def test_its_binding_is_stored_with_the_identity_and_can_be_deleted(admin: Api, consumer: Api) -> None:
+    bound = bind(consumer, "root", "kubernetes")
+    resources = bound["status"]["boundResources"]
+    assert {each["schema"]["identityHash"] for each in resources} == {identity(admin)}
+    assert {"deployments", "pods", "services", "horizontalpodautoscalers"} <= {each["resource"] for each in resources}
+    consumer.post(DEPLOYMENTS, deployment())
+    unbind(consumer, "kubernetes")
+    consumer.get(DEPLOYMENTS, expect=404)
+    bind(consumer, "root", "kubernetes")
+    assert consumer.get(DEPLOYMENTS).json["items"] == []
+
+
+def test_a_type_of_workspace_binds_it_by_default(kube: Api) -> None:
+    names = [each["spec"]["reference"]["export"]["name"] for each in kube.get(BINDINGS).json["items"]]
+    assert sorted(names) == ["kubernetes", "tenancy.kcp.io", "topology.kcp.io"]
+
+
+def test_root_shows_the_schemas_that_it_offers(admin: Api, kube: Api) -> None:
+    kube.get(DEPLOYMENTS)
+    offered = admin.get(f"{EXPORTS}/kubernetes").json["spec"]["resources"]
+    name = next(each["schema"] for each in offered if each["name"] == "deployments")
+    schema = admin.get(f"{SCHEMAS}/{name}").json
+    assert schema["spec"] == resource_schema("deployments.apps")["spec"]
+
+
+def test_the_same_kinds_of_another_export_are_a_definition(provider: Api, consumer: Api, kube: Api) -> None:
+    """Also under the shipped name: what is served as Kubernetes serves it is root's alone."""
+    schema = resource_schema("deployments.apps")
+    make_export(provider, "mine", schema)
+    bind(consumer, provider.cluster, "mine")
+    made = consumer.post(DEPLOYMENTS, deployment()).json
+    assert "rollingUpdate" not in made["spec"]["strategy"]
+    assert consumer.get(DEPLOYMENTS).json["items"][0]["kind"] == "Deployment"
+    assert kube.get(DEPLOYMENTS).json["items"] == []
+    assert "rollingUpdate" in kube.post(DEPLOYMENTS, deployment()).json["spec"]["strategy"]
+
+
+def test_root_alone_decides_which_names_a_workspace_has(consumer: Api, provider: Api) -> None:
+    """An export of the same kinds that is bound first keeps them: the others of root's are bound beside it."""
+    make_export(provider, "mine", resource_schema("deployments.apps"))
+    bind(consumer, provider.cluster, "mine")
+    consumer.post(BINDINGS, kubernetes_binding())
+
+    def refused() -> Object | None:
+        status = consumer.get(f"{BINDINGS}/kubernetes").json.get("status") or {}
+        found = [each for each in status.get("conditions", ()) if each.get("reason") == "NamingConflicts"]
+        return found[0] if found else None
+
+    assert "deployments" in eventually(refused, "the conflict is reported")["message"]
+    unbind(consumer, "mine")
+    wait_bound(consumer, "kubernetes")
+    assert "rollingUpdate" in consumer.post(DEPLOYMENTS, deployment()).json["spec"]["strategy"]
+
+
+def kubernetes_binding() -> Object:
+    reference = {"export": {"path": "root", "name": "kubernetes"}}
+    return {
+        "apiVersion": "apis.kcp.io/v1alpha2",
+        "kind": "APIBinding",
+        "metadata": {"name": "kubernetes"},
+        "spec": {"reference": reference},
+    }

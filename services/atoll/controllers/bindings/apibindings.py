@@ -35,7 +35,7 @@ from atoll.machinery.meta.sizes import size_bytes
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import GateState, LogEntry, Operation, RevisionUnchanged, Scope
 from atoll.machinery.storage.pages import each_record
-from atoll.tenancy.bound_definitions import BoundCrds
+from atoll.tenancy.bound_definitions import BoundCrds, lacks_many
 from atoll.tenancy.lookups import Lookups
 
 #: Bindings of one export that are reconciled concurrently; their writes share commits.
@@ -99,6 +99,8 @@ class ApiBindings(ReplicaController):
         self._kind, self._clusters, self._workspaces = kind, clusters, facts.identities.workspaces
         self._bound = BoundCrds()
         self._held = HeldNames(self._bound)
+        #: Held while the definitions of an export are written: all who wait for it need the same ones.
+        self._defining = asyncio.Lock()
         self._offered: LruCache[ExportKey, Export] = LruCache(MAX_BYTES, size_bytes)
 
     # --- keys ---
@@ -262,13 +264,48 @@ class ApiBindings(ReplicaController):
     # --- one binding ---
 
     async def _reconcile_binding(self, key: BindingKey) -> None:
-        await self._loopback.submit(lambda batch: self._plan(batch, key))
+        planned = True
 
-    def _plan(self, batch: Batch, key: BindingKey) -> None:
-        """Add the writes of a binding to the batch; none where it is up to date."""
+        def plan(batch: Batch) -> None:
+            nonlocal planned
+            planned = self._plan(batch, key)
+
+        await self._loopback.submit(plan)
+        if not planned:
+            await self._write_definitions(key)
+            await self._loopback.submit(lambda batch: self._plan_binding(batch, key))
+
+    async def _write_definitions(self, key: BindingKey) -> None:
+        """Write the bound CRDs of a binding that lacks many, for all bindings that wait for the same ones."""
+        more = True
+
+        def add(batch: Batch) -> None:
+            nonlocal more
+            found = self._stored(batch, key)
+            export = self._export(batch, key.cluster, found)[0] if found is not None else None
+            more = isinstance(export, Export) and self._bound.add_some(batch, export)
+
+        async with self._defining:
+            while more:
+                await self._loopback.submit(add)
+
+    def _stored(self, batch: Batch, key: BindingKey) -> Object | None:
         record = batch.get(ObjectKey(API_BINDINGS, key.cluster, "", key.name))
         binding = decode(record.value) if record is not None else None
-        if binding is None or binding["metadata"].get("deletionTimestamp"):
+        return binding if binding is not None and not binding["metadata"].get("deletionTimestamp") else None
+
+    def _plan(self, batch: Batch, key: BindingKey) -> bool:
+        """Add the writes of a binding to the batch, none where it is up to date; False if it lacks many definitions."""
+        binding = self._stored(batch, key)
+        export = self._export(batch, key.cluster, binding)[0] if binding is not None else None
+        if isinstance(export, Export) and export.can_bind_at_once and lacks_many(batch, export):
+            return False
+        self._plan_binding(batch, key)
+        return True
+
+    def _plan_binding(self, batch: Batch, key: BindingKey) -> None:
+        binding = self._stored(batch, key)
+        if binding is None:
             return
         desired = self._desired_binding(batch, key.cluster, binding)
         if desired != binding or self._bound.lacks(batch, binding):

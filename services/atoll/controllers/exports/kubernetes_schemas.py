@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Iterable, Iterator
+from functools import partial
 
 from msgspec.structs import replace
 
 from atoll.controllers.shard_calls import ShardCaller
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.federation.federated_view import federated
+from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.client.client import Client
@@ -34,11 +36,11 @@ from atoll.machinery.kcp.manifest import Manifest, ObjectStamp
 from atoll.machinery.kcp.sharding.ownership import ROOT_SHARD
 from atoll.machinery.meta import rawscan, times
 from atoll.machinery.meta.names import ROOT, ResourceType
-from atoll.machinery.meta.objects import annotations_of, decode
-from atoll.machinery.meta.status import AlreadyExists
+from atoll.machinery.meta.objects import annotations_of, decode, encode_json
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS
 from atoll.machinery.storage.contract import LogEntry, Operation
 from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN
+from atoll.tenancy.bound_definitions import PART_BYTES
 
 _EXPORTS = Resource("apis.kcp.io", "v1alpha2", "apiexports", namespaced=False)
 _NAMED = rawscan.string(EXPORT)
@@ -91,15 +93,21 @@ class KubernetesSchemas(ReplicaController):
 
     async def _write(self) -> None:
         stamp = self._root._replace(now=times.now())
-        for manifest in await asyncio.to_thread(lambda: list(resource_schemas(stamp))):
-            await self._create(manifest)
+        left = await asyncio.to_thread(lambda: list(resource_schemas(stamp)))
+        while left:
+            await self._loopback.submit(partial(self._add, left))
+            with self._loopback.store.snapshot() as snapshot:
+                left = [manifest for manifest in left if not snapshot.revision_of(manifest.key)]
 
-    async def _create(self, manifest: Manifest) -> None:
-        target = Target(self._kind, ROOT, "", manifest.key.name)
-        try:
-            await self._loopback.create(target, manifest.object, whole=True)
-        except AlreadyExists:
-            return
+    def _add(self, left: list[Manifest], batch: Batch) -> None:
+        """Add some of the schemas that are left to a batch, so that the event loop goes on between them."""
+        size = 0
+        for manifest in left:
+            if size > PART_BYTES:
+                return
+            if not batch.revision_of(manifest.key):
+                batch.create(Target(self._kind, ROOT, "", manifest.key.name), manifest.object)
+                size += len(encode_json(manifest.object))
 
 
 def _missing(view: View) -> Iterator[object]:

@@ -210,6 +210,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     builtin: bool = False
     #: metadata.generation: 1 at creation, +1 when anything outside metadata (and status) changes.
     generation: bool = False
+    #: A change of annotations raises it too.
+    annotations_count: bool = False
     has_status: bool = False
     #: Dotted paths that a write does not change, by subresource ("" for the object itself), for kinds that declare
     #: them. Default: status, and on /status everything except status.

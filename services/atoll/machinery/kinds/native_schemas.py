@@ -59,6 +59,9 @@ class NativeSchema:
 
     @cached_property
     def _compiled(self) -> Schema:
+        return self._compile()
+
+    def _compile(self) -> Schema:
         from atoll.machinery.schema.structural.structural_schema import compile_schema
 
         compiled: Schema = compile_schema(self.source, self.definitions)

@@ -110,4 +110,7 @@ def bump_generation(kind: Kind, obj: Object, old: Object) -> None:
 
 def _content(kind: Kind, obj: Object) -> Object:
     skipped = {"metadata", "apiVersion", "kind"} | ({"status"} if kind.has_status else set())
-    return {name: value for name, value in obj.items() if name not in skipped}
+    content = {name: value for name, value in obj.items() if name not in skipped}
+    if kind.annotations_count:
+        content["metadata"] = obj["metadata"].get("annotations") or {}
+    return content

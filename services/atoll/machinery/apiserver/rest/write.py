@@ -147,7 +147,7 @@ def prepare_update(
     _mutate(context, review)
     assert review.obj is not None
     obj, schema = review.obj, kind.schema
-    if subresource in {"", "scale"}:
+    if subresource in {"", "scale"} or subresource in kind.merges:
         bump_generation(kind, obj, before)
     errors = [
         *validate_metadata_update(obj, before, kind),

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from atoll.machinery.kinds.kubernetes.structural import structural
 from atoll.machinery.kinds.kubernetes.tables import Row, Version, cell, kubernetes_version, rows
+from atoll.machinery.kinds.kubernetes.traits import traits_of
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.objects import Object, encode_json
 
@@ -34,10 +35,12 @@ def resource_schema(name: str) -> Object:
         **({"shortNames": list(row.short_names)} if row.short_names else {}),
         **({"categories": list(row.categories)} if row.categories else {}),
     }
+    is_segment = traits_of(row.kind).name_rule == "path-segment"
     spec: Object = {
         "group": row.group,
         "names": names,
         "scope": "Namespaced" if row.namespaced else "Cluster",
+        "nameValidation": "PathSegmentName" if is_segment else "DNS1123Subdomain",
         "versions": [_version(row, version) for version in row.versions],
         **({"conversion": {"strategy": "None"}} if len(row.versions) > 1 else {}),
     }

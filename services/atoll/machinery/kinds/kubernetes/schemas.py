@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from atoll.machinery.kinds.kind import Schema
 from atoll.machinery.kinds.kubernetes.conditional_defaults import set_conditional_defaults
 from atoll.machinery.kinds.kubernetes.tables import components
 from atoll.machinery.kinds.native_schemas import NativeSchema
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.process.time_slicing import require_slices
 
 
 class KubernetesSchema(NativeSchema):
@@ -19,6 +21,11 @@ class KubernetesSchema(NativeSchema):
     def __init__(self, component: str, open_values: Collection[str] = ()) -> None:
         super().__init__(component, open_values, components())
         self._component = component
+
+    def _compile(self) -> Schema:
+        # The largest take 20 ms, once in a process.
+        require_slices()
+        return super()._compile()
 
     def normalize(self, obj: Object) -> None:
         """Drop nulls and undeclared fields, set defaults."""

@@ -74,6 +74,7 @@ def _kind(row: Row, version: Version, mark: str, identity: str) -> Kind:
         builtin=True,
         holds_objects="data" in schema.source["properties"],
         generation=traits.generation,
+        annotations_count=traits.annotations_count,
         has_status="status" in version.subresources,
         resets={"status": traits.resets} if "status" in version.subresources else {},
         merges={name: MERGES[name] for name in version.subresources if name in MERGES},

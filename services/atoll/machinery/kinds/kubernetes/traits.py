@@ -16,6 +16,7 @@ class Traits(msgspec.Struct, frozen=True):
     """`resets` are the dotted paths that a write through /status does not change."""
 
     generation: bool = False
+    annotations_count: bool = False
     update_creates: bool = False
     unconditional_update: bool = True
     returns_deleted: bool = False
@@ -45,7 +46,7 @@ TRAITS: Mapping[str, Traits] = MappingProxyType(
             returns_deleted=True,
             resets=("spec", "metadata.deletionTimestamp", "metadata.ownerReferences"),
         ),
-        "Deployment": Traits(generation=True, resets=("spec", "metadata.labels")),
+        "Deployment": Traits(generation=True, annotations_count=True, resets=("spec", "metadata.labels")),
         "ReplicaSet": _COUNTED,
         "StatefulSet": _COUNTED,
         "DaemonSet": _COUNTED,

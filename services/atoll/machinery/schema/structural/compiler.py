@@ -16,6 +16,7 @@ import msgspec
 
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.regexp import PatternError, compile_pattern, matches
+from atoll.machinery.process.time_slicing import checkpoint, in_parts
 from atoll.machinery.schema import formats
 from atoll.machinery.schema.structural import fast_validation
 from atoll.machinery.schema.structural.node import Node
@@ -76,6 +77,7 @@ class _Compiler:
         mark = (name, encode_json(beside))
         known = self._referenced.get(mark)
         if known is None:
+            checkpoint()
             merged = {**self.definitions.get(name, {}), **beside}
             # Registered before it is filled, because it may refer to itself.
             known = self._referenced[mark] = Node(merged)
@@ -105,7 +107,7 @@ class _Compiler:
         changed = True
         while changed:
             changed = False
-            for node in self._all:
+            for node in in_parts(self._all):
                 if not node.has_defaults_below and any(
                     child.has_defaults_below or child.has_default for child in _children(node)
                 ):

@@ -1,0 +1,150 @@
+"""Kubernetes' kinds on the wire: tables, watches, protobuf, subresources, both versions of autoscalers."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.clients.api import MERGE, STRATEGIC, Api
+from harness.data.kubernetes_objects import (
+    DEPLOYMENTS,
+    PODS,
+    REVISIONS,
+    SCALERS_V1,
+    SCALERS_V2,
+    autoscaler,
+    deployment,
+    pod,
+)
+
+TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+
+
+def test_a_table_has_kubernetes_columns(kube: Api) -> None:
+    kube.post(DEPLOYMENTS, deployment(replicas=2))
+    table = kube.get(DEPLOYMENTS, accept=TABLE).json
+    names = [each["name"] for each in table["columnDefinitions"]]
+    assert names == ["Name", "Ready", "Up-to-date", "Available", "Age", "Containers", "Images", "Selector"]
+    assert table["rows"][0]["cells"][:4] == ["web", "0/2", 0, 0]
+
+
+def test_a_watch_sees_each_change(kube: Api) -> None:
+    with kube.watch(f"{DEPLOYMENTS}?watch=1&resourceVersion=0") as events:
+        kube.post(DEPLOYMENTS, deployment())
+        kube.patch(f"{DEPLOYMENTS}/web", {"spec": {"replicas": 3}})
+        kube.delete(f"{DEPLOYMENTS}/web")
+        seen = [events.next() for _ in range(3)]
+    assert [each.type for each in seen] == ["ADDED", "MODIFIED", "DELETED"]
+    assert seen[1].object["spec"]["replicas"] == 3
+    assert seen[1].object["kind"] == "Deployment"
+
+
+def test_protobuf_is_answered_to_those_who_accept_nothing_else(kube: Api) -> None:
+    kube.post(DEPLOYMENTS, deployment())
+    assert kube.get(f"{DEPLOYMENTS}/web", accept=PROTOBUF).body.startswith(b"k8s\x00")
+    assert kube.get(f"{DEPLOYMENTS}/web", accept=f"{PROTOBUF},application/json").json["kind"] == "Deployment"
+
+
+def test_a_strategic_patch_merges_by_kubernetes_keys(kube: Api) -> None:
+    kube.post(DEPLOYMENTS, deployment())
+    patch = {"spec": {"template": {"spec": {"containers": [{"name": "side", "image": "side:1"}]}}}}
+    changed = kube.patch(f"{DEPLOYMENTS}/web", patch, STRATEGIC).json
+    assert [each["name"] for each in changed["spec"]["template"]["spec"]["containers"]] == ["side", "main"]
+
+
+def test_annotations_of_a_deployment_count_as_a_change(kube: Api) -> None:
+    kube.post(DEPLOYMENTS, deployment())
+    noted = kube.patch(f"{DEPLOYMENTS}/web", {"metadata": {"annotations": {"a": "1"}}}).json
+    assert noted["metadata"]["generation"] == 2
+    labelled = kube.patch(f"{DEPLOYMENTS}/web", {"metadata": {"labels": {"a": "1"}}}).json
+    assert labelled["metadata"]["generation"] == 2
+
+
+def test_status_takes_annotations_and_leaves_spec_and_labels(kube: Api) -> None:
+    kube.post(DEPLOYMENTS, deployment())
+    body = {"metadata": {"labels": {"a": "1"}, "annotations": {"a": "1"}}, "spec": {"replicas": 9}}
+    changed = kube.patch(f"{DEPLOYMENTS}/web/status", {**body, "status": {"readyReplicas": 1, "replicas": 1}}).json
+    assert changed["status"]["readyReplicas"] == 1
+    assert changed["spec"]["replicas"] == 1
+    assert changed["metadata"]["annotations"]["a"] == "1"
+    assert "labels" not in changed["metadata"]
+
+
+def test_scale_has_the_selector_of_the_deployment(kube: Api) -> None:
+    kube.post(DEPLOYMENTS, deployment(replicas=2))
+    scale = kube.get(f"{DEPLOYMENTS}/web/scale").json
+    assert scale["spec"] == {"replicas": 2}
+    assert scale["status"] == {"replicas": 0, "selector": "app=web"}
+    kube.patch(f"{DEPLOYMENTS}/web/scale", {"spec": {"replicas": 5}})
+    assert kube.get(f"{DEPLOYMENTS}/web").json["spec"]["replicas"] == 5
+
+
+def test_a_pod_is_resized_and_gets_ephemeral_containers_through_subresources_alone(kube: Api) -> None:
+    kube.post(PODS, pod())
+    container = {"name": "main", "image": "other:1", "resources": {"requests": {"cpu": "2"}}}
+    resized = kube.patch(f"{PODS}/one/resize", {"spec": {"containers": [container]}}, STRATEGIC).json
+    assert resized["spec"]["containers"][0]["image"] == "web:1"
+    assert resized["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "2"}}
+    assert resized["metadata"]["generation"] == 2
+    debug = {"name": "debug", "image": "debug:1"}
+    patch = {"spec": {"ephemeralContainers": [debug], "nodeName": "n"}}
+    changed = kube.patch(f"{PODS}/one/ephemeralcontainers", patch, STRATEGIC).json
+    assert [each["name"] for each in changed["spec"]["ephemeralContainers"]] == ["debug"]
+    assert "nodeName" not in changed["spec"]
+
+
+def test_pods_are_selected_by_kubernetes_fields(kube: Api) -> None:
+    for name, node in (("one", "a"), ("two", "b")):
+        kube.post(PODS, pod(name, nodeName=node))
+    found = kube.get(f"{PODS}?fieldSelector=spec.nodeName%3Db,status.phase!%3DRunning").json["items"]
+    assert [each["metadata"]["name"] for each in found] == ["two"]
+    refused = kube.get(f"{PODS}?fieldSelector=spec.priority%3D1", expect=400)
+    assert refused.message == "field label not supported: spec.priority"
+
+
+def test_autoscalers_are_the_same_objects_in_both_versions(kube: Api) -> None:
+    kube.post(SCALERS_V1, autoscaler("v1", targetCPUUtilizationPercentage=70))
+    read = kube.get(f"{SCALERS_V2}/web").json
+    target = {"type": "Utilization", "averageUtilization": 70}
+    assert read["spec"]["metrics"] == [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+    external = {"metric": {"name": "queue"}, "target": {"type": "Value", "value": "30"}}
+    metrics = [{"type": "External", "external": external}, *read["spec"]["metrics"]]
+    kube.patch(f"{SCALERS_V2}/web", {"spec": {"metrics": metrics}})
+    old = kube.get(f"{SCALERS_V1}/web").json
+    assert old["spec"]["targetCPUUtilizationPercentage"] == 70
+    assert "queue" in old["metadata"]["annotations"]["autoscaling.alpha.kubernetes.io/metrics"]
+    old["spec"]["maxReplicas"] = 9
+    kube.put(f"{SCALERS_V1}/web", old)
+    assert kube.get(f"{SCALERS_V2}/web").json["spec"]["metrics"] == metrics
+    assert [each["spec"]["maxReplicas"] for each in kube.get(SCALERS_V1).json["items"]] == [9]
+    kube.patch(f"{SCALERS_V1}/web", {"spec": {"minReplicas": 2}}, MERGE)
+    assert kube.get(f"{SCALERS_V2}/web").json["spec"]["minReplicas"] == 2
+
+
+def test_the_data_of_a_revision_may_be_any_object_also_in_lists(kube: Api) -> None:
+    data = {"a": None, "kind": "ControllerRevision", "metadata": {"name": "inner"}}
+    body = {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {"name": "r"},
+        "revision": 1,
+        "data": data,
+    }
+    kube.post(REVISIONS, body)
+    assert kube.get(f"{REVISIONS}/r").json["data"] == data
+    assert kube.get(REVISIONS).json["items"][0]["data"] == data
+    assert "kind" not in kube.get(REVISIONS).json["items"][0]
+
+
+@pytest.mark.parametrize("subresource", ["log", "eviction", "binding", "exec", "attach", "portforward", "proxy/a/b"])
+def test_what_only_nodes_serve_is_not_found(kube: Api, subresource: str) -> None:
+    kube.post(PODS, pod())
+    found = kube.send(
+        "POST" if subresource in ("eviction", "binding") else "GET", f"{PODS}/one/{subresource}", {}, expect=404
+    )
+    assert "there are no nodes" in found.message
+
+
+def test_a_body_of_a_wrong_type_cannot_be_handled(kube: Api) -> None:
+    refused = kube.post(DEPLOYMENTS, deployment(replicas="many"), expect=400)
+    assert refused.message.startswith('Deployment in version "v1" cannot be handled as a Deployment')
