@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable
 
+from atoll.controllers.content_deleter import HELD
 from atoll.machinery.apiserver.call.errors import OverLimit
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.control.manager import ALL_OPERATIONS, Controller
+from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import rawscan
 from atoll.machinery.meta.names import ObjectKey, ResourceType
@@ -71,7 +73,7 @@ class NamespaceDefaults(Controller):
         for key in self._loopback.keys(Scope(NAMESPACES)):
             yield key.cluster, key.name
 
-    async def reconcile(self, key: tuple[str, str]) -> float | None:
+    async def reconcile(self, key: tuple[str, str]) -> Requeue:
         cluster, name = key
         with self._loopback.store.snapshot() as snapshot:
             namespace = snapshot.get(ObjectKey(NAMESPACES, cluster, "", name))
@@ -88,9 +90,12 @@ class NamespaceDefaults(Controller):
             await self._root_ca(cluster, name)
         except OverLimit:
             raise
-        except (AlreadyExists, Conflict, NotFound, Forbidden):
-            # A concurrent write, or the namespace is terminating: that log entry enqueues the key if needed.
+        except (AlreadyExists, Conflict, NotFound):
+            # A concurrent write: that log entry enqueues the key if needed.
             return None
+        except Forbidden:
+            # The namespace is terminating, or what its workspace configured refuses.
+            return HELD
         return None
 
     def _is_right(self, value: bytes) -> bool:

@@ -190,7 +190,8 @@ class Manager:
                     queue = self._queues[controller.name]
                     observer = self._metrics.observer(controller.name, queue)
                     for _ in range(controller.workers):
-                        tasks.create_task(work(controller.name, queue, controller.reconcile, observer))
+                        worker = work(controller.name, queue, controller.reconcile, observer, tasks.create_task)
+                        tasks.create_task(worker)
         finally:
             self._save_now()
 

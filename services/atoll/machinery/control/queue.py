@@ -2,7 +2,8 @@
 
 Fed by the manager from the log, or by the handler of a `client.Informer`; drained by `worker.work`. The queue holds
 keys only: a reconcile reads the current state. Each unfinished key keeps the lowest revision at which it was added,
-from which the manager derives where to read the log after a restart.
+from which the manager derives where to read the log after a restart. Of one logical cluster a few keys may wait for its
+webhooks at a time, and its others stay here meanwhile.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
@@ -19,8 +20,16 @@ from atoll.machinery.process.backoff import Backoff
 K = TypeVar("K", bound=Hashable)
 
 BASE_DELAY_S, MAX_DELAY_S = 0.005, 300.0
+#: Keys of one cluster that may wait for somebody outside at a time.
+MAX_OUTSIDE = 16
 #: When to reconcile a key again: after seconds, with a growing delay, or not before it is added.
 Requeue = float | Backoff | None
+
+
+def _cluster_of(key: Hashable) -> Hashable:
+    """Return the cluster of a key: its attribute, or its first part."""
+    found: Hashable = getattr(key, "cluster", None)
+    return found if found is not None else key[0] if isinstance(key, tuple) and key else key
 
 
 class WorkQueue(Generic[K]):
@@ -42,6 +51,11 @@ class WorkQueue(Generic[K]):
         self._failures: dict[K, int] = {}
         #: How often in a row a key asked for its next reconcile with a back-off.
         self._rechecks: dict[K, int] = {}
+        #: Keys in work that wait for somebody outside, and their number by cluster.
+        self._outside: set[K] = set()
+        self._outside_of: Counter[Hashable] = Counter()
+        #: Ready keys of clusters that have as many as may wait outside.
+        self._held: dict[Hashable, deque[K]] = {}
         self._wake = asyncio.Event()
         self._sequence = 0
 
@@ -52,7 +66,7 @@ class WorkQueue(Generic[K]):
     @property
     def depth(self) -> int:
         """Keys ready and not yet taken."""
-        return len(self._ready)
+        return len(self._ready) + sum(map(len, self._held.values()))
 
     def oldest(self) -> int | None:
         """Return the lowest revision of any unfinished key; None if there is none."""
@@ -89,6 +103,8 @@ class WorkQueue(Generic[K]):
             self._promote()
             for _ in range(len(self._ready)):
                 key = self._ready.popleft()
+                if self._outside_of and self._is_held(key):
+                    continue
                 if key not in self._working:
                     revision = self._since.pop(key)
                     self._working[key] = revision
@@ -97,6 +113,34 @@ class WorkQueue(Generic[K]):
                 self._ready.append(key)
             self._wake.clear()
             await self._sleep()
+
+    def waits_outside(self, key: K) -> None:
+        """A key in work waits for somebody outside of the installation."""
+        self._outside.add(key)
+        self._outside_of[_cluster_of(key)] += 1
+
+    def _is_held(self, key: K) -> bool:
+        """Whether a ready key is put off until another one of its cluster is finished."""
+        cluster = _cluster_of(key)
+        if self._outside_of[cluster] < MAX_OUTSIDE:
+            return False
+        self._held.setdefault(cluster, deque()).append(key)
+        return True
+
+    def _finish(self, key: K) -> int:
+        """Take a key out of work; return its revision. One held key of its cluster is ready again."""
+        if self._outside_of:
+            cluster = _cluster_of(key)
+            if (held := self._held.get(cluster)) is not None:
+                self._ready.append(held.popleft())
+                if not held:
+                    del self._held[cluster]
+            if key in self._outside:
+                self._outside.discard(key)
+                self._outside_of[cluster] -= 1
+                if not self._outside_of[cluster]:
+                    del self._outside_of[cluster]
+        return self._working.pop(key)
 
     def _promote(self) -> None:
         """Make due keys ready; void entries are dropped when they reach the top of the heap."""
@@ -125,7 +169,7 @@ class WorkQueue(Generic[K]):
         Seconds are exact. A Backoff doubles the delay each time in a row, until the key is added from outside. A key
         that is added again is unfinished, so it keeps its revision.
         """
-        revision = self._working.pop(key)
+        revision = self._finish(key)
         self._failures.pop(key, None)
         if isinstance(requeue_after, Backoff):
             count = 0 if key in self._since else self._rechecks.get(key, 0)
@@ -139,7 +183,7 @@ class WorkQueue(Generic[K]):
 
     def failed(self, key: K) -> float:
         """Add a failed key again after an exponential delay, with jitter, and return the delay in seconds."""
-        revision = self._working.pop(key)
+        revision = self._finish(key)
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         delay_s = self._backoff.delay_s(failures)

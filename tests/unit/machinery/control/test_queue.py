@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from atoll.machinery.control.queue import BASE_DELAY_S, MAX_DELAY_S, WorkQueue
+from atoll.machinery.control.queue import BASE_DELAY_S, MAX_DELAY_S, MAX_OUTSIDE, WorkQueue
 from atoll.machinery.process.backoff import Backoff
 
 
@@ -248,3 +248,25 @@ async def peek(queue: WorkQueue[str]) -> bool:
     """Return whether a key is available, without taking it."""
     queue._promote()
     return queue.depth > 0
+
+
+async def test_a_cluster_with_enough_keys_outside_holds_back_its_others_and_nobody_elses() -> None:
+    queue: WorkQueue[tuple[str, int]] = WorkQueue()
+    for number in range(MAX_OUTSIDE + 10):
+        queue.add(("a", number))
+    taken = [(await queue.take())[0] for _ in range(MAX_OUTSIDE)]
+    for key in taken:
+        queue.waits_outside(key)
+    queue.add(("b", 0))
+    assert (await queue.take())[0] == ("b", 0)
+    assert (queue.depth, len(queue)) == (10, MAX_OUTSIDE + 11)
+    queue.done(taken.pop())
+    found = []
+    for _ in range(10):
+        key, _ = await asyncio.wait_for(queue.take(), 5)
+        found.append(key)
+        queue.done(key)
+    assert found == [("a", number) for number in range(MAX_OUTSIDE, MAX_OUTSIDE + 10)], "each that ends lets one follow"
+    for key in taken:
+        queue.failed(key)
+    assert queue.depth == 0

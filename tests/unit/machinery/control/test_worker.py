@@ -8,6 +8,7 @@ from typing import Any
 
 from atoll.machinery.control.queue import WorkQueue
 from atoll.machinery.control.worker import work
+from atoll.machinery.process.relief import ask_for_relief
 
 
 @asynccontextmanager
@@ -117,3 +118,36 @@ async def test_reconciles_that_never_wait_leave_others_their_turn() -> None:
             await asyncio.sleep(0)
         # One iteration of the loop finishes several keys, so that a queue drains during writes, but not all keys.
         assert 3 < finished < 100_000
+
+
+async def test_a_worker_that_waits_outside_is_relieved_and_ends_with_its_key() -> None:
+    queue: WorkQueue[tuple[str, int]] = WorkQueue()
+    answers, done = asyncio.Event(), asyncio.Event()
+    ended: list[tuple[str, int]] = []
+
+    async def reconcile(key: tuple[str, int]) -> None:
+        if key[0] == "slow":
+            ask_for_relief()
+            ask_for_relief()
+            await answers.wait()
+        ended.append(key)
+        if len(ended) in (1, 4):
+            done.set()
+
+    for key in (("slow", 0), ("slow", 1), ("slow", 2), ("other", 0)):
+        queue.add(key)
+    async with asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(work("test", queue, reconcile, spawn=tasks.create_task))
+        await asyncio.wait_for(done.wait(), 5)
+        assert ended == [("other", 0)]
+        done.clear()
+        answers.set()
+        await asyncio.wait_for(done.wait(), 5)
+        await asyncio.wait_for(first, 5)
+        assert len(tasks._tasks) == 1, "as many work as before"
+        for task in list(tasks._tasks):
+            task.cancel()
+
+
+async def test_nobody_is_relieved_in_a_task_of_another_kind() -> None:
+    ask_for_relief()

@@ -25,10 +25,7 @@ T = TypeVar("T")
 
 
 class TakesLong(MissingAnswer):
-    """A batch takes too long for the loop: it is planned again in slices."""
-
-    async def fetch(self) -> None:
-        """Nothing is fetched."""
+    """A batch takes too long for the loop: nobody is asked, and it is planned again in slices."""
 
 
 class Postponed(msgspec.Struct):

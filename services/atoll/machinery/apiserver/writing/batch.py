@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from atoll.machinery.apiserver.call import errors
-from atoll.machinery.apiserver.call.attempt import Attempt, Postponed
+from atoll.machinery.apiserver.call.attempt import Attempt, Postponed, TakesLong
 from atoll.machinery.apiserver.call.call import Call
 from atoll.machinery.apiserver.call.in_slices import in_slices
 from atoll.machinery.apiserver.call.options import DeleteOptions, WriteOptions
@@ -309,10 +309,12 @@ class Batch:
         deadline, takes_long = AnswersDeadline(), False
         while self._postponed.lacking:
             takes_long = takes_long or self._postponed.takes_long
-            await deadline.within(self._postponed.lacking[0].fetch())
+            missing = self._postponed.lacking[0]
+            if not isinstance(missing, TakesLong):
+                await deadline.within(missing.fetch())
             try:
                 if takes_long:
-                    await deadline.within(in_slices(self._plan_in_slices))
+                    await in_slices(self._plan_in_slices)
                 else:
                     self._plan_again()
             except (AlreadyExists, NotFound, Conflict) as error:

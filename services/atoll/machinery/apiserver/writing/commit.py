@@ -31,6 +31,7 @@ from atoll.machinery.apiserver.rest.write import AdmittedWrite, PreparedWrite, W
 from atoll.machinery.kinds.kind import ValidationResult
 from atoll.machinery.meta.missing_answer import MissingAnswer
 from atoll.machinery.meta.status import MethodNotAllowed, Timeout
+from atoll.machinery.process.relief import ask_for_relief
 from atoll.machinery.process.shared_timeout import SharedTimeout
 from atoll.machinery.process.time_slicing import Stopped, checkpoint, run_sliced, within_limit
 from atoll.machinery.storage import contract
@@ -211,7 +212,8 @@ class AnswersDeadline(msgspec.Struct):
     end_s: float = 0.0
 
     async def within(self, answer: Awaitable[T]) -> T:
-        """Wait for an answer. Raises Timeout past the deadline."""
+        """Wait for the answer of somebody outside. Raises Timeout past the deadline."""
+        ask_for_relief()
         loop = asyncio.get_running_loop()
         self.end_s = self.end_s or loop.time() + ANSWERS_TIMEOUT_S
         try:

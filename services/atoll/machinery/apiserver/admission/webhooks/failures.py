@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from atoll.machinery.egress import EgressError
 from atoll.machinery.meta.objects import encode_json
-from atoll.machinery.meta.status import ApiError, BadRequest, Cause, Details, InternalError, from_status
+from atoll.machinery.meta.status import ApiError, BadRequest, Cause, Details, InternalError
 
 if TYPE_CHECKING:
     from atoll.machinery.apiserver.admission.webhooks.review import Status, StatusDetails
@@ -79,16 +79,16 @@ def dry_run_unsupported(name: str) -> BadRequest:
 
 
 def denial(name: str, status: Status | None) -> ApiError:
-    """Return the error of a request that a webhook denied, given the status of its answer."""
+    """Return the error of a request that a webhook denied, given the status of its answer.
+
+    Whatever its reason says, it is no NotFound or Conflict of this server, which controllers take for another's write.
+    """
     reason = (status.reason if status is not None else None) or ""
     why = (status.message if status is not None else None) or reason
     text = f'admission webhook "{name}" denied the request' + (f": {why}" if why else " without explanation")
     code = (status.code if status is not None else None) or 0
-    error = from_status({"reason": reason})
-    error.message, error.reason = text, reason
-    error.code = code if 400 <= code <= _MAX_CODE else 400
-    error.details = _details(status.details) if status is not None and status.details is not None else Details()
-    return error
+    details = _details(status.details) if status is not None and status.details is not None else Details()
+    return ApiError(text, details, code=code if 400 <= code <= _MAX_CODE else 400, reason=reason)
 
 
 def _details(told: StatusDetails) -> Details:
