@@ -6,23 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 
-from harness.clients.api import Api
 from harness.clients.kubectl import Kubectl
-from harness.servers.shard_process import ShardProcess
-
-
-@pytest.fixture
-def kubectl(kube: Api, shard: ShardProcess, tmp_path: Path) -> Kubectl:
-    kubeconfig = tmp_path / "kubeconfig"
-    config = yaml.safe_load(shard.kubeconfig.read_text())
-    for each in config["clusters"]:
-        base = each["cluster"]["server"].partition("/clusters/")[0]
-        each["cluster"]["server"] = f"{base}/clusters/{kube.cluster}"
-    kubeconfig.write_text(yaml.safe_dump(config))
-    kubeconfig.chmod(0o600)
-    return Kubectl(tmp_path, kubeconfig)
 
 
 def test_a_deployment_lives_as_in_any_cluster(kubectl: Kubectl, tmp_path: Path) -> None:
