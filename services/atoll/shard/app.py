@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 from atoll.controllers.exports.kubernetes_schemas import KubernetesSchemas
 from atoll.controllers.exports.policy_parameters import PolicyParameters
 from atoll.controllers.kubernetes.cluster_objects import ClusterObjects
+from atoll.controllers.kubernetes.storage_protection import StorageProtection
 from atoll.controllers.registry import controllers
 from atoll.controllers.shard_calls import ShardCaller
 from atoll.controllers.workspaces.remote_routes import RemoteRoutes
@@ -349,6 +350,7 @@ class ShardApp:
         calls = ShardCaller(self.peers) if self.peers is not None else None
         found.append(KubernetesSchemas(self.loopback, system.stamp_of(self._system, ROOT), calls))
         found.append(ClusterObjects(Loopback(self.core, "kube-apiserver"), self._kubernetes, self._external_url))
+        found.append(StorageProtection(Loopback(self.core, "storage-protection"), self._kubernetes))
         if follower is not None:
             parameters = PolicyParameters(self.loopback, self.facts, self.registry)
             found = [*found, RemoteRoutes(follower.writer, self.identities.workspaces), parameters]

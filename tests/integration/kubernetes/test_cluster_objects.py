@@ -14,7 +14,9 @@ def test_the_api_is_a_service_of_its_workspace(kube: Api) -> None:
     eventually(lambda: kube.send("GET", SERVICE).code == 200, "the Service is made")
     spec = kube.get(SERVICE).json["spec"]
     assert (spec["clusterIP"], spec["ports"][0]["name"]) == ("10.96.0.1", "https")
-    assert kube.get(CIDR).json["spec"]["cidrs"] == ["10.96.0.0/12", "fd00:10:96::/112"]
+    cidr = kube.get(CIDR).json
+    assert cidr["spec"]["cidrs"] == ["10.96.0.0/12", "fd00:10:96::/112"]
+    assert [(each["type"], each["status"]) for each in cidr["status"]["conditions"]] == [("Ready", "True")]
     assert kube.get(f"{SLICES}/kubernetes").json["ports"] == [
         {"name": "https", "port": spec["ports"][0]["targetPort"], "protocol": "TCP"}
     ]

@@ -18,6 +18,7 @@ from atoll.machinery.control.manager import Controller
 from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kcp.apis.kubernetes_export import BINDING_LABEL
 from atoll.machinery.kinds.kubernetes.cluster_defaults import API_ADDRESS, CIDRS, SYSTEM_CLASSES
+from atoll.machinery.meta import times
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
@@ -58,7 +59,7 @@ class ClusterObjects(Controller):
         batch = self._loopback.batch()
         try:
             for target, obj in self._missing(cluster):
-                batch.create(target, obj, whole=False)
+                batch.create(target, obj, whole="status" in obj)
             await batch.submit()
         except LOST:
             return _SOON
@@ -82,7 +83,8 @@ class ClusterObjects(Controller):
                     return
                 target = Target(kind, cluster, _NAMESPACE if kind.namespaced else "", name)
                 if not snapshot.revision_of(ObjectKey(kind.type, cluster, target.namespace, name)):
-                    found.append((target, {"apiVersion": kind.api_version, "kind": kind.kind, **obj}))
+                    status = {"status": _ready()} if resource == "servicecidrs" else {}
+                    found.append((target, {"apiVersion": kind.api_version, "kind": kind.kind, **obj, **status}))
         yield from found
 
 
@@ -115,6 +117,12 @@ def _objects(url: str) -> Iterator[tuple[tuple[str, str, str], Object]]:
     for name, (value, description) in SYSTEM_CLASSES.items():
         body = {"metadata": {"name": name}, "value": value, "description": description}
         yield (_SCHEDULING, "priorityclasses", name), body
+
+
+def _ready() -> Object:
+    """Return the status of a ServiceCIDR whose addresses are given out."""
+    ready = {"type": "Ready", "status": "True", "reason": "", "message": "Kubernetes Service CIDR is ready"}
+    return {"conditions": [{**ready, "lastTransitionTime": times.now()}]}
 
 
 def _reachable(host: str) -> list[str]:

@@ -11,6 +11,7 @@ from atoll.shard.admission.kubernetes.pod_accounts import PodAccounts
 from atoll.shard.admission.kubernetes.priorities import Priorities
 from atoll.shard.admission.kubernetes.scheduling import LabelKeys, NodeTaints, RuntimeClasses, Tolerations
 from atoll.shard.admission.kubernetes.services import Services
+from atoll.shard.admission.kubernetes.storage_protection import StorageProtection
 
 
 def own_rules() -> list[Plugin]:
@@ -22,6 +23,7 @@ def own_rules() -> list[Plugin]:
         Priorities(),
         Tolerations(),
         DefaultClasses(),
+        StorageProtection(),
         GrowingClaims(),
         RuntimeClasses(),
         LabelKeys(),
