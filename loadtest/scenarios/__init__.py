@@ -35,4 +35,5 @@ ORDER = (
     "workers",
     "frontproxy",
     "bindacross",
+    "exports",
 )
