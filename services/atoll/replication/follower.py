@@ -23,14 +23,16 @@ from atoll.machinery.kcp.sharding.shards import EVENT_KEYS, STORE
 from atoll.machinery.meta import partial
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import decode
-from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
+from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS, is_copy
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import Mark, Record, ReplicaView, Scope
 from atoll.machinery.stream.connection import Access
+from atoll.machinery.stream.consumer.selection import Selection
 from atoll.machinery.stream.consumer.state_consumer import ConsumerOptions, StateConsumer
 from atoll.machinery.stream.permissions import follower_consumer
 from atoll.machinery.stream.subjects import STATE, all_subjects, check_shard
 from atoll.replication.metrics import ReplicationMetrics
+from atoll.replication.needed_copies import NeededCopies, SelectedCopies
 from atoll.replication.needed_rows import NeededRows, whole_filters
 from atoll.replication.notifications import ReplicaListener
 from atoll.replication.readable_pages import readable
@@ -99,6 +101,11 @@ class Follower:
             self._needed = NeededRows(self.writer, options.types, self._selection_changed)
             self.writer.written = self._needed.wrote
             self._sought = SoughtClusters(self._needed, self._unread)
+        #: The sets of copies that a shard keeps; None: this process is none.
+        self.copies = self._needed.copies if self._needed is not None else None
+        if self.copies is None and options.own:
+            self.copies = NeededCopies(self.writer, lambda: self._selection_changed(""))
+            self.writer.written = self.copies.wrote
         keys = self._access.event_keys
         self._forgotten = forgotten_uids(store)
         self._keys = ShardKeys(keys or {}, store.get_mark(KEYS_MARK))
@@ -344,14 +351,21 @@ class Follower:
             batch=_BATCH,
             keys=functools.partial(self._keys.of, name),
             refused=lambda reason: self._metrics.refused(name, reason),
-            selection=needed.of(name) if needed is not None else None,
+            selection=self._selection(name),
         )
+
+    def _selection(self, name: str) -> Selection | None:
+        if self._needed is not None:
+            return self._needed.of(name)
+        return SelectedCopies(self.copies, name) if self.copies is not None else None
 
     def _origin(self, name: str, region: str) -> SourceShard:
         return SourceShard(name, region, self._options.region, self._is_wanted, self._is_forgotten)
 
     def _is_wanted(self, key: ObjectKey) -> bool:
         types, type = self.writer.types, key.type
+        if is_copy(type):
+            return self.copies is not None and self.copies.needs(key)
         if self._needed is not None and not self._needed.keeps(key):
             return False
         if type in (LOGICAL_CLUSTERS, API_EXPORTS) or type.resource in ("workspaces", "shards"):

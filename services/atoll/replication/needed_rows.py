@@ -1,4 +1,4 @@
-"""The Workspaces and LogicalClusters of other shards that this shard keeps, as its store says.
+"""The Workspaces and LogicalClusters of other shards that this shard keeps, as its store says, and copies of theirs.
 
 A follower with `needed_only` makes one. The replica writer reports what it wrote, `watch` reads this shard's own
 objects from its log, and each consumer of a shard asks for its `ShardSelection`. Invariant: after `load` the answers
@@ -18,12 +18,13 @@ from atoll.machinery.kcp.sharding.ownership import ROOT_SHARD, claim_of, record_
 from atoll.machinery.kcp.sharding.stream_policy import INTERNAL, REPLICATED, REPLICATED_IF_ANNOTATED
 from atoll.machinery.meta import rawscan
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
-from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+from atoll.machinery.meta.types import COPIES_GROUP, LOGICAL_CLUSTERS, is_copy
 from atoll.machinery.meta.wellknown import MOVED_TO, SINGLETON
 from atoll.machinery.storage.contract import Change, CorruptRecord, Cursor, Operation, Position, Record, Scope, Snapshot
 from atoll.machinery.storage.pages import position_after
-from atoll.machinery.stream.subjects import STATE, control_subject, resource_filter
+from atoll.machinery.stream.subjects import STATE, control_subject, group_filter, resource_filter
 from atoll.replication.needed_clusters import CHILD, MOVED, NAMED, ROWS, SOUGHT, NeededClusters, Reason, Workspace
+from atoll.replication.needed_copies import NeededCopies
 from atoll.replication.notifications import OwnerChange, ReplicaChange
 from atoll.replication.readable_pages import readable
 from atoll.replication.replica_writer import ReplicaWriter
@@ -59,6 +60,7 @@ class NeededRows:
     def __init__(self, writer: ReplicaWriter, types: RootTypes, changed: Callable[[str], None]) -> None:
         self._writer, self._store, self._types = writer, writer.store, types
         self._notify = changed
+        self.copies = NeededCopies(writer, lambda: self._changed(""))
         self._clusters = self._without_needs()
         self._versions: dict[str, int] = {}
         #: By cluster and name of an own Workspace, the cluster on another shard that it names.
@@ -77,6 +79,8 @@ class NeededRows:
 
     def keeps(self, key: ObjectKey) -> bool:
         """Whether a replica of an object is kept."""
+        if is_copy(key.type):
+            return self.copies.needs(key)
         if not is_selected(key.type):
             return True
         if key.type == LOGICAL_CLUSTERS:
@@ -88,11 +92,11 @@ class NeededRows:
         return ShardSelection(self, origin)
 
     def wanted(self, origin: str) -> set[ObjectKey]:
-        """The objects that are followed one by one from a shard."""
+        """The objects that are followed one by one from a shard, and the sets of copies."""
         clusters, type = self._clusters, self._types.workspaces
         found = {_cluster_key(cluster) for cluster in clusters.clusters_of(origin)}
         found.update(ObjectKey(type, cluster, "", name) for cluster, name in clusters.workspaces_of(origin))
-        return found
+        return found | self.copies.wanted(origin)
 
     def version(self, origin: str) -> int:
         """A number that rises when `wanted` may have changed."""
@@ -265,6 +269,10 @@ class NeededRows:
 
     async def release(self, origin: str, keys: Sequence[ObjectKey]) -> None:
         """Drop the rows of objects that are followed no more, and the routes of clusters that are not needed."""
+        for key in keys:
+            if not key.name:
+                await self.copies.drop(origin, key)
+                self._wrote_row(origin, key.cluster, False)
         for start in range(0, len(keys), _PAGE):
             page = keys[start : start + _PAGE]
             await self._writer.release(origin, page, self._clusters.needs)
@@ -275,8 +283,8 @@ class NeededRows:
     # --- reading ---
 
     def held(self, origin: str) -> set[ObjectKey]:
-        """The Workspaces and LogicalClusters held from a shard."""
-        found: set[ObjectKey] = set()
+        """The Workspaces and LogicalClusters held from a shard, and sets of copies that were released."""
+        found = self.copies.released()
         for type in (LOGICAL_CLUSTERS, self._types.workspaces):
             after: Position | None = None
             while True:
@@ -319,10 +327,15 @@ class NeededRows:
 class ShardSelection:
     """What is followed one by one from one shard: `stream.consumer.selection.Selection`."""
 
+    covered = False
+
     def __init__(self, rows: NeededRows, origin: str) -> None:
         self._rows, self._origin = rows, origin
         #: The filters of all objects of the selected resources, for a selection that is too large.
-        self.broad = tuple(resource_filter(STATE, origin, *each) for each in SELECTED)
+        self.broad = (
+            *(resource_filter(STATE, origin, *each) for each in SELECTED),
+            group_filter(STATE, origin, COPIES_GROUP),
+        )
 
     @property
     def version(self) -> int:

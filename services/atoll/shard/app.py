@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 import structlog
 from prometheus_client import CollectorRegistry
 
+from atoll.controllers.exports.cached_copies import CachedCopies
+from atoll.controllers.exports.kept_copies import KeptCopies
 from atoll.controllers.exports.kubernetes_schemas import KubernetesSchemas
 from atoll.controllers.exports.policy_parameters import PolicyParameters
 from atoll.controllers.kubernetes.cluster_objects import ClusterObjects
@@ -352,8 +354,13 @@ class ShardApp:
         found.append(ClusterObjects(Loopback(self.core, "kube-apiserver"), self._kubernetes, self._external_url))
         found.append(StorageProtection(Loopback(self.core, "storage-protection"), self._kubernetes))
         if follower is not None:
-            parameters = PolicyParameters(self.loopback, self.facts, self.registry)
-            found = [*found, RemoteRoutes(follower.writer, self.identities.workspaces), parameters]
+            assert follower.copies is not None, "a shard's"
+            found += [
+                RemoteRoutes(follower.writer, self.identities.workspaces),
+                PolicyParameters(self.loopback, self.facts, self.registry),
+                CachedCopies(self.loopback, self.facts, self.config.shard_name),
+                KeptCopies(self.store, self.facts, self.config.shard_name, follower.copies),
+            ]
             if not self.config.joins:
                 found.append(RootRoutes(follower.writer, self.identities.shard_objects))
         manager = Manager(self.store, positions, found, ControllerMetrics(self.registry))

@@ -5,9 +5,10 @@
 `framework` brings requests here, from clients and from consumers' own URLs (a virtual resource). It is read only. A
 verb on the export's `apiexports/content` allows the same verb on the objects, with `*` too; in a named cluster only
 while a binding to that export holds the resource. The objects are the provider's own, filtered by the current
-labelSelector; in a named cluster they carry that cluster's name. With the provider on another shard, this shard
-authorizes and forwards the request to that one. Invariant: nothing is visible unless ClusterCachedResource and export
-are in one workspace and the export offers the resource under the identity of the ClusterCachedResource.
+labelSelector; in a named cluster they carry that cluster's name. With the provider on another shard, a consumer of this
+shard reads this shard's copies (`copied_rows`); other requests are authorized here and forwarded to that shard.
+Invariant: nothing is visible unless ClusterCachedResource and export are in one workspace and the export offers the
+resource under the identity of the ClusterCachedResource.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ from atoll.machinery.apiserver.filtered_rows import FilteredRows, RowFilter, Row
 from atoll.machinery.apiserver.request import RemoteView, Request, RequestScope, ScopeAuthorizer
 from atoll.machinery.kcp.apis import cachedresources, endpointslices
 from atoll.machinery.kcp.apis.apiexports import export_of
+from atoll.machinery.kcp.apis.copies import CopySet, uid_of
 from atoll.machinery.kcp.apis.locks import read_locks
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import partial
 from atoll.machinery.meta.names import CORE, ObjectKey, is_cluster_name
 from atoll.machinery.meta.objects import Object, decode, spec_of
-from atoll.machinery.meta.status import ApiError
+from atoll.machinery.meta.status import ApiError, Details, ServiceUnavailable
 from atoll.machinery.meta.types import (
     API_BINDINGS,
     API_EXPORTS,
@@ -46,6 +48,7 @@ from atoll.machinery.meta.user import User
 from atoll.machinery.meta.wellknown import SINGLETON
 from atoll.machinery.storage.contract import Scope, Snapshot
 from atoll.virtualworkspaces.consumer_rows import ConsumerRows
+from atoll.virtualworkspaces.copied_rows import CopiedRows
 from atoll.virtualworkspaces.framework import READ_VERBS, Own, is_listed, view_kind
 
 SERVICE = "replication"
@@ -64,6 +67,10 @@ class _CachedResourceExport(msgspec.Struct, frozen=True):
     @property
     def group_resource(self) -> str:
         return cachedresources.resource_of(self.cached).group_resource
+
+    @property
+    def copies(self) -> CopySet:
+        return CopySet(self.cluster, self.cached["metadata"]["name"])
 
 
 class Shards(Protocol):
@@ -122,13 +129,11 @@ class Replication:
             raise errors.not_served()
         check_gate(request.info, request.user, offer.cluster, snapshot.gate(offer.cluster))
         catalog, shard = Catalog(self._kinds(snapshot, offer)), _shard_of(snapshot, offer.cluster)
-        remote = None
-        if shard and self._shards is not None:
-            remote = self._shards.of(shard, f"/services/{SERVICE}/{own[0]}/{own[1]}")
-        choose = CachedSelection(offer.cluster, offer.cached["metadata"]["name"])
-        rows: RowSource = FilteredRows(self._store, [Scope(CACHED_RESOURCES, offer.cluster)], choose)
-        if request.cluster:
-            rows = ConsumerRows(rows, offer.cluster, request.cluster)
+        remote, rows = None, self._copied(snapshot, request.cluster, offer) if shard else None
+        if rows is None:
+            if shard and self._shards is not None:
+                remote = self._shards.of(shard, f"/services/{SERVICE}/{own[0]}/{own[1]}")
+            rows = self._rows(request.cluster, offer)
         return RequestScope(
             authorize=self._scope_authorizer(request, own, catalog),
             catalog=catalog,
@@ -137,6 +142,23 @@ class Replication:
             keeps_watches=False,
             depends_on=(offer.cluster,),
         )
+
+    def _rows(self, consumer: str, offer: _CachedResourceExport) -> RowSource:
+        choose = CachedSelection(offer.cluster, offer.copies.name)
+        rows = FilteredRows(self._store, [Scope(CACHED_RESOURCES, offer.cluster)], choose)
+        return ConsumerRows(rows, offer.cluster, consumer) if consumer else rows
+
+    def _copied(self, snapshot: Snapshot, consumer: str, offer: _CachedResourceExport) -> RowSource | None:
+        """Return this shard's copies for a consumer here; None where it keeps none, and before all are there.
+
+        Raises ServiceUnavailable while they are made anew: what was read from copies cannot go on at their source.
+        """
+        whole = snapshot.get(offer.copies.whole) if consumer and snapshot.gate(consumer).generation else None
+        if whole is None:
+            return None
+        if uid_of(whole.value) != offer.cached["metadata"]["uid"]:
+            raise ServiceUnavailable("the copies of these objects are being made anew", Details(retry_after_s=1))
+        return CopiedRows(self._store, offer.copies, consumer, whole.revision)
 
     def _scope_authorizer(self, request: Request, own: Own, catalog: Catalog) -> ScopeAuthorizer:
         """Authorize a watch again in full, whenever something changes in its cluster or in the provider's."""

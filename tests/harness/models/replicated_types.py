@@ -43,12 +43,14 @@ REPLICATED_IF_ANNOTATED = frozenset(
 )
 #: No kind serves these: of other identities they are somebody's own.
 INTERNAL = frozenset({"policyparameters.internal.atoll.dev"})
+#: The group of copies for other shards, and the type by which a shard says what it keeps of others' copies.
+COPIES, KEPT_SETS = "copies.internal.atoll.dev", "wholecopies.internal.atoll.dev"
 _ANNOTATION, _OF_A_CLUSTER, _BUILT_IN = "internal.kcp.io/replicate", "local", "core"
 
 
 def is_published(type: ResourceType) -> bool:
     """Whether changes of a type are in the changes stream."""
-    if _is_internal(type):
+    if _is_internal(type) or (type.identity == _BUILT_IN and _name(type) == KEPT_SETS):
         return False
     return type.identity == _OF_A_CLUSTER or _name(type) not in NOT_PUBLISHED
 
@@ -69,7 +71,7 @@ def is_replicated(key: ObjectKey, value: bytes) -> bool:
 
 
 def _is_internal(type: ResourceType) -> bool:
-    return type.identity == _BUILT_IN and _name(type) in INTERNAL
+    return type.identity == _BUILT_IN and (_name(type) in INTERNAL or type.group == COPIES)
 
 
 def _name(type: ResourceType) -> str:

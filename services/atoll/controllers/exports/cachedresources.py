@@ -1,8 +1,8 @@
 """ClusterCachedResources: identity, phase, conditions, and object counts.
 
 Watches: ClusterCachedResources, their identity Secrets, CRDs and APIBindings, and every cluster-scoped object. Writes:
-the identity Secret where none is referenced, the finalizer, status. The stored objects are served directly, so there
-are no copies, and deletion has nothing to clean up. Converges because status is computed from current objects; counts
+the identity Secret where none is referenced, the finalizer, status. The stored objects are served directly; copies for
+other shards are those of `cached_copies`. Converges because status is computed from current objects; counts
 alone are written at most once a second.
 """
 
@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterable
 from atoll.controllers.exports.identity_secrets import builtin_target, with_identity
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.gate import NOTHING_NEW
+from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.control.manager import Controller
@@ -146,7 +147,7 @@ class CachedResources(Controller):
     def _counted_in(
         self, snapshot: Snapshot, cluster: str, obj: Object, pause: Callable[[], None]
     ) -> ResourceCount | None:
-        kind = self._kind(snapshot, cluster, obj)
+        kind = kind_of(self._loopback.core.catalogs, snapshot, cluster, obj)
         if kind is None or kind.virtual is not None:
             return None
         if kind.namespaced:
@@ -162,11 +163,12 @@ class CachedResources(Controller):
             count += selector.matches(partial.labels(record.value))
         return ResourceCount(False, count)
 
-    def _kind(self, view: View, cluster: str, obj: Object) -> Kind | None:
-        group, version, plural = cachedresources.resource_of(obj)
-        kinds = self._loopback.core.catalogs.of(view, cluster).kinds.values()
-        alike = (kind for kind in kinds if (kind.group, kind.plural) == (group, plural))
-        return next((kind for kind in alike if version in {"", kind.version}), None)
+
+def kind_of(catalogs: Catalogs, view: View, cluster: str, obj: Object) -> Kind | None:
+    """Return the kind that a ClusterCachedResource names; None if its workspace does not serve it."""
+    group, version, plural = cachedresources.resource_of(obj)
+    alike = (kind for kind in catalogs.of(view, cluster).kinds.values() if (kind.group, kind.plural) == (group, plural))
+    return next((kind for kind in alike if version in {"", kind.version}), None)
 
 
 def _concerns(offer: Object, key: ObjectKey) -> bool:

@@ -6,7 +6,7 @@ needs stays in that module.
 
 from __future__ import annotations
 
-from atoll.machinery.meta.names import ResourceType
+from atoll.machinery.meta.names import CORE, ResourceType
 
 _RBAC, _KCP_CORE, _KCP_APIS = "rbac.authorization.k8s.io", "core.kcp.io", "apis.kcp.io"
 
@@ -53,6 +53,21 @@ POLICY_PARAMETERS = ResourceType("internal.atoll.dev", "policyparameters")
 #: Which Service of a cluster holds which node port. No kind serves it.
 NODE_PORTS = ResourceType("internal.atoll.dev", "nodeports")
 
+#: Copies of what a ClusterCachedResource selects, for other shards. No kind serves them.
+COPIES_GROUP = "copies.internal.atoll.dev"
+#: Which of these sets of copies are whole on this shard. No kind serves it.
+WHOLE_COPIES = ResourceType("internal.atoll.dev", "wholecopies")
+
 _KCP_CACHE = "cache.kcp.io"
 CACHED_RESOURCES = ResourceType(_KCP_CACHE, "clustercachedresources")
 CACHED_RESOURCE_ENDPOINT_SLICES = ResourceType(_KCP_CACHE, "clustercachedresourceendpointslices")
+
+
+def copies_of(name: str) -> ResourceType:
+    """Return the type of the copies of what a ClusterCachedResource of this name selects."""
+    return ResourceType(COPIES_GROUP, name)
+
+
+def is_copy(type: ResourceType) -> bool:
+    """Whether a type is one of copies."""
+    return type.group == COPIES_GROUP and type.identity == CORE

@@ -13,8 +13,8 @@ import msgspec
 
 from atoll.machinery.kinds.kubernetes.usage.charge import NOTHING, Amount, Charge, Scope, plus
 from atoll.machinery.kinds.kubernetes.usage.evaluators import EVALUATORS
-from atoll.machinery.meta.names import ROOT, ObjectKey
-from atoll.machinery.meta.types import CLUSTER_ROLE_BINDINGS, LOGICAL_CLUSTERS
+from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
+from atoll.machinery.meta.types import CLUSTER_ROLE_BINDINGS, EVENTS, LOGICAL_CLUSTERS, is_copy
 
 #: What a logical cluster needs to come to be, which no limit refuses, as in kcp.
 BOOTSTRAP = frozenset({(LOGICAL_CLUSTERS, "cluster"), (CLUSTER_ROLE_BINDINGS, "workspace-admin")})
@@ -38,7 +38,8 @@ class Limit(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class TotalObjects(msgspec.Struct, frozen=True, gc=False):
-    """The number of a cluster's objects, Events aside, and how many it may hold while it is Ready; 0: any number."""
+    """The number of a cluster's objects that count (`is_counted`), and how many it may hold while it is Ready; 0: any
+    number."""
 
     used: int
     hard: int
@@ -55,6 +56,11 @@ class WithinLimits(msgspec.Struct, frozen=True, tag=True):
     exceeded: tuple[Limit, ...]
     requested: tuple[Amount, ...] = (1,)
     missing: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+def is_counted(type: ResourceType) -> bool:
+    """Whether objects of a type count among all of a cluster: not Events, and no copies made for other shards."""
+    return type != EVENTS and not is_copy(type)
 
 
 def total_by_setting(setting: int, cluster: str) -> int:

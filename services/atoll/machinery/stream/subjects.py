@@ -147,6 +147,11 @@ def resource_filter(kind: str, shard: str, group: str, resource: str) -> str:
     return f"{_ROOT}.{kind}.{shard}.*.{escape_group(group)}.{escape(resource)}.>"
 
 
+def group_filter(kind: str, shard: str, group: str) -> str:
+    """The filter of all resources of a group. It needs `control_subject` beside it."""
+    return f"{_ROOT}.{kind}.{shard}.*.{escape_group(group)}.>"
+
+
 def parse(subject: str) -> Subject:
     """Parse a subject. Raises ValueError for one that no publisher of a shard writes."""
     root, _, rest = subject.partition(".")

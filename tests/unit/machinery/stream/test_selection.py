@@ -37,7 +37,7 @@ def test_only_events_of_the_state_that_is_followed_are_taken(lineage: str, filli
 class Chosen:
     """A selection of some clusters."""
 
-    broad, version = ("atoll.state.east.whole",), 1
+    broad, version, covered = ("atoll.state.east.whole",), 1, False
 
     def __init__(self, count: int) -> None:
         self.reads = 0

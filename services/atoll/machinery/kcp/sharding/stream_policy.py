@@ -22,6 +22,8 @@ from atoll.machinery.meta.types import (
     CLUSTER_ROLES,
     NODE_PORTS,
     POLICY_PARAMETERS,
+    WHOLE_COPIES,
+    is_copy,
 )
 from atoll.machinery.meta.wellknown import REPLICATE
 
@@ -44,7 +46,7 @@ REPLICATED = frozenset((group, resource) for group, names in _ALWAYS.items() for
 REPLICATED_IF_ANNOTATED = frozenset(
     (type.group, type.resource) for type in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, *ADMISSION_CONFIGURATIONS)
 )
-#: What no kind serves: only shards read it. It is in the state stream alone.
+#: What no kind serves: only shards read it. It is in the state stream alone, as are copies of cached resources.
 INTERNAL = frozenset({POLICY_PARAMETERS})
 
 #: An object with a non-empty value of this annotation is replicated.
@@ -67,7 +69,7 @@ class KcpStreamPolicy:
         return hashlib.sha256(msgspec.json.encode(names)).hexdigest()[:16]
 
     def published(self, type: ResourceType) -> bool:
-        if type in INTERNAL or type == NODE_PORTS:
+        if type in INTERNAL or type in (NODE_PORTS, WHOLE_COPIES) or is_copy(type):
             return False
         return type.group_resource not in self._excluded or type.identity == LOCAL
 
@@ -75,12 +77,13 @@ class KcpStreamPolicy:
         name = (type.group, type.resource)
         if name in REPLICATED or name in REPLICATED_IF_ANNOTATED:
             return type.identity != LOCAL
-        return type in INTERNAL
+        return type in INTERNAL or is_copy(type)
 
     def replicated(self, key: ObjectKey, value: bytes) -> bool:
         if is_system_cluster(key.cluster):
             return False
-        return (key.type.group, key.type.resource) in REPLICATED or key.type in INTERNAL or _annotated(value)
+        name = (key.type.group, key.type.resource)
+        return name in REPLICATED or key.type in INTERNAL or is_copy(key.type) or _annotated(value)
 
 
 def _annotated(value: bytes) -> bool:

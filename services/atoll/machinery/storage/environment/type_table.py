@@ -7,7 +7,7 @@ life of the process. Invariant: a number enters the cache only after its transac
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from atoll.machinery.meta.names import ResourceType
@@ -114,14 +114,21 @@ class TypeTable:
 
     def identities(self, txn: Txn, group: str, resource: str) -> list[str]:
         """Return the identities of a resource, sorted."""
-        prefix, found = _words(ResourceType(group, resource, "")), []
+        prefix = _words(ResourceType(group, resource, ""))
+        return [words[len(prefix) :].decode() for words, _ in self._behind(txn, prefix)]
+
+    def of_group(self, txn: Txn, group: str) -> list[int]:
+        """Return the numbers of the types of a group."""
+        prefix = _words(ResourceType(group, "", "")).removesuffix(b"\0\0") + b"\0"
+        return [_NUMBER.unpack(number)[0] for _, number in self._behind(txn, prefix)]
+
+    def _behind(self, txn: Txn, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         with txn.cursor(self._db) as cursor:
             if cursor.set_range(prefix):
-                for key in cursor.iternext(values=False):
+                for key, value in cursor:
                     if not bytes(key).startswith(prefix):
                         break
-                    found.append(bytes(key)[len(prefix) :].decode())
-        return found
+                    yield bytes(key), bytes(value)
 
     def all(self, txn: Txn) -> dict[int, ResourceType]:
         """Return every type ever stored."""

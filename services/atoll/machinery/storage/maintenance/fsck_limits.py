@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from atoll.machinery.kinds.kubernetes.usage.charge import Amount, in_all
 from atoll.machinery.kinds.kubernetes.usage.evaluators import EVALUATORS, GroupResource
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.types import EVENTS, LOGICAL_CLUSTERS, RESOURCE_QUOTAS
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS, RESOURCE_QUOTAS
 from atoll.machinery.storage.contract import CorruptRecord, Scope
 from atoll.machinery.storage.encoding import keys
 from atoll.machinery.storage.encoding.rows import unpack_limits, unpack_totals
 from atoll.machinery.storage.environment.type_table import NO_TYPE
-from atoll.machinery.storage.limits import Limit
+from atoll.machinery.storage.limits import Limit, is_counted
 from atoll.machinery.storage.quota_limits import QuotaLimits, limits_of, total_limit
 from atoll.machinery.storage.reading.records import Records
 from atoll.machinery.storage.writing.first_use import use_of_all
@@ -122,5 +122,5 @@ class LimitCheck:
 
     def _held(self, cluster: bytes) -> int:
         types = self._environment.type_table.all(self._txn)
-        counted = [keys.scope_prefix(number, Scope(type)) for number, type in types.items() if type != EVENTS]
+        counted = [keys.scope_prefix(number, Scope(type)) for number, type in types.items() if is_counted(type)]
         return sum(sum(1 for _ in self._rows(prefix + cluster + b"\0")) for prefix in counted)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.types import EVENTS
 from atoll.machinery.storage.contract import Flag, Gate, Position, Record, ReplicaView, Scope, Usage
 from atoll.machinery.storage.encoding import keys
 from atoll.machinery.storage.encoding.rows import (
@@ -28,7 +27,7 @@ from atoll.machinery.storage.encoding.rows import (
 )
 from atoll.machinery.storage.environment.databases import Environment
 from atoll.machinery.storage.environment.type_table import NO_TYPE
-from atoll.machinery.storage.limits import Limit, TotalObjects, total_by_setting
+from atoll.machinery.storage.limits import Limit, TotalObjects, is_counted, total_by_setting
 from atoll.machinery.storage.reading.records import Records
 from atoll.machinery.storage.reading.replica_view import replica_view
 
@@ -158,7 +157,7 @@ class LmdbSnapshot(msgspec.Struct, eq=False):
             hard = total_by_setting(self._records.total_object_limit, cluster)
         if totals.used >= 0:
             return TotalObjects(totals.used, hard)
-        return TotalObjects(sum(usage.count for usage in self.usage(cluster) if usage.type != EVENTS), hard)
+        return TotalObjects(sum(usage.count for usage in self.usage(cluster) if is_counted(usage.type)), hard)
 
     def totals(self, after: str = "", limit: int = 500) -> list[tuple[str, TotalObjects]]:
         """Return up to `limit` clusters behind `after` that are limited or counted, in order."""

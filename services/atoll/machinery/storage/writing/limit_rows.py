@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from atoll.machinery.kinds.kubernetes.usage.charge import Amount, in_all
 from atoll.machinery.kinds.kubernetes.usage.evaluators import EVALUATORS, GroupResource
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.types import EVENTS, RESOURCE_QUOTAS
+from atoll.machinery.meta.types import COPIES_GROUP, EVENTS, RESOURCE_QUOTAS
 from atoll.machinery.storage.contract import Gate, GateState, GuardFailed, Scope
 from atoll.machinery.storage.encoding import keys
 from atoll.machinery.storage.encoding.rows import (
@@ -31,7 +31,7 @@ from atoll.machinery.storage.encoding.rows import (
 )
 from atoll.machinery.storage.environment.databases import LimitDatabases
 from atoll.machinery.storage.environment.type_table import NO_TYPE
-from atoll.machinery.storage.limits import BOOTSTRAP, Charges, Limit, WithinLimits, total_by_setting
+from atoll.machinery.storage.limits import BOOTSTRAP, Charges, Limit, WithinLimits, is_counted, total_by_setting
 from atoll.machinery.storage.quota_limits import QuotaLimits, limits_of, total_limit
 from atoll.machinery.storage.reading.records import Records
 from atoll.machinery.storage.writing.commit_batch import CommitBatch, Counters
@@ -68,7 +68,7 @@ class LimitRows:
         if totals is None and not self._by_setting(key.cluster):
             return
         count = (after is not None) - (before is not None)
-        if count and key.type != EVENTS:
+        if count and is_counted(key.type):
             totals = self._charge_total(totals or NO_TOTALS, key, count)
         if totals is not None and totals.limits:
             self._charge_quotas(key, before, after)
@@ -204,9 +204,11 @@ class LimitRows:
             self._txn.put(row_key, pack_totals(replace(totals, limits=0)), db=self._databases.totals)
 
     def _objects_in(self, cluster: str) -> int:
-        number = self._batch.type_number(self._txn, EVENTS)
-        events = self._counters.get(keys.cluster_row_key(cluster, number)).count if number != NO_TYPE else 0
-        return self._counters.objects_in(cluster) - events
+        events = self._batch.type_number(self._txn, EVENTS)
+        copies = self._environment.type_table.of_group(self._txn, COPIES_GROUP)
+        uncounted = copies if events == NO_TYPE else [events, *copies]
+        others = sum(self._counters.get(keys.cluster_row_key(cluster, number)).count for number in uncounted)
+        return self._counters.objects_in(cluster) - others
 
     def _rows(self, prefix: bytes) -> list[tuple[bytes, tuple[Limit, ...]]]:
         found = []

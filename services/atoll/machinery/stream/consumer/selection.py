@@ -7,19 +7,27 @@ since it was selected and is in the filters since, so its row is current; one th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.stream.events import Event
-from atoll.machinery.stream.subjects import state_subject
+from atoll.machinery.stream.subjects import STATE, filters, state_subject
 
 #: Filters of one consumer for single objects. With more, the resources are followed whole and the sink selects.
 MAX_SELECTED = 2000
 
 
 class Selection(Protocol):
-    """The objects that a sink needs of the resources that it does not follow whole."""
+    """The objects that a sink needs of the resources that it does not follow whole.
+
+    A key without a name stands for all objects of its type in its cluster. Of these what is `held` is not known to be
+    all, so they are read when they are first followed.
+    """
+
+    @property
+    def covered(self) -> bool:
+        """Whether the fixed filters have in them all that may be selected: then none are added."""
 
     @property
     def broad(self) -> tuple[str, ...]:
@@ -59,15 +67,23 @@ class SelectedSubjects:
 
     def filters(self) -> tuple[str, ...]:
         """The filters for what is followed."""
-        if self._selection is None:
+        if self._selection is None or self._selection.covered:
             return self._fixed
         if len(self._followed) > MAX_SELECTED:
             return (*self._fixed, *self._selection.broad)
         return (*self._fixed, *self.subjects(self._followed))
 
+    def pages(self, keys: Sequence[ObjectKey], size: int) -> Iterator[Sequence[ObjectKey]]:
+        """Yield what is read with one consumer each: one with several filters only where its user may make those."""
+        step = 1 if self._selection is not None and self._selection.covered else size
+        return (keys[start : start + step] for start in range(0, len(keys), step))
+
     def subjects(self, keys: Iterable[ObjectKey]) -> list[str]:
         """The subjects of these objects."""
-        return [state_subject(self._shard, key) for key in keys]
+        return [state_subject(self._shard, key) if key.name else self._all_of(key) for key in keys]
+
+    def _all_of(self, key: ObjectKey) -> str:
+        return filters(STATE, self._shard, type=key.type, cluster=key.cluster)[0]
 
     async def follow_all(self) -> None:
         """Everything is read again: follow the whole selection from now on."""

@@ -203,8 +203,7 @@ class StateConsumer:
         """Read what came to the selection, as far as it belongs to the state that is followed."""
         began = time.monotonic()
         keys = await self._selected.unread()
-        for start in range(0, len(keys), self._options.batch):
-            page = keys[start : start + self._options.batch]
+        for page in self._selected.pages(keys, self._options.batch):
             await self._read_selected(connection, info, self._selected.subjects(page))
             self._selected.read(page)
         self._selected.read(())
