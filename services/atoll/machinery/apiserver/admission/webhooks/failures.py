@@ -6,14 +6,13 @@ not apply reject the request whatever that policy is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Annotated
+
+import msgspec
 
 from atoll.machinery.egress import EgressError
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import ApiError, BadRequest, Cause, Details, InternalError
-
-if TYPE_CHECKING:
-    from atoll.machinery.apiserver.admission.webhooks.review import Status, StatusDetails
 
 #: Messages of client-go for answers of a server that are no Status.
 _ANSWERS = {
@@ -31,6 +30,7 @@ _QUOTED = (403, 406, 415)
 _UNAVAILABLE = 503
 #: HTTP has three digits.
 _MAX_CODE = 999
+_Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), lt=1 << 31)]
 
 
 class CallFailed(Exception):
@@ -78,6 +78,34 @@ def dry_run_unsupported(name: str) -> BadRequest:
     return BadRequest(f'admission webhook "{name}" does not support dry run')
 
 
+class StatusCause(msgspec.Struct):
+    """A cause in the details of a Status."""
+
+    reason: str | None = None
+    message: str | None = None
+    field: str | None = None
+
+
+class StatusDetails(msgspec.Struct, rename="camel"):
+    """The details of a Status."""
+
+    name: str | None = None
+    group: str | None = None
+    kind: str | None = None
+    uid: str | None = None
+    causes: list[StatusCause] | None = None
+    retry_after_seconds: _Int32 | None = None
+
+
+class Status(msgspec.Struct):
+    """The status of a response, as far as clients are told of it. As in Go, null is the same as nothing."""
+
+    message: str | None = None
+    reason: str | None = None
+    code: _Int32 | None = None
+    details: StatusDetails | None = None
+
+
 def denial(name: str, status: Status | None) -> ApiError:
     """Return the error of a request that a webhook denied, given the status of its answer.
 
@@ -91,12 +119,12 @@ def denial(name: str, status: Status | None) -> ApiError:
     return ApiError(text, details, code=code if 400 <= code <= _MAX_CODE else 400, reason=reason)
 
 
-def _details(told: StatusDetails) -> Details:
+def _details(given: StatusDetails) -> Details:
     return Details(
-        name=told.name or "",
-        group=told.group or "",
-        kind=told.kind or "",
-        uid=told.uid or "",
-        causes=tuple(Cause(each.reason or "", each.message or "", each.field or "") for each in told.causes or ()),
-        retry_after_s=max(0, told.retry_after_seconds or 0),
+        name=given.name or "",
+        group=given.group or "",
+        kind=given.kind or "",
+        uid=given.uid or "",
+        causes=tuple(Cause(each.reason or "", each.message or "", each.field or "") for each in given.causes or ()),
+        retry_after_s=max(0, given.retry_after_seconds or 0),
     )

@@ -10,11 +10,10 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
-from typing import Annotated
 
 import msgspec
 
-from atoll.machinery.apiserver.admission.webhooks.failures import CallFailed
+from atoll.machinery.apiserver.admission.webhooks.failures import CallFailed, Status
 from atoll.machinery.meta.objects import Object, encode_json
 
 VERSIONS = ("v1", "v1beta1")
@@ -22,36 +21,7 @@ JSON_PATCH = "JSONPatch"
 _GROUP = "admission.k8s.io"
 _MAX_QUOTED = 1024
 #: Bytes of a response without its patch.
-MAX_TOLD_BYTES = 512 << 10
-_Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), lt=1 << 31)]
-
-
-class StatusCause(msgspec.Struct):
-    """A cause in the details of a Status."""
-
-    reason: str | None = None
-    message: str | None = None
-    field: str | None = None
-
-
-class StatusDetails(msgspec.Struct, rename="camel"):
-    """The details of a Status."""
-
-    name: str | None = None
-    group: str | None = None
-    kind: str | None = None
-    uid: str | None = None
-    causes: list[StatusCause] | None = None
-    retry_after_seconds: _Int32 | None = None
-
-
-class Status(msgspec.Struct):
-    """The status of a response, as far as clients are told of it. As in Go, null is the same as nothing."""
-
-    message: str | None = None
-    reason: str | None = None
-    code: _Int32 | None = None
-    details: StatusDetails | None = None
+MAX_BESIDE_BYTES = 512 << 10
 
 
 class Response(msgspec.Struct):
@@ -99,7 +69,7 @@ def encode_request(version: str, uid: str, described: Object, obj: Object | None
 def decode_response(version: str, uid: str, body: bytes, *, mutating: bool) -> tuple[Response, bytes]:
     """Return the response and its JSON patch, which is empty without one. Raises CallFailed."""
     try:
-        if len(body) > MAX_TOLD_BYTES:
+        if len(body) > MAX_BESIDE_BYTES:
             _check_size(body)
         review = _decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -120,8 +90,8 @@ def _check_size(body: bytes) -> None:
     """Refuse what is large besides the patch."""
     response = _patch_decoder.decode(body).response
     patch_size = len((response.patch if response is not None else "") or "")
-    if len(body) - patch_size > MAX_TOLD_BYTES:
-        raise CallFailed.of_review(f"it has more than {MAX_TOLD_BYTES} bytes without its patch")
+    if len(body) - patch_size > MAX_BESIDE_BYTES:
+        raise CallFailed.of_review(f"it has more than {MAX_BESIDE_BYTES} bytes without its patch")
 
 
 def _check(response: Response, review: _Review, uid: str, *, mutating: bool) -> None:
