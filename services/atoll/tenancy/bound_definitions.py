@@ -163,10 +163,10 @@ class BoundCrds:
         return len(record.value)
 
     def add_some(self, batch: Batch, export: Export) -> bool:
-        """Add some of an export's bound CRDs to a batch if many are missing, so that the event loop goes on between
-        them. Return whether there were any to add."""
+        """Add some of an export's missing bound CRDs to a batch, so that the event loop goes on between them. Return
+        whether there were any to add."""
         size = 0
-        for each in export.resources if lacks_many(batch, export) else ():
+        for each in export.resources:
             if size > PART_BYTES:
                 break
             if not batch.revision_of(bound_crds.key_of(each.uid)):

@@ -57,8 +57,13 @@ def test_the_same_kinds_of_another_export_are_a_definition(provider: Api, consum
     assert "rollingUpdate" in kube.post(DEPLOYMENTS, deployment()).json["spec"]["strategy"]
 
 
-def test_root_alone_decides_which_names_a_workspace_has(consumer: Api, provider: Api) -> None:
-    """An export of the same kinds that is bound first keeps them: the others of root's are bound beside it."""
+def test_a_schema_under_the_shipped_name_is_validated_like_any_other(provider: Api) -> None:
+    schema = resource_schema("deployments.apps")
+    schema["spec"]["versions"][0]["schema"]["properties"]["spec"]["type"] = "nothing"
+    provider.post(SCHEMAS, schema, expect=403)
+
+
+def test_another_export_bound_first_keeps_its_kinds_until_it_is_gone(consumer: Api, provider: Api) -> None:
     make_export(provider, "mine", resource_schema("deployments.apps"))
     bind(consumer, provider.cluster, "mine")
     consumer.post(BINDINGS, kubernetes_binding())

@@ -17,6 +17,7 @@ from harness.data.kubernetes_objects import (
 )
 
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+FLOW = "flowcontrol.apiserver.k8s.io"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
@@ -80,7 +81,8 @@ def test_scale_has_the_selector_of_the_deployment(kube: Api) -> None:
 
 
 def test_a_pod_is_resized_and_gets_ephemeral_containers_through_subresources_alone(kube: Api) -> None:
-    kube.post(PODS, pod())
+    small = {"name": "main", "image": "web:1", "resources": {"requests": {"cpu": "1"}}}
+    kube.post(PODS, pod(containers=[small]))
     container = {"name": "main", "image": "other:1", "resources": {"requests": {"cpu": "2"}}}
     resized = kube.patch(f"{PODS}/one/resize", {"spec": {"containers": [container]}}, STRATEGIC).json
     assert resized["spec"]["containers"][0]["image"] == "web:1"
@@ -148,3 +150,11 @@ def test_what_only_nodes_serve_is_not_found(kube: Api, subresource: str) -> None
 def test_a_body_of_a_wrong_type_cannot_be_handled(kube: Api) -> None:
     refused = kube.post(DEPLOYMENTS, deployment(replicas="many"), expect=400)
     assert refused.message.startswith('Deployment in version "v1" cannot be handled as a Deployment')
+
+
+def test_flow_control_is_stored_with_a_warning(kube: Api) -> None:
+    spec = {"type": "Exempt", "exempt": {"nominalConcurrencyShares": 1}}
+    kind = "PriorityLevelConfiguration"
+    body = {"apiVersion": f"{FLOW}/v1", "kind": kind, "metadata": {"name": "mine"}, "spec": spec}
+    made = kube.post(f"/apis/{FLOW}/v1/prioritylevelconfigurations", body)
+    assert any("do not steer this server" in each for each in made.warnings)

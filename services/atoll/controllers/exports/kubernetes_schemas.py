@@ -38,7 +38,7 @@ from atoll.machinery.meta import rawscan, times
 from atoll.machinery.meta.names import ROOT, ResourceType
 from atoll.machinery.meta.objects import annotations_of, decode, encode_json
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS
-from atoll.machinery.storage.contract import LogEntry, Operation
+from atoll.machinery.storage.contract import LogEntry, Operation, Snapshot
 from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN
 from atoll.tenancy.bound_definitions import PART_BYTES
 
@@ -84,7 +84,7 @@ class KubernetesSchemas(ReplicaController):
                 return None
             requested = REQUESTED in annotations_of(decode(record.value))
             is_bound = bool(snapshot.labelled(*BINDING_LABEL, API_BINDINGS, 1))
-            is_here = bool(snapshot.revision_of(EXPORT_KEY))
+            is_here = is_of_this_shard(snapshot)
         if is_here and (requested or is_bound):
             await self._write()
         elif is_bound and not requested and self._calls is not None:
@@ -108,6 +108,11 @@ class KubernetesSchemas(ReplicaController):
             if not batch.revision_of(manifest.key):
                 batch.create(Target(self._kind, ROOT, "", manifest.key.name), manifest.object)
                 size += len(encode_json(manifest.object))
+
+
+def is_of_this_shard(snapshot: Snapshot) -> bool:
+    """Return whether root is this shard's."""
+    return bool(snapshot.revision_of(EXPORT_KEY))
 
 
 def _missing(view: View) -> Iterator[object]:

@@ -12,7 +12,7 @@ from functools import cache, partial
 from msgspec.structs import replace
 
 from atoll.machinery.kinds.checks import mapping
-from atoll.machinery.kinds.kind import Column, Kind, Scale, Subresource
+from atoll.machinery.kinds.kind import Column, Kind, Scale, Subresource, no_warnings
 from atoll.machinery.kinds.kubernetes import autoscaling, strategies
 from atoll.machinery.kinds.kubernetes.cells import cells_of
 from atoll.machinery.kinds.kubernetes.field_labels import field_labels
@@ -25,6 +25,7 @@ from atoll.machinery.kinds.kubernetes.validation import validators
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.selectors import compile_label_selector
 
+_FLOW_CONTROL = "flowcontrol.apiserver.k8s.io"
 #: Subresources that need nodes, by kind.
 _UNSERVED = {
     "Pod": ("attach", "binding", "eviction", "exec", "log", "portforward", "proxy"),
@@ -90,10 +91,15 @@ def _kind(row: Row, version: Version, mark: str, identity: str) -> Kind:
         validate=checks.create,
         validate_update=checks.update,
         subresource_checks=checks.subresources,
+        warnings=_not_steering if row.group == _FLOW_CONTROL else no_warnings,
         mark=f"{mark} {identity}",
         replicas={_api_version(row, each): _REPLICAS for each in row.versions if "scale" in each.subresources},
     )
     return _converted(row, made) if len(row.versions) > 1 else made
+
+
+def _not_steering(obj: Object) -> list[str]:
+    return ["objects of this API are stored, but do not steer this server, which has limits of its own"]
 
 
 _REPLICAS = ".spec.replicas"
