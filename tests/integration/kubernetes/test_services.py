@@ -15,6 +15,7 @@ from harness.servers.shard_process import ShardProcess
 SERVICES = "/api/v1/namespaces/default/services"
 ADDRESSES = "/apis/networking.k8s.io/v1/ipaddresses"
 NAMESPACES = "/api/v1/namespaces"
+BINDINGS = "/apis/apis.kcp.io/v1alpha2/apibindings"
 WRITERS, EACH = 8, 5
 
 
@@ -122,6 +123,21 @@ def test_workspaces_have_numbers_of_their_own(kube: Api, admin: Api) -> None:
     other = admin.at(workspace_under(admin, type_="kubernetes"))
     other.post(SERVICES, service("web", "NodePort", node_port=30080, clusterIP="10.96.0.20"))
     other.close()
+
+
+def test_a_binding_that_goes_leaves_no_number_taken(kube: Api) -> None:
+    wish = service("web", "NodePort", node_port=30080, clusterIP="10.96.0.20")
+    kube.post(SERVICES, wish)
+    (binding,) = (
+        each for each in kube.get(BINDINGS).json["items"] if each["spec"]["reference"]["export"]["name"] == "kubernetes"
+    )
+    path = f"{BINDINGS}/{binding['metadata']['name']}"
+    kube.delete(path)
+    eventually(lambda: kube.send("GET", path).code == 404, "the binding goes")
+    again = {key: binding[key] for key in ("apiVersion", "kind", "spec")}
+    kube.post(BINDINGS, {**again, "metadata": {"name": "again"}})
+    eventually(lambda: kube.send("GET", SERVICES).code == 200, "the kinds are served again")
+    kube.post(SERVICES, wish)
 
 
 def test_kubectl_exposes_a_deployment(kube: Api, shard: ShardProcess, tmp_path: Path) -> None:
