@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from contract.kinds.validation.cases import Case, kind_of, our_errors, valid_cases
+import pytest
+
+from contract.kinds.validation.cases import Case, drawn_case, kind_of, our_errors, single_cases, valid_cases
+from harness.clients.go_programs import BUILD_TIMEOUT_S, program
 from harness.data.manifests import documents
 
+DRAWN, TIMEOUT_S = 4000, 240.0
+_DIFFERENCES = Path(__file__).with_name("validation") / "differences.json"
 _OTHER_VALUES: tuple[Any, ...] = ("x", 7, [], [7], [[]], None, True, {"a": 7}, {"name": {}})
 
 
@@ -40,6 +47,47 @@ def test_a_value_of_another_type_is_left_to_the_schema() -> None:
             for check in (kind.validate_update, *kind.subresource_checks.values()):
                 check(changed, case.object)
                 check(case.object, changed)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(int(BUILD_TIMEOUT_S) + 300)
+def test_kubernetes_own_code_finds_the_same_errors() -> None:
+    """Valid objects, each mistake for itself, and two at once. A listed difference that has gone fails too."""
+    listed = _listed()
+    cases = [*valid_cases(), *single_cases()]
+    for case in filter(None, map(drawn_case, range(DRAWN))):
+        if not any(part in listed for part in case.parts):
+            cases.append(case)
+    done = subprocess.run(
+        [str(program("validation", "conformance"))],
+        input="".join(f"{case.request()}\n" for case in cases),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=True,
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == len(cases)
+    different = dict[str, str]()
+    for case, answer in zip(cases, answers, strict=True):
+        ours = {(error.type, error.field) for error in our_errors(case)}
+        theirs = {(error["type"], error["field"]) for error in answer["errors"] or ()}
+        if "failure" in answer or ours != theirs:
+            different[case.name] = f"ours: {sorted(ours - theirs)}, theirs: {sorted(theirs - ours)} {answer}"
+    assert {name: text for name, text in different.items() if name not in listed} == {}
+    assert listed.keys() - different.keys() == set()
+
+
+def test_listed_differences_have_a_reason_and_are_few() -> None:
+    listed = _listed()
+    assert all(listed.values())
+    assert len(listed) <= len(list(single_cases())) // 20
+
+
+def _listed() -> dict[str, str]:
+    """The reason of each write whose errors differ."""
+    found = json.loads(_DIFFERENCES.read_text())
+    return {name: entry["reason"] for entry in found for name in entry["writes"]}
 
 
 def _with_each_field(root: Any, values: Iterator[Any]) -> Iterator[Any]:

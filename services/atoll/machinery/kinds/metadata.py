@@ -56,7 +56,6 @@ def validate_metadata_update(obj: Object, old: Object, kind: Kind) -> list[Field
 _NAME_RULES: dict[str, Callable[[str], list[str]]] = {
     "subdomain": labels.dns_subdomain_errors,
     "label": labels.dns_label_errors,
-    "label-1035": labels.dns_1035_label_errors,
     "path-segment": labels.path_segment_errors,
 }
 
@@ -68,7 +67,7 @@ def name_errors(name: str, rule: str) -> list[str]:
 
 def _prefix_errors(prefix: str, rule: str) -> list[str]:
     """Return the problems of a generateName; it may end in a dash because a suffix follows."""
-    if rule in ("subdomain", "label", "label-1035"):
+    if rule in ("subdomain", "label"):
         return name_errors(prefix[:-1] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix, rule)
     return [f"may not contain '{character}'" for character in ("/", "%") if character in prefix]
 

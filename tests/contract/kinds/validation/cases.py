@@ -39,6 +39,8 @@ class Case(NamedTuple):
     object: Object
     old: Object | None = None
     subresource: str = ""
+    #: The names of the writes with one of its mistakes each.
+    parts: tuple[str, ...] = ()
 
     def request(self) -> str:
         """The write as the program of Kubernetes' own code reads it."""
@@ -117,8 +119,8 @@ def _case(name: str, verb: str, mistakes: list[Object]) -> Case | None:
     for mistake in mistakes:
         if not all(_plant(obj, path, value) for path, value in mistake.items()):
             return None
-    shown = " and ".join(json.dumps(mistake, sort_keys=True) for mistake in mistakes)
-    return Case(f"{name} {verb} {shown}", obj, old, "" if verb in ("create", "update") else verb)
+    names = tuple(f"{name} {verb} {json.dumps(mistake, sort_keys=True)}" for mistake in mistakes)
+    return Case(" and ".join(names), obj, old, "" if verb in ("create", "update") else verb, names)
 
 
 def single_cases() -> Iterator[Case]:

@@ -34,7 +34,7 @@ _DEVICES = ("parameters", "data")
 
 TRAITS: Mapping[str, Traits] = MappingProxyType(
     {
-        "Service": Traits(update_creates=True, returns_deleted=True, name_rule="label-1035"),
+        "Service": Traits(update_creates=True, returns_deleted=True, name_rule="label"),
         "Endpoints": Traits(update_creates=True),
         "LimitRange": Traits(update_creates=True),
         "PodTemplate": Traits(generation=True, returns_deleted=True),
@@ -48,7 +48,7 @@ TRAITS: Mapping[str, Traits] = MappingProxyType(
         ),
         "Deployment": Traits(generation=True, annotations_count=True, resets=("spec", "metadata.labels")),
         "ReplicaSet": _COUNTED,
-        "StatefulSet": _COUNTED,
+        "StatefulSet": Traits(generation=True, name_rule="label"),
         "DaemonSet": _COUNTED,
         "ControllerRevision": Traits(open_values=("data",)),
         "Job": _COUNTED,

@@ -65,7 +65,13 @@ func contextFor(kind *schema.GroupVersionKind, subresource string, isNamespaced 
 	return genericrequest.WithNamespace(ctx, metav1.NamespaceNone)
 }
 
-func run(request write) error {
+// run returns the error of a write; a panic, which kube-apiserver answers with 500, is one.
+func run(request write) (err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = fmt.Errorf("panic: %v", reason)
+		}
+	}()
 	object, kind, err := decoded(request.Object)
 	if err != nil {
 		return err

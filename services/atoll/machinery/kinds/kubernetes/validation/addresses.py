@@ -89,6 +89,22 @@ def network_errors(value: object, field: str, old: Collection[object] = ()) -> E
         yield invalid(field, value, "must not have bits set beyond the prefix length")
 
 
+def canonical_address_errors(value: object, field: str) -> Errors:
+    """Check an address that has to be in canonical form."""
+    errors = list(address_errors(value, field))
+    yield from errors
+    if isinstance(value, str) and not errors and value != str(parse_address(value)):
+        yield invalid(field, value, f'must be in canonical form ("{parse_address(value)}")')
+
+
+def canonical_network_errors(value: object, field: str) -> Errors:
+    """Check a range that has to be in canonical form."""
+    errors = list(network_errors(value, field))
+    yield from errors
+    if isinstance(value, str) and not errors and value != str(parse_network(value)):
+        yield invalid(field, value, f'must be in canonical form ("{parse_network(value)}")')
+
+
 def endpoint_errors(value: object, field: str) -> Errors:
     """Check that traffic may be sent to an address from another machine."""
     if not isinstance(value, str):

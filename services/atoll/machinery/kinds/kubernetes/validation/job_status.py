@@ -72,7 +72,7 @@ def _counts(obj: Object, old: Object) -> Errors:
     uncounted = mapping(status, "uncountedTerminatedPods")
     if is_done and any(uncounted.values()) and (is_new or _changes(obj, old, "uncountedTerminatedPods")):
         yield invalid("status.uncountedTerminatedPods", uncounted, "must be empty for finished job")
-    if number("ready") > number("active") and _changes(obj, old, "ready", "active"):
+    if "ready" in status and number("ready") > number("active") and _changes(obj, old, "ready", "active"):
         yield invalid("status.ready", number("ready"), "cannot set more ready pods than active")
     may_shrink = text(spec, "completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
     for name in ("failed", "succeeded"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 from atoll.machinery.kinds.checks import items, mapping, objects, text
+from atoll.machinery.kinds.kubernetes.validation.domains import domain_path_errors
 from atoll.machinery.kinds.kubernetes.validation.indexes import count_indexes
 from atoll.machinery.kinds.kubernetes.validation.job_status import has_condition
 from atoll.machinery.kinds.kubernetes.validation.podspec import pod_template
@@ -25,7 +26,7 @@ from atoll.machinery.kinds.kubernetes.validation.schedules import schedule_probl
 from atoll.machinery.kinds.kubernetes.validation.scheduling import selector
 from atoll.machinery.kinds.kubernetes.validation.tolerated import NOTHING, Tolerated
 from atoll.machinery.kinds.kubernetes.validation.workloads import labels_match, template_tolerated
-from atoll.machinery.meta.labels import dns_label_errors, dns_subdomain_errors
+from atoll.machinery.meta.labels import dns_label_errors
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.fielderrors import duplicate, invalid, not_supported, required, too_long, too_many
@@ -57,7 +58,7 @@ def _job_spec(spec: Object, at: str, passed: Tolerated) -> Errors:
     if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
         yield required(f"{at}.backoffLimitPerIndex", "when maxFailedIndexes is specified")
     if isinstance(spec.get("managedBy"), str):
-        yield from _manager(spec["managedBy"], f"{at}.managedBy")
+        yield from domain_path_errors(spec["managedBy"], f"{at}.managedBy")
         yield from shorter(spec, at, "managedBy", _MANAGER_SIZE)
     yield from one_of(spec, at, "completionMode", ("NonIndexed", "Indexed"))
     yield from _completion_mode(spec, at)
@@ -82,20 +83,6 @@ def _restart_policy(spec: Object, policy: str, field: str) -> Errors:
         yield not_supported(field, policy, ("OnFailure", "Never"))
     elif spec.get("podFailurePolicy") is not None and policy != "Never":
         yield invalid(field, policy, 'only "Never" is supported when podFailurePolicy is specified')
-
-
-def _manager(name: str, field: str) -> Errors:
-    domain, slash, path = name.partition("/")
-    if not name:
-        yield required(field)
-    elif not slash or not domain or not path:
-        yield invalid(field, name, 'must be a domain-prefixed path (such as "acme.io/foo")')
-    else:
-        for problem in dns_subdomain_errors(domain):
-            yield invalid(field, domain, problem)
-        pattern = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
-        if not all(each.isascii() and (each.isalnum() or each in "/-._~%!$&'()*+,;=:") for each in path):
-            yield invalid(field, path, f"Invalid path (regex used for validation is '{pattern}')")
 
 
 def _completion_mode(spec: Object, at: str) -> Errors:

@@ -7,7 +7,7 @@ from decimal import Decimal
 from atoll.machinery.kinds.checks import items, mapping, objects, text
 from atoll.machinery.kinds.kubernetes.validation.annotations import MIRROR
 from atoll.machinery.kinds.kubernetes.validation.pods import annotation_changes, passed_of, pod_errors
-from atoll.machinery.kinds.kubernetes.validation.rules import Errors, amount_of, annotations_of, same
+from atoll.machinery.kinds.kubernetes.validation.rules import NO_PATH, Errors, amount_of, annotations_of, same
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.fielderrors import forbidden, invalid
@@ -20,7 +20,7 @@ _KINDS = ("containers", "initContainers")
 def validate_ephemeral(obj: Object, old: Object) -> list[FieldError]:
     """Check an update that adds ephemeral containers."""
     if MIRROR in annotations_of(old):
-        return [forbidden("", "static pods do not support ephemeral containers")]
+        return [forbidden(NO_PATH, "static pods do not support ephemeral containers")]
     errors = [*pod_errors(obj, passed_of(old)), *annotation_changes(annotations_of(obj), annotations_of(old))]
     now = {text(each, "name"): each for _, each in objects(obj, "spec", "ephemeralContainers")}
     for _, container in objects(old, "spec", "ephemeralContainers"):
@@ -36,9 +36,9 @@ def validate_resize(obj: Object, old: Object) -> list[FieldError]:
     """Check an update of the cpu and memory of containers."""
     spec, before = mapping(obj, "spec"), mapping(old, "spec")
     if MIRROR in annotations_of(old):
-        return [forbidden("", "static pods cannot be resized")]
+        return [forbidden(NO_PATH, "static pods cannot be resized")]
     if text(before, "os", "name") == "windows":
-        return [forbidden("", "windows pods cannot be resized")]
+        return [forbidden(NO_PATH, "windows pods cannot be resized")]
     errors = list(pod_errors(obj, passed_of(old)))
     if (text(old, "status", "qosClass") or qos_class(before)) != qos_class(spec):
         shown = mapping(obj, "status").get("qosClass", "")
@@ -98,8 +98,8 @@ def _pod_level(spec: Object, before: Object) -> Errors:
 
 
 def _with_old_compute(resources: Object, before: Object) -> Object:
-    """Return resources whose cpu and memory are the old ones."""
-    found = {name: value for name, value in resources.items() if name not in ("requests", "limits")}
+    """Return requests and limits whose cpu and memory are the old ones, without claims, which Kubernetes loses here."""
+    found: Object = {}
     for kind in ("requests", "limits"):
         kept = {name: value for name, value in mapping(resources, kind).items() if name not in _COMPUTE}
         old = mapping(before, kind)

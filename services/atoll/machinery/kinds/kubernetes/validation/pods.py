@@ -76,7 +76,10 @@ def validate_update(obj: Object, old: Object) -> list[FieldError]:
         for index, container in objects(spec, name):
             errors += needed(container, f"spec.{name}[{index}]", "image")
             errors += image_padding(container, f"spec.{name}[{index}]")
-    errors += _deadline(spec, before)
+    deadline = list(_deadline(spec, before))
+    errors += deadline
+    if deadline and spec.get("activeDeadlineSeconds") is not None:
+        return errors
     errors += _toleration_changes(spec, before)
     errors += _gate_changes(spec, before)
     if same(spec, before):

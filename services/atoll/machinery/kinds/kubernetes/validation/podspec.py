@@ -13,6 +13,7 @@ from atoll.machinery.kinds.kubernetes.validation.ports import host_network_ports
 from atoll.machinery.kinds.kubernetes.validation.resources import aggregate, pod_requirements, requirements
 from atoll.machinery.kinds.kubernetes.validation.rules import (
     MAX_INT32,
+    NO_PATH,
     Errors,
     amount_of,
     integer,
@@ -87,7 +88,7 @@ def _claims(spec: Object, at: str, pod: Object | None) -> Errors:
     for index, claim in objects(spec, "resourceClaims"):
         field, name = f"{at}[{index}]", text(claim, "name")
         if pod is not None and "kubernetes.io/config.mirror" in mapping(pod, "metadata", "annotations"):
-            yield forbidden("", "static pods do not support resource claims")
+            yield forbidden(NO_PATH, "static pods do not support resource claims")
             continue
         if name in names:
             yield duplicate(f"{field}.name", name)

@@ -31,7 +31,7 @@ _PREFIXED = frozenset(prefix + name for prefix in ("", "requests.", "limits.") f
 _STANDARD = _COUNTED | _PREFIXED | {"storage", "requests.storage"}
 _HUGE_PAGES, _REQUESTS, _OWN = "hugepages-", "requests.", "kubernetes.io/"
 #: Of a whole pod; huge pages too.
-_POD_LEVEL = ("cpu", "memory")
+_POD_LEVEL = ("cpu", "hugepages-", "memory")
 
 
 def is_huge_pages(name: str) -> bool:

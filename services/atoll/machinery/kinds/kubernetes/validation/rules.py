@@ -24,6 +24,8 @@ Problems = Callable[[str], list[str]]
 NEGATIVE = "must be greater than or equal to 0"
 IMMUTABLE = "field is immutable"
 MAX_INT32 = 2**31 - 1
+#: How Kubernetes prints the path of no field.
+NO_PATH = "[]"
 
 _PORT_NAME = re.compile(r"[-a-z0-9]+\Z")
 _PERCENT = re.compile(r"[0-9]+%\Z", re.ASCII)

@@ -132,8 +132,7 @@ def _ports(spec: Object, kind: str) -> Errors:
             names.add(name)
         yield from port_number(each.get("port"), f"{field}.port")
         yield from one_of_defaulted(each, field, "protocol", PROTOCOLS)
-        if each.get("targetPort") not in (0, ""):
-            yield from port(each.get("targetPort"), f"{field}.targetPort")
+        yield from port(each.get("targetPort"), f"{field}.targetPort")
         yield from label_key(f"{field}.appProtocol", each.get("appProtocol"))
         if each.get("nodePort"):
             if kind == "ClusterIP":
