@@ -8,8 +8,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from atoll.machinery.kinds.native_schemas import drop_nulls
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.schema.definitions.crd import add_stored_version, default_crd, validate_crd
+from atoll.machinery.schema.structural.compiler import compile_root
+from atoll.machinery.schema.structural.pruning import is_clean
 from atoll.machinery.schema.structural.structural_schema import compile_schema
 
 KEYS = ("a", "b", "c")
@@ -246,3 +249,18 @@ def test_judging_a_definition_never_raises(source: Any) -> None:
     errors = validate_crd(obj)
     if not errors:
         compile_schema(obj["spec"]["versions"][0]["schema"]["openAPIV3Schema"]).validate(thing({}))
+
+
+@settings(max_examples=500, deadline=None)
+@given(SCHEMAS, VALUES)
+def test_a_plain_object_is_known_whole_valid_and_left_as_it_is(source: Object, spec: Any) -> None:
+    schema, obj = compile_schema(whole(source)), thing(spec)
+    if schema.is_plain(obj):
+        changed = copy.deepcopy(obj)
+        schema.prune(changed)
+        schema.default(changed)
+        drop_nulls(changed)
+        assert encode_json(changed) == encode_json(obj)
+        root = compile_root(whole(source), None)
+        assert is_clean(root, obj)
+        assert root.accept(root, obj)

@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from functools import cache, cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from atoll.machinery.kinds.kind import Schema
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.process.resources import schema_path
+
+if TYPE_CHECKING:
+    from atoll.machinery.schema.structural.structural_schema import StructuralSchema
 
 #: Prefix of references between components.
 REF_PREFIX = "#/components/schemas/"
@@ -58,14 +60,13 @@ class NativeSchema:
         self._open_values = frozenset(open_values)
 
     @cached_property
-    def _compiled(self) -> Schema:
+    def _compiled(self) -> StructuralSchema:
         return self._compile()
 
-    def _compile(self) -> Schema:
+    def _compile(self) -> StructuralSchema:
         from atoll.machinery.schema.structural.structural_schema import compile_schema
 
-        compiled: Schema = compile_schema(self.source, self.definitions)
-        return compiled
+        return compile_schema(self.source, self.definitions)
 
     def unknown_fields(self, obj: Object) -> list[str]:
         """Return paths that the schema does not declare, in document order."""
@@ -73,6 +74,8 @@ class NativeSchema:
 
     def normalize(self, obj: Object) -> None:
         """Drop nulls and undeclared fields, set defaults."""
+        if self._compiled.is_plain(obj):
+            return
         drop_nulls(obj, self._open_values)
         self._compiled.normalize(obj)
 

@@ -53,10 +53,11 @@ def _is_date(text: str) -> bool:
 _TIME = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|[+-][0-9]{2}:[0-9]{2})")
 
 
-#: Matches the form in which servers write a date-time, which needs no calendar.
-usual_date_time = re.compile(
+#: The form in which servers write a date-time, which needs no calendar.
+USUAL_DATE_TIME = (
     "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]+)?Z"
-).fullmatch
+)
+usual_date_time = re.compile(USUAL_DATE_TIME).fullmatch
 
 
 def _is_date_time(text: str) -> bool:

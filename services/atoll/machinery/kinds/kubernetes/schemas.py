@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
-from atoll.machinery.kinds.kind import Schema
 from atoll.machinery.kinds.kubernetes.conditional_defaults import set_conditional_defaults
 from atoll.machinery.kinds.kubernetes.tables import components
 from atoll.machinery.kinds.native_schemas import NativeSchema
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.process.time_slicing import require_slices
+
+if TYPE_CHECKING:
+    from atoll.machinery.schema.structural.structural_schema import StructuralSchema
 
 
 class KubernetesSchema(NativeSchema):
@@ -22,7 +25,7 @@ class KubernetesSchema(NativeSchema):
         super().__init__(component, open_values, components())
         self._component = component
 
-    def _compile(self) -> Schema:
+    def _compile(self) -> StructuralSchema:
         # The largest take 20 ms, once in a process.
         require_slices()
         return super()._compile()

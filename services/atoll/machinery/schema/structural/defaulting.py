@@ -80,6 +80,13 @@ def is_normal(node: Node, value: dict[str, Any]) -> bool:
     return True
 
 
+def is_normal_value(node: Node, value: Any) -> bool:
+    """`is_normal` of any value."""
+    if type(value) is dict:
+        return is_normal(node, value)
+    return type(value) is not list or _has_normal_items(node, value)
+
+
 def _has_normal_items(node: Node, value: list[Any]) -> bool:
     items = node.prune_items_by
     if items is None:

@@ -22,6 +22,7 @@ from atoll.machinery.schema.structural import list_types, pruning
 from atoll.machinery.schema.structural.compiler import compile_root
 from atoll.machinery.schema.structural.defaulting import default, is_normal
 from atoll.machinery.schema.structural.node import Node
+from atoll.machinery.schema.structural.plain_form import Takes, plain_form
 from atoll.machinery.schema.structural.ratcheting import NO_OLD_VALUE, OldValue
 from atoll.machinery.schema.structural.validation import ErrorCollector, validate, validate_embedded
 
@@ -29,18 +30,26 @@ from atoll.machinery.schema.structural.validation import ErrorCollector, validat
 CACHE_SIZE = 4096
 #: JSON of the schemas that are cached compiled, in bytes. A compiled schema takes about ten times its JSON.
 COMPILED_BYTES = 6 * 1024 * 1024
+#: What the plain form of a schema weighs among them.
+_FORM_BYTES = 8 * 1024
 
 
 class _CompiledSchema:
     """The decoded and compiled forms of a schema, evicted by size. Publishing a schema needs the source only."""
 
-    __slots__ = ("_root", "attachment", "definitions", "source")
+    __slots__ = ("_root", "attachment", "definitions", "source", "takes")
 
     def __init__(self, source: Object, definitions: Mapping[str, Object] | None) -> None:
         self.source = source
         self.definitions = definitions
         self.attachment: Any = None
         self._root: Node | None = None
+        #: The plain form, which replaces this by itself on first use.
+        self.takes: Takes = self._first_taken
+
+    def _first_taken(self, obj: Any) -> bool:
+        self.takes = plain_form(self.root)
+        return self.takes(obj)
 
     @property
     def root(self) -> Node:
@@ -92,8 +101,14 @@ class StructuralSchema:
     def attachment(self, value: Any) -> None:
         self._compiled.attachment = value
 
+    def is_plain(self, obj: Object) -> bool:
+        """Whether an object is known to need no change and to be valid: so are most of a write."""
+        return (self._permanent or _compiled_for(self._json)).takes(obj)
+
     def unknown_fields(self, obj: Object) -> list[str]:
         """List the paths that the schema does not declare, metadata included, in document order."""
+        if (self._permanent or _compiled_for(self._json)).takes(obj):
+            return []
         root = self._permanent_root or _compiled_for(self._json).root
         if pruning.is_clean(root, obj):
             return []
@@ -103,6 +118,8 @@ class StructuralSchema:
 
     def normalize(self, obj: Object) -> None:
         """Prune, then default; most objects of a write need neither."""
+        if self.is_plain(obj):
+            return
         root = self._permanent_root or _compiled_for(self._json).root
         if not is_normal(root, obj):
             pruning.prune(root, obj)
@@ -123,6 +140,8 @@ class StructuralSchema:
         With `old`, the previous object, violations in unchanged parts are not reported, and duplicate items of sets and
         maps only if the old object had none. Embedded metadata is always validated.
         """
+        if (self._permanent or _compiled_for(self._json)).takes(obj):
+            return []
         root = self._permanent_root or _compiled_for(self._json).root
         if root.accept(root, obj):
             return []
@@ -153,7 +172,7 @@ def _compiled_for(json: bytes) -> _CompiledSchema:
     with _cache_lock:
         known = _compiled.get(json)
     if known is None:
-        known = len(json), _CompiledSchema(decode(json), None)
+        known = len(json) + _FORM_BYTES, _CompiledSchema(decode(json), None)
         with _cache_lock:
             _compiled.put(json, known)
     return known[1]

@@ -1,0 +1,208 @@
+"""The plain form of a schema: a msgspec type that takes objects which need no change and are valid, in one pass in C.
+
+`structural_schema` asks it before the walks of `pruning`, `defaulting` and `fast_validation`, which decide about what
+it refuses. A place that msgspec cannot express is a `_Walked` type, whose values these walks look at. Invariant: an
+object that is taken has no unknown field and no null, has all defaults, and is valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+
+from atoll.machinery.process.time_slicing import slice_pause
+from atoll.machinery.schema.formats import USUAL_DATE_TIME
+from atoll.machinery.schema.structural.compiler import compile_value
+from atoll.machinery.schema.structural.defaulting import is_normal_value
+from atoll.machinery.schema.structural.node import Node
+from atoll.machinery.schema.structural.object_meta import METADATA
+
+#: Types of objects in one form, each of 5.5 KB; places beyond are walked.
+MAX_STRUCTS = 16
+#: Levels of a field set that a form takes.
+_FIELD_SET_LEVELS = 12
+_INTEGERS = {"": 63, "int64": 63, "int32": 31}
+_DATE_TIME = Annotated[str, msgspec.Meta(pattern=f"^(?:{USUAL_DATE_TIME})\\Z")]
+_META_FIELDS = ("apiVersion", "kind")
+
+Takes: TypeAlias = Callable[[Any], bool]
+
+
+def plain_form(root: Node) -> Takes:
+    """Return the test whether an object needs no change and is valid.
+
+    A form that cannot be made takes nothing, and no form takes large objects, which are walked in slices.
+    """
+    form = _Forms().root(root)
+    if form is None:
+        return lambda obj: False
+
+    def takes(obj: Any) -> bool:
+        try:
+            return slice_pause() is None and bool(msgspec.convert(obj, form, dec_hook=_walk))
+        except msgspec.ValidationError:
+            return False
+
+    return takes
+
+
+class _Walked:
+    """A place whose values are walked. A type has one value, which stands for each that it takes."""
+
+    node: Node
+    value: _Walked
+
+
+def _walk(type: type[_Walked], value: Any) -> _Walked:
+    """Return the value that stands for a value without a fault. Raises ValueError."""
+    node = type.node
+    if not is_normal_value(node, value) or _has_null(value) or not node.accept(node, value):
+        raise ValueError
+    return type.value
+
+
+def _has_null(value: Any) -> bool:
+    """Whether a value is null or has one below."""
+    if type(value) is dict:
+        return any(map(_has_null, value.values()))
+    return any(map(_has_null, value)) if type(value) is list else value is None
+
+
+def _field_set() -> Any:
+    """Return the type of fieldsV1: objects of objects."""
+    found: Any = Annotated[dict[str, Any], msgspec.Meta(max_length=0)]
+    for _ in range(_FIELD_SET_LEVELS):
+        found = dict[str, found]
+    return found
+
+
+@cache
+def _metadata() -> Any:
+    """Return the type of ObjectMeta, which all schemas share."""
+    return _Forms().metadata(compile_value(METADATA))
+
+
+class _Forms:
+    """Makes the types of one schema."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, Any] = {}
+        self._begun: set[int] = set()
+        self._structs = 0
+
+    def root(self, root: Node) -> Any | None:
+        """Return the type of whole objects; None where metadata has declarations of its own."""
+        properties = dict(root.properties)
+        named = [properties.pop(name) for name in _META_FIELDS if name in properties]
+        if root.meta is None or "metadata" in properties or root.embedded or not _is_struct(root):
+            return None
+        if any(node.plain is not str for node in named):
+            return None
+        fields: list[tuple[str, Any]] = [("apiVersion", str), ("kind", str), ("metadata", _metadata())]
+        return self._struct(root, fields, properties)
+
+    def metadata(self, meta: Node) -> Any:
+        """Return the type of ObjectMeta."""
+        entries = meta.properties["managedFields"].items
+        assert entries is not None
+        self._made[id(entries.properties["fieldsV1"])] = _field_set()
+        return self._type(meta)
+
+    def _type(self, node: Node) -> Any:
+        if id(node) in self._begun:
+            # It refers to itself: the inner place is walked.
+            return _walked(node)
+        found = self._made.get(id(node))
+        if found is None:
+            self._begun.add(id(node))
+            found = self._made[id(node)] = self._typed(node) or _walked(node)
+            self._begun.discard(id(node))
+        return found
+
+    def _typed(self, node: Node) -> Any | None:
+        """Return a type whose values are all plain; None if msgspec has none."""
+        if node.all_of or node.any_of or node.one_of or node.not_ is not None:
+            return None
+        if node.types == {"string"}:
+            return _string(node)
+        if node.enum is not None or len(node.types) != 1:
+            return None
+        if node.plain is bool:
+            return bool
+        if node.types == {"integer"}:
+            return _integer(node)
+        if node.types == {"array"}:
+            return self._list(node)
+        return self._object(node) if node.types == {"object"} and node.meta is None else None
+
+    def _list(self, node: Node) -> Any | None:
+        items = node.items
+        if items is None or node.prune_items_by is not items or node.unique:
+            return None
+        if node.min_items is not None or node.max_items is not None:
+            return None
+        return list[self._type(items)]  # type: ignore[misc]
+
+    def _object(self, node: Node) -> Any | None:
+        if node.closed or not _has_simple_keys(node):
+            return None
+        if node.additional is not None and not node.properties and not node.required:
+            return dict[str, self._type(node.additional)]  # type: ignore[misc]
+        return self._struct(node, [], node.properties) if node.properties and _is_struct(node) else None
+
+    def _struct(self, node: Node, fields: list[tuple[str, Any]], properties: Any) -> Any | None:
+        self._structs += 1
+        needed = {*node.required, *(name for name, _ in node.default_properties)} - {name for name, _ in fields}
+        if self._structs > MAX_STRUCTS or not needed <= properties.keys():
+            return None
+        fields += [(name, self._type(properties[name])) for name in needed]
+        optional = [(name, self._type(child)) for name, child in properties.items() if name not in needed]
+        names = [name for name, _ in fields] + [name for name, _ in optional]
+        declared: list[Any] = [(f"f{at}", type) for at, (_, type) in enumerate(fields)]
+        declared += [(f"f{at}", type, None) for at, (_, type) in enumerate(optional, len(fields))]
+        renamed = {f"f{at}": name for at, name in enumerate(names)}
+        try:
+            return msgspec.defstruct("Plain", declared, rename=renamed, forbid_unknown_fields=True, gc=False)
+        except (TypeError, ValueError):
+            # A name that msgspec does not write into JSON, such as one with a quote.
+            return None
+
+
+def _walked(node: Node) -> type[_Walked]:
+    found: type[_Walked] = type("_Place", (_Walked,), {"node": node, "__slots__": ()})
+    found.value = found()
+    return found
+
+
+def _has_simple_keys(node: Node) -> bool:
+    counted = node.min_properties is not None or node.max_properties is not None
+    return not (node.open or node.unions or counted or node.all_of or node.any_of or node.one_of)
+
+
+def _is_struct(node: Node) -> bool:
+    """Whether an object has the declared fields and no others."""
+    asked = node.enum is not None or node.not_ is not None or node.additional is not None
+    return node.types == {"object"} and not asked and _has_simple_keys(node)
+
+
+def _string(node: Node) -> Any | None:
+    low, high = node.min_length, node.max_length
+    if node.enum is not None:
+        words = [each for each in node.enum if type(each) is str]
+        ruled = low is not None or high is not None or node.pattern or node.format_check is not None
+        return Literal[tuple(words)] if words and not ruled else None
+    if node.pattern or (low or 0) < 0 or (high or 0) < 0:
+        return None
+    if node.format_check is not None:
+        return _DATE_TIME if node.format_name == "date-time" and low is None and high is None else None
+    return str if low is None and high is None else Annotated[str, msgspec.Meta(min_length=low, max_length=high)]
+
+
+def _integer(node: Node) -> Any | None:
+    bits = _INTEGERS.get(node.format)
+    if bits is None or node.minimum is not None or node.maximum is not None or node.multiple_of is not None:
+        return None
+    return Annotated[int, msgspec.Meta(ge=-(2**bits), le=2**bits - 1)]
