@@ -16,6 +16,7 @@ import msgspec
 
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.storage.contract import RevisionCompacted, StoreIdentity
+from atoll.machinery.storage.environment.recent_rows import RecentRows
 from atoll.machinery.storage.environment.type_table import TypeTable
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class Environment:
         self.limits = _limit_databases(handles)
         self.handles = handles
         self.type_table = TypeTable(self.types)
+        self.recent = RecentRows()
 
     def reading(self) -> Txn:
         """Begin a read transaction: a context manager, never kept across an await."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import islice
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.types import NAMESPACES
 from atoll.machinery.storage.contract import Flag, Gate, Position, Record, ReplicaView, Scope, Usage
 from atoll.machinery.storage.encoding import keys
 from atoll.machinery.storage.encoding.rows import (
@@ -26,6 +28,7 @@ from atoll.machinery.storage.encoding.rows import (
     unpack_version,
 )
 from atoll.machinery.storage.environment.databases import Environment
+from atoll.machinery.storage.environment.recent_rows import RecentRows
 from atoll.machinery.storage.environment.type_table import NO_TYPE
 from atoll.machinery.storage.limits import Limit, TotalObjects, is_counted, total_by_setting
 from atoll.machinery.storage.reading.records import Records
@@ -72,11 +75,29 @@ class LmdbSnapshot(msgspec.Struct, eq=False):
         return self._replicas
 
     def stamp(self, types: Sequence[ResourceType]) -> Hashable:
-        environment, get, row_key = self._environment, self._txn.get, keys.cluster_row_key
-        found = [get(b"applied", db=environment.meta)]
-        for number in environment.type_table.stored(self._txn, types):
-            found.append(get(row_key("", number), db=environment.clusters))
-        return tuple(found)
+        environment, get = self._environment, self._txn.get
+        recent, row_key = environment.recent, keys.cluster_row_key
+        is_recent = recent.transaction == (self.transaction, get_ident())
+        if is_recent and (known := recent.stamps.get(id(types))) is not None:
+            return known[1]
+        rows = [row_key("", number) for number in environment.type_table.stored(self._txn, types)]
+        found = (get(b"applied", db=environment.meta), *[get(row, db=environment.clusters) for row in rows])
+        if is_recent:
+            recent.keep_stamp(types, found, rows)
+        return found
+
+    def _cluster_row(self, key: bytes) -> bytes | None:
+        """Return a row of `clusters`."""
+        recent = self._environment.recent
+        row: bytes | None
+        if recent.transaction != (self.transaction, get_ident()):
+            row = self._txn.get(key, db=self._environment.clusters)
+        elif key in recent.rows:
+            row = recent.rows[key]
+        else:
+            row = self._txn.get(key, db=self._environment.clusters)
+            recent.keep_row(key, row)
+        return row
 
     def _key(self, key: ObjectKey) -> bytes | None:
         table = self._environment.type_table
@@ -84,13 +105,24 @@ class LmdbSnapshot(msgspec.Struct, eq=False):
         return keys.object_key(number, key.cluster, key.namespace, key.name) if number else None
 
     def get(self, key: ObjectKey) -> Record | None:
+        recent: RecentRows | None = None
+        # Every create in a namespace reads it.
+        if key.type is NAMESPACES:
+            recent = self._environment.recent
+            if recent.transaction != (self.transaction, get_ident()):
+                recent = None
+            elif key in recent.records:
+                return recent.records[key]
         table = self._environment.type_table
         number = table.numbers.get(key.type) or table.number(self._txn, key.type)
         if not number:
             return None
         raw = keys.object_key(number, key.cluster, key.namespace, key.name)
         value = self._txn.get(raw, db=self._environment.objects)
-        return None if value is None else self._record(raw, value, key)
+        record = None if value is None else self._record(raw, value, key)
+        if recent is not None:
+            recent.keep_record(key, record)
+        return record
 
     def _record(self, raw: bytes, value: bytes, key: ObjectKey | None = None) -> Record:
         """Verify and unseal a stored object, and return it with its typed key."""
@@ -114,14 +146,14 @@ class LmdbSnapshot(msgspec.Struct, eq=False):
         number = table.numbers.get(type) or table.number(self._txn, type)
         if number == NO_TYPE:
             return 0
-        row = self._txn.get(keys.cluster_row_key(cluster, number), db=self._environment.clusters)
+        row = self._cluster_row(keys.cluster_row_key(cluster, number))
         last: int = unpack_last(row)[0] if row is not None else 0
         return last
 
     def gate(self, cluster: str) -> Gate:
         # Several steps of one request read the gate of its one cluster.
         if self._gate is None or self._gate[0] != cluster:
-            row = self._txn.get(keys.cluster_row_key(cluster, NO_TYPE), db=self._environment.clusters)
+            row = self._cluster_row(keys.cluster_row_key(cluster, NO_TYPE))
             self._gate = cluster, unpack_gate(row) if row is not None else Gate()
         return self._gate[1]
 

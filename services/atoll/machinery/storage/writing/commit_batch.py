@@ -24,6 +24,7 @@ from atoll.machinery.storage.encoding.rows import (
     unpack_counter_row,
     unpack_gate,
 )
+from atoll.machinery.storage.environment.recent_rows import NONE
 from atoll.machinery.storage.environment.type_table import NO_TYPE
 from atoll.machinery.storage.options import StoreOptions, lifetimes_us
 from atoll.machinery.storage.reading.records import Records
@@ -67,6 +68,10 @@ class CommitBatch:
         self.fresh_types: dict[ResourceType, int] = {}
         self.changes: list[Change] = []
         self.log_bytes = 0
+        #: The number of the transaction once it is committed.
+        self.transaction = NONE
+        #: Whether a gate changed; whether there was maintenance.
+        self.gated = self.has_jobs = False
         #: The apply count of replicas and routes, once any was applied; None before.
         self.applied: int | None = None
         self.sealed_types = options.sealed_types
@@ -182,8 +187,10 @@ class IndexRows:
         row = keys.cluster_row_key(key.cluster, NO_TYPE)
         state = object_facts.gate_state(value) if value is not None else None
         if state is None:
+            self._batch.gated = True
             self._txn.delete(row, db=self._environment.clusters)
             return
         found = self._txn.get(row, db=self._environment.clusters)
         if found is None or unpack_gate(found).state != state:
+            self._batch.gated = True
             self._txn.put(row, pack_gate(Gate(state, revision)), db=self._environment.clusters)

@@ -20,6 +20,7 @@ import structlog
 
 from atoll.machinery.storage.clock import HybridClock
 from atoll.machinery.storage.contract import Check, Delete, Guard, Mutation, Put, Replica, StoreFull
+from atoll.machinery.storage.environment.recent_rows import NONE
 from atoll.machinery.storage.environment.space import Space
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.reading.records import Records
@@ -216,6 +217,10 @@ class Writer:
                 for submit in taken:
                     self._apply(txn, batch, submit)
                 self._write_meta(txn, batch, lazy)
+                transaction = txn.id()
+            # LMDB gives a transaction that wrote nothing no number: the next one has it.
+            if batch.changes or self._records.environment.env.info()["last_txnid"] == transaction:
+                batch.transaction = transaction
         except (lmdb.MapFullError, lmdb.TxnFullError, lmdb.DiskError) as error:
             # Pages are written before the meta page, so a transaction that finds no space never happened.
             batch.finish(committed=False)
@@ -245,6 +250,7 @@ class Writer:
         transaction = SubmitTransaction(batch, child, submit.counts)
         try:
             if submit.job is not None:
+                batch.has_jobs = True
                 submit.result = submit.job(transaction, child)
             else:
                 submit.result = transaction.run(submit.mutations, submit.guards)
@@ -275,6 +281,7 @@ class Writer:
     ) -> None:
         """Publish changes, answer callers, schedule the next round. In the event loop."""
         self._busy = False
+        self._report(batch)
         if batch is not None:
             stats = self.stats
             stats.commits += 1
@@ -294,6 +301,16 @@ class Writer:
                 waiter.set_result(None)
         if self._queue:
             self._kick(loop)
+
+    def _report(self, batch: CommitBatch | None) -> None:
+        """Tell the rows that are kept in memory what was committed. Jobs may change any row."""
+        recent = self._records.environment.recent
+        if batch is None or batch.transaction == NONE:
+            recent.forget()
+        elif batch.fresh_types or batch.gated or batch.applied is not None or batch.has_jobs:
+            recent.forget(batch.transaction)
+        else:
+            recent.follow(batch.transaction, batch.changes, batch.counters)
 
     def _forget(self, lazy: LazyPositions) -> None:
         """Drop the positions that were written, unless a newer value was set during the commit."""
