@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import secrets
-
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.rest.body import decode_body
 from atoll.machinery.apiserver.rest.metadata import stamp_new, wipe_system_fields
 from atoll.machinery.apiserver.rest.write import PreparedWrite, WriteContext, prepare_create
 from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import AlreadyExists, ApiError, BadRequest, Details, FieldError, invalid
+from atoll.machinery.meta.uids import random_number
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-_SUFFIX_LENGTH, _PREFIX_LENGTH = 5, 58
+_PAIRS = [first + second for first in _SUFFIX_ALPHABET for second in _SUFFIX_ALPHABET]
+_PREFIX_LENGTH = 58
 GENERATE_ATTEMPTS = 8
 
 
@@ -41,10 +41,11 @@ def plan_new(context: WriteContext, obj: Object, *, tracked: bool = False) -> Pr
     if call.kind.has_status and not call.whole:
         obj.pop("status", None)
     call.kind.prepare_create(obj)
-    name = metadata["name"]
-    record = context.view.get(call.key(name))
-    if record is not None:
-        raise errors.already_exists(call.kind, name, decode(record.value))
+    if not is_generated:
+        name = metadata["name"]
+        record = context.view.get(call.key(name))
+        if record is not None:
+            raise errors.already_exists(call.kind, name, decode(record.value))
     return prepare_create(context, obj, tracked=tracked, has_generated_name=is_generated)
 
 
@@ -58,11 +59,9 @@ def check_namespace(context: WriteContext, obj: Object) -> None:
 
 def _suffix() -> str:
     """Return five random characters of Kubernetes' alphabet, which has no vowels, to avoid words."""
-    drawn, suffix = secrets.randbits(64), ""
-    for _ in range(_SUFFIX_LENGTH):
-        drawn, index = divmod(drawn, len(_SUFFIX_ALPHABET))
-        suffix += _SUFFIX_ALPHABET[index]
-    return suffix
+    drawn, pairs = random_number(), len(_PAIRS)
+    rest = drawn // (pairs * pairs)
+    return _PAIRS[drawn % pairs] + _PAIRS[drawn // pairs % pairs] + _SUFFIX_ALPHABET[rest % len(_SUFFIX_ALPHABET)]
 
 
 def _generate_name(context: WriteContext, obj: Object) -> None:
