@@ -31,7 +31,7 @@ from loadtest.scenarios.homes import LIMIT_S, list_homes, master, requests
 from loadtest.server import Cost, Server
 
 #: Homes in a transaction, each with three rows.
-BATCH = 100
+BATCH = 500
 #: Recorded homes at which it measures, up to the largest size.
 STEPS = (1000, 10_000, 100_000)
 FAR = "far"

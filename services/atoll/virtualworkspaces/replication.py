@@ -32,6 +32,7 @@ from atoll.machinery.kcp.apis import cachedresources, endpointslices
 from atoll.machinery.kcp.apis.apiexports import export_of
 from atoll.machinery.kcp.apis.copies import CopySet, uid_of
 from atoll.machinery.kcp.apis.locks import read_locks
+from atoll.machinery.kcp.workspaces.lifecycle import is_inactive
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import partial
 from atoll.machinery.meta.names import CORE, ObjectKey, is_cluster_name
@@ -46,7 +47,7 @@ from atoll.machinery.meta.types import (
 )
 from atoll.machinery.meta.user import User
 from atoll.machinery.meta.wellknown import SINGLETON
-from atoll.machinery.storage.contract import Scope, Snapshot
+from atoll.machinery.storage.contract import Gate, GateState, Scope, Snapshot
 from atoll.virtualworkspaces.consumer_rows import ConsumerRows
 from atoll.virtualworkspaces.copied_rows import CopiedRows
 from atoll.virtualworkspaces.framework import READ_VERBS, Own, is_listed, view_kind
@@ -127,7 +128,7 @@ class Replication:
         offer = self._offer(snapshot, own)
         if offer is None or not is_listed(request.info):
             raise errors.not_served()
-        check_gate(request.info, request.user, offer.cluster, snapshot.gate(offer.cluster))
+        check_gate(request.info, request.user, offer.cluster, self._gate(snapshot, offer.cluster))
         catalog, shard = Catalog(self._kinds(snapshot, offer)), _shard_of(snapshot, offer.cluster)
         remote, rows = None, self._copied(snapshot, request.cluster, offer) if shard else None
         if rows is None:
@@ -180,10 +181,17 @@ class Replication:
 
     def _is_open(self, view: View, request: Request, offer: _CachedResourceExport) -> bool:
         try:
-            check_gate(request.info, request.user, offer.cluster, view.gate(offer.cluster))
+            check_gate(request.info, request.user, offer.cluster, self._gate(view, offer.cluster))
         except ApiError:
             return False
         return True
+
+    def _gate(self, view: View, cluster: str) -> Gate:
+        """Return the gate of the provider's workspace, of a remote one by what its LogicalCluster says."""
+        if not _shard_of(view, cluster):
+            return view.gate(cluster)
+        home = self._read(view, ObjectKey(LOGICAL_CLUSTERS, cluster, "", SINGLETON))
+        return Gate(GateState.INACTIVE) if home is not None and is_inactive(home) else view.gate(cluster)
 
     # --- the target of a slice ---
 

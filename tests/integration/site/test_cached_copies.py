@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 from collections.abc import Iterator
 
 import pytest
 
 from harness.clients.api import Api, Object, eventually
 from harness.clients.exports import BINDINGS, CACHED, bind, binding, unbind
-from harness.clients.site_workspaces import on, ready, workspace
+from harness.clients.site_workspaces import CLUSTER, on, ready, workspace
 from harness.servers.site import Site
 from harness.servers.virtual_workspaces import CACHED_SLICES, offer_plans
 
@@ -68,7 +70,11 @@ def names(api: Api, path: str = PLANS) -> list[str]:
 
 
 def reads(api: Api, *wanted: str, path: str = PLANS) -> None:
-    eventually(lambda: names(api, path) == sorted(wanted), f"reads {wanted}", PATIENCE_S)
+    def look() -> bool:
+        answer = api.get(path, expect=0)
+        return answer.code == 200 and [each["metadata"]["name"] for each in answer.json["items"]] == sorted(wanted)
+
+    eventually(look, f"reads {wanted}", PATIENCE_S)
 
 
 def test_they_are_read_and_watched_with_the_providers_shard_down_and_after_restarts(
@@ -142,6 +148,17 @@ def test_a_revision_from_before_all_copies_were_here_is_answered_with_410(provid
     assert answer.code == 410, answer.json
     with consumer.watch(f"{PLANS}?watch=1&resourceVersion={early}") as events:
         assert events.next().type == "ERROR"
+
+
+def test_an_inactive_workspace_of_a_provider_shows_its_copies_to_nobody(provider: Api, consumer: Api) -> None:
+    revision = consumer.get(PLANS).json["metadata"]["resourceVersion"]
+    with consumer.watch(f"{PLANS}?watch=1&resourceVersion={revision}") as events:
+        provider.patch(CLUSTER, {"metadata": {"annotations": {"core.kcp.io/inactive": "true"}}})
+        with contextlib.suppress(http.client.IncompleteRead, OSError):
+            assert events.rest() == []
+    eventually(lambda: consumer.get(PLANS, expect=0).code == 403, "refused", PATIENCE_S)
+    provider.patch(CLUSTER, {"metadata": {"annotations": {"core.kcp.io/inactive": None}}})
+    reads(consumer, "first", "second", "third")
 
 
 def test_without_a_binding_nothing_is_kept_and_bound_again_they_are_all_there(
