@@ -12,7 +12,15 @@ import pytest
 from harness.clients.api import Api, configmap, crd, define
 from harness.clients.loop_probe import LoopProbe
 from harness.servers.shard_process import ShardProcess
-from harness.servers.stand_ins.admission import CONFIGMAPS, MAPS, AdmissionServer, allow, register
+from harness.servers.stand_ins.admission import (
+    CONFIGMAPS,
+    MAPS,
+    AdmissionServer,
+    allow,
+    configuration,
+    configurations,
+    register,
+)
 
 Object = dict[str, Any]
 GROUP = "/apis/admissionregistration.k8s.io/v1"
@@ -88,3 +96,20 @@ def test_a_slow_mutating_policy_acts_on_what_controllers_write_in_batches(api: A
         name = define(api, crd("widgets"))["metadata"]["name"]
     assert api.get(f"{CRDS}/{name}").json["metadata"]["annotations"]["slow"] == "true"
     assert probe.worst_s < 2 * PROMISED_S
+
+
+def test_many_webhooks_are_asked_about_a_large_object_and_hold_nobody(
+    api: Api, shard: ShardProcess, server: AdmissionServer
+) -> None:
+    webhook = server.webhook("/allow", failurePolicy="Ignore", timeoutSeconds=1)
+    for kind in ("Validating", "Mutating"):
+        hooks = [{**webhook, "name": f"hook-{number}.example.com"} for number in range(100)]
+        api.post(configurations(kind), configuration(kind, "many", *hooks))
+        with LoopProbe(api, shard.pid) as probe:
+            found = api.post(
+                MAPS, configmap(kind.lower(), {f"key-{number}": "x" for number in range(60_000)}), expect=0
+            )
+        # One after the other, mutating webhooks may need more time than a request has.
+        assert found.code in {201, 504}
+        assert probe.worst_s < 5 * PROMISED_S, kind
+        api.delete(f"{configurations(kind)}/many")

@@ -54,7 +54,8 @@ class Outbound(msgspec.Struct, frozen=True, kw_only=True):
 
     purpose: str
     url: str
-    body: bytes = b""
+    #: A function makes a large one when the call has its slot, so that waiting calls take no memory.
+    body: bytes | Callable[[], bytes] = b""
     ca_pem: bytes = b""
     timeout_s: float = 10.0
     #: Added to the URL, e.g. `timeout=10s`.
@@ -257,10 +258,11 @@ class Egress:
         return Answer(response.status, response.headers, response.body)
 
     async def _request(self, client: HttpClient, call: Outbound, target: str) -> ClientResponse:
+        body = call.body() if callable(call.body) else call.body
         try:
-            return await client.request(call.method, target, _HEADERS, call.body, timeout_s=call.timeout_s)
+            return await client.request(call.method, target, _HEADERS, body, timeout_s=call.timeout_s)
         except ConnectionLost as error:
             # The peer closed a pooled connection during the write.
             if error.begun or not call.repeatable:
                 raise
-            return await client.request(call.method, target, _HEADERS, call.body, timeout_s=call.timeout_s)
+            return await client.request(call.method, target, _HEADERS, body, timeout_s=call.timeout_s)

@@ -14,6 +14,7 @@ from atoll.machinery.apiserver.admission.configured.matching import CREATE, Requ
 from atoll.machinery.apiserver.admission.configured.questions import (
     Answer,
     Ask,
+    Objects,
     Question,
     Unasked,
     Webhook,
@@ -65,8 +66,7 @@ def question(obj: Object, index: int = 0, *, generation: int = 1) -> Question:
         request=Request(operation=CREATE, kind=CONFIGMAPS),
         kind=CONFIGMAPS,
         described={},
-        obj=fresh(obj),
-        old=None,
+        objects=Objects(fresh(obj), None),
     )
 
 
@@ -110,9 +110,13 @@ async def test_a_plan_is_made_again_with_the_same_object_until_no_answer_is_miss
     made = await here.loopback.create(target(here), body(""))
     assert [each.webhook.index for each in asked] == [0, 1, 2]
     assert plugin.plannings == 4
-    seen = {(each.obj["metadata"]["uid"], each.obj["metadata"]["name"]) for each in asked if each.obj}
+    seen = {
+        (each.objects.obj["metadata"]["uid"], each.objects.obj["metadata"]["name"])
+        for each in asked
+        if each.objects.obj
+    }
     assert seen == {(made["metadata"]["uid"], made["metadata"]["name"])}
-    stamps = {each.obj["metadata"]["creationTimestamp"] for each in asked if each.obj}
+    stamps = {each.objects.obj["metadata"]["creationTimestamp"] for each in asked if each.objects.obj}
     assert stamps == {made["metadata"]["creationTimestamp"]}
 
 
@@ -138,8 +142,8 @@ async def test_after_a_conflict_with_another_writer_webhooks_are_asked_anew(here
     asked: list[Object] = []
 
     async def ask(question: Question) -> Answer:
-        assert question.obj is not None
-        asked.append(question.obj)
+        assert question.objects.obj is not None
+        asked.append(question.objects.obj)
         if len(asked) == 1:
             await here.store.submit([Delete(KEY, int(stored["metadata"]["resourceVersion"]))])
         return Answer()
@@ -215,8 +219,8 @@ async def test_a_batch_asks_about_each_of_its_writes_and_lands_whole(here: Cell)
     asked: list[str] = []
 
     async def ask(question: Question) -> Answer:
-        assert question.obj is not None
-        asked.append(question.obj["metadata"]["name"])
+        assert question.objects.obj is not None
+        asked.append(question.objects.obj["metadata"]["name"])
         return Answer()
 
     here.admit(Asking(ask))
@@ -233,8 +237,8 @@ async def test_a_batch_asks_about_each_of_its_writes_and_lands_whole(here: Cell)
 
 async def test_a_batch_that_is_refused_leaves_nothing(here: Cell) -> None:
     async def ask(question: Question) -> Answer:
-        assert question.obj is not None
-        refused = question.obj["metadata"]["name"] == "two"
+        assert question.objects.obj is not None
+        refused = question.objects.obj["metadata"]["name"] == "two"
         return Answer(denial=Forbidden("refused") if refused else None)
 
     here.admit(Asking(ask))
@@ -296,6 +300,6 @@ async def test_what_a_planning_at_once_asks_is_asked_without_planning_first(
     reply = await core.commit(call, planner)
     assert (plugin.plannings, len(asked)) == (plannings, 1)
     made = decode(b"".join(reply.body) if not isinstance(reply.body, bytes) else reply.body)["metadata"]
-    assert asked[0].obj is not None
-    assert [asked[0].obj["metadata"][each] for each in ("uid", "name")] == [made["uid"], made["name"]]
+    assert asked[0].objects.obj is not None
+    assert [asked[0].objects.obj["metadata"][each] for each in ("uid", "name")] == [made["uid"], made["name"]]
     assert call.warnings == ["before", "planned"]

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from atoll.machinery.apiserver.admission.configured.matching import CREATE, Request
-from atoll.machinery.apiserver.admission.configured.questions import Answer, Question, Webhook, WebhookEntry
+from atoll.machinery.apiserver.admission.configured.questions import Answer, Objects, Question, Webhook, WebhookEntry
 from atoll.machinery.apiserver.admission.webhooks.caller import WebhookCaller
 from atoll.machinery.apiserver.admission.webhooks.metrics import MAX_NAMES, WebhookMetrics
 from atoll.machinery.egress import Egress, policy
@@ -65,8 +65,7 @@ class Caller:
             request=Request(operation=CREATE, kind=CONFIGMAPS),
             kind=CONFIGMAPS,
             described={"operation": CREATE, "dryRun": dry_run},
-            obj=obj,
-            old=None,
+            objects=Objects(obj, None),
             place=2,
         )
         return await self._caller.ask(question)
@@ -304,7 +303,9 @@ async def test_the_names_of_metrics_are_bounded() -> None:
             index=0,
         )
         request = Request(operation=CREATE, kind=CONFIGMAPS)
-        question = Question(webhook=webhook, request=request, kind=CONFIGMAPS, described={}, obj=None, old=None)
+        question = Question(
+            webhook=webhook, request=request, kind=CONFIGMAPS, described={}, objects=Objects(None, None)
+        )
         observed.observe(question, 200, 0.1, rejected=False)
     labels = {"name": "other", "type": "validating", "operation": CREATE, "code": "200", "rejected": "false"}
     assert registry.get_sample_value("apiserver_admission_webhook_request_total", labels) == 50

@@ -18,7 +18,7 @@ from atoll.machinery.apiserver.admission.chain import Review
 from atoll.machinery.apiserver.admission.configured.equivalents import presented, restored
 from atoll.machinery.apiserver.admission.configured.matching import Request
 from atoll.machinery.apiserver.admission.configured.metrics import ADMIT, VALIDATE, AdmissionMetrics
-from atoll.machinery.apiserver.admission.configured.questions import Answer, Ask, Question, Webhook, answers
+from atoll.machinery.apiserver.admission.configured.questions import Answer, Ask, Objects, Question, Webhook, answers
 from atoll.machinery.apiserver.admission.configured.registry import Acting, PlacedWebhook, Registry
 from atoll.machinery.apiserver.admission.configured.reinvocation import Rounds
 from atoll.machinery.apiserver.admission.configured.requests import request_of, with_cluster
@@ -122,8 +122,9 @@ class ConfiguredAdmission:
 
     def _answered(self, review: Review, acting: Acting, request: Request, ask: Ask) -> None:
         """Ask all validating webhooks that match."""
+        seen = _Seen(review, request)
         questions = [
-            self._question(review, request, webhook, kind)
+            self._question(seen, webhook, kind)
             for webhook in acting.validating_webhooks
             if (kind := self._matched(review, request, webhook)) is not None
         ]
@@ -143,17 +144,19 @@ class ConfiguredAdmission:
         if acting.mutating_webhooks and self._ask is not None:
             rounds.webhooks.enter(review.obj)
             with self._timed(review, ADMIT, "MutatingAdmissionWebhook"):
+                seen = _Seen(review, request_of(review, acting.equivalents, named=False))
                 for placed in acting.mutating_webhooks:
-                    self._mutated(review, acting, placed, rounds, self._ask)
+                    if self._mutated(seen, placed, rounds, self._ask):
+                        seen = _Seen(review, request_of(review, acting.equivalents, named=False))
             rounds.webhooks.leave(review.obj)
 
-    def _mutated(self, review: Review, acting: Acting, placed: PlacedWebhook, rounds: Rounds, ask: Ask) -> None:
-        """Ask one webhook and take what it changed."""
-        request, webhook = request_of(review, acting.equivalents, named=False), placed.webhook
+    def _mutated(self, seen: _Seen, placed: PlacedWebhook, rounds: Rounds, ask: Ask) -> bool:
+        """Ask one webhook and take what it changed; return whether it changed anything."""
+        review, request, webhook = seen.review, seen.request, placed.webhook
         kind, key = self._matched(review, request, webhook), (webhook.uid, webhook.index)
         if kind is None or not rounds.webhooks.acts(key):
-            return
-        question = self._question(review, request, webhook, kind, placed.place, rounds.number)
+            return False
+        question = self._question(seen, webhook, kind, placed.place, rounds.number)
         found = answers([question], ask, review.call.attempt)
         _publish(review, found)
         changed = [each.obj for each in found if each.obj is not None and review.obj is not None]
@@ -161,6 +164,7 @@ class ConfiguredAdmission:
             review.settle(restored(request.kind, fresh(obj), kind, request.subresource))
         reinvocable = webhook.stored.get("reinvocationPolicy") == "IfNeeded"
         rounds.webhooks.done(key, changed=bool(changed), reinvocable=reinvocable)
+        return bool(changed)
 
     def _matched(self, review: Review, request: Request, webhook: Webhook) -> Kind | None:
         """Return the version in which a webhook is asked about a request; None if it is not."""
@@ -169,24 +173,39 @@ class ConfiguredAdmission:
             return kind
         return kind if self._evaluators.conditions.hold(review, request, webhook, kind) else None
 
-    def _question(
-        self, review: Review, request: Request, webhook: Webhook, kind: Kind, place: int = 0, reinvocation: int = 0
-    ) -> Question:
-        def form(obj: Object | None) -> Object | None:
-            seen = None if obj is None else presented(request.kind, obj, kind, request.subresource)
-            return with_cluster(seen, review.call.cluster)
-
+    def _question(self, seen: _Seen, webhook: Webhook, kind: Kind, place: int = 0, reinvocation: int = 0) -> Question:
         return Question(
             webhook=webhook,
-            cluster=review.call.cluster,
-            request=request,
+            cluster=seen.review.call.cluster,
+            request=seen.request,
             kind=kind,
-            described=admission_request(review, request, kind),
-            obj=form(request.obj),
-            old=form(request.old),
+            described=admission_request(seen.review, seen.request, kind),
+            objects=seen.objects(kind),
             place=place,
             reinvocation=reinvocation,
         )
+
+
+class _Seen:
+    """A review as webhooks see it until one changes its object."""
+
+    def __init__(self, review: Review, request: Request) -> None:
+        self.review, self.request = review, request
+        self._objects: dict[str, Objects] = {}
+
+    def objects(self, kind: Kind) -> Objects:
+        """Return the objects in the version of a kind, made once."""
+        found = self._objects.get(kind.api_version)
+        if found is None:
+            request = self.request
+            found = Objects(self._form(request.obj, kind), self._form(request.old, kind))
+            self._objects[kind.api_version] = found
+        return found
+
+    def _form(self, obj: Object | None, kind: Kind) -> Object | None:
+        request = self.request
+        shown = None if obj is None else presented(request.kind, obj, kind, request.subresource)
+        return with_cluster(shown, self.review.call.cluster)
 
 
 def _publish(review: Review, found: Sequence[Answer]) -> None:

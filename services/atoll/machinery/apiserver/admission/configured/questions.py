@@ -21,9 +21,10 @@ from atoll.machinery.apiserver.admission.configured.matching import PART_BYTES, 
 from atoll.machinery.apiserver.call.attempt import Attempt
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.missing_answer import MissingAnswer
-from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.meta.objects import LARGE_BYTES, Object, encode_json
 from atoll.machinery.meta.sizes import size_bytes
 from atoll.machinery.meta.status import ApiError
+from atoll.machinery.process.time_slicing import checkpoint
 
 
 class WebhookEntry(msgspec.Struct, frozen=True, weakref=True):
@@ -66,14 +67,36 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
         return self.entry.criteria
 
 
+class Objects(msgspec.Struct, frozen=True, dict=True):
+    """The object of a write and the one before, in one version, as all webhooks of that version see them.
+
+    They are the caller's: they are not changed. Encoding them is most of the work of a question.
+    """
+
+    obj: Object | None
+    old: Object | None
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """Their fields in the request of an AdmissionReview."""
+        found = b'"object":%b,"oldObject":%b' % (encode_json(self.obj), encode_json(self.old))
+        if len(found) > LARGE_BYTES:
+            checkpoint()
+        return found
+
+    @cached_property
+    def digest(self) -> bytes:
+        return hashlib.blake2b(self.encoded, digest_size=16).digest()
+
+
 class Question(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One request put to one webhook.
 
     `cluster` is that of the write, `request` is as the client made it. `described` is the AdmissionRequest of the
-    review without uid and objects (`expressions.request`); `obj` and `old` are in the version of `kind`, which
-    differs from that of the request where a rule matched an equivalent version, and carry the cluster annotation. All
-    of them are the caller's: they are not changed. `place` is the position among all mutating webhooks of the
-    request, `reinvocation` 1 in the second round, as audit annotations count them.
+    review without uid and objects (`expressions.request`); `objects` are in the version of `kind`, which differs from
+    that of the request where a rule matched an equivalent version, and carry the cluster annotation. `place` is the
+    position among all mutating webhooks of the request, `reinvocation` 1 in the second round, as audit annotations
+    count them.
     """
 
     webhook: Webhook
@@ -81,8 +104,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     request: Request
     kind: Kind
     described: Object
-    obj: Object | None
-    old: Object | None
+    objects: Objects
     place: int = 0
     reinvocation: int = 0
 
@@ -90,8 +112,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def key(self) -> tuple[object, ...]:
         """What makes it the same question within one attempt of a write."""
         webhook = self.webhook
-        content = hashlib.blake2b(encode_json([self.described, self.obj, self.old]), digest_size=16).digest()
-        return webhook.uid, webhook.generation, webhook.index, self.reinvocation, content
+        described = hashlib.blake2b(encode_json(self.described), digest_size=16).digest()
+        return webhook.uid, webhook.generation, webhook.index, self.reinvocation, described, self.objects.digest
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ answer. Invariant: a call that fails is an answer too, by the webhook's failureP
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 
 from atoll.machinery.apiserver.admission.configured.questions import Answer, Question
@@ -74,20 +75,25 @@ class WebhookCaller:
         if question.described.get("dryRun") and webhook.stored.get("sideEffects") not in _NO_SIDE_EFFECTS:
             raise dry_run_unsupported(webhook.name)
         version, uid = review.version_of(webhook.stored.get("admissionReviewVersions") or ()), new_uid()
-        body = review.encode_request(version, uid, question.described, question.obj, question.old)
-        received = await self._send(question, body)
+        objects = question.objects
+        received = await self._send(
+            question, partial(review.encode_request, version, uid, question.described, objects.encoded)
+        )
         response, patch = review.decode_response(version, uid, received, mutating=webhook.mutating)
         audit = _audited(webhook.name, response.audit_annotations or {})
         warnings = (response.warnings or [])[:MAX_WARNINGS]
         if not response.allowed:
             audit |= _mutation(question, mutated=False)
             return Answer(denial=denial(webhook.name, response.status), warnings=warnings, audit=audit)
-        obj = await _apply(question, patch, len(body)) if patch else None
+        obj = await _apply(question, patch, len(objects.encoded)) if patch else None
         audit |= _mutation(question, mutated=obj is not None)
         return Answer(obj=obj, warnings=warnings, audit=audit)
 
-    async def _send(self, question: Question, body: bytes) -> bytes:
-        """Return the body of the answer. Raises CallFailed."""
+    async def _send(self, question: Question, body: Callable[[], bytes]) -> bytes:
+        """Send what `body` returns, which is made once the call has a slot; return the body of the answer.
+
+        Raises CallFailed.
+        """
         stored = question.webhook.stored
         client, timeout_s = stored.get("clientConfig") or {}, stored.get("timeoutSeconds") or DEFAULT_TIMEOUT_S
         call = Outbound(
@@ -111,7 +117,7 @@ class WebhookCaller:
 
 
 async def _apply(question: Question, patch: bytes, size: int) -> Object | None:
-    work = partial(patched, question.webhook.name, question.obj, patch)
+    work = partial(patched, question.webhook.name, question.objects.obj, patch)
     return await in_slices(work) if max(size, len(patch)) > LARGE_BYTES else work()
 
 

@@ -60,10 +60,11 @@ def version_of(accepted: Sequence[str]) -> str:
     return next((version for version in accepted if version in VERSIONS), VERSIONS[0])
 
 
-def encode_request(version: str, uid: str, described: Object, obj: Object | None, old: Object | None) -> bytes:
-    """Encode the review of a request."""
-    request = {"uid": uid, **described, "object": obj, "oldObject": old}
-    return encode_json({"kind": "AdmissionReview", "apiVersion": f"{_GROUP}/{version}", "request": request})
+def encode_request(version: str, uid: str, described: Object, objects: bytes) -> bytes:
+    """Encode the review of a request, given the encoded fields of its objects."""
+    request = encode_json({"uid": uid, **described})
+    head = b'{"kind":"AdmissionReview","apiVersion":"%b/%b","request":' % (_GROUP.encode(), version.encode())
+    return b"%b%b,%b}}" % (head, request[:-1], objects)
 
 
 def decode_response(version: str, uid: str, body: bytes, *, mutating: bool) -> tuple[Response, bytes]:
