@@ -118,5 +118,8 @@ class NatsServer:
 
 
 def _state(thread: Path) -> str:
-    """A thread's state in the kernel, `T` for stopped."""
-    return (thread / "stat").read_text().rsplit(")", 1)[1].split()[0]
+    """A thread's state in the kernel, `T` for stopped; so is one that ended meanwhile."""
+    try:
+        return (thread / "stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "T"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import re
@@ -11,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.clients.api import crd
-from harness.clients.exports import claim, export, schema
+from harness.clients.api import Api, crd, workspace_under
+from harness.clients.exports import claim, export, make_export, schema
 from harness.clients.kubectl import Kubectl, Result
 from harness.data.manifests import definition_files
 from harness.servers.shard_process import ShardProcess
@@ -23,17 +24,13 @@ CLAIMS = [claim("secrets", "", "get", "list"), claim("configmaps")]
 class Bay:
     """A provider's workspace with an export of boats, and a parent of its consumers."""
 
-    def __init__(self, kubectl: Kubectl, server: str) -> None:
-        self.server = server
-        self.kubectl, self.top = kubectl, f"root:bay-{secrets.token_hex(3)}"
-        kubectl.ok("create", "workspace", self.top.removeprefix("root:"), "--enter")
-        kubectl.ok("create", "workspace", "provider", "--enter", "--type", "root:universal")
-        definition = json.dumps(crd("boats", "sea.example.com"))
-        printed = kubectl.ok("kcp", "crd", "snapshot", "-f", "-", "--prefix", "v1", stdin=definition)
-        kubectl.ok("create", "-f", "-", stdin=printed)
-        offer = export("boats", schema("boats", "sea.example.com", "v1"), claims=CLAIMS)
-        kubectl.ok("create", "-f", "-", stdin=json.dumps(offer))
-        kubectl.ok("wait", "--for=condition=IdentityValid", "apiexport/boats")
+    def __init__(self, kubectl: Kubectl, shard: ShardProcess) -> None:
+        self.server, self.kubectl = shard.url, kubectl
+        with contextlib.closing(Api(shard, "root")) as root:
+            self.top = workspace_under(root)
+            self.provider = workspace_under(root, self.top, "universal")
+            with contextlib.closing(root.at(self.provider)) as provider:
+                make_export(provider, "boats", schema("boats", "sea.example.com", "v1"), claims=CLAIMS)
 
     def enter(self, name: str) -> None:
         """Enter a new consumer's workspace."""
@@ -41,7 +38,7 @@ class Bay:
         self.kubectl.ok("create", "workspace", name, "--enter", "--type", "root:universal")
 
     def bind(self, *flags: str) -> Result:
-        return self.kubectl.run("kcp", "bind", "apiexport", f"{self.top}:provider:boats", *flags)
+        return self.kubectl.run("kcp", "bind", "apiexport", f"{self.provider}:boats", *flags)
 
     def acting_as(self, user: str) -> Bay:
         """The same workspace for another user with a token of that name.
@@ -59,21 +56,31 @@ class Bay:
 
     def published(self) -> None:
         """Wait until the virtual workspace has a URL, which the first binding brings."""
-        slice = f"--server={self.server}/clusters/{self.top}:provider", "apiexportendpointslice/boats"
+        slice = f"--server={self.server}/clusters/{self.provider}", "apiexportendpointslice/boats"
         self.kubectl.ok("wait", "--for=jsonpath={.status.endpoints[0].url}", *slice)
 
     def export(self) -> str:
         """Export the API; return the output."""
-        return self.kubectl.ok("atoll", "export", "boats", "-w", f"{self.top}:provider")
+        return self.kubectl.ok("atoll", "export", "boats", "-w", self.provider)
 
 
 @pytest.fixture
 def bay(kubectl: Kubectl, shard: ShardProcess) -> Bay:
-    return Bay(kubectl, shard.url)
+    return Bay(kubectl, shard)
+
+
+def test_an_api_is_made_of_a_definition(kubectl: Kubectl) -> None:
+    kubectl.ok("create", "workspace", f"provider-{secrets.token_hex(3)}", "--enter", "--type", "root:universal")
+    definition = json.dumps(crd("boats", "sea.example.com"))
+    printed = kubectl.ok("kcp", "crd", "snapshot", "-f", "-", "--prefix", "v1", stdin=definition)
+    kubectl.ok("create", "-f", "-", stdin=printed)
+    offer = export("boats", schema("boats", "sea.example.com", "v1"), claims=CLAIMS)
+    kubectl.ok("create", "-f", "-", stdin=json.dumps(offer))
+    kubectl.ok("wait", "--for=condition=IdentityValid", "apiexport/boats")
 
 
 def test_an_api_is_offered_bound_and_used(bay: Bay, kubectl: Kubectl) -> None:
-    assert f"kubectl kcp bind apiexport {bay.top}:provider:boats" in bay.export()
+    assert f"kubectl kcp bind apiexport {bay.provider}:boats" in bay.export()
     bay.enter("shop")
     bound = bay.bind("--accept-permission-claim", "secrets.core", "--reject-permission-claim", "configmaps")
     assert bound == (
@@ -94,13 +101,7 @@ def test_an_api_is_offered_bound_and_used(bay: Bay, kubectl: Kubectl) -> None:
     assert any(re.fullmatch(r"  stream     \d+ events behind, the oldest \d+\.\d s old", line) for line in facts), facts
     assert titles.split() == ["CONSUMER", "BINDING", "PHASE", "CLAIMS"]
     assert re.split(r"\s{2,}", row) == [f"{bay.top}:shop", "boats", "Bound", "secrets accepted, configmaps rejected"]
-    assert kubectl.ok("atoll", "export", "-w", f"{bay.top}:provider").splitlines()[1].split() == [
-        "boats",
-        "1",
-        "2",
-        "1",
-        "1",
-    ]
+    assert kubectl.ok("atoll", "export", "-w", bay.provider).splitlines()[1].split() == ["boats", "1", "2", "1", "1"]
 
 
 def test_claims_are_warned_of_and_answered_later(bay: Bay, kubectl: Kubectl) -> None:
@@ -126,21 +127,21 @@ def test_what_went_wrong_is_told_with_a_way_on(bay: Bay, kubectl: Kubectl) -> No
     lost = kubectl.run("kcp", "bind", "apiexport", f"{bay.top}:nowhere:cars")
     assert lost.code == 1
     assert "no permission to bind to export" in lost.stderr
-    missing = kubectl.run("kcp", "bind", "apiexport", f"{bay.top}:provider:cars", "--timeout", "1s")
+    missing = kubectl.run("kcp", "bind", "apiexport", f"{bay.provider}:cars", "--timeout", "1s")
     assert missing.code == 1
-    assert f"APIExport {bay.top}:provider|cars not found" in missing.stderr
+    assert f"APIExport {bay.provider}|cars not found" in missing.stderr
     assert bay.bind("--reject-all-permission-claims").code == 0
     again = bay.bind()
     assert (again.code, "choose another with --name" in again.stderr) == (1, True)
     twice = bay.bind("--name", "second", "--timeout", "1s", "--reject-all-permission-claims")
     assert twice.code == 1
     assert 'APIBinding "second" is not bound after 1 s' in twice.stderr
-    unheard = kubectl.run("atoll", "export", "cars", "-w", f"{bay.top}:provider")
-    assert unheard.stderr == f'Error: no APIExport "cars" in workspace {bay.top}:provider; there are: boats\n'
+    unheard = kubectl.run("atoll", "export", "cars", "-w", bay.provider)
+    assert unheard.stderr == f'Error: no APIExport "cars" in workspace {bay.provider}; there are: boats\n'
 
 
 def test_a_binding_for_one_identity_alone(bay: Bay, kubectl: Kubectl) -> None:
-    export = f"--server={bay.server}/clusters/{bay.top}:provider", "apiexport/boats"
+    export = f"--server={bay.server}/clusters/{bay.provider}", "apiexport/boats"
     identity = kubectl.ok("get", *export, "-o", "jsonpath={.status.identityHash}")
     bay.enter("pinned")
     assert "no identity hash" in bay.bind("--identity", "x").stderr
@@ -161,7 +162,7 @@ def test_a_consumer_needs_the_verb_bind_and_nothing_else_of_the_provider(bay: Ba
     bob = bay.acting_as("bob")
     refused = bob.bind("--accept-all-permission-claims")
     assert (refused.code, "has not allowed you the verb bind" in refused.stderr) == (1, True)
-    kubectl.ok("ws", f"{bay.top}:provider")
+    kubectl.ok("ws", bay.provider)
     rules = [{"apiGroups": ["apis.kcp.io"], "resources": ["apiexports"], "resourceNames": ["boats"], "verbs": ["bind"]}]
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "buyer"}}
     kubectl.ok("create", "-f", "-", stdin=json.dumps({**role, "rules": rules}))
@@ -172,7 +173,7 @@ def test_a_consumer_needs_the_verb_bind_and_nothing_else_of_the_provider(bay: Ba
     assert (bound.code, bound.stderr) == (0, "")
     states = [line.split()[4] for line in bob.kubectl.ok("kcp", "claims", "get", "apibinding", "boats").splitlines()]
     assert states == ["STATE", "Accepted", "Accepted"]
-    blind = bob.kubectl.run("atoll", "export", "-w", f"{bay.top}:provider")
+    blind = bob.kubectl.run("atoll", "export", "-w", bay.provider)
     assert (blind.code, "list on apiexports" in blind.stderr) == (1, True)
 
 
@@ -188,11 +189,11 @@ def test_kubectl_completes_exports_and_claims(bay: Bay, kubectl: Kubectl) -> Non
 
     bay.enter("shop")
     assert completed("kcp", "bi") == ["bind", ":4"]
-    assert completed("kcp", "bind", "apiexport", f"{bay.top}:provider:") == [f"{bay.top}:provider:boats", ":6"]
+    assert completed("kcp", "bind", "apiexport", f"{bay.provider}:") == [f"{bay.provider}:boats", ":6"]
     assert bay.bind("--reject-all-permission-claims").code == 0
     assert completed("kcp", "claims", "accept", "b") == ["boats", ":4"]
     assert completed("kcp", "claims", "accept", "boats", "--resource", "s") == ["secrets", ":4"]
-    kubectl.ok("ws", f"{bay.top}:provider")
+    kubectl.ok("ws", bay.provider)
     assert completed("atoll", "export", "") == ["boats", ":4"]
 
 
