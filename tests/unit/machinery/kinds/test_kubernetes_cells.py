@@ -138,16 +138,16 @@ def test_an_autoscaler_shows_its_metrics_in_both_versions() -> None:
     ]
     reference = {"kind": "Deployment", "name": "d"}
     spec = {"scaleTargetRef": reference, "minReplicas": 1, "maxReplicas": 4, "metrics": metrics}
-    shown = ["x", "Deployment/d", "cpu: <unknown>/50%, <unknown>/1k + 1 more...", "1", 4, 0, "60m"]
+    expected = ["x", "Deployment/d", "cpu: <unknown>/50%, <unknown>/1k + 1 more...", "1", 4, 0, "60m"]
     found = row_of("horizontalpodautoscalers.autoscaling", {"apiVersion": "autoscaling/v2", "spec": spec})
-    assert found == shown
+    assert found == expected
     old = {"scaleTargetRef": reference, "minReplicas": 1, "maxReplicas": 4, "targetCPUUtilizationPercentage": 50}
     found = row_of("horizontalpodautoscalers.autoscaling", {"apiVersion": "autoscaling/v1", "spec": old})
-    assert found == [*shown[:2], "cpu: <unknown>/50%", *shown[3:]]
+    assert found == [*expected[:2], "cpu: <unknown>/50%", *expected[3:]]
 
 
 @pytest.mark.parametrize(
-    ("row", "obj", "shown"),
+    ("row", "obj", "expected"),
     [
         ("cronjobs.batch", {"spec": {"schedule": "* * * * *", "suspend": True}}, {1: "* * * * *", 3: "True", 4: 0}),
         ("poddisruptionbudgets.policy", {"spec": {"minAvailable": 2}}, {1: "2", 2: "N/A", 3: 0}),
@@ -164,6 +164,6 @@ def test_an_autoscaler_shows_its_metrics_in_both_versions() -> None:
         ("componentstatuses.core", {"conditions": [{"type": "Healthy", "status": "True"}]}, {1: "Healthy"}),
     ],
 )  # fmt: skip
-def test_cells_are_those_of_kubernetes(row: str, obj: Object, shown: dict[int, object]) -> None:
+def test_cells_are_those_of_kubernetes(row: str, obj: Object, expected: dict[int, object]) -> None:
     found = row_of(row, obj)
-    assert {at: found[at] for at in shown} == shown
+    assert {at: found[at] for at in expected} == expected

@@ -44,7 +44,7 @@ def _accessor(found: Cell) -> Accessor:
     absent = _absent(found)
     # A number or a flag is printed where its absence is a text.
     printed = found.absent in _TEXTS
-    return lambda obj, now_s: _shown(first(found.path, obj), absent, printed=printed)
+    return lambda obj, now_s: _formatted(first(found.path, obj), absent, printed=printed)
 
 
 def _absent(found: Cell) -> object:
@@ -54,7 +54,7 @@ def _absent(found: Cell) -> object:
     return int(found.absent) if is_count else found.absent
 
 
-def _shown(value: object, absent: object, *, printed: bool) -> object:
+def _formatted(value: object, absent: object, *, printed: bool) -> object:
     if value is None or value == "":
         return absent
     if isinstance(value, int):

@@ -13,7 +13,7 @@ from atoll.machinery.meta.times import age
 Accessor = Callable[[Object, float], object]
 NONE, UNSET, UNKNOWN = "<none>", "<unset>", "<unknown>"
 #: Entries of a list that are shown; the others are counted.
-SHOWN = 3
+MAX_ENTRIES = 3
 _DEFAULT = ("ingressclass.kubernetes.io/is-default-class", "storageclass.kubernetes.io/is-default-class")
 _OLD_DEFAULT = "storageclass.beta.kubernetes.io/is-default-class"
 
@@ -51,10 +51,10 @@ def selector_text(found: Object) -> str:
         return "<error>"
 
 
-def cut(found: Sequence[str], shown: int = SHOWN, separator: str = ",") -> str:
+def cut(found: Sequence[str], limit: int = MAX_ENTRIES, separator: str = ",") -> str:
     """Return the first entries, and how many there are more."""
-    more = len(found) - shown
-    return separator.join(found[:shown]) + (f" + {more} more..." if more > 0 else "")
+    more = len(found) - limit
+    return separator.join(found[:limit]) + (f" + {more} more..." if more > 0 else "")
 
 
 def is_deleting(obj: Object) -> bool:

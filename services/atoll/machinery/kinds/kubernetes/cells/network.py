@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from atoll.machinery.kinds.checks import items, number, objects, strings, text
-from atoll.machinery.kinds.kubernetes.cells.common import NONE, SHOWN, UNKNOWN, UNSET, Accessor, cut, selector
+from atoll.machinery.kinds.kubernetes.cells.common import MAX_ENTRIES, NONE, UNKNOWN, UNSET, Accessor, cut, selector
 from atoll.machinery.meta.objects import Object
 
 _IPV6 = ":"
@@ -62,8 +62,8 @@ def _hosts(obj: Object, now_s: float) -> object:
     rules = [text(each, "host") for _, each in objects(obj, "spec", "rules")]
     found: list[str] = []
     for host in rules:
-        if len(found) == SHOWN:
-            return f"{','.join(found)} + {len(rules) - SHOWN} more..."
+        if len(found) == MAX_ENTRIES:
+            return f"{','.join(found)} + {len(rules) - MAX_ENTRIES} more..."
         found += [host] if host else []
     return ",".join(found) or "*"
 
