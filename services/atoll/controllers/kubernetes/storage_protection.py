@@ -6,9 +6,9 @@ use (a Pod that ends or goes, a volume that is no longer bound, a claim that goe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator
+import asyncio
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 
-from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.control.manager import EXISTING, Controller
@@ -27,7 +27,7 @@ from atoll.machinery.meta import rawscan
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode, finalizers_of
 from atoll.machinery.storage.contract import Flag, LogEntry, Operation, Scope
-from atoll.machinery.storage.pages import each_record
+from atoll.machinery.storage.pages import each_page_in_snapshots
 
 _WATCHED = frozenset({*FINALIZERS, PODS})
 #: Texts of objects that use something.
@@ -72,29 +72,34 @@ class StorageProtection(Controller):
             yield from self._loopback.deleting(Scope(ResourceType(*kind, self._identity)))
 
     async def reconcile(self, key: ObjectKey) -> None:
-        kind_of = (key.type.group, key.type.resource)
         with self._loopback.store.snapshot() as snapshot:
             record = snapshot.get(key)
             if record is None or not record.flags & Flag.DELETING:
                 return
-            obj, finalizer = decode(record.value), FINALIZERS[kind_of]
+            obj, finalizer = decode(record.value), FINALIZERS[key.type.group, key.type.resource]
             kind = self._loopback.core.catalogs.of(snapshot, key.cluster).of_type(key.type)
-            if kind is None or finalizer not in finalizers_of(obj) or self._is_used(snapshot, key, obj):
-                return
+        if kind is None or finalizer not in finalizers_of(obj) or await self._is_used(key, obj):
+            return
         left = [each for each in finalizers_of(obj) if each != finalizer]
         changed = {**obj, "metadata": {**obj["metadata"], "finalizers": left}}
         await self._loopback.try_update(Target(kind, key.cluster, key.namespace, key.name), changed)
 
-    def _is_used(self, view: View, key: ObjectKey, obj: Object) -> bool:
+    async def _is_used(self, key: ObjectKey, obj: Object) -> bool:
         kind = (key.type.group, key.type.resource)
         if kind == VOLUMES:
             return text(obj, "status", "phase") == "Bound"
         if kind == CLAIMS:
-            pods = self._each(view, PODS, key.cluster, key.namespace)
-            return any(is_running(pod) and key.name in claims_of(pod) for pod in pods)
-        users = (each for users in (CLAIMS, VOLUMES) for each in self._each(view, users, key.cluster))
-        return any(key.name in classes_of(each) for each in users)
+            return await self._any(PODS, key, lambda pod: is_running(pod) and key.name in claims_of(pod))
+        return any(
+            [await self._any(users, key, lambda user: key.name in classes_of(user)) for users in (CLAIMS, VOLUMES)]
+        )
 
-    def _each(self, view: View, kind: tuple[str, str], cluster: str, namespace: str = "") -> Iterator[Object]:
-        scope = Scope(ResourceType(*kind, self._identity), cluster, namespace)
-        return (decode(record.value) for record in each_record(view, scope))
+    async def _any(self, users: tuple[str, str], key: ObjectKey, uses: Callable[[Object], bool]) -> bool:
+        """Whether one of the objects uses the object of a key; a page of them in each turn of the loop."""
+        scope, name = Scope(ResourceType(*users, self._identity), key.cluster, key.namespace), rawscan.string(key.name)
+        for records in each_page_in_snapshots(self._loopback.store, scope):
+            for record in records:
+                if (name in record.value or _MOUNTED[1] in record.value) and uses(decode(record.value)):
+                    return True
+            await asyncio.sleep(0)
+        return False

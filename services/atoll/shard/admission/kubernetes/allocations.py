@@ -47,6 +47,8 @@ class Allocations(msgspec.Struct, frozen=True):
     view: View
     services: ResourceType
     cluster: str
+    #: What Services hold, read once each: one may hold thousands.
+    seen: dict[ObjectKey, frozenset[str]] = {}
 
     @property
     def addresses(self) -> ResourceType:
@@ -69,15 +71,16 @@ class Allocations(msgspec.Struct, frozen=True):
             return False
         return self.holder(obj) is None
 
-    def holder(self, record: Object) -> Object | None:
-        """Return the Service that holds what a record is about, or None."""
+    def holder(self, record: Object) -> ObjectKey | None:
+        """Return the key of the Service that holds what a record is about, or None."""
         parent = mapping(record, "spec", "parentRef")
         if (text(parent, "group"), text(parent, "resource")) != ("", self.services.resource):
             return None
         key = ObjectKey(self.services, self.cluster, text(parent, "namespace"), text(parent, "name"))
-        found = self.view.get(key)
-        service = decode(found.value) if found is not None else None
-        return service if service is not None and record["metadata"]["name"] in held(service) else None
+        if key not in self.seen:
+            found = self.view.get(key)
+            self.seen[key] = held(decode(found.value)) if found is not None else frozenset()
+        return key if record["metadata"]["name"] in self.seen[key] else None
 
     def changes(self, new: Object | None, old: Object | None, now: str) -> Iterator[Mutation]:
         """Yield the writes of records for a Service that was `old` and becomes `new`; None where there is none."""

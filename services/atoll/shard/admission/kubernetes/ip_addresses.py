@@ -23,6 +23,5 @@ class HeldAddresses(Plugin):
         service = records.holder(review.old)
         if service is None or (review.obj is not None and review.obj.get("spec") == review.old.get("spec")):
             return
-        name, metadata = review.old["metadata"]["name"], service["metadata"]
-        text = f"Service {metadata['namespace']}/{metadata['name']} has this address"
-        raise errors.forbidden(review.call.kind, name, text)
+        text = f"Service {service.namespace}/{service.name} has this address"
+        raise errors.forbidden(review.call.kind, review.old["metadata"]["name"], text)

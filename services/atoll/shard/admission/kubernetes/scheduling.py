@@ -7,11 +7,12 @@ and what it merges into the selectors of a new Pod.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from atoll.machinery.apiserver.admission.chain import Plugin, Review
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.kinds.checks import ensure, items, mapping, objects, strings, text
-from atoll.machinery.meta.objects import Object, labels_of
+from atoll.machinery.meta.objects import Object, encode_json, labels_of
 from atoll.machinery.meta.quantity import parse
 from atoll.machinery.meta.status import Forbidden
 from atoll.shard.admission.kubernetes.served import is_new, is_written, named, neighbour
@@ -67,10 +68,8 @@ class RuntimeClasses(Plugin):
                 said = f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; "
                 raise _refusal(review, said + f"pod.spec.nodeSelector[{key}] = {chosen[key]}")
             chosen[key] = value
-        known = items(spec, "tolerations")
-        added = [each for each in items(scheduling, "tolerations") if each not in known]
-        if added:
-            spec["tolerations"] = [*known, *added]
+        if added := _new_of(items(scheduling, "tolerations"), items(spec, "tolerations")):
+            spec["tolerations"] = [*items(spec, "tolerations"), *added]
 
     def validate(self, review: Review) -> None:
         if not is_new(review):
@@ -120,12 +119,20 @@ class LabelKeys(Plugin):
             selector = term.get("labelSelector")
             if not isinstance(selector, dict):
                 continue
-            for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
-                for key in strings(term, field):
-                    rule = {"key": key, "operator": operator, "values": [labels.get(key)]}
-                    known = selector.get("matchExpressions") or []
-                    if key in labels and rule not in known:
-                        selector["matchExpressions"] = [*known, rule]
+            rules = [
+                {"key": key, "operator": operator, "values": [labels[key]]}
+                for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
+                for key in strings(term, field)
+                if key in labels
+            ]
+            if added := _new_of(rules, items(selector, "matchExpressions")):
+                selector["matchExpressions"] = [*items(selector, "matchExpressions"), *added]
+
+
+def _new_of(values: list[Any], others: list[Any]) -> list[Any]:
+    """Return the values that are not among others, in linear time."""
+    known = {encode_json(each) for each in others}
+    return [each for each in values if encode_json(each) not in known]
 
 
 def _terms(spec: Object) -> Iterator[Object]:

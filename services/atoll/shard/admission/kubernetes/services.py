@@ -19,6 +19,7 @@ from atoll.machinery.kinds.kubernetes import service_fields as fields
 from atoll.machinery.kinds.kubernetes.cluster_defaults import CIDRS
 from atoll.machinery.meta.objects import Object, spec_of
 from atoll.machinery.meta.status import ApiError, FieldError, InternalError, invalid
+from atoll.machinery.process.time_slicing import checkpoint
 from atoll.machinery.schema.fielderrors import invalid as invalid_value
 from atoll.shard.admission.kubernetes.allocations import Allocations
 from atoll.shard.admission.kubernetes.number_ranges import NumberRange, address_range, port_range
@@ -60,6 +61,8 @@ class _Allocation:
         self._spec, self._old = review.result["spec"], spec_of(review.old) if review.old is not None else None
         self._seed = int(str(review.result["metadata"]["uid"]).replace("-", "") or "0", 16)
         self._chosen: set[str] = set()
+        #: Continued by each port that is sought, so that a Service of many ports looks at each number once.
+        self._ports = NODE_PORTS.order(self._seed)
 
     def run(self) -> None:
         spec, old = self._spec, self._old
@@ -126,33 +129,28 @@ class _Allocation:
     # --- ports
 
     def _give_ports(self) -> None:
-        spec = self._spec
+        """Give each port that has none a node port; those of a new Service with the same number share one."""
+        spec, is_new = self._spec, self._old is None
         if text(spec, "type") not in ("NodePort", "LoadBalancer"):
             return
-        known = {*fields.node_ports(self._old)} if self._old is not None else set()
+        kept = {*fields.node_ports(self._old)} if self._old is not None else set()
+        shared: dict[int, int] = {}
+        seen: set[tuple[int, int]] = set()
+        for _, port in objects(spec, "ports") if is_new else ():
+            if port.get("nodePort"):
+                shared.setdefault(port["port"], port["nodePort"])
         for index, port in objects(spec, "ports"):
-            asked = port.get("nodePort") or (self._same_port(port) if self._old is None else 0)
-            if asked:
-                port["nodePort"] = asked
-                if asked not in known and not self._is_shared(port, index):
-                    self._take_port(asked, index)
-            elif fields.gives_ports(spec):
-                port["nodePort"] = self._free_port("failed to allocate a nodePort")
-
-    def _same_port(self, port: Object) -> int:
-        """Return the node port of another port of a new Service with the same number, such as of another protocol."""
-        for _, other in objects(self._spec, "ports"):
-            if other.get("port") == port.get("port") and other.get("nodePort"):
-                return int(other["nodePort"])
-        return 0
-
-    def _is_shared(self, port: Object, index: int) -> bool:
-        """Whether an earlier port has the node port already, which a new Service may for the same port only."""
-        earlier = [each for at, each in objects(self._spec, "ports") if at < index]
-        return any(
-            each.get("nodePort") == port["nodePort"] and (self._old is not None or each.get("port") == port.get("port"))
-            for each in earlier
-        )
+            number = port["port"] if is_new else 0
+            wanted = port.get("nodePort") or shared.get(number, 0)
+            if wanted and wanted not in kept and (wanted, number) not in seen:
+                self._take_port(wanted, index)
+            elif not wanted and fields.gives_ports(spec):
+                wanted = self._free_port("failed to allocate a nodePort")
+                if is_new:
+                    shared[number] = wanted
+            if wanted:
+                port["nodePort"] = wanted
+                seen.add((wanted, number))
 
     def _take_port(self, port: int, index: int) -> None:
         why = self._unavailable(port)
@@ -167,9 +165,10 @@ class _Allocation:
         return "" if self._is_free(str(port)) else _TAKEN.format("port")
 
     def _free_port(self, failed: str) -> int:
-        found = self._free((NODE_PORTS,))
+        found = next(filter(self._is_free, self._ports), "")
         if not found:
             raise _internal(f"{failed}: range is full")
+        self._chosen.add(found)
         return int(found)
 
     def _give_health_port(self) -> None:
@@ -185,6 +184,7 @@ class _Allocation:
     # --- both
 
     def _is_free(self, number: str) -> bool:
+        checkpoint()
         return number not in self._chosen and self._records.is_free(number)
 
     def _free(self, ranges: Iterable[NumberRange]) -> str:

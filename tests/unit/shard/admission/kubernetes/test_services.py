@@ -223,6 +223,13 @@ def test_a_thousand_services_share_no_number(here: KubernetesWorkspace) -> None:
     assert len({each["spec"]["clusterIP"] for each in made}) == len({given(each)[0] for each in made}) == 1000
 
 
+def test_a_service_may_have_as_many_ports_as_there_are_and_no_more(here: KubernetesWorkspace) -> None:
+    ports = [{"name": str(number), "port": number} for number in range(1, 2769)]
+    assert len(set(given(here.create("services", "web", service("NodePort", *ports))))) == len(ports)
+    with pytest.raises(InternalError, match="failed to allocate a nodePort: range is full"):
+        here.create("services", "other", service("NodePort"))
+
+
 def test_the_kinds_of_another_export_are_left_alone() -> None:
     elsewhere = KubernetesWorkspace([Services()], builtin=False)
     assert "clusterIP" not in elsewhere.create("services", "web", service())["spec"]
