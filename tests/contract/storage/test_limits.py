@@ -16,6 +16,7 @@ from atoll.machinery.meta.types import (
     LOGICAL_CLUSTERS,
     RESOURCE_QUOTAS,
     SECRETS,
+    copies_of,
 )
 from atoll.machinery.storage.contract import DeletePrefix, GuardFailed, Put, Scope, Store
 from atoll.machinery.storage.limits import Limit, WithinLimits
@@ -216,6 +217,20 @@ async def test_events_and_what_a_cluster_needs_to_become_ready_are_not_refused(l
     await limited.submit([put(key("e2", type=EVENTS))])
     await limited.submit([put(key("workspace-admin", namespace="", type=CLUSTER_ROLE_BINDINGS))])
     await refused(limited, put(key("another", namespace="", type=CLUSTER_ROLE_BINDINGS)))
+
+
+async def test_copies_for_other_shards_neither_count_nor_are_refused(store: Store) -> None:
+    plans = copies_of("plans")
+    await store.submit([put(key(name, namespace="", type=plans)) for name in ("x", "y")])
+    await store.submit([logical_cluster("3"), put(key("a"))])
+    await create(store, "b")
+    await store.submit([put(key("z", namespace="", type=plans))])
+    with store.snapshot() as snapshot:
+        assert snapshot.total("root").used == 3
+    await store.submit([DeletePrefix(Scope(plans, "root"))])
+    with store.snapshot() as snapshot:
+        assert snapshot.total("root").used == 3
+    await refused(store, put(key("c")))
 
 
 async def test_a_cluster_that_is_not_ready_is_not_limited(store: Store) -> None:

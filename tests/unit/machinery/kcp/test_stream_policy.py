@@ -6,6 +6,7 @@ import pytest
 
 from atoll.machinery.kcp.sharding.stream_policy import KcpStreamPolicy
 from atoll.machinery.meta.names import LOCAL, ObjectKey, ResourceType
+from atoll.machinery.meta.types import WHOLE_COPIES, copies_of
 
 ROLE = ResourceType("rbac.authorization.k8s.io", "clusterroles")
 
@@ -51,3 +52,13 @@ def test_nothing_of_a_system_cluster_and_no_look_alike_is_replicated() -> None:
     assert not KcpStreamPolicy().replicated(ObjectKey(shards, "system:shard", "", "root"), b"{}")
     assert not KcpStreamPolicy().may_replicate(ResourceType("core.kcp.io", "shards", LOCAL))
     assert not KcpStreamPolicy().may_replicate(ResourceType("", "secrets"))
+
+
+def test_copies_of_cached_resources_are_replicated_and_not_published() -> None:
+    copies, policy = copies_of("plans"), KcpStreamPolicy()
+    assert policy.may_replicate(copies) and policy.replicated(ObjectKey(copies, "c1", "", "a"), b"{}")
+    assert not policy.published(copies)
+    assert not policy.replicated(ObjectKey(copies, "system:copies", "c1", "a"), b"{}"), "what a shard keeps of others"
+    assert not policy.published(WHOLE_COPIES) and not policy.may_replicate(WHOLE_COPIES)
+    look_alike = ResourceType(copies.group, copies.resource, LOCAL)
+    assert policy.published(look_alike) and not policy.may_replicate(look_alike)

@@ -14,12 +14,13 @@ from collections.abc import Iterable
 import msgspec
 
 from atoll.machinery.meta import rawscan
-from atoll.machinery.meta.names import LOCAL, ObjectKey, ResourceType, is_system_cluster
+from atoll.machinery.meta.names import CORE, LOCAL, ObjectKey, ResourceType, is_system_cluster
 from atoll.machinery.meta.partial import Annotations, Partial
 from atoll.machinery.meta.types import (
     ADMISSION_CONFIGURATIONS,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
+    COPIES_GROUP,
     NODE_PORTS,
     POLICY_PARAMETERS,
     WHOLE_COPIES,
@@ -49,6 +50,8 @@ REPLICATED_IF_ANNOTATED = frozenset(
 #: What no kind serves: only shards read it. It is in the state stream alone, as are copies of cached resources.
 INTERNAL = frozenset({POLICY_PARAMETERS})
 
+_UNPUBLISHED_TYPES = INTERNAL | {NODE_PORTS, WHOLE_COPIES}
+
 #: An object with a non-empty value of this annotation is replicated.
 _REPLICATED = rawscan.text(REPLICATE)
 
@@ -69,7 +72,8 @@ class KcpStreamPolicy:
         return hashlib.sha256(msgspec.json.encode(names)).hexdigest()[:16]
 
     def published(self, type: ResourceType) -> bool:
-        if type in INTERNAL or type in (NODE_PORTS, WHOLE_COPIES) or is_copy(type):
+        # Called for each change: copies are told by what is_copy compares, without the call.
+        if type in _UNPUBLISHED_TYPES or (type.group == COPIES_GROUP and type.identity == CORE):
             return False
         return type.group_resource not in self._excluded or type.identity == LOCAL
 
@@ -77,7 +81,7 @@ class KcpStreamPolicy:
         name = (type.group, type.resource)
         if name in REPLICATED or name in REPLICATED_IF_ANNOTATED:
             return type.identity != LOCAL
-        return type in INTERNAL or is_copy(type)
+        return type in INTERNAL or (type.group == COPIES_GROUP and type.identity == CORE)
 
     def replicated(self, key: ObjectKey, value: bytes) -> bool:
         if is_system_cluster(key.cluster):
