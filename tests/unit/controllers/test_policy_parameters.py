@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from atoll.controllers.exports import named_parameters
+from atoll.controllers.exports import named_parameters, policy_parameters
 from atoll.controllers.exports.policy_parameters import PolicyParameters
 from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.apiserver.writing.target import Target
@@ -188,6 +188,21 @@ async def test_what_is_beyond_the_bound_of_a_workspace_is_not_written(
     assert texts(here) == ["one"]
     assert texts(here, "q") == []
     assert "those of a logical cluster exceed" in error(here, "q")
+
+
+async def test_of_more_bindings_than_are_replicated_the_others_say_so_and_follow_nothing(
+    here: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policy_parameters, "MAX_BINDINGS", 1)
+    await write(here, "limit", "one")
+    await write(here, "other", "one")
+    await bound(here, name="limit", namespace="default")
+    await bound(here, called="q", name="other", namespace="default")
+    await here.settle()
+    assert (texts(here), texts(here, "q")) == (["one"], [])
+    assert "those of a logical cluster exceed" in error(here, "q")
+    await write(here, "other", "two")
+    assert not await here.turn(), "a change of what is not replicated is nobody's"
 
 
 async def test_a_row_carries_the_level_of_the_exports(here: Cell) -> None:

@@ -26,6 +26,9 @@ from atoll.machinery.storage.pages import position_after
 
 #: Bounds of the parameters of one workspace; an object that two bindings name counts twice.
 MAX_OBJECTS, MAX_BYTES = 256, 512 << 10
+#: Bindings of one workspace whose parameters are replicated: each change of an object is matched with all of them.
+MAX_BINDINGS = 256
+_EXCEED = "parameters are not replicated: those of a logical cluster exceed"
 #: Objects read between two yields to the event loop.
 _PAGE = 50
 
@@ -83,8 +86,14 @@ class Budget:
         """Raises ConfigurationError for what is beyond."""
         if not self._objects or size_bytes > self._bytes:
             bounds = f"{MAX_OBJECTS} objects and {MAX_BYTES >> 10} KiB"
-            raise ConfigurationError(f"parameters are not replicated: those of a logical cluster exceed {bounds}")
+            raise ConfigurationError(f"{_EXCEED} {bounds}")
         self._objects, self._bytes = self._objects - 1, self._bytes - size_bytes
+
+
+def row_beyond(reference: Reference) -> ParameterRow:
+    """Return the row of a binding beyond MAX_BINDINGS."""
+    text = reference_of(reference.params, reference.ref)
+    return ParameterRow(reference=text, error=f"{_EXCEED} {MAX_BINDINGS} bindings")
 
 
 async def row_of(store: Store, cluster: str, reference: Reference, budget: Budget) -> ParameterRow:

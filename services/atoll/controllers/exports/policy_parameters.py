@@ -9,13 +9,21 @@ being deleted is left to the deletion, which takes the rows as well.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 
-from atoll.controllers.exports.named_parameters import Budget, Named, Reference, may_be_replicated, row_of
+from atoll.controllers.exports.named_parameters import (
+    MAX_BINDINGS,
+    Budget,
+    Named,
+    Reference,
+    may_be_replicated,
+    row_beyond,
+    row_of,
+)
 from atoll.machinery.apiserver.admission.policies.parameters import resolve_kind
 from atoll.machinery.apiserver.admission.policies.policy import Binding, param_kind
 from atoll.machinery.apiserver.admission.policies.replicated_parameters import ParameterRow, row_key
@@ -94,12 +102,13 @@ class PolicyParameters(Controller):
 
     async def reconcile(self, cluster: str) -> Requeue:
         references = await self._references(cluster)
-        while (named := frozenset(each.named for each in references)) != self._followed.get(cluster, frozenset()):
+        while (named := _named(references)) != self._followed.get(cluster, frozenset()):
             # Followed before it is read, so that no change between the two is missed.
             self._follow(cluster, named)
             references = await self._references(cluster)
-        budget, rows = Budget(), dict[ObjectKey, ParameterRow]()
-        for each in references:
+        budget = Budget()
+        rows = {row_key(cluster, each.binding): row_beyond(each) for each in references[MAX_BINDINGS:]}
+        for each in references[:MAX_BINDINGS]:
             rows[row_key(cluster, each.binding)] = await row_of(self._loopback.store, cluster, each, budget)
         return await self._write(cluster, rows, self._level(cluster) or "")
 
@@ -161,6 +170,11 @@ class PolicyParameters(Controller):
         if row.error:
             self._refused.inc()
             log.warning("policy parameters not replicated", cluster=key.cluster, binding=key.name, reason=row.error)
+
+
+def _named(references: Sequence[Reference]) -> frozenset[Named | None]:
+    """Return what is followed: what the first MAX_BINDINGS bindings name."""
+    return frozenset(each.named for each in references[:MAX_BINDINGS])
 
 
 def _put(key: ObjectKey, row: ParameterRow, level: str, stored: Record | None) -> Put | None:
