@@ -1,16 +1,20 @@
 """structlog for a process: JSON lines for programs or text for people, on standard error.
 
 Called once by each entry point. Event names are constant lower-case phrases, facts are keys; secrets, tokens and
-object bodies are never among them. Lines of requests are many: on a terminal only slow and failed requests are shown.
+object bodies are never among them. Lines of requests are many: on a terminal only slow and failed requests are shown,
+and for programs those of one turn of the event loop are written at once (`FrequentLines`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 import sys
-from typing import Any
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, TextIO
 
 import msgspec
 import structlog
@@ -23,6 +27,8 @@ NONE, WRITES, ALL = "none", "writes", "all"
 REQUESTS = (AUTO, NONE, WRITES, ALL)
 
 _EVENT_WIDTH = 32
+#: Lines that wait for the end of the turn at most.
+_MAX_LINES = 256
 
 
 def check(level: str, log_format: str = AUTO, requests: str = AUTO) -> None:
@@ -47,13 +53,65 @@ def resolved_requests(requests: str, log_format: str) -> str:
     return NONE if resolved_format(log_format) == TEXT else WRITES
 
 
+class FrequentLines:
+    """JSON lines at level info as structlog makes them, without its chain of processors, each as soon as it is known.
+
+    They are written at the end of the turn of the event loop; outside of one, at once. One thread uses it.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lines: list[str] = []
+
+    def write(self, event: str, facts: dict[str, Any]) -> None:
+        """Add a line; `facts` is the line's own from now on."""
+        facts["event"], facts["level"] = event, "info"
+        facts["timestamp"] = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        lines = self._lines
+        lines.append(_line(facts))
+        if len(lines) == 1:
+            try:
+                asyncio.get_running_loop().call_soon(self.flush)
+            except RuntimeError:
+                self.flush()
+        elif len(lines) == _MAX_LINES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if self._lines:
+            lines, self._lines = self._lines, []
+            self._stream.write("\n".join([*lines, ""]))
+            self._stream.flush()
+
+
+#: Those of this process; none where lines are text, or of higher levels.
+_frequent: list[FrequentLines] = []
+
+
+def frequent() -> Callable[[str, dict[str, Any]], None]:
+    """Return what writes a line of an event that is frequent, at level info, as `configure` said."""
+    if _frequent:
+        return _frequent[0].write
+    write = structlog.get_logger().bind().info
+    return lambda event, facts: write(event, **facts)
+
+
+def flush() -> None:
+    """Write the lines that wait: the process ends before the turn of its event loop does."""
+    for lines in _frequent:
+        lines.flush()
+
+
 def configure(level: str = "info", log_format: str = AUTO) -> None:
     """Set structlog up for this process."""
+    is_text = resolved_format(log_format) == TEXT
+    _frequent[:] = [] if is_text or level not in ("debug", "info") else [FrequentLines(sys.stderr)]
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
-            *(_text() if resolved_format(log_format) == TEXT else _json()),
+            *(_text() if is_text else _json()),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import re
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 import structlog
@@ -108,3 +110,48 @@ def test_a_feature_gate_without_an_effect_is_reported(monkeypatch: pytest.Monkey
     (line,) = stream.getvalue().splitlines()
     assert json.loads(line)["event"] == "feature gate has no effect"
     assert json.loads(line)["gate"] == "CacheAPIs"
+
+
+def frequent_lines(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, level: str = "info") -> None:
+    """Log a frequent line and an ordinary one, with the same facts."""
+    monkeypatch.setattr(sys, "stderr", stream)
+    logging.configure(level)
+    logging.frequent()("request", {"verb": "create", "code": 201})
+    structlog.get_logger().info("request", verb="create", code=201)
+
+
+def test_a_frequent_line_is_as_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    frequent_lines(monkeypatch, stream)
+    first, second = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert list(first) == list(second)
+    assert {**first, "timestamp": ""} == {**second, "timestamp": ""}
+    assert abs(datetime.fromisoformat(first["timestamp"]) - datetime.fromisoformat(second["timestamp"])).seconds < 5
+
+
+def test_frequent_lines_are_text_at_a_terminal_and_none_above_their_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen, stream = Terminal(), io.StringIO()
+    frequent_lines(monkeypatch, screen)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
+    assert len(re.findall(r"\[info +\] request +verb=create code=201", plain)) == 2
+    frequent_lines(monkeypatch, stream, "warning")
+    assert stream.getvalue() == ""
+
+
+async def test_frequent_lines_of_one_turn_of_the_loop_are_written_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "write", written.append)
+    monkeypatch.setattr(sys, "stderr", stream)
+    logging.configure("info")
+    write = logging.frequent()
+    for code in range(3):
+        write("request", {"code": code})
+    assert written == []
+    await asyncio.sleep(0)
+    assert [text.count("\n") for text in written] == [3]
+    for code in range(300):
+        write("request", {"code": code})
+    assert [text.count("\n") for text in written] == [3, 256]
+    logging.flush()
+    assert [text.count("\n") for text in written] == [3, 256, 44]

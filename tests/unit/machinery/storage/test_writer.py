@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,15 +13,17 @@ from typing import Any
 
 import lmdb
 import pytest
+import structlog
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import LEASES
+from atoll.machinery.process import logging
 from atoll.machinery.storage.clock import Clock
 from atoll.machinery.storage.contract import CorruptRecord, DeletePrefix, Scope, StoreFull
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.options import MIB
-from atoll.machinery.storage.writing.writer import StoreClosed
+from atoll.machinery.storage.writing.writer import EXIT_DISK_FAILED, StoreClosed, exit_process
 from harness.clients.raw_http import until
 from harness.data.stores import CONFIGMAPS, HandClock, create, delete, key, listed, put, store_options
 
@@ -270,3 +275,20 @@ async def test_a_step_of_the_wall_clock_raises_an_alarm_and_is_taken_at_the_next
     [after] = await create(store, "after")
     await store.close()
     assert after - during > 7000 * 1_000_000
+
+
+async def test_lines_that_wait_for_the_end_of_the_turn_are_written_before_the_process_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = io.StringIO()
+    ended: list[int] = []
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(os, "_exit", ended.append)
+    try:
+        logging.configure("info", logging.JSON)
+        logging.frequent()("request", {"code": 201})
+        exit_process("the disk failed")
+    finally:
+        structlog.reset_defaults()
+    assert ended == [EXIT_DISK_FAILED]
+    assert '"code":201' in stream.getvalue()

@@ -75,8 +75,9 @@ class RequestObserver:
         self._metrics, self._audit = metrics, audit
         self._writes, self._reads = logged != logging.NONE, logged == logging.ALL
         # Bound once: a logger that is not costs more than to count the request.
-        self._log = log.bind()
-        self._debug = self._log.debug if self._log.is_enabled_for(levels.DEBUG) else None
+        bound = log.bind()
+        self._info = logging.frequent()
+        self._debug = bound.debug if bound.is_enabled_for(levels.DEBUG) else None
 
     @property
     def has_room(self) -> bool:
@@ -110,19 +111,22 @@ class RequestObserver:
         wanted = self._reads if info.verb in _READS else self._writes
         # The client decides how long a stream lasts, so a stream never counts as slow.
         slow = duration_s > SLOW_S and (self._writes or not request.streams)
-        write = self._log.info if wanted or slow or request.code >= 500 else self._debug
-        if write is None:
+        is_shown = wanted or slow or request.code >= 500
+        if not is_shown and self._debug is None:
             return
-        write(
-            "request",
-            verb=info.verb,
-            cluster=request.cluster,
-            path=info.path,
-            user=request.user.name,
-            code=request.code,
-            duration_ms=round(duration_s * 1000, 2),
-            audit_id=request.audit_id,
-        )
+        facts = {
+            "verb": info.verb,
+            "cluster": request.cluster,
+            "path": info.path,
+            "user": request.user.name,
+            "code": request.code,
+            "duration_ms": round(duration_s * 1000, 2),
+            "audit_id": request.audit_id,
+        }
+        if is_shown:
+            self._info("request", facts)
+        elif self._debug is not None:
+            self._debug("request", **facts)
 
 
 def _audited(request: Request) -> AuditedRequest:

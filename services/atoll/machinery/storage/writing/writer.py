@@ -18,6 +18,7 @@ import lmdb
 import msgspec
 import structlog
 
+from atoll.machinery.process import logging
 from atoll.machinery.storage.clock import HybridClock
 from atoll.machinery.storage.contract import Check, Delete, Guard, Mutation, Put, Replica, StoreFull
 from atoll.machinery.storage.environment.recent_rows import NONE
@@ -53,6 +54,7 @@ class StoreClosed(Exception):
 
 def exit_process(reason: str) -> None:
     """End the process at once. After a failed fsync nothing in memory can be trusted to be on disk."""
+    logging.flush()
     structlog.get_logger().critical("store failed", reason=reason)
     os._exit(EXIT_DISK_FAILED)
 
