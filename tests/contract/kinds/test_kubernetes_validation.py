@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,25 @@ def test_a_value_of_another_type_is_left_to_the_schema() -> None:
             for check in (kind.validate_update, *kind.subresource_checks.values()):
                 check(changed, case.object)
                 check(case.object, changed)
+
+
+def test_errors_of_many_parts_do_not_repeat_all_of_them() -> None:
+    """Thousands of claims, resources and containers: time and texts grow with the object, not with its square."""
+    many = range(3000)
+    limits = {f"hugepages-{index}Mi": "1Gi" for index in many}
+    containers: list[Any] = [
+        {"name": f"c{index}", "image": "a", "resources": {"limits": {"cpu": "1"}}} for index in many
+    ]
+    containers[0]["resources"]["claims"] = [{"name": f"other-{index}"} for index in many]
+    claims = [{"name": f"claim-{index}", "resourceClaimName": "a"} for index in many]
+    spec = {"containers": containers, "resources": {"limits": limits}, "resourceClaims": claims}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "default"}, "spec": spec}
+    kind = kind_of(pod)
+    began_s = time.process_time()
+    errors = kind.validate(pod)
+    assert time.process_time() - began_s < 5.0
+    assert len(errors) > len(many)
+    assert sum(len(error.detail) for error in errors) < len(many) * 1000
 
 
 @pytest.mark.long

@@ -114,23 +114,27 @@ def _pod_resources(spec: Object, at: str, passed: Tolerated) -> Errors:
     if resources.get("claims") is not None:
         yield forbidden(f"{at}.claims", "claims may not be set for Resources at pod-level")
     yield from pod_requirements(resources, at, partial_pages=passed.partial_pages)
+    needed = aggregate(spec, "requests")
     for name, value in mapping(resources, "requests").items():
-        needed, given = aggregate(spec, "requests", name), amount_of(value)
-        if given is not None and needed > given:
-            detail = f"must be greater than or equal to aggregate container requests of {quantity_text(str(needed))}"
+        given = amount_of(value)
+        if given is not None and needed.get(name, 0) > given:
+            detail = (
+                f"must be greater than or equal to aggregate container requests of {quantity_text(str(needed[name]))}"
+            )
             yield invalid(f"{at}.requests[{name}]", quantity_text(value), detail)
-    for name, value in mapping(resources, "limits").items():
-        bound = amount_of(value)
-        if bound is None:
-            continue
-        needed = aggregate(spec, "limits", name)
-        if name.startswith("hugepages-") and needed > bound:
+    yield from _pod_limits(spec, mapping(resources, "limits"), at)
+
+
+def _pod_limits(spec: Object, limits: Object, at: str) -> Errors:
+    bounds = {name: number for name, value in limits.items() if (number := amount_of(value)) is not None}
+    for name, needed in aggregate(spec, "limits").items():
+        if name.startswith("hugepages-") and name in bounds and needed > bounds[name]:
             detail = f"must be greater than or equal to aggregate container limits of {quantity_text(str(needed))}"
-            yield invalid(f"{at}.limits[{name}]", quantity_text(value), detail)
-        for index, container in objects(spec, "containers"):
-            limit = mapping(container, "resources", "limits").get(name)
-            if (amount_of(limit) or 0) > bound:
-                detail = f"must be less than or equal to pod limits of {quantity_text(value)}"
+            yield invalid(f"{at}.limits[{name}]", quantity_text(limits[name]), detail)
+    for index, container in objects(spec, "containers"):
+        for name, limit in mapping(container, "resources", "limits").items():
+            if name in bounds and (amount_of(limit) or 0) > bounds[name]:
+                detail = f"must be less than or equal to pod limits of {quantity_text(limits[name])}"
                 yield invalid(f"{at}.containers[{index}][{name}].limits", quantity_text(limit), detail)
 
 

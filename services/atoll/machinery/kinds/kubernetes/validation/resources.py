@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from decimal import Decimal
 
 from atoll.machinery.kinds.checks import mapping, objects, text
@@ -30,6 +30,8 @@ _COMPUTE = ("cpu", "memory", "ephemeral-storage")
 _PREFIXED = frozenset(prefix + name for prefix in ("", "requests.", "limits.") for name in _COMPUTE)
 _STANDARD = _COUNTED | _PREFIXED | {"storage", "requests.storage"}
 _HUGE_PAGES, _REQUESTS, _OWN = "hugepages-", "requests.", "kubernetes.io/"
+#: Characters of the names in one text, which every claim may repeat.
+_NAMES_SIZE = 256
 #: Of a whole pod; huge pages too.
 _POD_LEVEL = ("cpu", "hugepages-", "memory")
 
@@ -153,6 +155,7 @@ def _relation_errors(name: str, value: object, limits: Object, at: str) -> Error
 
 def _claims(resources: Object, at: str, pod_claims: Collection[str]) -> Errors:
     whole, parts, partial = set[str](), set[str](), set[str]()
+    names = f": {', '.join(sorted(pod_claims))}"[:_NAMES_SIZE] if pod_claims else " which is empty"
     for index, claim in objects(resources, "claims"):
         field, name, request = f"{at}[{index}]", text(claim, "name"), text(claim, "request")
         if not name:
@@ -170,18 +173,25 @@ def _claims(resources: Object, at: str, pod_claims: Collection[str]) -> Errors:
         if request:
             partial.add(name)
         if name not in pod_claims:
-            names = f": {', '.join(sorted(pod_claims))}" if pod_claims else " which is empty"
             yield not_found(field, name, f"must be one of the names in pod.spec.resourceClaims{names}")
 
 
-def aggregate(spec: Object, kind: str, name: str) -> Decimal:
-    """Return what the containers of a pod need of a resource at once: initial ones run one after another."""
-    peak = sidecars = regular = Decimal(0)
+def aggregate(spec: Object, kind: str) -> dict[str, Decimal]:
+    """Return what the containers of a pod need of each resource at once: initial ones run one after another."""
+    peaks, sidecars, regular = (dict[str, Decimal]() for _ in range(3))
     for _, container in objects(spec, "initContainers"):
-        value = amount_of(mapping(container, "resources", kind).get(name)) or Decimal(0)
-        peak = max(peak, sidecars + value)
-        if container.get("restartPolicy") == "Always":
-            sidecars += value
+        for name, value in _amounts(container, kind):
+            needed = sidecars.get(name, Decimal(0)) + value
+            peaks[name] = max(peaks.get(name, Decimal(0)), needed)
+            if container.get("restartPolicy") == "Always":
+                sidecars[name] = needed
     for _, container in objects(spec, "containers"):
-        regular += amount_of(mapping(container, "resources", kind).get(name)) or Decimal(0)
-    return max(peak, regular + sidecars)
+        for name, value in _amounts(container, kind):
+            regular[name] = regular.get(name, sidecars.get(name, Decimal(0))) + value
+    return {name: max(peaks.get(name, Decimal(0)), regular.get(name, Decimal(0))) for name in peaks | regular}
+
+
+def _amounts(container: Object, kind: str) -> Iterator[tuple[str, Decimal]]:
+    for name, value in mapping(container, "resources", kind).items():
+        if (number := amount_of(value)) is not None:
+            yield name, number

@@ -185,6 +185,8 @@ def _quobyte(source: Object, at: str) -> Errors:
             host, colon, _ = pair.rpartition(":")
             if not colon or (":" in host and not (host.startswith("[") and host.endswith("]"))):
                 yield invalid(f"{at}.registry", registry, detail)
+                # Once for all pairs, because the text repeats them all.
+                return
 
 
 def _fibre_channel(source: Object, at: str) -> Errors:
