@@ -135,6 +135,16 @@ def _storage() -> Kinds:
     }
 
 
+def _flowcontrol() -> Kinds:
+    from atoll.machinery.kinds.kubernetes.validation import flowcontrol as of
+
+    of_both = {"status": of.validate_status}
+    return {
+        "FlowSchema": (of.validate_schema, lambda obj, old: of.validate_schema(obj), of_both),
+        "PriorityLevelConfiguration": (of.validate_level, lambda obj, old: of.validate_level(obj), of_both),
+    }
+
+
 def _apiregistration() -> Kinds:
     from atoll.machinery.kinds.kubernetes.validation import apiservices as of
 
@@ -154,5 +164,6 @@ _GROUPS: Mapping[str, Callable[[], Kinds]] = {
     "io.k8s.api.node.v1": _node,
     "io.k8s.api.scheduling.v1": _scheduling,
     "io.k8s.api.storage.v1": _storage,
+    "io.k8s.api.flowcontrol.v1": _flowcontrol,
     "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1": _apiregistration,
 }
