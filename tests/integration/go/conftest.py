@@ -26,10 +26,16 @@ def workspace(shard: ShardProcess, tmp_path: Path) -> Path:
     return entered(shard, tmp_path)
 
 
-def entered(shard: ShardProcess, directory: Path) -> Path:
+@pytest.fixture
+def kubernetes_workspace(shard: ShardProcess, tmp_path: Path) -> Path:
+    """The same of a workspace that serves Deployments, Services and Kubernetes' other kinds."""
+    return entered(shard, tmp_path, "--type=root:kubernetes")
+
+
+def entered(shard: ShardProcess, directory: Path, *options: str) -> Path:
     """A kubeconfig in `directory` for a new workspace of a shard."""
     kubeconfig = directory / "kubeconfig"
     kubeconfig.write_text(shard.kubeconfig.read_text())
     kubeconfig.chmod(0o600)
-    Kubectl(directory, kubeconfig).ok("create", "workspace", f"go-{secrets.token_hex(4)}", "--enter")
+    Kubectl(directory, kubeconfig).ok("create", "workspace", f"go-{secrets.token_hex(4)}", *options, "--enter")
     return kubeconfig

@@ -1,8 +1,9 @@
 """Kubernetes' own conformance specs that need no nodes, run as they are: the module tests/go/conformance.
 
-They belong to the long tier: the specs and their framework compile much of Kubernetes, and contain waits of minutes.
-They run once with protobuf, the default of the suite's clients, and once with JSON. tests/CONFORMANCE.md lists the
-tests of this tree that make the same assertions in seconds.
+Those of Kubernetes' own kinds run in a workspace that serves them. They belong to the long tier: the specs and their
+framework compile much of Kubernetes, and contain waits of minutes. They run once with protobuf, the default of the
+suite's clients, and once with JSON. tests/CONFORMANCE.md lists the tests of this tree that make the same assertions in
+seconds.
 """
 
 from __future__ import annotations
@@ -47,16 +48,60 @@ SKIP = "|".join(
     (r"\[Slow\]", "locate the groupVersion and a resource", "MUST list and watch custom resources matching the field")
 )
 SPECS = 54
+#: Specs of kinds that a workspace of type `kubernetes` serves.
+KUBERNETES = "|".join(
+    (
+        "AggregatedDiscovery should",
+        "FieldValidation should detect unknown",
+        "API chunking should return",
+        r"ResourceQuota should (create a ResourceQuota and capture|verify)",
+        "Namespaces .*should ensure that all services",
+        "ValidatingAdmissionPolicy .*should (validate|allow)",
+        r"MutatingAdmissionPolicy .*should mutate a Deployment \[",
+        "API priority and fairness",
+        "PodTemplates",
+        "RuntimeClass should (support|reject a Pod requesting a deleted)",
+        "CronJob should support",
+        "EndpointSlice should support creating",
+        "lifecycle of an Endpoint",
+        "Ingress(Class)? API",
+        "ServiceCIDR and IPAddress API",
+        "Services should (delete a collection|find a service)",
+        "LimitRange should",
+        "StorageClasses",
+        "VolumeAttributesClass",
+        "CSIInlineVolumes",
+        "CSIStorageCapacity",
+        "PersistentVolumes CSI Conformance",
+        "Kubectl (cluster-info|diff|server-side)",
+    )
+)
+KUBERNETES_SPECS = 47
 
 
-@pytest.mark.parametrize("media", ["application/vnd.kubernetes.protobuf", "application/json"], ids=["protobuf", "json"])
+MEDIA = pytest.mark.parametrize(
+    "media", ["application/vnd.kubernetes.protobuf", "application/json"], ids=["protobuf", "json"]
+)
+
+
+@MEDIA
 def test_conformance_specs_without_nodes_pass(workspace: Path, tmp_path: Path, media: str) -> None:
-    report = tmp_path / "report.json"
+    run(workspace, tmp_path, media, FOCUS, SPECS)
+
+
+@MEDIA
+def test_conformance_specs_of_kubernetes_kinds_pass(kubernetes_workspace: Path, tmp_path: Path, media: str) -> None:
+    run(kubernetes_workspace, tmp_path, media, KUBERNETES, KUBERNETES_SPECS)
+
+
+def run(kubeconfig: Path, directory: Path, media: str, focus: str, least: int) -> None:
+    """Run the specs that a pattern selects; at least so many, and all pass."""
+    report = directory / "report.json"
     done = subprocess.run(
         [
             str(program("conformance", "conformance")),
             "-kubeconfig",
-            str(workspace),
+            str(kubeconfig),
             "-provider=skeleton",
             "-allowed-not-ready-nodes=-1",
             "-minStartupPods=-1",
@@ -67,7 +112,7 @@ def test_conformance_specs_without_nodes_pass(workspace: Path, tmp_path: Path, m
             f"-kube-api-content-type={media}",
             "-ginkgo.no-color",
             "-ginkgo.focus",
-            rf"({FOCUS}).*\[Conformance\]",
+            rf"({focus}).*\[Conformance\]",
             "-ginkgo.skip",
             SKIP,
             "-ginkgo.json-report",
@@ -77,7 +122,7 @@ def test_conformance_specs_without_nodes_pass(workspace: Path, tmp_path: Path, m
         text=True,
         timeout=RUN_TIMEOUT_S,
         check=False,
-        env={**os.environ, "HOME": str(tmp_path)},
+        env={**os.environ, "HOME": str(directory)},
     )
     assert report.exists(), done.stdout[-3000:] + done.stderr[-3000:]
     specs: list[dict[str, Any]] = json.loads(report.read_text())[0]["SpecReports"]
@@ -85,4 +130,4 @@ def test_conformance_specs_without_nodes_pass(workspace: Path, tmp_path: Path, m
     failed = [spec for spec in ran if spec["State"] != "passed"]
     assert not {spec["LeafNodeText"]: spec.get("Failure", {}).get("Message") for spec in failed}
     assert done.returncode == 0
-    assert len(ran) >= SPECS
+    assert len(ran) >= least
