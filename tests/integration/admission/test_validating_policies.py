@@ -122,6 +122,18 @@ def test_nothing_configured_acts_on_policies_and_bindings(api: Api, policies: Po
     api.post(CONFIGMAPS, configmap("a"))
 
 
+def test_no_policy_acts_on_access_and_token_reviews(api: Api, policies: Policies) -> None:
+    """Kubernetes leaves them out, too: a policy that refused them would lock everybody out."""
+    everything = rule("*/*", group="*", version="*", scope="*")
+    policies.deny("p", "false", rules=[everything])
+    wanted = {"resourceAttributes": {"verb": "get", "resource": "configmaps", "namespace": "default"}}
+    found = api.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {"spec": wanted}, expect=201)
+    assert found.json["status"]["allowed"]
+    api.post("/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": "unknown"}}, expect=201)
+    api.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", {}, expect=201)
+    api.post(CONFIGMAPS, configmap("a"), expect=422)
+
+
 def test_expressions_see_the_request_the_namespace_and_the_old_object(api: Api, policies: Policies) -> None:
     api.patch("/api/v1/namespaces/default", {"metadata": {"labels": {"team": "blue"}}})
     seen = [
