@@ -153,7 +153,7 @@ def test_a_body_of_a_wrong_type_cannot_be_handled(kube: Api) -> None:
 
 
 def test_flow_control_is_stored_with_a_warning(kube: Api) -> None:
-    spec = {"type": "Exempt", "exempt": {"nominalConcurrencyShares": 1}}
+    spec = {"type": "Limited", "limited": {"nominalConcurrencyShares": 1, "limitResponse": {"type": "Reject"}}}
     kind = "PriorityLevelConfiguration"
     body = {"apiVersion": f"{FLOW}/v1", "kind": kind, "metadata": {"name": "mine"}, "spec": spec}
     made = kube.post(f"/apis/{FLOW}/v1/prioritylevelconfigurations", body)
