@@ -50,6 +50,14 @@ def manifests() -> Path:
     return manifests_folder()
 
 
+@pytest.fixture(scope="session")
+def boutique(manifests: Path) -> Path:
+    """The manifests of a real application of Deployments and Services; skips where only Go's modules are."""
+    if not (manifests / "online-boutique").is_dir():
+        pytest.skip("only ../shared/data holds an application of Deployments and Services")
+    return manifests / "online-boutique" / "kubernetes-manifests.yaml"
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """A run of the tests that read manifests of real projects imports no files but theirs."""
     if not str(config.option.markexpr).startswith("manifests") or collection_path.suffix != ".py":

@@ -143,7 +143,7 @@ def test_a_value_of_another_type_is_left_to_the_schema(value: Any) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(int(BUILD_TIMEOUT_S) + 300)
-def test_kubernetes_own_code_sets_the_same_defaults_and_writes_bodies_that_are_read(manifests: Path) -> None:
+def test_kubernetes_own_code_sets_the_same_defaults_and_writes_bodies_that_are_read(boutique: Path) -> None:
     """A real application and drawn objects; those that the schema refuses have no form to compare."""
     known = {}
     for row in rows().values():
@@ -151,7 +151,7 @@ def test_kubernetes_own_code_sets_the_same_defaults_and_writes_bodies_that_are_r
             api_version = f"{row.group}/{version.name}" if row.group else version.name
             known[api_version, row.kind] = version.component
     cases = [drawn(number) for number in range(DRAWN)]
-    for obj in documents(manifests / "online-boutique" / "kubernetes-manifests.yaml"):
+    for obj in documents(boutique):
         if component := known.get((obj["apiVersion"], obj["kind"])):
             cases.append((component, obj))
     lines = "".join(json.dumps(obj) + "\n" for _, obj in cases)

@@ -30,9 +30,9 @@ def test_valid_objects_have_no_errors() -> None:
         assert our_errors(case) == [], case.name
 
 
-def test_a_real_application_has_no_errors(manifests: Path) -> None:
+def test_a_real_application_has_no_errors(boutique: Path) -> None:
     checked = 0
-    for obj in documents(manifests / "online-boutique" / "kubernetes-manifests.yaml"):
+    for obj in documents(boutique):
         if obj["kind"] == "ServiceAccount":
             continue
         obj["metadata"]["namespace"] = "default"

@@ -18,11 +18,6 @@ LONG_S = 180.0
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture
-def boutique(manifests: Path) -> Path:
-    return manifests / "online-boutique" / "kubernetes-manifests.yaml"
-
-
 def outcomes(output: str) -> set[str]:
     """The last words of the lines that kubectl prints for objects."""
     return {line.rpartition(" ")[2] for line in output.splitlines()}
