@@ -1,4 +1,4 @@
-"""A worker whose writer dies: it reports no write that was not committed, and it detects the loss."""
+"""A worker whose writer dies or fails: it reports no write that was not committed, and it waits for nothing in vain."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from atoll.machinery.storage.maintenance.fsck import fsck
+from atoll.machinery.storage.workers.frames import WriterError
 from atoll.machinery.storage.workers.worker_store import connect_store
 from atoll.machinery.storage.writing.writer import StoreClosed
 from harness.data.stores import create, key, put, store_options
-from harness.servers.store_writer import StoreWriter
+from harness.servers.store_writer import LIMIT_S, StoreWriter
 
 
 async def test_submits_fail_as_unknown_when_the_writer_dies_and_reads_go_on(tmp_path: Path) -> None:
@@ -35,3 +36,14 @@ async def test_submits_fail_as_unknown_when_the_writer_dies_and_reads_go_on(tmp_
                 await store.submit([put(key("late"))])
             await store.close()
     assert fsck(options) == []
+
+
+async def test_a_search_that_fails_in_the_writer_fails_in_the_worker(tmp_path: Path) -> None:
+    options = store_options(tmp_path / "store")
+    with tempfile.TemporaryDirectory() as home:
+        async with StoreWriter(options, socket := Path(home) / "s"), asyncio.timeout(LIMIT_S):
+            store = await connect_store(options, socket)
+            with pytest.raises(WriterError, match="LookupError: no shards are known here"):
+                await store.seek("faraway")
+            await create(store, "a")
+            await store.close()

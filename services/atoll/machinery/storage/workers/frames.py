@@ -54,7 +54,7 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
 
 
 class SubmitFailure(msgspec.Struct, frozen=True):
-    """A failed submit; nothing of it was done. `error` is the class name, the rest are its facts."""
+    """A failed submit or search; nothing of it was done. `error` is the class name, the rest are its facts."""
 
     id: int
     error: str
@@ -98,7 +98,7 @@ class InvalidFrame(Exception):
 
 
 class WriterError(Exception):
-    """A submit failed in the writer for a reason that is none of the store's errors."""
+    """A submit or search failed in the writer for a reason that is none of the store's errors."""
 
 
 def pack(message: SubmitRequest | SeekRequest | Answer) -> bytes:

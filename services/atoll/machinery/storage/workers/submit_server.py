@@ -139,7 +139,10 @@ class _Connection(FrameProtocol):
             task.cancel()
 
     async def _search(self, request: SeekRequest) -> None:
-        self._sought.append(SeekResult(request.id, list(await self._seek(request.cluster))))
+        try:
+            self._sought.append(SeekResult(request.id, list(await self._seek(request.cluster))))
+        except Exception as error:
+            self._failures.append(failure(request.id, error))
         self.send_soon()
 
     def _done(self, number: int, submit: asyncio.Future[list[int]]) -> None:

@@ -110,7 +110,7 @@ class WorkerStore(StoreReader):
     async def seek(self, cluster: str) -> Sequence[str]:
         """Have the writer's process find the shard of a cluster; return the shards that it did not read.
 
-        Raises StoreClosed.
+        Raises StoreClosed, and WriterError for a search that failed there.
         """
         if self._writer is None or self.disconnected.is_set():
             raise StoreClosed("the writer is gone")
@@ -152,8 +152,10 @@ class WorkerStore(StoreReader):
             if (future := self._open.get(number)) is not None and not future.done():
                 future.set_result(results)
         for failed in answer.failures:
-            if (future := self._open.get(failed.id)) is not None and not future.done():
-                future.set_exception(error_of(failed))
+            # One count numbers submits and searches.
+            waiting = self._open.get(failed.id) or self._searches.get(failed.id)
+            if waiting is not None and not waiting.done():
+                waiting.set_exception(error_of(failed))
 
     def _lose(self) -> None:
         self.disconnected.set()
