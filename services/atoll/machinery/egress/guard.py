@@ -187,16 +187,18 @@ class Egress:
 
     async def _guarded(self, call: Outbound, destination: Destination) -> Answer:
         trusted = hashlib.sha256(call.ca_pem).digest()
-        begun = False
+        now = asyncio.get_running_loop().time
+        began_s, waited_s = now(), call.timeout_s
         # One circuit for each way of calling a peer: a tenant's mistakes affect its own calls alone.
         async with self._breakers.guard((destination.digest, trusted, call.timeout_s), call.breaking):
             try:
                 async with asyncio.timeout(call.timeout_s), self._slots.slot(destination.peer, call.tenant):
-                    begun = True
+                    waited_s = now() - began_s
                     return await self._call(call, destination, trusted)
             except TimeoutError:
-                # Waiting for a slot says nothing about the peer.
-                raise EgressError("timeout" if begun else "busy", "context deadline exceeded") from None
+                # A peer is late only if it had most of the time; waiting for a slot says nothing about it.
+                is_late = waited_s < call.timeout_s / 2
+                raise EgressError("timeout" if is_late else "busy", "context deadline exceeded") from None
             except TooManyCalls:
                 raise EgressError("busy", "too many calls to this host wait already") from None
 

@@ -13,6 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from atoll.machinery.egress import Egress, EgressError, Outbound, breakers, guard, policy, resolver
+from atoll.machinery.egress.call_slots import SlotBounds
 from atoll.machinery.egress.resolver import Resolver
 from harness.servers.stand_ins.webhook import HANG_UP, Odd, WebhookServer
 
@@ -141,6 +142,24 @@ async def test_silence_ends_with_the_deadline(webhook: WebhookServer) -> None:
     error = await refused(egress, outbound(webhook, timeout_s=0.2))
     release.set()
     assert (error.result, str(error)) == ("timeout", f'Post "{webhook.url}": context deadline exceeded')
+    await egress.close()
+
+
+async def test_a_call_that_waited_most_of_its_time_for_a_slot_is_no_failure_of_the_peer(
+    webhook: WebhookServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "BOUNDS", SlotBounds(total=1, per_host=1, per_tenant=1, per_lane=1, waiting=9))
+    release = threading.Event()
+    webhook.answer = lambda body: Odd(200, {}, b"late") if release.wait(20) else Odd(500)
+    egress = Egress(OPEN)
+    first = asyncio.create_task(refused(egress, outbound(webhook, timeout_s=0.8)))
+    await asyncio.sleep(0)
+    # It gets the slot when the first call gives up.
+    second = await refused(egress, outbound(webhook, timeout_s=1.0))
+    release.set()
+    assert ((await first).result, second.result) == ("timeout", "busy")
+    assert str(second) == f'Post "{webhook.url}": context deadline exceeded'
+    assert {breaking.results & {"busy"} for breaking in (breakers.PATIENT, breakers.EAGER)} == {frozenset()}
     await egress.close()
 
 
