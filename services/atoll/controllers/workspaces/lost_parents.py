@@ -20,6 +20,7 @@ from atoll.machinery.kcp.sharding.ownership import record_of
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import rawscan, times
 from atoll.machinery.meta.conditions import ERROR, FALSE, Condition, find, with_conditions
+from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import conditions_of, status_of
 from atoll.machinery.meta.status import Conflict
@@ -30,6 +31,8 @@ from atoll.tenancy.placement import ShardPlacement
 
 OWNER_EXISTS = "WorkspaceOwnerExists"
 TEXT = "the shard of the workspace above is lost: keep what is needed, then delete this logical cluster directly"
+#: Parents whose existence is known during one pass; the children of others are asked for again.
+MAX_PARENTS = 4096
 _OWNED = rawscan.member("owner")
 
 
@@ -64,12 +67,13 @@ class LostParents(ReplicaController):
     async def reconcile(self, key: str) -> Requeue:
         with self._loopback.store.snapshot() as snapshot:
             lost = {each.shard for each in self._placement.forgotten(snapshot)}
+        found: LruCache[str, bool] = LruCache(MAX_PARENTS)
         for number, record in enumerate(self._loopback.records(Scope(LOGICAL_CLUSTERS))) if lost else ():
             if number % LIST_BATCH == 0:
                 await asyncio.sleep(0)
             said = record_of(record.key.cluster, record.value) if _OWNED in record.value else None
             if said is not None and said.owner is not None and self._may_be_lost(said.owner[0], lost):
-                await self._mark(record.key.cluster, said.owner[0])
+                await self._mark(record.key.cluster, said.owner[0], found)
         return None
 
     def _may_be_lost(self, parent: str, lost: Collection[str]) -> bool:
@@ -78,10 +82,18 @@ class LostParents(ReplicaController):
             shard = snapshot.replicas.shard_of(parent)
             return not snapshot.gate(parent).generation and (not shard or shard in lost)
 
-    async def _mark(self, cluster: str, parent: str) -> None:
-        """Write it to a LogicalCluster. Raises ShardUnavailable while a shard does not answer."""
+    async def _mark(self, cluster: str, parent: str, found: LruCache[str, bool]) -> None:
+        """Write it to a LogicalCluster, if its parent, in `found` once it was sought, is nowhere.
+
+        Raises ShardUnavailable while a shard does not answer.
+        """
         obj = self._loopback.get(LOGICAL_CLUSTERS, cluster, "", SINGLETON)
-        if obj is None or find(conditions_of(obj), OWNER_EXISTS) or await self._owners.exists_on_any_shard(parent):
+        if obj is None or find(conditions_of(obj), OWNER_EXISTS):
+            return
+        if (exists := found.get(parent)) is None:
+            exists = await self._owners.exists_on_any_shard(parent)
+            found.put(parent, exists)
+        if exists:
             return
         status = with_conditions(status_of(obj), times.now(), Condition(OWNER_EXISTS, FALSE, "ShardLost", TEXT, ERROR))
         changed = {**obj, "spec": {**obj["spec"], "directlyDeletable": True}, "status": status}
