@@ -8,37 +8,50 @@ import json
 import subprocess
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from atoll.machinery.kinds import protobuf
 from atoll.machinery.kinds.kubernetes.conditional_defaults import set_conditional_defaults
+from atoll.machinery.kinds.kubernetes.schemas import KubernetesSchema
 from atoll.machinery.kinds.kubernetes.tables import components, rows
-from atoll.machinery.kinds.native_schemas import drop_nulls
+from atoll.machinery.kinds.kubernetes.zero_values import OMITTED
+from atoll.machinery.kinds.native_schemas import definitions, drop_nulls
 from atoll.machinery.kinds.protobuf_encoder import encode
-from atoll.machinery.schema.structural.structural_schema import StructuralSchema, compile_schema
+from atoll.machinery.kinds.protobuf_table import has_rows, merging_rows
 from contract.kinds.draw_kubernetes import drawn
+from contract.kinds.validation.cases import plant, required_paths
 from harness.clients.go_programs import BUILD_TIMEOUT_S, program
 from harness.data.manifests import documents
 
 Object = dict[str, Any]
 
 DRAWN, TIMEOUT_S = 602, 120.0
+LEFT_OUT = 0.4
 
 
 @cache
-def schema_of(component: str) -> StructuralSchema:
-    return compile_schema(components()[component], components())
+def schema_of(component: str) -> KubernetesSchema:
+    return KubernetesSchema(component)
 
 
 def defaulted(component: str, obj: Object) -> Object:
     """A copy with all defaults."""
     made = copy.deepcopy(obj)
-    drop_nulls(made)
     schema_of(component).normalize(made)
-    set_conditional_defaults(component, made)
     return made
+
+
+def partly_drawn(number: int) -> tuple[str, Object]:
+    """A drawn object in which some of what its published schema requires is null, or is left out."""
+    rng = Random(number)
+    component, obj = drawn(number)
+    for path in sorted(required_paths(components()[component], obj), reverse=True):
+        if rng.random() < LEFT_OUT:
+            plant(obj, path, None, is_written=rng.random() < LEFT_OUT)
+    return component, obj
 
 
 def pod(**spec: Any) -> Object:
@@ -133,6 +146,35 @@ def test_defaults_are_set_once_and_every_object_has_a_body_in_protobuf() -> None
         assert protobuf.decode(encode(made)) == made, number
 
 
+def test_what_is_left_out_or_null_has_the_zero_value_of_go_and_nothing_is_required_by_the_schema() -> None:
+    spec = pod(containers=[{"ports": [{"name": None}]}], tolerations=None)
+    assert "tolerations" not in spec
+    assert spec["containers"][0]["name"] == ""
+    assert spec["containers"][0]["ports"] == [{"containerPort": 0, "protocol": "TCP"}]
+    node = defaulted("io.k8s.api.storage.v1.CSINode", {"spec": {"drivers": None}})
+    assert node["spec"] == {}
+    status = {"conditions": [{"type": "A", "status": "True", "lastTransitionTime": None}]}
+    condition = defaulted("io.k8s.api.core.v1.Service", {"status": status})["status"]["conditions"][0]
+    assert condition == {"type": "A", "status": "True", "reason": "", "message": ""}
+    for number in range(DRAWN):
+        component, obj = partly_drawn(number)
+        made = defaulted(component, obj)
+        assert defaulted(component, made) == made, number
+        errors = schema_of(component).validate(made)
+        assert [error for error in errors if error.type == "FieldValueRequired"] == [], number
+
+
+def test_zero_values_that_go_does_not_show_are_those_of_the_protobuf_table() -> None:
+    # These two are pointers.
+    found = {("io.k8s.api.networking.v1.HTTPIngressPath", "pathType")}
+    found |= {("io.k8s.api.resource.v1.CapacityRequestPolicyRange", "min")}
+    for component in components().keys() - definitions().keys():
+        fields = merging_rows(component) if has_rows(component) else {}
+        needed = [name for name in components()[component].get("required", ()) if name in fields]
+        found |= {(component, name) for name in needed if fields[name].omitempty}
+    assert found == OMITTED
+
+
 @pytest.mark.parametrize("value", ["x", 7, [], [7], None, True])
 def test_a_value_of_another_type_is_left_to_the_schema(value: Any) -> None:
     for name in rows():
@@ -150,7 +192,7 @@ def test_kubernetes_own_code_sets_the_same_defaults_and_writes_bodies_that_are_r
         for version in row.versions:
             api_version = f"{row.group}/{version.name}" if row.group else version.name
             known[api_version, row.kind] = version.component
-    cases = [drawn(number) for number in range(DRAWN)]
+    cases = [*map(drawn, range(DRAWN)), *map(partly_drawn, range(DRAWN))]
     for obj in documents(boutique):
         if component := known.get((obj["apiVersion"], obj["kind"])):
             cases.append((component, obj))

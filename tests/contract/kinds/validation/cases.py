@@ -20,6 +20,8 @@ import yaml
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.kinds.kubernetes.schema_names import schema_names
 from atoll.machinery.kinds.kubernetes.served_kinds import kinds_of_schema
+from atoll.machinery.kinds.kubernetes.tables import components
+from atoll.machinery.kinds.native_schemas import REF_PREFIX
 from atoll.machinery.meta.status import FieldError
 
 Object = dict[str, Any]
@@ -89,8 +91,8 @@ def _placed(obj: Object) -> Object:
     return made
 
 
-def _plant(obj: Object, path: str, value: Any) -> bool:
-    """Set a field, whose parents are made; whether it has a place."""
+def plant(obj: Object, path: str, value: Any, *, is_written: bool = False) -> bool:
+    """Set a field, whose parents are made; whether it has a place. None drops it, unless the null is written."""
     steps = [int(index) if index.isdigit() else index or name for index, name in _STEP.findall(path)]
     for step in steps[:-1]:
         if isinstance(step, int) and not (isinstance(obj, list) and step < len(obj)):
@@ -103,7 +105,7 @@ def _plant(obj: Object, path: str, value: Any) -> bool:
         return False
     if not isinstance(obj, dict | list):
         return False
-    if value is None and isinstance(obj, dict):
+    if value is None and isinstance(obj, dict) and not is_written:
         obj.pop(last, None)
     else:
         obj[last] = copy.deepcopy(value)
@@ -117,14 +119,44 @@ def _case(name: str, verb: str, mistakes: list[Object]) -> Case | None:
         obj["metadata"] |= _STORED
         old = copy.deepcopy(obj)
     for mistake in mistakes:
-        if not all(_plant(obj, path, value) for path, value in mistake.items()):
+        if not all(plant(obj, path, value) for path, value in mistake.items()):
             return None
     names = tuple(f"{name} {verb} {json.dumps(mistake, sort_keys=True)}" for mistake in mistakes)
     return Case(" and ".join(names), obj, old, "" if verb in ("create", "update") else verb, names)
 
 
+def required_paths(source: Object, part: Any, at: str = "") -> Iterator[str]:
+    """The paths of the fields in a part of an object which its published schema requires."""
+    if reference := source.get("$ref") or next((each["$ref"] for each in source.get("allOf", ())), ""):
+        source = components()[reference.removeprefix(REF_PREFIX)]
+    if isinstance(part, list):
+        for index, item in enumerate(part):
+            yield from required_paths(source.get("items", {}), item, f"{at}[{index}]")
+    elif isinstance(part, dict):
+        for field in source.get("properties", {}).keys() & part.keys() - {"metadata"}:
+            path = f"{at}.{field}" if at else field
+            if field in source.get("required", ()):
+                yield path
+            yield from required_paths(source["properties"][field], part[field], path)
+
+
+def left_out_cases() -> Iterator[Case]:
+    """Each field that the published schema requires, left out of each valid object."""
+    for name, obj in _valid().items():
+        schema = kind_of(obj).schema
+        assert schema is not None
+        for path in sorted(required_paths(schema.source, obj)):
+            if case := _case(name, "create", [{path: None}]):
+                yield case
+
+
 def single_cases() -> Iterator[Case]:
-    """Each mistake in each object that has a place for it."""
+    """Each mistake in each object that has a place for it, and each required field left out."""
+    found = {case.name: case for case in (*_planted_cases(), *left_out_cases())}
+    yield from found.values()
+
+
+def _planted_cases() -> Iterator[Case]:
     for name, verbs in _mistakes().items():
         for verb, mistakes in verbs.items():
             for mistake in mistakes:

@@ -75,8 +75,8 @@ def _pod(obj: Object) -> None:
                 requests.update({name: value for name, value in limits.items() if name not in requests})
             if spec.get("hostNetwork") is True:
                 for _, port in objects(container, "ports"):
-                    if not port.get("hostPort"):
-                        port["hostPort"] = port.get("containerPort")
+                    if not port.get("hostPort") and port.get("containerPort"):
+                        port["hostPort"] = port["containerPort"]
     if spec:
         spec.setdefault("enableServiceLinks", True)
 
@@ -155,7 +155,7 @@ def _job(obj: Object) -> None:
     spec.setdefault("completionMode", "NonIndexed")
     spec.setdefault("suspend", False)
     spec.setdefault("manualSelector", False)
-    spec.setdefault("podReplacementPolicy", "Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed")
+    spec.setdefault("podReplacementPolicy", "TerminatingOrFailed" if spec.get("podFailurePolicy") is None else "Failed")
     _label(obj, mapping(spec, "template", "metadata", "labels"))
 
 

@@ -1,5 +1,6 @@
 """The schema of one of Kubernetes' kinds: that of a built-in kind, with the defaults that depend on other fields.
 
+It requires nothing, so that the checks of the kind alone decide what may be absent (see `zero_values`).
 `served_kinds` gives one to each Kind. Like every `NativeSchema` it is compiled at the first write.
 """
 
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from atoll.machinery.kinds.kubernetes.conditional_defaults import set_conditional_defaults
 from atoll.machinery.kinds.kubernetes.tables import components
+from atoll.machinery.kinds.kubernetes.zero_values import GoComponents, go_component
 from atoll.machinery.kinds.native_schemas import NativeSchema
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.process.time_slicing import require_slices
@@ -26,9 +28,11 @@ class KubernetesSchema(NativeSchema):
         self._component = component
 
     def _compile(self) -> StructuralSchema:
+        from atoll.machinery.schema.structural.structural_schema import compile_schema
+
         # The largest take 20 ms, once in a process.
         require_slices()
-        return super()._compile()
+        return compile_schema(go_component(self._component), GoComponents())
 
     def normalize(self, obj: Object) -> None:
         """Drop nulls and undeclared fields, set defaults."""

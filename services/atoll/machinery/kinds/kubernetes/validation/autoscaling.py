@@ -42,8 +42,9 @@ def validate(obj: Object) -> list[FieldError]:
 def validate_update(obj: Object, old: Object) -> list[FieldError]:
     """Check one that replaces another; one that scaled to zero may."""
     least = 0 if mapping(old, "spec").get("minReplicas") == 0 else 1
-    any_target = any(True for _ in _version(mapping(old, "spec", "scaleTargetRef"), "", any_group=True))
-    return list(_spec(mapping(obj, "spec"), least=least, any_target=any_target))
+    target, before = (mapping(each, "spec", "scaleTargetRef") for each in (obj, old))
+    is_same = all(text(target, name) == text(before, name) for name in ("apiVersion", "kind"))
+    return list(_spec(mapping(obj, "spec"), least=least, any_target=is_same))
 
 
 def validate_status(obj: Object, old: Object) -> list[FieldError]:
@@ -62,7 +63,9 @@ def _spec(spec: Object, *, least: int = 1, any_target: bool = False) -> Errors:
     if fewest is not None and most is not None and most < fewest:
         yield invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`")
     target = mapping(spec, "scaleTargetRef")
-    yield from _reference(target, "spec.scaleTargetRef", any_version=any_target)
+    # Of the kinds that scale one only is in the group without a name.
+    of_core = text(target, "kind") == "ReplicationController"
+    yield from _reference(target, "spec.scaleTargetRef", any_version=any_target, any_group=of_core)
     yield from _metrics(spec, fewest)
     for name in ("scaleUp", "scaleDown"):
         rules = mapping(spec, "behavior").get(name)
@@ -70,19 +73,19 @@ def _spec(spec: Object, *, least: int = 1, any_target: bool = False) -> Errors:
             yield from _rules(rules, f"spec.behavior.{name}")
 
 
-def _reference(reference: Object, at: str, *, any_version: bool = False) -> Errors:
+def _reference(reference: Object, at: str, *, any_version: bool = False, any_group: bool = True) -> Errors:
     for name in ("kind", "name"):
         yield from not_empty(reference, at, name)
         yield from matches(reference, at, name, path_segment_errors)
     if not any_version:
-        yield from _version(reference, at, any_group=True)
+        yield from _version(reference, at, any_group=any_group)
 
 
 def _version(reference: Object, at: str, *, any_group: bool) -> Errors:
     version = text(reference, "apiVersion")
     if version.count("/") > 1:
         yield invalid(f"{at}.apiVersion", version, f"unexpected GroupVersion string: {version}")
-    elif not any_group and "/" not in version:
+    elif not any_group and not version.rpartition("/")[0]:
         yield invalid(f"{at}.apiVersion", version, "apiVersion must specify API group")
 
 

@@ -77,7 +77,7 @@ def containers(spec: Object, at: str, around: Surroundings) -> Errors:
 
 def _regular(spec: Object, at: str, around: Surroundings) -> Errors:
     found, names = objects(spec, "containers"), set[str]()
-    if spec.get("containers") == []:
+    if spec.get("containers") in (None, []):
         yield required(at)
     for index, container in found:
         field, name = f"{at}[{index}]", text(container, "name")
@@ -192,12 +192,12 @@ def _restarts(container: Object, at: str) -> Errors:
         yield too_many(f"{at}.restartPolicyRules", len(rules), _MAX_RULES)
     for index, rule in rules:
         field = f"{at}.restartPolicyRules[{index}]"
-        yield from one_of(rule, field, "action", _RULE_ACTIONS)
+        yield from one_of({"action": "", **rule}, field, "action", _RULE_ACTIONS)
         codes = rule.get("exitCodes")
         if not isinstance(codes, dict):
             yield required(f"{field}.exitCodes", "must be specified")
             continue
-        yield from one_of(codes, f"{field}.exitCodes", "operator", _RULE_OPERATORS)
+        yield from one_of({"operator": "", **codes}, f"{field}.exitCodes", "operator", _RULE_OPERATORS)
         if len(items(codes, "values")) > _MAX_EXIT_CODES:
             count = len(items(codes, "values"))
             yield too_many(f"{field}.exitCodes.values", count, _MAX_EXIT_CODES)

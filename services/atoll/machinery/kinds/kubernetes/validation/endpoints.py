@@ -105,7 +105,7 @@ def _endpoints(obj: Object) -> Errors:
         return
     for index, endpoint in found:
         field, addresses = f"endpoints[{index}]", strings(endpoint, "addresses")
-        if not addresses and "addresses" in endpoint:
+        if not addresses:
             yield required(f"{field}.addresses", "must contain at least 1 address")
         elif len(addresses) > _MAX_ADDRESSES:
             yield too_many(f"{field}.addresses", len(addresses), _MAX_ADDRESSES)

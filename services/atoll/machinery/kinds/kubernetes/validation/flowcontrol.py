@@ -56,7 +56,7 @@ def _precedence(spec: Object, name: str) -> Errors:
 
 def _rule(rule: Object, at: str) -> Errors:
     subjects, resources, urls = (objects(rule, name) for name in ("subjects", "resourceRules", "nonResourceRules"))
-    if not subjects and "subjects" in rule:
+    if not subjects:
         yield required(f"{at}.subjects", "subjects must contain at least one value")
     for index, subject in subjects:
         yield from _subject(subject, f"{at}.subjects[{index}]")
@@ -107,7 +107,7 @@ def _verbs(rule: Object, at: str) -> Errors:
 def _wildcard(rule: Object, at: str, name: str, detail: str) -> Errors:
     """Check a list that has content, and nothing beside `*`."""
     values = strings(rule, name)
-    if not values and name in rule:
+    if not values:
         yield required(f"{at}.{name}", detail)
     elif "*" in values and len(values) > 1:
         what = {"apiGroups": "api groups", "nonResourceURLs": "non-resource URLs"}.get(name, name)

@@ -155,7 +155,7 @@ def _exit_codes(codes: Object, at: str, names: set[str]) -> Errors:
     if isinstance(container, str) and container not in names:
         detail = "must be one of the container or initContainer names in the pod template"
         yield invalid(f"{at}.containerName", container, detail)
-    if not values and "values" in codes:
+    if not values:
         yield invalid(f"{at}.values", values, "at least one value is required")
     elif len(values) > _MAX_EXIT_CODES:
         yield too_many(f"{at}.values", len(values), _MAX_EXIT_CODES)
@@ -172,7 +172,7 @@ def _exit_codes(codes: Object, at: str, names: set[str]) -> Errors:
 
 def _success_policy(spec: Object, at: str) -> Errors:
     rules, completions = objects(spec, "successPolicy", "rules"), integer(spec.get("completions"))
-    if not rules and "rules" in mapping(spec, "successPolicy"):
+    if not rules:
         detail = "at least one rules must be specified when the successPolicy is specified"
         yield required(f"{at}.rules", detail)
     if len(rules) > _MAX_RULES:

@@ -11,6 +11,7 @@ from atoll.machinery.kinds.kubernetes.validation.rules import (
     annotations_of,
     label,
     matches,
+    needed,
     not_empty,
     one_of,
     port_name_errors,
@@ -86,14 +87,16 @@ def _paths(rule: Object, at: str) -> Errors:
     http = rule.get("http")
     if not isinstance(http, dict):
         return
-    yield from not_empty(http, f"{at}.http", "paths")
+    yield from needed(http, f"{at}.http", "paths")
     for index, each in objects(http, "paths"):
         field, path, kind = f"{at}.http.paths[{index}]", text(each, "path"), each.get("pathType")
         if kind in ("Exact", "Prefix") or (kind == "ImplementationSpecific" and path):
             if not path.startswith("/"):
                 yield invalid(f"{field}.path", path, "must be an absolute path")
             yield from _path_parts(path, f"{field}.path") if kind != "ImplementationSpecific" else ()
-        elif isinstance(kind, str):
+        elif kind is None:
+            yield required(f"{field}.pathType", "pathType must be specified")
+        else:
             yield from one_of(each, field, "pathType", _PATH_TYPES)
         yield from _backend(mapping(each, "backend"), f"{field}.backend")
 
@@ -173,7 +176,9 @@ def validate_class_update(obj: Object, old: Object) -> list[FieldError]:
 def validate_address(obj: Object) -> list[FieldError]:
     """Check what an IPAddress belongs to."""
     parent, at = mapping(obj, "spec", "parentRef"), "spec.parentRef"
-    errors = [*not_empty(parent, at, "resource", "name"), *subdomain(parent, at, "group")]
+    if mapping(obj, "spec").get("parentRef") is None:
+        return [required(at)]
+    errors = [*needed(parent, at, "resource", "name"), *subdomain(parent, at, "group")]
     for name in ("resource", "name", "namespace"):
         errors += matches(parent, at, name, path_segment_errors)
     return errors

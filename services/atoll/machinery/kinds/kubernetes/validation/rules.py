@@ -1,7 +1,8 @@
 """Checks of single fields that the checks of every kind here are made of.
 
-Each yields the errors of the fields of one object, whose own path is `at`. Fields that are absent pass, because the
-schema reports those that it requires, and so do values of another type. Invariant: time is linear in the object.
+Each yields the errors of the fields of one object, whose own path is `at`. Fields that are absent pass: texts and
+numbers that Kubernetes requires are there, if empty (see `zero_values`); lists and maps have to be `needed`. So do
+values of another type, which the schema reports. Invariant: time is linear in the object.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def not_empty(obj: Object, at: str, *names: str) -> Errors:
 
 
 def needed(obj: Object, at: str, *names: str) -> Errors:
-    """Check fields that have to have content although the schema does not require them."""
+    """Check fields that have to be present and to have content."""
     for name in names:
         if not obj.get(name):
             yield required(f"{at}.{name}")

@@ -26,7 +26,7 @@ def selector(value: object, field: str, *, any_values: bool = False) -> list[Fie
 
 def node_selector(value: Object, at: str, *, any_values: bool = False) -> Errors:
     """Check a selector of nodes."""
-    if value.get("nodeSelectorTerms") == []:
+    if value.get("nodeSelectorTerms") in (None, []):
         yield required(f"{at}.nodeSelectorTerms", "must have at least one node selector term")
     for index, term in objects(value, "nodeSelectorTerms"):
         yield from _node_term(term, f"{at}.nodeSelectorTerms[{index}]", any_values)

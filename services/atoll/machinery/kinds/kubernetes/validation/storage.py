@@ -12,6 +12,7 @@ from atoll.machinery.kinds.kubernetes.validation.rules import (
     amount_of,
     integer,
     label_key,
+    needed,
     not_empty,
     not_negative,
     one_of,
@@ -77,7 +78,7 @@ def _topologies(obj: Object) -> Errors:
         at, found = f"allowedTopologies[{index}]", dict[str, frozenset[str]]()
         for position, each in objects(term, "matchLabelExpressions"):
             field, values, key = f"{at}.matchLabelExpressions[{position}]", strings(each, "values"), text(each, "key")
-            yield from not_empty(each, field, "values")
+            yield from needed(each, field, "values")
             unique = set[str]()
             for place, value in enumerate(values):
                 if value in unique:

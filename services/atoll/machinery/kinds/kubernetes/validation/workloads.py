@@ -66,6 +66,8 @@ def labels_match(chosen: object, labels: Object) -> bool:
 
 def _selector(spec: Object, kind: str) -> Errors:
     chosen = spec.get("selector")
+    if chosen is None:
+        yield required("spec.selector")
     yield from selector(chosen, "spec.selector")
     if isinstance(chosen, dict) and not chosen.get("matchLabels") and not chosen.get("matchExpressions"):
         yield invalid("spec.selector", chosen, f"empty selector is invalid for {kind}")
