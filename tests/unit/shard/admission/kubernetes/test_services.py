@@ -18,7 +18,7 @@ from harness.models.kubernetes_workspace import CLUSTER, KubernetesWorkspace
 
 Object = dict[str, Any]
 NETWORKING = "networking.k8s.io"
-ASKED = "10.96.0.20"
+ADDRESS = "10.96.0.20"
 
 
 @pytest.fixture
@@ -99,9 +99,11 @@ def test_two_writers_of_one_address_conflict_in_the_store(here: KubernetesWorksp
 
 def test_a_record_that_is_taken_between_choice_and_validation_is_not_replaced(here: KubernetesWorkspace) -> None:
     metadata = {"name": "late", "namespace": "default", "uid": "0" * 32}
-    late = here.review(here.key("services", "late"), "create", {"metadata": metadata, **service(clusterIP=ASKED)}, None)
+    late = here.review(
+        here.key("services", "late"), "create", {"metadata": metadata, **service(clusterIP=ADDRESS)}, None
+    )
     Services().mutate(late)
-    here.create("services", "web", service(clusterIP=ASKED))
+    here.create("services", "web", service(clusterIP=ADDRESS))
     Services().validate(late)
     with pytest.raises(RevisionConflict):
         here._apply(late.writes)
