@@ -40,6 +40,7 @@ _OTHER_FLAGS = {
         "location-selector",
         "server",
         "all-namespaces",
+        "replicas",
         "for",
         "from-literal",
         "help",
