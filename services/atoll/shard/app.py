@@ -59,6 +59,7 @@ from atoll.machinery.kcp.workspaces.workspace import Shard as ShardFacts
 from atoll.machinery.meta import times
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.objects import Object, decode
+from atoll.machinery.meta.types import API_BINDINGS
 from atoll.machinery.meta.wellknown import CORE_GROUP, REGION, TENANCY_GROUP
 from atoll.machinery.process import feature_gates, logging
 from atoll.machinery.process.pki import Pair
@@ -220,7 +221,15 @@ class ShardApp:
         written = await bootstrap.apply(self.loopback, system.bootstrap(self._system))
         if not self.config.joins:
             await self.registrar().register()
+        await self._load_kinds()
         log.info("bootstrapped", objects=written, shard=self.config.shard_name)
+
+    async def _load_kinds(self) -> None:
+        """Load Kubernetes' kinds before controllers ask for them, if a workspace binds them."""
+        with self.store.snapshot() as snapshot:
+            is_bound = bool(snapshot.labelled(*kubernetes_export.BINDING_LABEL, API_BINDINGS, 1))
+        if is_bound:
+            await self.core.catalogs.shipped.load()
 
     def pipeline(self) -> RequestPipeline:
         """Return the request handler of every listener."""

@@ -39,7 +39,7 @@ BOUND_CRDS = replace(
     held=lambda obj: False,
 )
 #: An export with more missing ones gets them before its binding, in submits of so many bytes of schemas.
-FEW, PART_BYTES = 5, 96 * 1024
+FEW, PART_BYTES = 5, 32 * 1024
 
 
 class SchemaMissing(Exception):
@@ -174,11 +174,14 @@ class BoundCrds:
         return size > 0
 
 
-def lacks_many(view: View, export: Export) -> bool:
-    """Return whether so many bound CRDs of an export are missing that they are written before its binding."""
+def has_to_prepare(batch: Batch, export: Export) -> bool:
+    """Return whether the binding controller does something before it binds an export: so many bound CRDs are missing
+    that they are written before the binding, or Kubernetes' kinds are to be loaded."""
     if len(export.resources) <= FEW:
         return False
-    return sum(not view.revision_of(bound_crds.key_of(each.uid)) for each in export.resources) > FEW
+    if batch.catalogs.shipped.lacks(export.identity):
+        return True
+    return sum(not batch.revision_of(bound_crds.key_of(each.uid)) for each in export.resources) > FEW
 
 
 def _is_policed(export: Object) -> bool:

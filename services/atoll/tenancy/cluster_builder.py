@@ -23,7 +23,7 @@ from atoll.machinery.meta.objects import Object, annotations_of, decode
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, LOGICAL_CLUSTERS
 from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.storage.contract import RevisionUnchanged
-from atoll.tenancy.bound_definitions import BoundCrds, lacks_many
+from atoll.tenancy.bound_definitions import BoundCrds, has_to_prepare
 from atoll.tenancy.lookups import Lookups
 
 
@@ -123,7 +123,7 @@ def export_for(batch: Batch, facts: Lookups, path: str, name: str, seen_from: st
     on this shard. None also for an export whose many definitions the binding controller writes first.
     """
     found = facts.export(batch, path, name, seen_from)
-    if found is not None and lacks_many(batch, found):
+    if found is not None and has_to_prepare(batch, found):
         return None
     if found is not None:
         key = ObjectKey(API_EXPORTS, found.cluster, "", name)

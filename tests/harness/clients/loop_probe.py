@@ -32,6 +32,13 @@ class LoopProbe:
         self.worst_s = 0.0
         self.answers = 0
 
+    @classmethod
+    def over(cls, api: Api, pid: int) -> Self:
+        """A probe over the connection that `api` has, to one of several processes of a server."""
+        probe = cls(api, pid)
+        probe._api = api
+        return probe
+
     def __enter__(self) -> Self:
         self._once()
         self.worst_s = 0.0

@@ -35,7 +35,7 @@ from atoll.machinery.meta.sizes import size_bytes
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import GateState, LogEntry, Operation, RevisionUnchanged, Scope
 from atoll.machinery.storage.pages import each_record
-from atoll.tenancy.bound_definitions import BoundCrds, lacks_many
+from atoll.tenancy.bound_definitions import BoundCrds, has_to_prepare
 from atoll.tenancy.lookups import Lookups
 
 #: Bindings of one export that are reconciled concurrently; their writes share commits.
@@ -264,20 +264,20 @@ class ApiBindings(ReplicaController):
     # --- one binding ---
 
     async def _reconcile_binding(self, key: BindingKey) -> None:
-        planned = True
+        lacking: Export | None = None
 
         def plan(batch: Batch) -> None:
-            nonlocal planned
-            planned = self._plan(batch, key)
+            nonlocal lacking
+            lacking = self._plan(batch, key)
 
         await self._loopback.submit(plan)
-        if not planned:
-            await self._write_definitions(key)
+        if lacking is not None:
+            await self._prepare(key, lacking.identity)
             await self._loopback.submit(lambda batch: self._plan_binding(batch, key))
 
-    async def _write_definitions(self, key: BindingKey) -> None:
-        """Write the bound CRDs of a binding that lacks many, for all bindings that wait for the same ones."""
-        more = True
+    async def _prepare(self, key: BindingKey, identity: str) -> None:
+        """Load the kinds of a binding, and write its bound CRDs, for all bindings that wait for the same ones."""
+        more, shipped = True, self._loopback.core.catalogs.shipped
 
         def add(batch: Batch) -> None:
             nonlocal more
@@ -286,6 +286,8 @@ class ApiBindings(ReplicaController):
             more = isinstance(export, Export) and self._bound.add_some(batch, export)
 
         async with self._defining:
+            if shipped.lacks(identity):
+                await shipped.load()
             while more:
                 await self._loopback.submit(add)
 
@@ -294,14 +296,14 @@ class ApiBindings(ReplicaController):
         binding = decode(record.value) if record is not None else None
         return binding if binding is not None and not binding["metadata"].get("deletionTimestamp") else None
 
-    def _plan(self, batch: Batch, key: BindingKey) -> bool:
-        """Add the writes of a binding to the batch, none where it is up to date; False if it lacks many definitions."""
+    def _plan(self, batch: Batch, key: BindingKey) -> Export | None:
+        """Add the writes of a binding to the batch, none where it is up to date; or return its export, to prepare."""
         binding = self._stored(batch, key)
         export = self._export(batch, key.cluster, binding)[0] if binding is not None else None
-        if isinstance(export, Export) and export.can_bind_at_once and lacks_many(batch, export):
-            return False
+        if isinstance(export, Export) and export.can_bind_at_once and has_to_prepare(batch, export):
+            return export
         self._plan_binding(batch, key)
-        return True
+        return None
 
     def _plan_binding(self, batch: Batch, key: BindingKey) -> None:
         binding = self._stored(batch, key)

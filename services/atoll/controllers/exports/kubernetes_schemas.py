@@ -93,21 +93,25 @@ class KubernetesSchemas(ReplicaController):
 
     async def _write(self) -> None:
         stamp = self._root._replace(now=times.now())
-        left = await asyncio.to_thread(lambda: list(resource_schemas(stamp)))
+        left = await asyncio.to_thread(lambda: list(_with_sizes(stamp)))
         while left:
             await self._loopback.submit(partial(self._add, left))
             with self._loopback.store.snapshot() as snapshot:
-                left = [manifest for manifest in left if not snapshot.revision_of(manifest.key)]
+                left = [sized for sized in left if not snapshot.revision_of(sized[0].key)]
 
-    def _add(self, left: list[Manifest], batch: Batch) -> None:
-        """Add some of the schemas that are left to a batch, so that the event loop goes on between them."""
+    def _add(self, left: list[tuple[Manifest, int]], batch: Batch) -> None:
+        """Add some of the schemas that are left, with their sizes, so that the event loop goes on between them."""
         size = 0
-        for manifest in left:
+        for manifest, bytes_ in left:
             if size > PART_BYTES:
                 return
             if not batch.revision_of(manifest.key):
                 batch.create(Target(self._kind, ROOT, "", manifest.key.name), manifest.object)
-                size += len(encode_json(manifest.object))
+                size += bytes_
+
+
+def _with_sizes(stamp: ObjectStamp) -> Iterator[tuple[Manifest, int]]:
+    return ((manifest, len(encode_json(manifest.object))) for manifest in resource_schemas(stamp))
 
 
 def is_of_this_shard(snapshot: Snapshot) -> bool:

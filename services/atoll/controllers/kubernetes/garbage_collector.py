@@ -215,7 +215,8 @@ class GarbageCollector(Controller):
     def _read(self, key: ObjectKey) -> tuple[Kind, Object] | None:
         with self._loopback.store.snapshot() as snapshot:
             record = snapshot.get(key)
-            kind = self._loopback.core.catalogs.of(snapshot, key.cluster).of_type(key.type)
+            catalogs = self._loopback.core.catalogs
+            kind = catalogs.base.of_type(key.type) or catalogs.of(snapshot, key.cluster).of_type(key.type)
         return (kind, decode(record.value)) if record is not None and kind is not None else None
 
     async def _drop_finalizer(self, kind: Kind, key: ObjectKey, obj: Object, finalizer: str) -> None:

@@ -15,6 +15,7 @@ import msgspec
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.catalog.export_index import BoundResource, ExportIndex, bound_resources
+from atoll.machinery.apiserver.catalog.shipped_kinds import ShippedKinds
 from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.kcp.apis import bound_crds
 from atoll.machinery.kinds.custom import has_versions, kinds_of_crd, kinds_of_resource_schema
@@ -84,7 +85,7 @@ class Catalogs:
     """
 
     def __init__(self, system: Sequence[Kind], kubernetes: str = "") -> None:
-        self._system, self._kubernetes = tuple(system), kubernetes
+        self._system, self.shipped = tuple(system), ShippedKinds(kubernetes)
         self.base = Catalog(self._system)
         self._by_cluster: LruCache[str, _CachedCatalog] = LruCache(MAX_CLUSTERS)
         self._by_content: LruCache[tuple[object, ...], Catalog] = LruCache(MAX_BYTES, self._weight)
@@ -117,6 +118,14 @@ class Catalogs:
             conversions = federated(view).last(API_CONVERSIONS, "") if follows else None
             self._by_cluster.put(cluster, _CachedCatalog(stamp, content, conversions))
         return catalog
+
+    def for_request(self, view: View, cluster: str) -> Catalog:
+        """Return the catalogue of a cluster for who can wait. Raises KindsPending if kinds are loaded first."""
+        self.shipped.can_wait = True
+        try:
+            return self.of(view, cluster)
+        finally:
+            self.shipped.can_wait = False
 
     def _load(self, view: View, cluster: str) -> tuple[tuple[object, ...], Catalog, bool]:
         """Return content and catalogue of a cluster, and whether it depends on APIConversions."""
@@ -163,7 +172,7 @@ class Catalogs:
         """Return the kinds of a bound resource; None if its bound CRD is missing."""
         key, variant = bound_crds.key_of(item.uid), item.variant
         revision = view.revision_of(key)
-        if revision and (shipped := self._shipped(item.schema, item.identity)):
+        if revision and (shipped := self.shipped.of(item.schema, item.identity)):
             return Definition(shipped)
         found = self._definitions.get((key, variant))
         if revision and found is not None and found[0] == revision and found[1].is_current(view):
@@ -179,15 +188,6 @@ class Catalogs:
         if revision:
             self._definitions.put((key, variant), (revision, definition))
         return definition
-
-    def _shipped(self, schema: str, identity: str) -> tuple[Kind, ...]:
-        """Return the kinds of a schema that root ships, which are more than it says; none for any other schema."""
-        if identity != self._kubernetes or not identity:
-            return ()
-        # Read with the first binding: most shards have none.
-        from atoll.machinery.kinds.kubernetes.served_kinds import kinds_of_schema
-
-        return kinds_of_schema(schema, identity)
 
     def by_identity(self, view: View, wanted: tuple[str, str, str], identity: str) -> Kind | None:
         """Return the kind of `<resource>:<identity>` in wildcard requests; `wanted` is group, version, plural.
@@ -226,7 +226,7 @@ class Catalogs:
         the schema is missing."""
         key, view = ObjectKey(API_RESOURCE_SCHEMAS, cluster, "", schema), federated(view)
         revision = view.revision_of(key)
-        if revision and (shipped := self._shipped(schema, identity)):
+        if revision and (shipped := self.shipped.of(schema, identity)):
             return shipped
         found = self._definitions.get((key, identity))
         if not revision or found is None or found[0] != revision or not found[1].is_current(view):

@@ -91,7 +91,7 @@ class Documents:
         segments = request.info.path.strip("/").split("/")
         own_kinds = request.cluster and request.scope.catalog is None and segments[0] in _OF_KINDS
         if self._virtual is not None and own_kinds:
-            catalog = self._catalogs.of(snapshot, request.cluster)
+            catalog = self._catalogs.for_request(snapshot, request.cluster)
             if catalog.virtual:
                 request.exchange.spawn(self._virtual.serve_with_verbs(request, catalog, self.serve))
                 return
@@ -122,7 +122,7 @@ class Documents:
     def _catalog(self, request: Request, snapshot: Snapshot) -> Catalog:
         if request.scope.catalog is not None:
             return request.scope.catalog
-        return self._catalogs.of(snapshot, request.cluster) if request.cluster else self._catalogs.base
+        return self._catalogs.for_request(snapshot, request.cluster) if request.cluster else self._catalogs.base
 
     # --- discovery ---
 

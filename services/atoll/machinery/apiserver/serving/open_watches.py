@@ -17,7 +17,9 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
+from atoll.machinery.apiserver.catalog.shipped_kinds import KindsPending
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import CORE, LOCAL, ResourceType
 from atoll.machinery.meta.types import (
@@ -34,7 +36,7 @@ from atoll.machinery.meta.types import (
     ROLE_BINDINGS,
     ROLES,
 )
-from atoll.machinery.storage.contract import Cursor, GateState, Scope, Store
+from atoll.machinery.storage.contract import Cursor, GateState, Scope, Snapshot, Store
 
 READ_LIMIT = 500
 #: Types that decide how a cluster's kinds are served, and whether the cluster is served.
@@ -85,6 +87,8 @@ class OpenWatches:
         #: The open cursors with the check of each change, which takes the cluster and the first revision.
         self._following: dict[Cursor, Check] = {}
         self._checked = 0
+        #: Checks that wait for kinds to be loaded.
+        self._waiting: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))
@@ -190,7 +194,7 @@ class OpenWatches:
         self._check_dependent(cluster, revision)
         with self._store.snapshot() as snapshot:
             gate = snapshot.gate(cluster)
-            catalog = self._catalogs.of(snapshot, cluster) if cluster in self._open else None
+            catalog = self._catalog(snapshot, cluster, revision) if cluster in self._open else None
             watches = self._open.get(cluster, {}).items()
             self._end(snapshot, ((watch, still) for watch, (_, still) in watches if still is not None), revision)
         if gate.state in {GateState.INACTIVE, GateState.MOVING}:
@@ -203,6 +207,20 @@ class OpenWatches:
                     continue
                 if not _same(catalog.find(kind.group, kind.version, kind.plural), kind):
                     watch.end()
+
+    def _catalog(self, snapshot: Snapshot, cluster: str, revision: int) -> Catalog | None:
+        """Return the catalogue of a cluster; None if its kinds are loaded first, and then it is checked again."""
+        try:
+            return self._catalogs.for_request(snapshot, cluster)
+        except KindsPending as pending:
+            waiting = asyncio.create_task(self._check_when_loaded(pending, cluster, revision))
+            self._waiting.add(waiting)
+            waiting.add_done_callback(self._waiting.discard)
+            return None
+
+    async def _check_when_loaded(self, pending: KindsPending, cluster: str, revision: int) -> None:
+        await pending.load()
+        self._check(cluster, revision)
 
     def _check_converted(self, _: str, revision: int) -> None:
         """End the watches of kinds whose conversion rules changed; they may be bound in any cluster."""

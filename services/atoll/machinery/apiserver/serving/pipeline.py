@@ -38,6 +38,7 @@ from atoll.machinery.apiserver.call.call import Reply, View
 from atoll.machinery.apiserver.call.gate import check_gate
 from atoll.machinery.apiserver.call.preferences import Preferences, preferences_of
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo, inside, parse
+from atoll.machinery.apiserver.catalog.shipped_kinds import KindsPending
 from atoll.machinery.apiserver.configuration_cache import MAX_TARGET_BYTES, Access, Configuration, ConfigurationCache
 from atoll.machinery.apiserver.request import Observer, Request, RequestScope, fail
 from atoll.machinery.meta.names import ResourceType
@@ -201,8 +202,15 @@ class RequestPipeline:
             else:
                 # The caller is authenticated already: the token is that of a TokenReview.
                 fail(request, ServiceUnavailable(str(error)))
+        except KindsPending as pending:
+            exchange.spawn(self._serve_when_loaded(exchange, fetches, pending))
         except Exception as error:
             fail(request, error)
+
+    async def _serve_when_loaded(self, exchange: Exchange, fetches: int, pending: KindsPending) -> None:
+        """Serve a request from its beginning, at the then latest state."""
+        await pending.load()
+        self(exchange, fetches)
 
     def _serve(self, request: Request, http: HttpRequest, snapshot: Snapshot) -> None:
         info, configuration = request.info, self._configuration.at(snapshot)

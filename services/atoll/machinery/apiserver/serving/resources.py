@@ -128,7 +128,7 @@ class Resources:
         wanted = info.group, info.version, info.resource
         if info.is_wildcard:
             return self._wildcard_kind(request, snapshot)
-        catalog = request.scope.catalog or self._core.catalogs.of(snapshot, request.cluster)
+        catalog = request.scope.catalog or self._core.catalogs.for_request(snapshot, request.cluster)
         kind = catalog.find(*wanted)
         if kind is None and (info.group, info.resource) in catalog.unavailable:
             raise errors.unavailable(info.group, info.resource)

@@ -20,6 +20,7 @@ from atoll.machinery.apiserver.call.call import Call
 from atoll.machinery.apiserver.call.in_slices import in_slices
 from atoll.machinery.apiserver.call.options import DeleteOptions, WriteOptions
 from atoll.machinery.apiserver.catalog.catalog import Catalog
+from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.conversion import ConvertedObject
 from atoll.machinery.apiserver.federation.federated_view import Latest
 from atoll.machinery.apiserver.rest.create import plan_create
@@ -160,6 +161,10 @@ class Batch:
         """Return the stored total, without the batch's own writes."""
         with self._reading() as snapshot:
             return snapshot.total(cluster)
+
+    @property
+    def catalogs(self) -> Catalogs:
+        return self._core.catalogs
 
     def catalog(self, cluster: str) -> Catalog:
         """Return the catalogue of a cluster, including the batch's writes."""

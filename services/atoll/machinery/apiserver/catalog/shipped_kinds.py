@@ -1,0 +1,63 @@
+"""The kinds of root's export `kubernetes` for catalogues: their modules and tables are loaded with the first use.
+
+That takes up to a third of a second, so it is done beside the event loop before a catalogue asks: at the start of a
+shard with such a binding, by the controller that binds the export first, and in an API worker for the first request,
+which waits. Invariant: a process that serves no such binding loads nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from atoll.machinery.kinds.kind import Kind
+
+
+class KindsPending(Exception):
+    """A request needs kinds that are not loaded: await `load`, then serve it again."""
+
+    def __init__(self, load: Callable[[], Awaitable[None]]) -> None:
+        super().__init__("Kubernetes' kinds are not loaded")
+        self.load = load
+
+
+class ShippedKinds:
+    """Kubernetes' kinds under the identity of root's export, empty without one."""
+
+    def __init__(self, identity: str) -> None:
+        self._identity = identity
+        self._is_loaded = False
+        self._loading = asyncio.Lock()
+        #: Whether who asks can wait for kinds that are not loaded.
+        self.can_wait = False
+
+    def lacks(self, identity: str) -> bool:
+        """Return whether an identity is that of Kubernetes' kinds, and they are not loaded."""
+        return not self._is_loaded and bool(identity) and identity == self._identity
+
+    def of(self, schema: str, identity: str) -> tuple[Kind, ...]:
+        """Return the kinds of a schema that root ships, which are more than it says; none for any other schema.
+
+        Raises KindsPending for who can wait; for others it loads them at once.
+        """
+        if identity != self._identity or not identity:
+            return ()
+        if self.can_wait and not self._is_loaded:
+            raise KindsPending(self.load)
+        from atoll.machinery.kinds.kubernetes.served_kinds import kinds_of_schema
+
+        return kinds_of_schema(schema, identity)
+
+    async def load(self) -> None:
+        """Load all kinds beside the event loop, once."""
+        async with self._loading:
+            if not self._is_loaded:
+                await asyncio.to_thread(self._load)
+                self._is_loaded = True
+
+    def _load(self) -> None:
+        from atoll.machinery.kinds.kubernetes.schema_names import schema_names
+        from atoll.machinery.kinds.kubernetes.served_kinds import kinds_of_schema
+
+        for schema in schema_names().values():
+            kinds_of_schema(schema, self._identity)

@@ -1,0 +1,80 @@
+"""The first binding of Kubernetes' kinds, and their first use, block no process: /livez answers beside them.
+
+The promise is 100 ms; the test allows 150 ms. Only CPU time of the process counts. The modules of the kinds are
+compiled when they are loaded, as in a new installation: that takes 200 to 300 ms.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from harness.clients.api import Api, configmap, workspace_under
+from harness.clients.exports import bind
+from harness.clients.loop_probe import LoopProbe
+from harness.data.kubernetes_objects import DEPLOYMENTS, deployment
+from harness.servers.mutant_shard import patched
+from harness.servers.shard_process import ShardProcess
+from integration.workers.test_workers import CONFIGMAPS, one_at_each, served_by
+
+ALLOWED_S = 0.15
+WITHOUT_BYTECODE = """
+from importlib.machinery import SourceFileLoader
+
+cached = SourceFileLoader.get_code
+
+def get_code(self, name):
+    if not name.startswith("atoll.machinery.kinds.kubernetes"):
+        return cached(self, name)
+    return self.source_to_code(self.get_data(self.path), self.path)
+
+SourceFileLoader.get_code = get_code
+"""
+LATE = "loaded on the event loop"
+NOTED = f"""
+import sys
+from atoll.machinery.apiserver.catalog.shipped_kinds import ShippedKinds
+
+of = ShippedKinds.of
+
+def noted(self, schema, identity):
+    if self.lacks(identity) and not self.can_wait:
+        sys.stderr.write({LATE!r})
+    return of(self, schema, identity)
+
+ShippedKinds.of = noted
+"""
+
+
+def new_shard(directory: Path, *flags: str) -> ShardProcess:
+    return ShardProcess(directory, *flags, environment=patched(directory, WITHOUT_BYTECODE + NOTED))
+
+
+def test_livez_answers_while_the_kinds_are_bound_for_the_first_time(tmp_path: Path) -> None:
+    with new_shard(tmp_path) as shard, contextlib.closing(Api(shard, "root")) as root:
+        with LoopProbe(root, shard.pid) as probe:
+            here = root.at(workspace_under(root, type_="kubernetes"))
+            here.post(DEPLOYMENTS, deployment())
+        shard.restart()
+        here.get(f"{DEPLOYMENTS}/web", expect=200)
+        here.close()
+        assert LATE not in shard.stderr_path.read_text()
+    assert probe.worst_s < ALLOWED_S
+
+
+def test_livez_of_workers_answers_while_they_serve_the_kinds_for_the_first_time(tmp_path: Path) -> None:
+    """One of them checks an open watch beside that, which goes on."""
+    with new_shard(tmp_path, "--workers", "2") as shard, contextlib.ExitStack() as open_:
+        root = open_.enter_context(contextlib.closing(Api(shard, "root")))
+        here = open_.enter_context(contextlib.closing(root.at(workspace_under(root, type_="universal"))))
+        at_workers, asked = one_at_each(shard, here.cluster), one_at_each(shard, here.cluster)
+        events = open_.enter_context(here.watch(f"{CONFIGMAPS}?watch=true"))
+        probes = [open_.enter_context(LoopProbe.over(api, served_by(shard, api))) for api in asked]
+        bind(here, "root", "kubernetes")
+        for number, api in enumerate(at_workers):
+            api.post(DEPLOYMENTS, deployment(f"web{number}"))
+        here.post(CONFIGMAPS, configmap("late"))
+        while events.next().object["metadata"]["name"] != "late":
+            pass
+        assert LATE not in shard.stderr_path.read_text()
+    assert max(probe.worst_s for probe in probes) < ALLOWED_S
