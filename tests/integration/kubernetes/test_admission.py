@@ -92,11 +92,18 @@ def test_a_limit_range_completes_and_bounds_pods(kube: Api) -> None:
     assert said == 'pods "web" is forbidden: maximum cpu usage per Container is 1, but limit is 2'
 
 
+def bind(kube: Api) -> None:
+    """What a controller of volumes does: only then may a claim grow."""
+    status = {"phase": "Bound", "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
+    kube.patch(f"{CLAIMS}/data/status", {"status": status}, MERGE)
+
+
 def test_a_limit_range_bounds_claims(kube: Api) -> None:
     kube.post(RANGES, limits("PersistentVolumeClaim", max={"storage": "1Gi"}))
     said = kube.post(CLAIMS, claim("2Gi"), expect=403).message
     assert said.endswith("maximum storage usage per PersistentVolumeClaim is 1Gi, but request is 2Gi")
     kube.post(CLAIMS, claim())
+    bind(kube)
     grown = {"spec": {"resources": {"requests": {"storage": "3Gi"}}}}
     assert "maximum storage usage" in kube.patch(f"{CLAIMS}/data", grown, MERGE, expect=403).message
 
@@ -107,7 +114,13 @@ def test_a_claim_gets_the_default_class_and_grows_where_that_allows_it(kube: Api
     kube.post(CLASSES, body)
     assert kube.post(CLAIMS, claim()).json["spec"]["storageClassName"] == "fast"
     grown = {"spec": {"resources": {"requests": {"storage": "3Gi"}}}}
-    assert "Only bound persistent volume claims" in kube.patch(f"{CLAIMS}/data", grown, MERGE, expect=403).message
+    assert "is immutable" in kube.patch(f"{CLAIMS}/data", grown, MERGE, expect=422).message
+    bind(kube)
+    said = kube.patch(f"{CLAIMS}/data", grown, MERGE, expect=403).message
+    assert "the storageclass that provisions the pvc must support resize" in said
+    kube.patch(f"{CLASSES}/fast", {"allowVolumeExpansion": True}, MERGE)
+    made = kube.patch(f"{CLAIMS}/data", grown, MERGE).json
+    assert made["spec"]["resources"]["requests"] == {"storage": "3Gi"}
 
 
 def test_a_volume_notes_when_its_phase_changed(kube: Api) -> None:

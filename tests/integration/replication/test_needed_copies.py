@@ -147,7 +147,7 @@ async def test_a_set_is_swept_when_everything_is_read_again(sea: Archipelago, mo
     assert kept(west, plans) == {"a", "b", MARKER}
     await sea.nats.start()
     await eventually(lambda: kept(west, plans) == {"b", "c", MARKER}, TIMEOUT_S)
-    assert west.changes.of(plans.key("a"))[-1] == "DELETED"
+    await eventually(lambda: west.changes.of(plans.key("a"))[-1] == "DELETED", TIMEOUT_S)
 
 
 async def test_many_selected_objects_do_not_end_the_following_of_copies(
