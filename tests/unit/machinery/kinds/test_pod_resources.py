@@ -30,6 +30,10 @@ def test_containers_add_up_in_the_family_of_the_first() -> None:
     assert found == {"cpu": "750m", "memory": "1Gi"}
 
 
+def test_sums_of_any_size_are_exact() -> None:
+    assert amounts("requests", part({"cpu": "100E"}), part({"cpu": "1n"})) == {"cpu": f"{10**29 + 1}n"}
+
+
 def test_an_init_container_runs_beside_the_sidecars_before_it_only() -> None:
     sidecar = part({"cpu": "1"}, restartPolicy="Always")
     start = part({"cpu": "3"})

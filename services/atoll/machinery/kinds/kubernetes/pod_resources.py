@@ -1,7 +1,6 @@
 """What a Pod as a whole requests and is limited to: sums of its containers, exactly, and its quality of service.
 
-Containers and sidecars (init containers that are always restarted) run together; each other init container runs beside
-the sidecars that were started before it. What `spec.resources` says of CPU and memory replaces the sums.
+`pod_sums` has the rule. What `spec.resources` says of CPU and memory replaces the sums.
 """
 
 from __future__ import annotations
@@ -12,8 +11,9 @@ from decimal import Decimal
 import msgspec
 
 from atoll.machinery.kinds.checks import mapping, objects, text
+from atoll.machinery.kinds.kubernetes.pod_sums import of_pod
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.meta.quantity import DECIMAL, format_quantity, parse, read
+from atoll.machinery.meta.quantity import DECIMAL, add, format_quantity, parse, read
 
 #: The amounts that a Pod may say as a whole.
 _OF_PODS = ("cpu", "memory")
@@ -33,7 +33,10 @@ class Amount(msgspec.Struct, frozen=True):
 
     def plus(self, other: Amount) -> Amount:
         """Return the sum, in the family of the first that is not zero."""
-        return Amount(self.value + other.value, self.family if self.value else other.family)
+        return Amount(add(self.value, other.value), self.family if self.value else other.family)
+
+    def __gt__(self, other: Amount) -> bool:
+        return self.value > other.value
 
 
 Amounts = dict[str, Amount]
@@ -46,35 +49,15 @@ def amounts_of(container: Object, field: str) -> Amounts:
 
 def pod_amounts(pod: Object, field: str) -> Amounts:
     """Return the `requests` or `limits` of a Pod, without overhead. Raises ValueError for what is no quantity."""
-    total: Amounts = {}
-    for _, container in objects(pod, "spec", "containers"):
-        _add(total, amounts_of(container, field))
-    sidecars: Amounts = {}
-    starting: Amounts = {}
-    for _, container in objects(pod, "spec", "initContainers"):
-        own = amounts_of(container, field)
-        if text(container, "restartPolicy") == "Always":
-            _add(total, own)
-            _add(sidecars, own)
-            _raise(starting, sidecars)
-        else:
-            _add(own, sidecars)
-            _raise(starting, own)
-    _raise(total, starting)
+    containers = (amounts_of(each, field) for _, each in objects(pod, "spec", "containers"))
+    starting = (
+        (amounts_of(each, field), text(each, "restartPolicy") == "Always")
+        for _, each in objects(pod, "spec", "initContainers")
+    )
+    total = of_pod(containers, starting, Amount.plus)
     said = amounts_of(mapping(pod, "spec"), field)
     total.update({name: said[name] for name in _OF_PODS if name in said})
     return total
-
-
-def _add(total: Amounts, more: Mapping[str, Amount]) -> None:
-    for name, amount in more.items():
-        total[name] = total[name].plus(amount) if name in total else amount
-
-
-def _raise(total: Amounts, least: Mapping[str, Amount]) -> None:
-    for name, amount in least.items():
-        if name not in total or amount.value > total[name].value:
-            total[name] = amount
 
 
 def quality_of_service(pod: Object) -> str:

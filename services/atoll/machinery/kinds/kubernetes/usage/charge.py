@@ -89,14 +89,3 @@ def in_all(amounts: Iterable[Amount]) -> Amount:
     for amount in amounts:
         total = plus(total, amount)
     return total
-
-
-def add(total: Totals, more: Totals) -> None:
-    for name, value in more.items():
-        total[name] = quantity.add(total[name], value) if name in total else value
-
-
-def raise_to(total: Totals, least: Totals) -> None:
-    """Make every value at least the other."""
-    for name, value in least.items():
-        total[name] = max(total.get(name, value), value)

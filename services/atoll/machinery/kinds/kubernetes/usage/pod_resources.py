@@ -1,14 +1,16 @@
 """Requests and limits of a whole Pod: its containers beside each other, or those that start it, whatever is more.
 
 `pods` calls it. Invariant: the sums are those by which Kubernetes schedules and charges a Pod: sidecars (containers
-that start it and stay), resources of the Pod as a whole, overhead, and a resize that is under way included.
+that start it and stay; `pod_sums`), resources of the Pod as a whole, overhead, and a resize that is under way included.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from atoll.machinery.kinds.kubernetes.usage.charge import Quantities, Totals, add, raise_to, totals
+from atoll.machinery.kinds.kubernetes.pod_sums import add, of_pod, raise_to
+from atoll.machinery.kinds.kubernetes.usage.charge import Quantities, Totals, totals
+from atoll.machinery.meta import quantity
 
 _OF_PODS = frozenset({"cpu", "memory"})
 _HUGE_PAGES = "hugepages-"
@@ -64,7 +66,7 @@ def requests(spec: PodSpec, status: PodStatus) -> Totals:
     total = _aggregate(spec, status, _requests)
     own = totals(spec.resources.requests if spec.resources is not None else None)
     total |= {name: value for name, value in own.items() if _is_of_pods(name)}
-    add(total, totals(spec.overhead))
+    add(total, totals(spec.overhead), quantity.add)
     return total
 
 
@@ -73,7 +75,7 @@ def limits(spec: PodSpec, status: PodStatus) -> Totals:
     total = _aggregate(spec, status, _limits)
     own = totals(spec.resources.limits if spec.resources is not None else None)
     total |= {name: value for name, value in own.items() if _is_of_pods(name)}
-    add(total, {name: value for name, value in totals(spec.overhead).items() if total.get(name)})
+    add(total, {name: value for name, value in totals(spec.overhead).items() if total.get(name)}, quantity.add)
     return total
 
 
@@ -110,19 +112,9 @@ def _aggregate(spec: PodSpec, status: PodStatus, part: _Of) -> Totals:
     statuses = {each.name: each for each in (*(status.containerStatuses or ()), *(status.initContainerStatuses or ()))}
     resizing = next((each for each in status.conditions or () if each.type == "PodResizePending"), Condition())
     is_infeasible = resizing.reason == "Infeasible"
-    total: Totals = {}
-    for container in spec.containers or ():
-        add(total, part.effective(container, statuses.get(container.name), is_infeasible))
-    stay: Totals = {}
-    starting: Totals = {}
-    for container in spec.initContainers or ():
-        found = part.effective(container, statuses.get(container.name) if container.stays else None, is_infeasible)
-        if container.stays:
-            add(total, found)
-            add(stay, found)
-            raise_to(starting, stay)
-        else:
-            add(found, stay)
-            raise_to(starting, found)
-    raise_to(total, starting)
-    return total
+    containers = (part.effective(each, statuses.get(each.name), is_infeasible) for each in spec.containers or ())
+    starting = (
+        (part.effective(each, statuses.get(each.name) if each.stays else None, is_infeasible), each.stays)
+        for each in spec.initContainers or ()
+    )
+    return of_pod(containers, starting, quantity.add)
