@@ -61,6 +61,32 @@ def test_annotations_of_a_deployment_count_as_a_change(kube: Api) -> None:
     assert labelled["metadata"]["generation"] == 2
 
 
+def test_a_priority_class_keeps_its_generation_and_a_driver_has_none_before_its_first_change(kube: Api) -> None:
+    priorities = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    kube.post(priorities, {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 7})
+    described = kube.patch(f"{priorities}/high", {"description": "first"}).json
+    assert described["metadata"]["generation"] == 1
+    drivers = "/apis/storage.k8s.io/v1/csidrivers"
+    made = kube.post(drivers, {"kind": "CSIDriver", "metadata": {"name": "a.example.com"}, "spec": {}}).json
+    assert "generation" not in made["metadata"]
+    changed = kube.patch(f"{drivers}/a.example.com", {"spec": {"requiresRepublish": True}}).json
+    assert changed["metadata"]["generation"] == 1
+
+
+def test_what_a_typed_client_writes_as_null_is_accepted_and_what_it_leaves_out_is_a_zero(kube: Api) -> None:
+    nodes = "/apis/storage.k8s.io/v1/csinodes"
+    made = kube.post(nodes, {"kind": "CSINode", "metadata": {"name": "n"}, "spec": {"drivers": None}}).json
+    assert made["spec"] == {}
+    services = "/api/v1/namespaces/default/services"
+    kube.post(services, {"kind": "Service", "metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}})
+    condition = {"type": "A", "status": "True", "lastTransitionTime": None}
+    changed = kube.patch(f"{services}/s/status", {"status": {"conditions": [condition]}}).json
+    assert changed["status"]["conditions"] == [{"type": "A", "status": "True", "reason": "", "message": ""}]
+    nameless = {"metadata": {"name": "p"}, "spec": {"containers": [{"image": "a"}]}}
+    refused = kube.post(PODS, {"kind": "Pod", **nameless}, expect=422).json
+    assert [cause["field"] for cause in refused["details"]["causes"]] == ["spec.containers[0].name"]
+
+
 def test_status_takes_annotations_and_leaves_spec_and_labels(kube: Api) -> None:
     kube.post(DEPLOYMENTS, deployment())
     body = {"metadata": {"labels": {"a": "1"}, "annotations": {"a": "1"}}, "spec": {"replicas": 9}}

@@ -210,6 +210,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     builtin: bool = False
     #: metadata.generation: 1 at creation, +1 when anything outside metadata (and status) changes.
     generation: bool = False
+    #: Whether a new object has one, and whether a change raises it.
+    generation_at_creation: bool = True
+    generation_counts: bool = True
     #: A change of annotations raises it too.
     annotations_count: bool = False
     has_status: bool = False

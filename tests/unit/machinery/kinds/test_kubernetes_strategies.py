@@ -71,6 +71,15 @@ def test_annotations_of_a_deployment_and_labels_of_a_slice_count_as_a_generation
     assert updated(SLICE, labelled, {"metadata": {"generation": 3}})["metadata"]["generation"] == 4
 
 
+def test_labels_of_a_former_version_are_dropped_from_new_endpoints_of_a_slice() -> None:
+    endpoint = {"addresses": ["10.0.0.1"], "deprecatedTopology": {"a": "b"}}
+    assert created(SLICE, {"endpoints": [dict(endpoint)]})["endpoints"] == [{"addresses": ["10.0.0.1"]}]
+    old: Object = {"metadata": {}, "endpoints": [endpoint | {"conditions": {}}]}
+    assert updated(SLICE, {"endpoints": [dict(endpoint)]}, old)["endpoints"] == [endpoint]
+    moved = updated(SLICE, {"endpoints": [{**endpoint, "addresses": ["10.0.0.2"]}]}, old)
+    assert moved["endpoints"] == [{"addresses": ["10.0.0.2"]}]
+
+
 @pytest.mark.parametrize("component", [JOB, CLAIM, DEPLOYMENT, SLICE])
 @pytest.mark.parametrize("shape", [None, [], "a", {"template": [], "selector": "a", "dataSource": 1}])
 def test_other_shapes_are_left_to_the_schema(component: str, shape: Any) -> None:

@@ -132,8 +132,8 @@ def _mark(call: Call, obj: Object, old: StoredObject) -> None:
     if not old.is_deleting:
         metadata["deletionTimestamp"] = call.now
         metadata["deletionGracePeriodSeconds"] = 0
-        if call.kind.generation:
-            metadata["generation"] = metadata.get("generation", 0) + 1
+        if metadata.get("generation"):
+            metadata["generation"] += 1
         call.kind.begin_deletion(obj)
 
 

@@ -79,7 +79,7 @@ def stamp_new(call: Call, obj: Object) -> None:
         metadata["namespace"] = call.info.namespace
     else:
         metadata.pop("namespace", None)
-    if call.kind.generation:
+    if call.kind.generation and call.kind.generation_at_creation:
         metadata["generation"] = 1
     else:
         metadata.pop("generation", None)
@@ -102,7 +102,7 @@ def keep_system_fields(obj: Object, old: Object) -> None:
 
 def bump_generation(kind: Kind, obj: Object, old: Object) -> None:
     """Increment metadata.generation if anything outside metadata (and status) changed."""
-    if not kind.generation:
+    if not (kind.generation and kind.generation_counts):
         return
     if _content(kind, obj) != _content(kind, old):
         obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1

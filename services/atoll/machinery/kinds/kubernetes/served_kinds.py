@@ -75,6 +75,8 @@ def _kind(row: Row, version: Version, mark: str, identity: str) -> Kind:
         builtin=True,
         holds_objects="data" in schema.source["properties"],
         generation=traits.generation,
+        generation_at_creation=traits.generation_at_creation,
+        generation_counts=traits.generation_counts,
         annotations_count=traits.annotations_count,
         has_status="status" in version.subresources,
         resets={"status": traits.resets} if "status" in version.subresources else {},

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from atoll.machinery.kinds.checks import ensure, mapping, text
+from atoll.machinery.kinds.checks import ensure, mapping, objects, text
+from atoll.machinery.kinds.kubernetes.validation.rules import same
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.objects import Object
 
@@ -102,6 +103,18 @@ def _count_labels(obj: Object, old: Object) -> None:
         _bump(obj, old)
 
 
+def _drop_topology(endpoint_slice: Object) -> None:
+    """Drop labels of nodes that a former version had in its endpoints; their fields say the same."""
+    for _, endpoint in objects(endpoint_slice, "endpoints"):
+        endpoint.pop("deprecatedTopology", None)
+
+
+def _prepare_slice(endpoint_slice: Object, old: Object) -> None:
+    if not same(endpoint_slice.get("endpoints"), old.get("endpoints")):
+        _drop_topology(endpoint_slice)
+    _count_labels(endpoint_slice, old)
+
+
 def _bump(obj: Object, old: Object) -> None:
     generation = mapping(old, "metadata").get("generation")
     mapping(obj, "metadata")["generation"] = (generation if isinstance(generation, int) else 0) + 1
@@ -141,6 +154,7 @@ _CREATE: Mapping[str, Create] = MappingProxyType(
     {
         **_PODS,
         "io.k8s.api.batch.v1.Job": _each(_TEMPLATE, _select_pods),
+        "io.k8s.api.discovery.v1.EndpointSlice": _drop_topology,
         "io.k8s.api.core.v1.PersistentVolumeClaim": _each(_first_phase, _drop_unknown_source, _pair_sources),
     }
 )
@@ -148,7 +162,7 @@ _UPDATE: Mapping[str, Update] = MappingProxyType(
     {
         **{component: _as_update(pair) for component, pair in _PODS.items()},
         "io.k8s.api.apps.v1.Deployment": _as_update(_TEMPLATE, count=_count_annotations),
-        "io.k8s.api.discovery.v1.EndpointSlice": _count_labels,
+        "io.k8s.api.discovery.v1.EndpointSlice": _prepare_slice,
         "io.k8s.api.core.v1.PersistentVolumeClaim": _prepare_claim,
     }
 )

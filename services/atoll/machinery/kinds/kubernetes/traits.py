@@ -16,6 +16,8 @@ class Traits(msgspec.Struct, frozen=True):
     """`resets` are the dotted paths that a write through /status does not change."""
 
     generation: bool = False
+    generation_at_creation: bool = True
+    generation_counts: bool = True
     annotations_count: bool = False
     update_creates: bool = False
     unconditional_update: bool = True
@@ -61,9 +63,11 @@ TRAITS: Mapping[str, Traits] = MappingProxyType(
         "IPAddress": Traits(name_rule="path-segment"),
         "EndpointSlice": _COUNTED,
         "RuntimeClass": Traits(update_creates=True, unconditional_update=False),
-        "PriorityClass": _COUNTED,
+        "PriorityClass": Traits(generation=True, generation_counts=False),
         "StorageClass": _RETURNED,
-        "CSIDriver": Traits(returns_deleted=True, unconditional_update=False),
+        "CSIDriver": Traits(
+            generation=True, generation_at_creation=False, returns_deleted=True, unconditional_update=False
+        ),
         "CSINode": Traits(returns_deleted=True, unconditional_update=False),
         "CSIStorageCapacity": _NEEDS_VERSION,
         "VolumeAttachment": Traits(returns_deleted=True, unconditional_update=False, resets=_METADATA_AND_SPEC),
