@@ -53,6 +53,37 @@ def test_a_value_of_another_type_is_left_to_the_schema() -> None:
                 check(case.object, changed)
 
 
+@pytest.mark.parametrize(
+    ("api_version", "kind", "content", "fields"),
+    [
+        ("v1", "Node", {"spec": {"taints": [{"key": "a", "effect": None}]}}, ["spec.taints[0].effect"]),
+        (
+            "resource.k8s.io/v1",
+            "ResourceSlice",
+            {"spec": {"driver": "", "pool": {"name": "p"}, "allNodes": True, "devices": [{}]}},
+            ["spec.driver", "spec.devices[0].name"],
+        ),
+        (
+            "resource.k8s.io/v1",
+            "ResourceClaim",
+            {"spec": {"devices": {"requests": [{"name": "a", "exactly": {}}]}}},
+            ["spec.devices.requests[0].exactly.deviceClassName"],
+        ),
+        (
+            "resource.k8s.io/v1",
+            "DeviceClass",
+            {"spec": {"selectors": [{"cel": {}}]}},
+            ["spec.selectors[0].cel.expression"],
+        ),
+    ],
+)
+def test_kinds_without_rules_of_their_own_have_what_their_schema_requires(
+    api_version: str, kind: str, content: Any, fields: list[str]
+) -> None:
+    obj = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}, **content}
+    assert sorted(error.field for error in our_errors(Case(kind, obj))) == sorted(fields)
+
+
 def test_errors_of_many_parts_do_not_repeat_all_of_them() -> None:
     """Thousands of claims, resources and containers: time and texts grow with the object, not with its square."""
     many = range(3000)

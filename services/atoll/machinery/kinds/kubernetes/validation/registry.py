@@ -31,6 +31,7 @@ def _core() -> Kinds:
         pod_subresources,
         pods,
         policy,
+        required_fields,
         services,
         workloads,
     )
@@ -46,6 +47,7 @@ def _core() -> Kinds:
         "ReplicationController": workloads.REPLICATION_CONTROLLER,
         "Service": (services.validate, services.validate_update, {"status": services.validate_status}),
         "Endpoints": (endpoints.validate, endpoints.validate_update, {}),
+        "Node": required_fields.required_fields("io.k8s.api.core.v1.Node"),
         "LimitRange": (policy.validate_limits, lambda obj, old: policy.validate_limits(obj), {}),
         "PersistentVolume": (persistentvolumes.validate, persistentvolumes.validate_update, _NO_STATUS),
         "PersistentVolumeClaim": (claims.validate, claims.validate_update, {"status": claims.validate_status}),
@@ -135,6 +137,13 @@ def _storage() -> Kinds:
     }
 
 
+def _resource() -> Kinds:
+    from atoll.machinery.kinds.kubernetes.validation.required_fields import required_fields
+
+    kinds = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice")
+    return {kind: required_fields(f"io.k8s.api.resource.v1.{kind}") for kind in kinds}
+
+
 def _flowcontrol() -> Kinds:
     from atoll.machinery.kinds.kubernetes.validation import flowcontrol as of
 
@@ -164,6 +173,7 @@ _GROUPS: Mapping[str, Callable[[], Kinds]] = {
     "io.k8s.api.node.v1": _node,
     "io.k8s.api.scheduling.v1": _scheduling,
     "io.k8s.api.storage.v1": _storage,
+    "io.k8s.api.resource.v1": _resource,
     "io.k8s.api.flowcontrol.v1": _flowcontrol,
     "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1": _apiregistration,
 }
