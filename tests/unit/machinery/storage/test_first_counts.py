@@ -14,7 +14,7 @@ from atoll.machinery.storage.contract import Delete, Put
 from atoll.machinery.storage.limits import Limit
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
-from atoll.machinery.storage.writing import first_counts
+from atoll.machinery.storage.writing import first_counts, sliced_reading
 from atoll.machinery.storage.writing.first_counts import FirstCount
 from atoll.machinery.storage.writing.limit_rows import LimitRows
 from harness.data.stores import create, key, put, store_options
@@ -87,7 +87,7 @@ async def test_what_comes_and_goes_beside_the_count_is_counted_once(
             doomed = [(name, snapshot.revision_of(key(name))) for name in (f"c{turns:03}", f"a{turns}")]
         await store.submit([Delete(key(name), revision) for name, revision in doomed])
 
-    monkeypatch.setattr(first_counts, "asyncio", SimpleNamespace(sleep=churn))
+    monkeypatch.setattr(sliced_reading, "asyncio", SimpleNamespace(sleep=churn))
     await store.queue([quota()])
     assert turns > OBJECTS / SLICE
     # Three came and two went each time.

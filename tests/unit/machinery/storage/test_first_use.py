@@ -14,7 +14,7 @@ from atoll.machinery.meta.types import RESOURCE_QUOTAS
 from atoll.machinery.storage.contract import Delete, Put
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
-from atoll.machinery.storage.writing import first_counts, first_use, limit_rows
+from atoll.machinery.storage.writing import first_counts, first_use, limit_rows, sliced_reading
 from atoll.machinery.storage.writing.first_use import FirstUse
 from harness.data.stores import key, put, store_options
 
@@ -81,7 +81,7 @@ async def test_what_is_written_beside_the_sum_counts_as_it_is_in_the_end(
             gone = [Delete(each, snapshot.revision_of(each)) for each in doomed]
         await store.submit(gone)
 
-    monkeypatch.setattr(first_use, "asyncio", SimpleNamespace(sleep=churn))
+    monkeypatch.setattr(sliced_reading, "asyncio", SimpleNamespace(sleep=churn))
     await store.queue([quota()])
     assert turns > OBJECTS / SLICE
     # Each time three came, with three each; one of them went, and one that had been there.

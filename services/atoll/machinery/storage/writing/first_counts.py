@@ -9,7 +9,6 @@ transaction that it is given; None where the log no longer tells.
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from atoll.machinery.storage.quota_limits import QuotaLimits, limits_of
 from atoll.machinery.storage.reading.records import Records
 from atoll.machinery.storage.writing import first_use
 from atoll.machinery.storage.writing.first_use import FirstUse, Scopes
+from atoll.machinery.storage.writing.sliced_reading import SlicedReading
 
 if TYPE_CHECKING:
     from atoll.machinery.storage.environment.lmdb_types import Txn
@@ -34,27 +34,12 @@ if TYPE_CHECKING:
 SLICE_ROWS = 2000
 
 
-class FirstCount:
+class FirstCount(SlicedReading):
     """The number of objects in one namespace, by the prefix of their keys."""
 
     def __init__(self, environment: Environment, prefix: bytes) -> None:
-        self._environment, self._prefix = environment, prefix
-        #: The last keys of all slices but the last one, and the revisions at which slices were read.
-        self._ends: list[bytes] = []
-        self._revisions: list[int] = []
-        #: The count, with the log up to a revision.
-        self._count, self._at = 0, 0
-
-    async def run(self) -> None:
-        """Count slice by slice, then follow the log until few entries are left for the writer."""
-        is_more = True
-        while is_more:
-            is_more = self._read()
-            await asyncio.sleep(0)
-        self._at, is_more = self._revisions[0], True
-        while is_more:
-            is_more = self._follow()
-            await asyncio.sleep(0)
+        super().__init__(environment, prefix)
+        self._count = 0
 
     def at(self, txn: Txn) -> int | None:
         """Return the number of objects in a transaction that is not older than the count."""
@@ -63,7 +48,6 @@ class FirstCount:
         return self._followed(txn)[0]
 
     def _read(self) -> bool:
-        """Count the next slice; return whether there may be more."""
         after, last, left = self._ends[-1] if self._ends else b"", b"", SLICE_ROWS
         with self._environment.reading() as txn, txn.cursor(self._environment.objects) as cursor:
             self._revisions.append(self._environment.last(txn))
@@ -79,7 +63,6 @@ class FirstCount:
         return not left
 
     def _follow(self) -> bool:
-        """Go on along the log; return whether there is more that the writer should not have to read."""
         with self._environment.reading() as txn:
             if self._environment.compacted(txn) > self._at:
                 return False
@@ -96,7 +79,7 @@ class FirstCount:
                 at, read = keys.revision_of_key(cursor.key()), read + 1
                 head = unpack_head(cursor.value())
                 counts = head.operation != Operation.MODIFIED and head.key.startswith(self._prefix)
-                if counts and at > self._revisions[bisect_left(self._ends, head.key)]:
+                if counts and self._is_later(head.key, at):
                     count += 1 if head.operation == Operation.ADDED else -1
                 on_row = cursor.next()
         return count, at, on_row

@@ -7,8 +7,6 @@ in the end. Invariant: `FirstUse.at` is the use in the transaction that it is gi
 
 from __future__ import annotations
 
-import asyncio
-from bisect import bisect_left
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -18,6 +16,7 @@ from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.storage.encoding import keys
 from atoll.machinery.storage.encoding.rows import unpack_entry, unpack_head
 from atoll.machinery.storage.reading.records import Records
+from atoll.machinery.storage.writing.sliced_reading import SlicedReading
 
 if TYPE_CHECKING:
     from atoll.machinery.storage.environment.lmdb_types import Txn
@@ -67,29 +66,14 @@ def use_of_all(records: Records, txn: Txn, prefix: bytes, type: ResourceType, sc
     return use.amounts
 
 
-class FirstUse:
+class FirstUse(SlicedReading):
     """The use of the objects of one type in a namespace or cluster, by the prefix of their keys."""
 
     def __init__(self, records: Records, prefix: bytes, type: ResourceType, scopes: Scopes) -> None:
-        self._environment, self._prefix = records.environment, prefix
+        super().__init__(records.environment, prefix)
         self._use, self._whole = Use(records, type, scopes), Use(records, type, scopes)
-        #: The last keys of all slices but the last one, and the revisions at which slices were read.
-        self._ends: list[bytes] = []
-        self._revisions: list[int] = []
-        #: What was written since it was read, by the log up to a revision; the use is without it.
+        #: What was written since it was read, by the log up to `_at`; the use is without it.
         self._written: set[bytes] = set()
-        self._at = 0
-
-    async def run(self) -> None:
-        """Sum slice by slice, then follow the log until few entries are left for the writer."""
-        is_more = True
-        while is_more:
-            is_more = self._read()
-            await asyncio.sleep(0)
-        self._at, is_more = self._revisions[0], True
-        while is_more:
-            is_more = self._follow()
-            await asyncio.sleep(0)
 
     def at(self, txn: Txn) -> Mapping[str, Amount] | None:
         """Return the use in a transaction that is not older than the sum."""
@@ -104,7 +88,6 @@ class FirstUse:
         return self._whole.amounts
 
     def _read(self) -> bool:
-        """Add the next slice; return whether there may be more."""
         after, last, left = self._ends[-1] if self._ends else b"", b"", SLICE_ROWS
         with self._environment.reading() as txn, txn.cursor(self._environment.objects) as cursor:
             self._revisions.append(self._environment.last(txn))
@@ -119,7 +102,6 @@ class FirstUse:
         return not left
 
     def _follow(self) -> bool:
-        """Go on along the log; return whether there is more that the writer should not have to read."""
         with self._environment.reading() as txn:
             return self._environment.compacted(txn) <= self._at and self._read_log(txn, LOG_ROWS)
 
@@ -131,12 +113,8 @@ class FirstUse:
             while on_row and (not limit or read < limit):
                 self._at, read = keys.revision_of_key(cursor.key()), read + 1
                 raw = bytes(unpack_head(cursor.value()).key)
-                if raw.startswith(self._prefix) and raw not in self._written and self._is_later(raw):
+                if raw.startswith(self._prefix) and raw not in self._written and self._is_later(raw, self._at):
                     self._written.add(raw)
                     self._use.subtract_image(txn, raw, cursor.value())
                 on_row = cursor.next()
         return on_row
-
-    def _is_later(self, raw: bytes) -> bool:
-        """Whether the log has passed the reading of an object."""
-        return self._at > self._revisions[bisect_left(self._ends, raw)]
