@@ -2,5 +2,7 @@
 
 `tables` reads `schemas/native/kubernetes`, `structural` writes a component as the schema of a definition,
 `resource_schemas` makes an APIResourceSchema of each kind, and `conditional_defaults` sets what no schema can say.
-Invariant: nothing is read before the first call, so a shard on which nobody binds these kinds has none of it in memory.
+`served_kinds` makes the kinds, which `validation` and `strategies` check and complete; `usage` is what quotas count.
+Invariant: nothing is read before the first call, so a shard on which nobody binds these kinds has only the code of
+quotas and admission in memory, half a megabyte.
 """
