@@ -221,3 +221,19 @@ def test_all_validating_webhooks_are_asked_at_once(api: Api, server: AdmissionSe
     register(api, server, "Validating", *(server.webhook(f"/v{index}") for index in range(4)))
     api.post(MAPS, configmap("a"))
     assert not together.broken
+
+
+def test_no_webhook_is_asked_about_access_and_token_reviews(api: Api, server: AdmissionServer) -> None:
+    """As in Kubernetes 1.37, also with rules for everything."""
+    everything = {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"], "scope": "*"}
+    for kind in ("Mutating", "Validating"):
+        register(api, server, kind, server.webhook("/seen", everything), name=kind.lower())
+    wanted = {"resourceAttributes": {"verb": "get", "resource": "configmaps", "namespace": "default"}}
+    api.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {"spec": wanted}, expect=201)
+    api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": {**wanted, "user": "alice"}}, expect=201)
+    api.post("/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": "unknown"}}, expect=201)
+    api.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", {}, expect=201)
+    api.post(MAPS, configmap("a"), expect=201)
+    requests = server.requests("/seen")
+    assert [each["name"] for each in requests if each["name"] == "a"] == ["a", "a"]
+    assert [each for each in requests if each["kind"]["kind"].endswith("Review")] == []
