@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from functools import cache
@@ -67,9 +68,9 @@ def write() -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     names = [sys.executable, "-m", "harness.kubernetes_source.schema_names"]
-    (folder() / "schema_names.json").write_text(
-        subprocess.run(names, check=True, capture_output=True, text=True).stdout
-    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(names, check=True, capture_output=True, text=True, env=environment)
+    (folder() / "schema_names.json").write_text(done.stdout)
 
 
 def _written() -> list[Path]:

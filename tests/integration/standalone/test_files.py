@@ -164,7 +164,7 @@ def test_batteries_add_a_user_and_an_account_for_metrics_and_leave_types_out(tmp
         plain.get(CONFIGMAPS, expect=403)
         admin = Api(shard, "root")
         types = {each["metadata"]["name"] for each in admin.get(TYPES).json["items"]}
-        assert types == {"root", "universal", "home"}
+        assert types == {"root", "universal", "home", "kubernetes"}
         assert admin.get(f"{TYPES}/root").json["spec"]["defaultChildWorkspaceType"]["name"] == "universal"
         workspace_under(admin)
         token = eventually(lambda: admin.get(f"{DEFAULT}/secrets/metrics").json.get("data", {}).get("token"), "a token")
