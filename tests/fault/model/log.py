@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from functools import cached_property
 from pathlib import Path
 
 import msgspec
 from google_crc32c import value as crc32c
 
+from atoll.machinery.meta.cached_property import cached_property
 from atoll.machinery.meta.objects import HOLE_SIZE
 from atoll.machinery.storage.contract import LogEntry, Operation
 from atoll.machinery.storage.environment.databases import Environment

@@ -7,9 +7,9 @@ an authorized request gets any status but 401 and 403, as its body is empty and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
+from atoll.machinery.meta.cached_property import cached_property
 from harness.clients.api import Api, workspace_under
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

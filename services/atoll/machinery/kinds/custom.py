@@ -10,7 +10,6 @@ import hashlib
 import re
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import cached_property
 from threading import Lock
 
 from atoll.machinery.kinds import conversion
@@ -20,6 +19,7 @@ from atoll.machinery.kinds.conversion import Conversion, Finish, Webhook
 from atoll.machinery.kinds.kind import Column, Kind, Scale, Subresource
 from atoll.machinery.kinds.rules.evaluation import rules_of
 from atoll.machinery.meta import wellknown
+from atoll.machinery.meta.cached_property import cached_property
 from atoll.machinery.meta.jsonpath import first
 from atoll.machinery.meta.names import LOCAL
 from atoll.machinery.meta.objects import Object, encode_json

@@ -8,12 +8,13 @@ kind, so that start-up and idle memory are independent of unused kinds.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from functools import cache, cached_property
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from atoll.machinery.meta.cached_property import cached_property
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.process.resources import schema_path

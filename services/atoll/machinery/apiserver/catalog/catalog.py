@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
-from functools import cached_property
 
 from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.cached_property import cached_property
 from atoll.machinery.meta.names import ResourceType
 
 

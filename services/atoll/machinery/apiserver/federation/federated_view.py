@@ -8,10 +8,10 @@ replicas, never both; it is local if it has a gate or a LogicalCluster here, is 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from functools import cached_property
 from itertools import islice
 
 from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.meta.cached_property import cached_property
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import ClusterRoute, Gate, Position, Record, ReplicaView, Scope, Store

@@ -8,11 +8,11 @@ allowed raises TypeRefused with kcp's text; `forbidden` builds the 403 response 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
 
 import msgspec
 
 from atoll.machinery.meta import paths
+from atoll.machinery.meta.cached_property import cached_property
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.objects import Object, annotations_of, spec_of
 from atoll.machinery.meta.status import Details, Forbidden

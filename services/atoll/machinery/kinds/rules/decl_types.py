@@ -8,7 +8,6 @@ declaration, lists and maps of such parts, and all metadata except the names.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
 from typing import Any
 
 from atoll.machinery.cel import types
@@ -16,6 +15,7 @@ from atoll.machinery.cel.errors import EvaluationError
 from atoll.machinery.cel.syntax.parser import RESERVED
 from atoll.machinery.kinds.rules import values
 from atoll.machinery.kinds.rules.escaping import escape
+from atoll.machinery.meta.cached_property import cached_property
 from atoll.machinery.meta.objects import Object
 
 #: The request size by which Kubernetes' cost model bounds sizes without a declared limit.

@@ -9,7 +9,7 @@ what takes long is evaluated beside the loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -27,6 +27,7 @@ from atoll.machinery.apiserver.admission.policies.policy import BoundPolicy
 from atoll.machinery.apiserver.call.attempt import evaluated
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.cached_property import cached_property
 from atoll.machinery.meta.objects import Object, fresh
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cached_property
 from typing import TypeAlias
 
 import msgspec
@@ -20,6 +19,7 @@ import msgspec
 from atoll.machinery.apiserver.admission.configured.matching import PART_BYTES, Criteria, Request
 from atoll.machinery.apiserver.call.attempt import Attempt
 from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.cached_property import cached_property
 from atoll.machinery.meta.missing_answer import MissingAnswer
 from atoll.machinery.meta.objects import LARGE_BYTES, Object, encode_json
 from atoll.machinery.meta.sizes import size_bytes
