@@ -13,7 +13,8 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.fielderrors import invalid, required, too_many
 
-_COUNTED = frozenset(
+#: Resources whose objects are counted; all others of the standard ones are amounts.
+COUNTED = frozenset(
     {
         "pods",
         "resourcequotas",
@@ -28,7 +29,7 @@ _COUNTED = frozenset(
 )
 _COMPUTE = frozenset({"cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"})
 _STANDARD = (
-    _COUNTED
+    COUNTED
     | _COMPUTE
     | {"ephemeral-storage", "requests.storage", "requests.ephemeral-storage", "limits.ephemeral-storage"}
 )
@@ -81,7 +82,7 @@ def _is_standard(name: str) -> bool:
 def _is_whole(name: str) -> bool:
     """Report whether the resource is counted in whole objects, as is every qualified name outside kubernetes.io."""
     if "/" not in name:
-        return name in _COUNTED
+        return name in COUNTED
     return "kubernetes.io/" not in name and not name.startswith(_REQUESTS)
 
 

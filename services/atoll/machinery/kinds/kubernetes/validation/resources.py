@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from decimal import Decimal
 
 from atoll.machinery.kinds.checks import mapping, objects, text
+from atoll.machinery.kinds.core.resourcequotas import COUNTED
 from atoll.machinery.kinds.kubernetes.validation.rules import NEGATIVE, Errors, amount_of, label, quantity_text
 from atoll.machinery.meta.labels import label_key_errors
 from atoll.machinery.meta.objects import Object
@@ -13,22 +14,9 @@ from atoll.machinery.schema.fielderrors import duplicate, forbidden, invalid, no
 
 NameCheck = Callable[[str, str], Errors]
 
-_COUNTED = frozenset(
-    {
-        "pods",
-        "resourcequotas",
-        "services",
-        "replicationcontrollers",
-        "secrets",
-        "configmaps",
-        "persistentvolumeclaims",
-        "services.nodeports",
-        "services.loadbalancers",
-    }
-)
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")
 _PREFIXED = frozenset(prefix + name for prefix in ("", "requests.", "limits.") for name in _COMPUTE)
-_STANDARD = _COUNTED | _PREFIXED | {"storage", "requests.storage"}
+_STANDARD = COUNTED | _PREFIXED | {"storage", "requests.storage"}
 _HUGE_PAGES, _REQUESTS, _OWN = "hugepages-", "requests.", "kubernetes.io/"
 #: Characters of the names in one text, which every claim may repeat.
 _NAMES_SIZE = 256
@@ -91,7 +79,7 @@ def amount_errors(name: str, value: object, field: str) -> Errors:
         return
     if number < 0:
         yield invalid(field, quantity_text(value), NEGATIVE)
-    if (name in _COUNTED or is_extended(name)) and number != number.to_integral_value():
+    if (name in COUNTED or is_extended(name)) and number != number.to_integral_value():
         yield invalid(field, quantity_text(value), "must be an integer")
 
 
