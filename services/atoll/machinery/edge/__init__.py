@@ -1,0 +1,7 @@
+"""The rules of the edge layer: what goes to which edge cluster, in which form, and what a syncer does about it.
+
+Here belongs what controllers, views and syncers decide: pure functions of objects, clocks and uids, without I/O; the
+only files are `schemas/edge`, which ship with the product. Not here: reading, writing, watching and retrying.
+Where resolution is `where` (`WhereIndex`, `location_of`, `sync_target_of`) with its result in `slices` (`plan_slices`,
+`destinations_of`), over the values of `placements` (`placement_of`).
+"""
