@@ -10,6 +10,9 @@ import msgspec
 GROUP, VERSION = "edge.kubestellar.io", "v2alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
+#: Namespace of results of the edge layer in a workload workspace; nothing of it is ever copied.
+REPORT_NAMESPACE = "kubestellar-report"
+
 #: Label of a SinglePlacementSlice: the name of its EdgePlacement.
 SOURCE_PLACEMENT = f"{GROUP}/source-placement"
 
@@ -21,3 +24,8 @@ class ObjectRef(msgspec.Struct, frozen=True, order=True):
     resource: str
     namespace: str
     name: str
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """Group and resource."""
+        return self.group, self.resource
