@@ -6,15 +6,17 @@ bypasses it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from atoll.machinery.apiserver.admission.configured.questions import Question
 from atoll.machinery.apiserver.admission.configured.registry import Acting
 from atoll.machinery.apiserver.call.call import Call, View
 from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.kinds.kind import DeferredValidator, Kind
+from atoll.machinery.meta.missing_answer import MissingAnswer
 from atoll.machinery.meta.names import CORE
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.storage.contract import GateState, Guard, Mutation
@@ -53,6 +55,10 @@ class Review(msgspec.Struct, kw_only=True):
     settler: Callable[[Object, Object], Object] | None = None
     #: What configured admission observed where there is no attempt.
     observed: dict[Any, Any] = {}
+    #: Configured mutation that waits for a webhook; `Admission.go_on` goes on with it.
+    pending: Iterator[MissingAnswer] | None = None
+    #: What validating webhooks were asked after policies had accepted the object.
+    questions: Sequence[Question] = ()
 
     def settle(self, changed: Object) -> None:
         """Take an object that configured mutating admission changed, as far as a client may write it.
@@ -117,6 +123,9 @@ class Configured(Protocol):
     def mutate(self, review: Review, own: Callable[[Review], None]) -> None:
         """Change the object through `review.settle`; `own` runs the plug-ins again, after changes."""
 
+    def go_on(self, review: Review) -> None:
+        """Go on with a mutation that raised a MissingAnswer, where that left `review.pending`."""
+
     def validate(self, review: Review) -> None:
         """Reject or accept."""
 
@@ -147,6 +156,11 @@ class Admission:
         self._mutate(review)
         if self.configured is not None:
             self.configured.mutate(review, self._mutate_again)
+
+    def go_on(self, review: Review) -> None:
+        """Go on with a mutation that lacked an answer and left `review.pending`."""
+        assert self.configured is not None
+        self.configured.go_on(review)
 
     def reviews_deletions(self, view: View, cluster: str, kind: Kind) -> bool:
         """Whether a plug-in, or something configured, may act on deletions of a kind, which are then made one by one.

@@ -1,9 +1,10 @@
 """What the plannings of one attempt of a write share.
 
-`writing.commit` makes an Attempt for each attempt to write. A plan that lacks an answer is made again: a new object
-then has the same uid and generated name as before, so that a question about it is the same question. After a conflict
-with another writer everything is asked anew, as in Kubernetes. Invariant: what users wrote to be evaluated (rules,
-policies, conditions) holds the loop for LOOP_S at most, for one request as for all writes of a batch.
+`writing.commit` makes an Attempt for each attempt to write. A plan that lacks an answer goes on with it where it
+stopped, or is made again: a new object then has the same uid and generated name as before, so that a question about it
+is the same question. After a conflict with another writer everything is asked anew, as in Kubernetes. Invariant: what
+users wrote to be evaluated (rules, policies, conditions) holds the loop for LOOP_S at most, for one request as for all
+writes of a batch.
 """
 
 from __future__ import annotations
@@ -54,6 +55,13 @@ class Attempt(msgspec.Struct):
     postponed: Postponed | None = None
     #: The answer that a planning at once lacked: it is fetched before the write is planned again.
     lacking: MissingAnswer | None = None
+    #: What is left of a planning that lacks an answer, in the view of then; None: the write is planned again.
+    rest: Callable[[Any], Any] | None = None
+    #: It takes too long for the loop, and is planned in slices.
+    is_long: bool = False
+    #: What admission said in the last planning: warnings and audit annotations.
+    warnings: list[str] = []
+    audit: dict[str, str] = {}
     #: What admission observed for the metrics in the last planning, and whether that is counted.
     observed: dict[Any, Any] = {}
     is_counted: bool = False

@@ -27,6 +27,7 @@ from atoll.machinery.apiserver.rest.metadata import bump_generation, stamp_clust
 from atoll.machinery.apiserver.rest.normalization import normalize, normalize_new, normalize_update
 from atoll.machinery.kinds.kind import Kind, ValidationResult, no_warnings
 from atoll.machinery.kinds.metadata import validate_metadata, validate_metadata_update
+from atoll.machinery.meta.missing_answer import MissingAnswer
 from atoll.machinery.meta.objects import LARGE_BYTES, Object, fresh, splice
 from atoll.machinery.meta.status import BadRequest, FieldError, invalid
 from atoll.machinery.patch.managedfields.managers import Manager
@@ -113,10 +114,22 @@ def prepare_create(
     if not tracked:
         own_fields(context, obj, None)
     checkpoint()
-    review = _review(context, "create", obj, None)
-    review.has_generated_name = has_generated_name
-    review.settler = partial(normalize_new, context.call)
-    _mutate(context, review)
+    review = Review(
+        call=context.call,
+        group_resource=(kind.group, kind.plural),
+        operation="create",
+        obj=obj,
+        old=None,
+        view=context.view,
+        dry_run=context.options.dry_run,
+        has_generated_name=has_generated_name,
+        settler=partial(normalize_new, context.call),
+    )
+    return _mutated(context, review, partial(_prepared_create, context))
+
+
+def _prepared_create(context: WriteContext, review: Review) -> PreparedWrite:
+    kind = context.call.kind
     assert review.obj is not None
     obj, schema = review.obj, kind.schema
     of_schema = schema.validate(obj) if schema is not None else ()
@@ -142,11 +155,24 @@ def prepare_update(
     if not tracked:
         own_fields(context, obj, before, subresource)
     checkpoint()
-    review = _review(context, "update", obj, before, subresource)
-    review.settler = partial(normalize_update, context.call, before)
-    _mutate(context, review)
-    assert review.obj is not None
-    obj, schema = review.obj, kind.schema
+    review = Review(
+        call=context.call,
+        group_resource=(kind.group, kind.plural),
+        operation="update",
+        subresource=subresource,
+        obj=obj,
+        old=before,
+        view=context.view,
+        dry_run=context.options.dry_run,
+        settler=partial(normalize_update, context.call, before),
+    )
+    return _mutated(context, review, partial(_prepared_update, context, old, blind))
+
+
+def _prepared_update(context: WriteContext, old: StoredObject, blind: bool, review: Review) -> PreparedWrite:
+    kind, subresource = context.call.kind, review.subresource
+    assert review.obj is not None and review.old is not None
+    obj, before, schema = review.obj, review.old, kind.schema
     if subresource in {"", "scale"} or subresource in kind.merges:
         bump_generation(kind, obj, before)
     errors = [
@@ -169,31 +195,32 @@ def _subresource_errors(kind: Kind, subresource: str, obj: Object, before: Objec
     return [*errors, *kind.validate_status(obj, before)] if subresource == "status" else errors
 
 
-def _review(context: WriteContext, operation: str, obj: Object, old: Object | None, subresource: str = "") -> Review:
-    call = context.call
-    return Review(
-        call=call,
-        group_resource=(call.kind.group, call.kind.plural),
-        operation=operation,
-        subresource=subresource,
-        obj=obj,
-        old=old,
-        view=context.view,
-        dry_run=context.options.dry_run,
-    )
+def _mutated(
+    context: WriteContext, review: Review, prepared: Callable[[Review], PreparedWrite], view: View | None = None
+) -> PreparedWrite:
+    """Run mutating admission, or its rest in a later view, and the last step of `prepare`.
 
-
-def _mutate(context: WriteContext, review: Review) -> None:
-    """Run mutating admission. Raises Invalid or BadRequest where a plug-in fails at an object of wrong types: plug-ins
-    come before the schema, which is not checked twice for that.
+    Raises Invalid or BadRequest where a plug-in fails at an object of wrong types: plug-ins come before the schema,
+    which is not checked twice for that.
     """
     try:
-        context.admission.mutate(review)
+        if view is None:
+            context.admission.mutate(review)
+        else:
+            review.view = view
+            context.admission.go_on(review)
+    except MissingAnswer:
+        attempt = context.call.attempt
+        # What answers on /scale is made of the prepared write.
+        if attempt is not None and review.pending is not None and review.subresource != "scale":
+            attempt.rest = partial(_mutated, context, review, prepared)
+        raise
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         schema = context.call.kind.schema
         if schema is not None and (errors := schema.validate(review.result, review.old)):
             _refuse_invalid(context.call, review.result, errors)
         raise
+    return prepared(review)
 
 
 # --- validate ---
@@ -266,17 +293,26 @@ class AdmittedWrite(msgspec.Struct, frozen=True):
         return Plan(mutations=mutations, guards=self.guards, answer=answer, blind=self.prepared.blind)
 
 
-def admit(prepared: PreparedWrite, result: ValidationResult, view: View) -> AdmittedWrite:
-    """Run validating admission on a valid object in the latest `view`. Raises Invalid, BadRequest, Forbidden."""
+def admit(prepared: PreparedWrite, result: ValidationResult | None, view: View) -> AdmittedWrite:
+    """Run validating admission on a valid object in the latest `view`. Raises Invalid, BadRequest, Forbidden.
+
+    Without a result, go on with one that lacked answers of webhooks.
+    """
     context, review = prepared.context, prepared.review
     call, obj = context.call, review.obj
     assert obj is not None
-    call.warnings.extend(result.warnings)
-    if result.errors:
-        context.admission.leave(review)
-        _refuse_invalid(call, obj, result.errors)
+    if result is not None:
+        call.warnings.extend(result.warnings)
+        if result.errors:
+            context.admission.leave(review)
+            _refuse_invalid(call, obj, result.errors)
     review.view = view
-    context.admission.validate(review)
+    try:
+        context.admission.validate(review)
+    except MissingAnswer:
+        if call.attempt is not None and review.questions:
+            call.attempt.rest = partial(admit, prepared, None)
+        raise
     if not review.subresource and call.kind.warnings is not no_warnings:
         call.warnings.extend(call.kind.warnings(obj))
     if review.old is not None:

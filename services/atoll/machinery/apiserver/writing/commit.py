@@ -31,6 +31,7 @@ from atoll.machinery.apiserver.rest.write import AdmittedWrite, PreparedWrite, W
 from atoll.machinery.kinds.kind import ValidationResult
 from atoll.machinery.meta.missing_answer import MissingAnswer
 from atoll.machinery.meta.status import MethodNotAllowed, Timeout
+from atoll.machinery.process.fair_turns import FairTurns
 from atoll.machinery.process.relief import ask_for_relief
 from atoll.machinery.process.shared_timeout import SharedTimeout
 from atoll.machinery.process.time_slicing import Stopped, checkpoint, run_sliced, within_limit
@@ -53,6 +54,8 @@ VALIDATION_TIMEOUT_S = 34.0
 FirstStage: TypeAlias = Plan | MarkedForDeletion | PreparedWrite
 #: The call is that of the planning: its kind may have conversions that the request's has not.
 Planner = Callable[[Call, View], FirstStage]
+#: A planning, or what is left of one that lacked an answer.
+Stage: TypeAlias = Callable[[View], FirstStage | AdmittedWrite]
 T = TypeVar("T")
 
 _OPTION_KINDS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
@@ -66,6 +69,8 @@ class WriteService(msgspec.Struct, frozen=True):
     admission: Admission
     conversions: Conversions
     submit_limit: SharedTimeout = msgspec.field(default_factory=lambda: SharedTimeout(SUBMIT_TIMEOUT_S))
+    #: Of writes that go on with an answer, by logical cluster.
+    turns: FairTurns = msgspec.field(default_factory=FairTurns)
 
     def planner(self, call: Call) -> Planner:
         """Return the planner of a mutating call. Raises MethodNotAllowed for a verb that the kind lacks."""
@@ -95,18 +100,36 @@ class WriteService(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(call, attempt=Attempt())
 
     def begin(self, call: Call, plan: Planner, view: View) -> Plan | None:
-        """Plan a write at once. None for one that takes long or has to wait: `commit` plans it."""
+        """Plan a write at once. None for one that takes long or has to wait: `commit` plans it, or goes on with it."""
         if call.kind.conversion is not None or len(call.body) > LARGE_BODY:
             return None
+        if call.attempt is not None:
+            return self._begin_attempt(call, call.attempt, plan, view)
         said = len(call.warnings)
         try:
-            admitted = _admitted_on_loop(call, plan, view)
-        except (Stopped, MissingAnswer) as error:
+            admitted = _admitted_on_loop(partial(plan, call), view)
+        except (Stopped, MissingAnswer):
             _forget(call, said)
-            if call.attempt is not None and isinstance(error, MissingAnswer):
-                call.attempt.lacking = error
             return None
         return None if isinstance(admitted, PreparedWrite) else _encoded(call, admitted)
+
+    def _begin_attempt(self, call: Call, attempt: Attempt, plan: Planner, view: View) -> Plan | None:
+        """Plan at once what may lack answers. What that says is told once it has an end."""
+        own = msgspec.structs.replace(call, warnings=attempt.warnings, audit=attempt.audit)
+        try:
+            admitted = _admitted_on_loop(partial(plan, own), view)
+        except MissingAnswer as error:
+            attempt.lacking = error
+            return None
+        except Stopped:
+            return None
+        except BaseException:
+            _tell(attempt, call)
+            raise
+        if isinstance(admitted, PreparedWrite):
+            return None
+        _tell(attempt, call)
+        return _encoded(own, admitted)
 
     async def commit(
         self, call: Call, plan: Planner, recheck: Callable[[View], None] | None = None, tried: int = 0
@@ -118,23 +141,24 @@ class WriteService(msgspec.Struct, frozen=True):
         """
         converted = ConvertedObject.of(call.kind, self.conversions)
         kind, answered = call.kind if converted is None else converted.kind, AnswersDeadline()
-        first = call.attempt if call.attempt is not None and call.attempt.lacking is not None else None
-        own = msgspec.structs.replace(call, kind=kind, warnings=[], audit={}, attempt=first)
+        shared = call.attempt if call.attempt is not None and call.attempt.lacking is not None else Attempt()
         try:
             for attempt in range(tried, ATTEMPTS):
                 if recheck is not None and attempt == max(tried, 1):
                     plan = _rechecked(plan, recheck)
-                shared, own = own.attempt or Attempt(), msgspec.structs.replace(own, attempt=None)
-                planned = await self._planned(msgspec.structs.replace(own, attempt=shared), plan, answered)
+                own = msgspec.structs.replace(
+                    call, kind=kind, warnings=shared.warnings, audit=shared.audit, attempt=shared
+                )
+                planned = await self._planned(own, plan, answered)
                 if not planned.mutations:
                     return planned.answer.reply(())
                 try:
                     return planned.answer.reply(await self._submit(planned))
                 except contract.StoreError as error:
                     require_another_attempt(call, planned, error, attempt)
+                shared = Attempt()
         finally:
-            call.warnings.extend(own.warnings)
-            call.audit.update(own.audit)
+            _tell(shared, call)
         raise AssertionError("the last attempt either answers or raises")
 
     async def _planned(self, call: Call, plan: Planner, answered: AnswersDeadline) -> Plan:
@@ -144,10 +168,9 @@ class WriteService(msgspec.Struct, frozen=True):
         while True:
             if missing is not None:
                 await answered.within(missing.fetch())
-            call.warnings.clear()
-            call.audit.clear()
+                await self.turns.take(call.cluster)
             try:
-                admitted = await self._admitted(call, plan)
+                admitted = await self._admitted(call, call.attempt, plan)
                 break
             except MissingAnswer as error:
                 missing = error
@@ -157,23 +180,29 @@ class WriteService(msgspec.Struct, frozen=True):
         forms = await answered.within(to_forms)
         return admitted.encode(forms.stored_form, forms.served)
 
-    async def _admitted(self, call: Call, plan: Planner) -> Plan | MarkedForDeletion | AdmittedWrite:
-        """Prepare against the latest state, validate and admit.
+    async def _admitted(self, call: Call, attempt: Attempt, plan: Planner) -> Plan | MarkedForDeletion | AdmittedWrite:
+        """Prepare against the latest state, validate and admit, or go on with what lacked an answer.
 
         Slow rules run beside the loop, without a snapshot; the whole stage does for a large body or object, with its
         own.
         """
-        if len(call.body) <= LARGE_BODY:
+        stage, attempt.rest = attempt.rest, None
+        if stage is None:
+            _forget(call)
+            stage = partial(plan, call)
+        if len(call.body) <= LARGE_BODY and not attempt.is_long:
             try:
-                return await self._admitted_in_steps(call, plan)
+                return await self._admitted_in_steps(stage)
             except Stopped:
+                # What is stopped in the middle begins again.
                 _forget(call)
-        return await in_slices(partial(self._admitted_at_once, call, plan))
+                attempt.rest, attempt.is_long, stage = None, True, partial(plan, call)
+        return await in_slices(partial(self._admitted_at_once, call, stage))
 
-    async def _admitted_in_steps(self, call: Call, plan: Planner) -> Plan | MarkedForDeletion | AdmittedWrite:
+    async def _admitted_in_steps(self, stage: Stage) -> Plan | MarkedForDeletion | AdmittedWrite:
         """Raises Stopped if planning takes longer than PLAN_S."""
         with self.store.snapshot() as snapshot:
-            admitted = _admitted_on_loop(call, plan, snapshot)
+            admitted = _admitted_on_loop(stage, snapshot)
         if not isinstance(admitted, PreparedWrite):
             return admitted
         prepared = admitted
@@ -184,9 +213,9 @@ class WriteService(msgspec.Struct, frozen=True):
         with self.store.snapshot() as snapshot:
             return admit(prepared, result, snapshot)
 
-    def _admitted_at_once(self, call: Call, plan: Planner) -> Plan | MarkedForDeletion | AdmittedWrite:
+    def _admitted_at_once(self, call: Call, stage: Stage) -> Plan | MarkedForDeletion | AdmittedWrite:
         with self.store.snapshot() as snapshot:
-            prepared = plan(call, snapshot)
+            prepared = stage(snapshot)
             admitted = (
                 admit(prepared, validate(prepared, checkpoint), snapshot)
                 if isinstance(prepared, PreparedWrite)
@@ -223,6 +252,12 @@ class AnswersDeadline(msgspec.Struct):
             raise _deadline_exceeded() from error
 
 
+def _tell(attempt: Attempt, call: Call) -> None:
+    """Tell the client and the audit log what the last planning of an attempt said."""
+    call.warnings.extend(attempt.warnings)
+    call.audit.update(attempt.audit)
+
+
 def _forget(call: Call, said: int = 0) -> None:
     """Forget what an abandoned planning said after so many warnings."""
     del call.warnings[said:]
@@ -236,9 +271,9 @@ _PLANS: dict[str, Callable[[WriteContext], PreparedWrite]] = {
 }
 
 
-def _admitted_on_loop(call: Call, plan: Planner, view: View) -> FirstStage | AdmittedWrite:
+def _admitted_on_loop(stage: Stage, view: View) -> FirstStage | AdmittedWrite:
     """Prepare, validate and admit; a write whose rules take long is only prepared. Raises Stopped past PLAN_S."""
-    prepared = within_limit(partial(plan, call, view), PLAN_S)
+    prepared = within_limit(partial(stage, view), PLAN_S)
     if not isinstance(prepared, PreparedWrite):
         return prepared
     result = validate_inline(partial(validate, prepared)) if has_rules(prepared) else ValidationResult(prepared.errors)

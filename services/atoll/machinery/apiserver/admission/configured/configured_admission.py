@@ -8,7 +8,7 @@ what takes long is evaluated beside the loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -18,7 +18,15 @@ from atoll.machinery.apiserver.admission.chain import Review
 from atoll.machinery.apiserver.admission.configured.equivalents import presented, restored
 from atoll.machinery.apiserver.admission.configured.matching import Request
 from atoll.machinery.apiserver.admission.configured.metrics import ADMIT, VALIDATE, AdmissionMetrics
-from atoll.machinery.apiserver.admission.configured.questions import Answer, Ask, Objects, Question, Webhook, answers
+from atoll.machinery.apiserver.admission.configured.questions import (
+    Answer,
+    Ask,
+    Objects,
+    Question,
+    Unasked,
+    Webhook,
+    answers,
+)
 from atoll.machinery.apiserver.admission.configured.registry import Acting, PlacedWebhook, Registry
 from atoll.machinery.apiserver.admission.configured.reinvocation import Rounds
 from atoll.machinery.apiserver.admission.configured.requests import request_of, with_cluster
@@ -28,6 +36,7 @@ from atoll.machinery.apiserver.call.attempt import evaluated
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.cached_property import cached_property
+from atoll.machinery.meta.missing_answer import MissingAnswer
 from atoll.machinery.meta.objects import Object, fresh
 
 
@@ -89,28 +98,46 @@ class ConfiguredAdmission:
         self.is_empty = self.registry.is_empty
         if acting is None or not (acting.mutating_policies or acting.mutating_webhooks):
             return
-        with self._timed(review, ADMIT):
-            evaluated(review.call.attempt, partial(self._rounds, review, acting, own))
+        review.pending = self._rounds(review, acting, own)
+        self.go_on(review)
 
-    def _rounds(self, review: Review, acting: Acting, own: Callable[[Review], None]) -> None:
+    def go_on(self, review: Review) -> None:
+        """Mutate until an answer is missing, which is raised: the mutation is then pending."""
+        pending, review.pending = review.pending, None
+        assert pending is not None
+        with self._timed(review, ADMIT):
+            lacking = evaluated(review.call.attempt, partial(next, pending, None))
+            if lacking is not None:
+                review.pending = pending
+                raise lacking
+
+    def _rounds(self, review: Review, acting: Acting, own: Callable[[Review], None]) -> Iterator[MissingAnswer]:
+        """Mutate; yield each missing answer, and go on once it is there."""
         rounds = Rounds()
-        self._round(review, acting, rounds)
+        yield from self._round(review, acting, rounds)
         if rounds.is_needed:
             own(review)
             rounds.number = 1
-            self._round(review, acting, rounds)
+            yield from self._round(review, acting, rounds)
             own(review)
 
     def leave(self, review: Review) -> None:
         self._metrics.count(review)
 
     def validate(self, review: Review) -> None:
-        """Accept or reject the object of a review. Raises the ApiError of a rejection."""
+        """Accept or reject the object of a review. Raises the ApiError of a rejection.
+
+        If that lacked answers of webhooks, the same review is validated again by them alone.
+        """
         acting = review.acting
         if acting is None:
             return
         with self._timed(review, VALIDATE):
-            evaluated(review.call.attempt, partial(self._validated, review, acting))
+            if review.questions and self._ask is not None:
+                with self._timed(review, VALIDATE, "ValidatingAdmissionWebhook"):
+                    _publish(review, answers(review.questions, self._ask, review.call.attempt))
+            else:
+                evaluated(review.call.attempt, partial(self._validated, review, acting))
 
     def _validated(self, review: Review, acting: Acting) -> None:
         request = request_of(review, acting.equivalents)
@@ -130,13 +157,14 @@ class ConfiguredAdmission:
             if (kind := self._matched(review, request, webhook)) is not None
         ]
         if questions:
+            review.questions = questions
             _publish(review, answers(questions, ask, review.call.attempt))
 
     def covers(self, view: View, cluster: str, kind: Kind, operation: str) -> bool:
         acting = self.registry.acting(view, cluster, kind)
         return acting is not None and acting.covers(operation)
 
-    def _round(self, review: Review, acting: Acting, rounds: Rounds) -> None:
+    def _round(self, review: Review, acting: Acting, rounds: Rounds) -> Iterator[MissingAnswer]:
         if acting.mutating_policies and review.obj is not None and self._evaluators.mutating is not None:
             rounds.policies.enter(review.obj)
             with self._timed(review, ADMIT, "MutatingAdmissionPolicy"):
@@ -147,24 +175,34 @@ class ConfiguredAdmission:
             with self._timed(review, ADMIT, "MutatingAdmissionWebhook"):
                 seen = _Seen(review, request_of(review, acting.equivalents, named=False))
                 for placed in acting.mutating_webhooks:
-                    if self._mutated(seen, placed, rounds, self._ask):
+                    question = self._asked(seen, placed, rounds)
+                    if question is None:
+                        continue
+                    try:
+                        found = answers([question], self._ask, review.call.attempt)
+                    except Unasked as lacking:
+                        yield lacking
+                        found = answers([question], self._ask, review.call.attempt)
+                    if self._changed(seen, question, found, rounds):
                         seen = _Seen(review, request_of(review, acting.equivalents, named=False))
             rounds.webhooks.leave(review.obj)
 
-    def _mutated(self, seen: _Seen, placed: PlacedWebhook, rounds: Rounds, ask: Ask) -> bool:
-        """Ask one webhook and take what it changed; return whether it changed anything."""
-        review, request, webhook = seen.review, seen.request, placed.webhook
-        kind, key = self._matched(review, request, webhook), (webhook.uid, webhook.index)
-        if kind is None or not rounds.webhooks.acts(key):
-            return False
-        question = self._question(seen, webhook, kind, placed.place, rounds.number)
-        found = answers([question], ask, review.call.attempt)
+    def _asked(self, seen: _Seen, placed: PlacedWebhook, rounds: Rounds) -> Question | None:
+        """Return what a mutating webhook is asked; None if it does not act."""
+        kind = self._matched(seen.review, seen.request, placed.webhook)
+        if kind is None or not rounds.webhooks.acts(_key(placed.webhook)):
+            return None
+        return self._question(seen, placed.webhook, kind, placed.place, rounds.number)
+
+    def _changed(self, seen: _Seen, question: Question, found: Sequence[Answer], rounds: Rounds) -> bool:
+        """Take what a webhook changed; return whether it changed anything."""
+        review, request, webhook = seen.review, seen.request, question.webhook
         _publish(review, found)
         changed = [each.obj for each in found if each.obj is not None and review.obj is not None]
         for obj in changed:
-            review.settle(restored(request.kind, fresh(obj), kind, request.subresource))
+            review.settle(restored(request.kind, fresh(obj), question.kind, request.subresource))
         reinvocable = webhook.stored.get("reinvocationPolicy") == "IfNeeded"
-        rounds.webhooks.done(key, changed=bool(changed), reinvocable=reinvocable)
+        rounds.webhooks.done(_key(webhook), changed=bool(changed), reinvocable=reinvocable)
         return bool(changed)
 
     def _matched(self, review: Review, request: Request, webhook: Webhook) -> Kind | None:
@@ -207,6 +245,10 @@ class _Seen:
         request = self.request
         shown = None if obj is None else presented(request.kind, obj, kind, request.subresource)
         return with_cluster(shown, self.review.call.cluster)
+
+
+def _key(webhook: Webhook) -> Hashable:
+    return webhook.uid, webhook.index
 
 
 def _publish(review: Review, found: Sequence[Answer]) -> None:

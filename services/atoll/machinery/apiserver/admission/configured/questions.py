@@ -1,10 +1,10 @@
 """Questions to admission webhooks and their answers: what a plan knows of webhooks, and what a call knows of plans.
 
 A plan finds the webhooks that act on it and puts a `Question` to each. `answers` returns what was answered before, or
-ends the plan with `Unasked`: the writing service then asks outside of the snapshot, all questions of one `Unasked` in
-parallel, and plans again. Whoever asks (`Ask`) makes the AdmissionReview, calls, checks the answer and applies its
-patch; it reads no store and no plan. Invariant: an answer is used only for a question of the same content, within the
-same attempt to write.
+stops the plan with `Unasked`: the writing service then asks outside of the snapshot, all questions of one `Unasked` in
+parallel, and goes on with the plan, or plans again. Whoever asks (`Ask`) makes the AdmissionReview, calls, checks the
+answer and applies its patch; it reads no store and no plan. Invariant: an answer is used only for a question of the
+same content, within the same attempt to write.
 """
 
 from __future__ import annotations

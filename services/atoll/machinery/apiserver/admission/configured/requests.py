@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from atoll.machinery.apiserver.admission.chain import Review
 from atoll.machinery.apiserver.admission.configured.matching import CREATE, DELETE, UPDATE, Request
-from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.kinds.scales import scale_form
 from atoll.machinery.meta import wellknown
@@ -46,9 +45,7 @@ def request_of(review: Review, equivalents: tuple[Kind, ...], *, named: bool = T
     )
     if request.is_namespace:
         namespace = name
-    return replace(
-        request, namespace=namespace, namespace_object=partial(_namespace, review.view, call.cluster, namespace)
-    )
+    return replace(request, namespace=namespace, namespace_object=partial(_namespace, review, namespace))
 
 
 def _form_of(review: Review, obj: Object | None) -> Object | None:
@@ -60,8 +57,9 @@ def _unstamped(review: Review, obj: Object) -> Object:
     return {**obj, "metadata": {key: value for key, value in obj["metadata"].items() if key not in hidden}}
 
 
-def _namespace(view: View, cluster: str, name: str) -> Object | None:
-    record = view.get(ObjectKey(NAMESPACES, cluster, "", name))
+def _namespace(review: Review, name: str) -> Object | None:
+    """Return a namespace in the view that the review has by then."""
+    record = review.view.get(ObjectKey(NAMESPACES, review.call.cluster, "", name))
     return decode(record.value) if record is not None else None
 
 
