@@ -9,8 +9,7 @@ of the last failure.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from types import TracebackType
 
 import msgspec
 
@@ -47,21 +46,29 @@ class Breakers:
     def __init__(self) -> None:
         self._circuits = {each: Circuits[object](each.policy, MAX_CIRCUITS) for each in (PATIENT, EAGER)}
 
-    @asynccontextmanager
-    async def guard(self, key: object, breaking: Breaking) -> AsyncIterator[None]:
-        """Fail at once while the circuit is open, and record how the call in the context ends."""
-        circuits, now = self._circuits[breaking], asyncio.get_running_loop().time
-        if not circuits.enter(key, now()):
-            raise EgressError("open", circuits.reason(key))
-        try:
-            yield
-        except EgressError as error:
-            if error.result in breaking.results:
-                circuits.failed(key, now(), str(error))
-            else:
-                circuits.abandoned(key)
-            raise
-        except BaseException:
-            circuits.abandoned(key)
-            raise
-        circuits.succeeded(key)
+    def guard(self, key: object, breaking: Breaking) -> _Guard:
+        """Return the context of one call: it fails at once while the circuit is open, and records how the call ends."""
+        return _Guard(self._circuits[breaking], key, breaking)
+
+
+class _Guard:
+    """The context of one call."""
+
+    __slots__ = ("_breaking", "_circuits", "_key")
+
+    def __init__(self, circuits: Circuits[object], key: object, breaking: Breaking) -> None:
+        self._circuits, self._key, self._breaking = circuits, key, breaking
+
+    def __enter__(self) -> None:
+        if not self._circuits.enter(self._key, asyncio.get_running_loop().time()):
+            raise EgressError("open", self._circuits.reason(self._key))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._circuits.succeeded(self._key)
+        elif isinstance(error, EgressError) and error.result in self._breaking.results:
+            self._circuits.failed(self._key, asyncio.get_running_loop().time(), str(error))
+        else:
+            self._circuits.abandoned(self._key)

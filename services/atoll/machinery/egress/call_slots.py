@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from types import TracebackType
 from typing import TypeVar
 
 import msgspec
@@ -50,18 +49,17 @@ class CallSlots:
         self._waiting: dict[str, int] = {}
         self._queues: dict[_Lane, _Queue] = {}
 
-    @asynccontextmanager
-    async def slot(self, host: str, tenant: str = "") -> AsyncIterator[None]:
-        """Hold a slot for one call. Raises TooManyCalls, at once or after others came that waited less."""
-        lane = (tenant, host)
+    def slot(self, host: str, tenant: str = "") -> _Slot:
+        """Return the context that holds a slot for one call. To enter raises TooManyCalls, at once or after others came
+        that waited less."""
+        return _Slot(self, (tenant, host))
+
+    async def enter(self, lane: _Lane) -> None:
+        """Take a slot, which is given back by `leave`. Raises TooManyCalls."""
         if lane not in self._queues and self._has_room(lane):
             self._enter(lane)
         else:
             await self._wait(lane)
-        try:
-            yield
-        finally:
-            self._leave(lane)
 
     def _has_room(self, lane: _Lane) -> bool:
         bounds, (tenant, host) = self._bounds, lane
@@ -79,13 +77,13 @@ class CallSlots:
         _increment(self._tenants, tenant)
         _increment(self._lanes, lane)
 
-    def _leave(self, lane: _Lane) -> None:
+    def leave(self, lane: _Lane) -> None:
         tenant, host = lane
         self._running -= 1
         _decrement(self._hosts, host)
         _decrement(self._tenants, tenant)
         _decrement(self._lanes, lane)
-        while (found := self._next()) is not None:
+        while self._queues and (found := self._next()) is not None:
             place = self._taken(found, self._queues[found].popleft())
             # The call may have been cancelled and not have run since.
             if not place.done():
@@ -110,7 +108,7 @@ class CallSlots:
         except asyncio.CancelledError:
             if not place.cancelled():
                 if place.exception() is None:
-                    self._leave(lane)
+                    self.leave(lane)
             elif place in self._queues.get(lane, ()):
                 self._queues[lane].remove(place)
                 self._taken(lane, place)
@@ -132,6 +130,23 @@ class CallSlots:
         if not self._queues[lane]:
             del self._queues[lane]
         return place
+
+
+class _Slot:
+    """The context of one slot."""
+
+    __slots__ = ("_lane", "_slots")
+
+    def __init__(self, slots: CallSlots, lane: _Lane) -> None:
+        self._slots, self._lane = slots, lane
+
+    async def __aenter__(self) -> None:
+        await self._slots.enter(self._lane)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._slots.leave(self._lane)
 
 
 def _increment(counts: dict[_K, int], key: _K) -> None:

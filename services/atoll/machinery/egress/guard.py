@@ -190,7 +190,7 @@ class Egress:
         now = asyncio.get_running_loop().time
         began_s, waited_s = now(), call.timeout_s
         # One circuit for each way of calling a peer: a tenant's mistakes affect its own calls alone.
-        async with self._breakers.guard((destination.digest, trusted, call.timeout_s), call.breaking):
+        with self._breakers.guard((destination.digest, trusted, call.timeout_s), call.breaking):
             try:
                 async with asyncio.timeout(call.timeout_s), self._slots.slot(destination.peer, call.tenant):
                     waited_s = now() - began_s

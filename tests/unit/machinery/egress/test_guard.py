@@ -216,13 +216,12 @@ async def test_a_probe_that_hangs_does_not_keep_the_next_one_waiting(webhook: We
     guarded, pause_s = breakers.Breakers(), breakers.SHORT_PAUSE_S
 
     async def probe(answered: asyncio.Event) -> None:
-        async with guarded.guard("peer", breakers.EAGER):
+        with guarded.guard("peer", breakers.EAGER):
             await answered.wait()
 
     for _ in range(breakers.FAILURES):
-        with pytest.raises(EgressError):
-            async with guarded.guard("peer", breakers.EAGER):
-                raise EgressError("timeout", "context deadline exceeded")
+        with pytest.raises(EgressError), guarded.guard("peer", breakers.EAGER):
+            raise EgressError("timeout", "context deadline exceeded")
     silent, soon = asyncio.Event(), asyncio.Event()
     soon.set()
     async with asyncio.timeout(4 * 2 * pause_s):

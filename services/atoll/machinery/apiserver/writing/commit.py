@@ -170,7 +170,7 @@ class WriteService(msgspec.Struct, frozen=True):
                 await answered.within(missing.fetch())
                 await self.turns.take(call.cluster)
             try:
-                admitted = await self._admitted(call, call.attempt, plan)
+                admitted = await self._admitted(call, plan)
                 break
             except MissingAnswer as error:
                 missing = error
@@ -180,12 +180,14 @@ class WriteService(msgspec.Struct, frozen=True):
         forms = await answered.within(to_forms)
         return admitted.encode(forms.stored_form, forms.served)
 
-    async def _admitted(self, call: Call, attempt: Attempt, plan: Planner) -> Plan | MarkedForDeletion | AdmittedWrite:
+    async def _admitted(self, call: Call, plan: Planner) -> Plan | MarkedForDeletion | AdmittedWrite:
         """Prepare against the latest state, validate and admit, or go on with what lacked an answer.
 
         Slow rules run beside the loop, without a snapshot; the whole stage does for a large body or object, with its
         own.
         """
+        attempt = call.attempt
+        assert attempt is not None
         stage, attempt.rest = attempt.rest, None
         if stage is None:
             _forget(call)
