@@ -2,8 +2,8 @@
 
 Layers, upper may import lower, never the reverse; siblings (`|`) do not import each other:
 
-    cli > standalone > shard | frontproxy | cacheserver | virtualworkspace_sdk > controllers | virtualworkspaces >
-        tenancy > replication | events > machinery
+    cli > standalone > shard | frontproxy | cacheserver | virtualworkspace_sdk | edge >
+        controllers | virtualworkspaces > tenancy > replication | events > machinery
     machinery: apiserver | control > egress > client | storage | stream > kcp > kinds > wire | schema | patch | cel
         > meta | process
 """

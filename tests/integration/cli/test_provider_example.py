@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from atoll.cli.kubectl.resource_schema import resource_schema
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.informer import key_of
 from atoll.machinery.client.resource import WORKSPACES, Resource
+from atoll.machinery.kcp.apis.resource_schema import resource_schema
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import NotFound
 from harness.clients.api import crd

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from atoll.cli.kubectl.resource_schema import resource_schema
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.informer import Informer, Key, key_of
 from atoll.machinery.client.resource import WORKSPACES, Resource
 from atoll.machinery.control.queue import WorkQueue
 from atoll.machinery.control.worker import work
+from atoll.machinery.kcp.apis.resource_schema import resource_schema
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import AlreadyExists
 from harness.clients.exports import binding, export

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from atoll.cli.kubectl import crd_snapshot, kcp
-from atoll.cli.kubectl.resource_schema import resource_schema
+from atoll.machinery.kcp.apis.resource_schema import resource_schema
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.schema.decoding.yaml_decoder import decode_yaml
 from harness.clients.api import crd

@@ -18,6 +18,7 @@ USAGE = """usage: atoll COMMAND [options]
   cache-server  serve the objects that all shards replicate, over HTTP
   virtual-workspaces
                 serve virtual workspaces of an APIExport that Python modules define
+  edge-init     write the edge service into a workspace
   nats-config   write configuration and users of a NATS server for several machines
   doctor        check disk, clock, versions and permissions
   fsck          check a store against itself
@@ -40,6 +41,7 @@ COMMANDS = {
     "front-proxy": ("front_proxy", "run"),
     "cache-server": ("cache_server", "run"),
     "virtual-workspaces": ("virtual_workspaces", "run"),
+    "edge-init": ("edge_init", "run"),
     "nats-config": ("nats_config", "run"),
     "doctor": ("doctor", "run"),
     "fsck": ("store", "fsck"),

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from atoll.cli.kubectl.plugin import Failure, run, say, warn
-from atoll.cli.kubectl.resource_schema import NotExportable, resource_schema
+from atoll.machinery.kcp.apis.resource_schema import NotExportable, resource_schema
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.schema.decoding.document import DecodeError
 from atoll.machinery.schema.decoding.yaml_decoder import decode_yaml

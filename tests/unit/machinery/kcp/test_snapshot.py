@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll.cli.kubectl.resource_schema import NotExportable, resource_schema
+from atoll.machinery.kcp.apis.resource_schema import NotExportable, resource_schema
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.schema.definitions.apiresourceschema import validate_resource_schema
 from harness.clients.api import crd

@@ -1,8 +1,8 @@
 """Converts a CustomResourceDefinition to the APIResourceSchema of the same kind.
 
-`crd_snapshot` prints the result for a provider to create. Invariant: names, versions, schemas, columns, subresources
-and conversion of the CRD are unchanged; what a schema cannot express (conversion by a service of a cluster) is an
-error, never dropped.
+`kubectl kcp crd snapshot` prints the result for a provider to create; the edge service has its own schemas made here.
+Invariant: names, versions, schemas, columns, subresources and conversion of the CRD are unchanged; what a schema cannot
+express (conversion by a service of a cluster) is an error, never dropped.
 """
 
 from __future__ import annotations

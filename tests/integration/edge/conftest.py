@@ -1,0 +1,37 @@
+"""A shard with the edge service, shared by the folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.clients.api import Api
+from harness.clients.kubectl import Kubectl
+from harness.servers.edge_service import edge_init
+from harness.servers.shard_process import ShardProcess
+
+
+@pytest.fixture(scope="package")
+def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
+    with ShardProcess(tmp_path_factory.mktemp("edge")) as running:
+        edge_init(running, running.root.parent / "edge.kubeconfig")
+        yield running
+
+
+@pytest.fixture(scope="package")
+def root(edge: ShardProcess) -> Iterator[Api]:
+    """kcp-admin in `root`."""
+    api = Api(edge, "root")
+    yield api
+    api.close()
+
+
+@pytest.fixture
+def kubectl(edge: ShardProcess, tmp_path: Path) -> Kubectl:
+    """kubectl in the workspace for workloads."""
+    found = Kubectl(tmp_path, tmp_path / "kubeconfig")
+    found.kubeconfig.write_bytes(edge.kubeconfig.read_bytes())
+    found.ok("ws", "root:wmw1")
+    return found
