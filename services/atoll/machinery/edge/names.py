@@ -10,11 +10,23 @@ import msgspec
 GROUP, VERSION = "edge.kubestellar.io", "v2alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
+#: The SyncerConfig that the placement translator keeps; further parts are `the-one-2`, `the-one-3`, ...
+THE_ONE = "the-one"
 #: Namespace of results of the edge layer in a workload workspace; nothing of it is ever copied.
 REPORT_NAMESPACE = "kubestellar-report"
 
 #: Label of a SinglePlacementSlice: the name of its EdgePlacement.
 SOURCE_PLACEMENT = f"{GROUP}/source-placement"
+#: Label, with the value PROJECTED_VALUE, of every object that the placement translator writes in a mailbox.
+PROJECTED, PROJECTED_VALUE = f"{GROUP}/projected", "yes"
+#: Annotation of a mailbox copy: the logical clusters that it comes from, sorted, separated by commas.
+SOURCES = f"{GROUP}/sources"
+#: Annotation of a SyncerConfig: a number that rises with its content, written once all that it lists is in the mailbox.
+WHOLE = f"{GROUP}/whole"
+#: Annotation of a source object: in how many places it runs.
+EXECUTING_COUNT = "kubestellar.io/executing-count"
+#: The field manager of copies in mailboxes.
+TRANSLATOR = "placement-translator"
 
 
 class ObjectRef(msgspec.Struct, frozen=True, order=True):
