@@ -141,6 +141,20 @@ def test_a_webhook_for_another_version_sees_that_one_and_its_patch_comes_back(
     assert api.get(f"{SQUARES}/b").json["side"] == "4"
 
 
+@pytest.mark.parametrize("path", [f"{SQUARES}/a", f"{SQUARES}?labelSelector=in%3Done"], ids=["one", "collection"])
+def test_a_deletion_is_shown_in_the_version_of_the_rule(api: Api, server: AdmissionServer, path: str) -> None:
+    server.webhooks["/convert"] = lambda review: converted(review, convert)
+    define(api, two_versions(server))
+    register(api, server, "Validating", server.webhook("/seen", {**squares("v2"), "operations": ["DELETE"]}))
+    made = square("a", side="3")
+    made["metadata"]["labels"] = {"in": "one"}
+    for version in ("v1", "v2"):
+        api.post(SQUARES, made)
+        api.delete(path.replace("v1", version), expect=200)
+    shown = [each["oldObject"] for each in server.requests("/seen")]
+    assert [(each["apiVersion"], each["length"]) for each in shown] == [(f"{GROUP}/v2", 3)] * 2
+
+
 def test_a_webhook_is_asked_again_after_a_later_one_changed_the_object(api: Api, server: AdmissionServer) -> None:
     def sets(name: str) -> Any:
         return lambda review: patched(review, {"op": "add", "path": f"/data/{name}", "value": "yes"})

@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import structlog
@@ -55,7 +55,7 @@ class Outbound(msgspec.Struct, frozen=True, kw_only=True):
     purpose: str
     url: str
     #: A function makes a large one when the call has its slot, so that waiting calls take no memory.
-    body: bytes | Callable[[], bytes] = b""
+    body: bytes | Callable[[], Sequence[bytes]] = b""
     ca_pem: bytes = b""
     timeout_s: float = 10.0
     #: Added to the URL, e.g. `timeout=10s`.

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
 
 import msgspec
 
-from atoll.machinery.wire.client_connection import ClientConnection, encode_request
+from atoll.machinery.wire.client_connection import Body, ClientConnection, encode_request
 from atoll.machinery.wire.exchange import Headers
 from atoll.machinery.wire.idle_pool import IdlePool
 from atoll.machinery.wire.pending_response import (
@@ -173,7 +173,7 @@ class HttpClient:
         self._closed, self._kept = False, True
 
     async def request(
-        self, method: str, target: str, headers: Headers = (), body: bytes = b"", *, timeout_s: float = 0
+        self, method: str, target: str, headers: Headers = (), body: Body = b"", *, timeout_s: float = 0
     ) -> ClientResponse:
         """Send a request and wait for the whole response, whatever its status; redirects are not followed.
 
@@ -237,7 +237,7 @@ class HttpClient:
         self._stream_slots.release()
         self._release(connection)
 
-    async def _whole(self, method: str, data: bytes, *, fresh: bool) -> ClientResponse:
+    async def _whole(self, method: str, data: Sequence[bytes], *, fresh: bool) -> ClientResponse:
         connection = await self._connection(fresh=fresh)
         incoming = PendingResponse(streaming=False, body_limit=self.limits.body_bytes)
         reused = connection.used
@@ -251,7 +251,9 @@ class HttpClient:
             self._release(connection)
         return ClientResponse(incoming.status, incoming.headers, body)
 
-    async def _begin(self, method: str, data: bytes, *, fresh: bool) -> tuple[ClientConnection, PendingResponse]:
+    async def _begin(
+        self, method: str, data: Sequence[bytes], *, fresh: bool
+    ) -> tuple[ClientConnection, PendingResponse]:
         connection = await self._connection(fresh=fresh)
         incoming = PendingResponse(streaming=True, body_limit=0)
         reused = connection.used

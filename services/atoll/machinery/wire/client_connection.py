@@ -1,12 +1,14 @@
 """The client's side of one connection: a request out, a response in, and again.
 
-Made and pooled by `HttpClient`. Invariant: a connection is `reusable` only when the last response was complete, its
-framing was clear, both sides keep it alive, and nothing arrived unrequested.
+Made and pooled by `HttpClient`. Invariants: a connection is `reusable` only when the last response was complete, its
+framing was clear, both sides keep it alive, and nothing arrived unrequested. Of a large request one CHUNK_BYTES is
+encrypted in a turn of the loop, and no more is buffered than the transport takes.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 import httptools
@@ -19,15 +21,32 @@ _BODILESS = (204, 304)
 _WITH_BODY = ("POST", "PUT", "PATCH")
 
 
-def encode_request(method: str, target: str, headers: Headers, body: bytes, host: str) -> bytes:
-    """Return a request as bytes. Raises ValueError if a value would break out of its line."""
+#: Bytes of a request that are sent at once.
+CHUNK_BYTES = 128 * 1024
+
+#: The parts of a body in order; those of several requests may share them.
+Body = bytes | Sequence[bytes]
+
+
+def encode_request(method: str, target: str, headers: Headers, body: Body, host: str) -> Sequence[bytes]:
+    """Return a request, a small one as one part. Raises ValueError if a value would break out of its line."""
+    parts = (body,) if isinstance(body, bytes) else body
+    size = len(body) if isinstance(body, bytes) else sum(map(len, body))
     fields = "".join([f"{name}: {value}\r\n" for name, value in headers])
-    length = f"Content-Length: {len(body)}\r\n" if body or method in _WITH_BODY else ""
+    length = f"Content-Length: {size}\r\n" if size or method in _WITH_BODY else ""
     text = f"{method} {target} HTTP/1.1\r\nHost: {host}\r\n{length}{fields}\r\n"
     lines = len(headers) + (4 if length else 3)
     if text.count("\n") != lines or text.count("\r") != lines or "\0" in text or " " in target:
         raise ValueError("line break, NUL or space where a request cannot have one")
-    return text.encode() + body
+    found = text.encode(), *parts
+    return (b"".join(found),) if size < CHUNK_BYTES else found
+
+
+def _chunks(parts: Sequence[bytes]) -> Iterator[memoryview]:
+    for part in parts:
+        view = memoryview(part)
+        for start in range(0, len(view), CHUNK_BYTES):
+            yield view[start : start + CHUNK_BYTES]
 
 
 class ClientConnection(PooledConnection):
@@ -39,10 +58,12 @@ class ClientConnection(PooledConnection):
         "_headers",
         "_in_head",
         "_incoming",
+        "_is_full",
         "_limits",
         "_on_closed",
         "_parser",
         "_paused",
+        "_unsent",
         "_until_close",
     )
 
@@ -57,25 +78,32 @@ class ClientConnection(PooledConnection):
         self._head_only = False
         self._until_close = False
         self._paused = False
+        #: What is left of a large request, and whether the transport takes no more of it for now.
+        self._unsent: Iterator[memoryview] | None = None
+        self._is_full = False
 
     @property
     def reusable(self) -> bool:
         """Another request may be sent on it."""
         return not self.closed and self._incoming is None and not self._transport.is_closing()
 
-    def send(self, request: bytes, incoming: PendingResponse, *, head_only: bool) -> None:
+    def send(self, request: Sequence[bytes], incoming: PendingResponse, *, head_only: bool) -> None:
         """Send a request whose response goes to `incoming`; `head_only` for HEAD, whose body never comes."""
         self._incoming = incoming
         self._head_only = head_only
         if self.closed:
             self._fail(ConnectionLost("connection closed before the request", begun=False))
             return
-        self._transport.write(request)
+        if len(request) == 1:
+            self._transport.write(request[0])
+        else:
+            self._unsent = _chunks(request)
+            self._send_more()
 
     def abort(self) -> None:
         """Close at once; a response under way fails."""
         if not self.closed:
-            self.closed = True
+            self.closed, self._unsent = True, None
             self._fail(ConnectionLost("closed by us", begun=True))
             self._transport.abort()
 
@@ -93,7 +121,25 @@ class ClientConnection(PooledConnection):
             if not self.closed:
                 self._transport.resume_reading()
 
+    def _send_more(self) -> None:
+        """Send the next part of a large request, and others in later turns of the loop."""
+        if self._unsent is None or self._is_full:
+            return
+        chunk = next(self._unsent, None)
+        if chunk is None:
+            self._unsent = None
+        else:
+            self._transport.write(chunk)
+            asyncio.get_running_loop().call_soon(self._send_more)
+
     # asyncio.Protocol
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        self._send_more()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -117,7 +163,7 @@ class ClientConnection(PooledConnection):
             self._watch_sizes(incoming, len(data))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.closed = True
+        self.closed, self._unsent = True, None
         incoming = self._incoming
         if incoming is None:
             return
@@ -187,7 +233,7 @@ class ClientConnection(PooledConnection):
         self._until_close = False
         self.used = True
         assert incoming is not None
-        if not incoming.keep_alive:
+        if not incoming.keep_alive or self._unsent is not None:
             # Not `close`: nothing reads the rest of a request that was refused early.
             self.abort()
         incoming.end()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +25,8 @@ from atoll.machinery.meta.objects import Object, decode, fresh
 from atoll.machinery.meta.status import ApiError, Forbidden
 from harness.servers.in_process.minimal_shard import Cell, cell
 
-HOME = "home"
+HOME, OTHER = "home", "other"
+MANY = 50
 RULE = {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}
 CLIENT = {"clientConfig": {"url": "https://127.0.0.1:1/"}, "sideEffects": "None", "admissionReviewVersions": ["v1"]}
 
@@ -36,6 +38,8 @@ class Counting(Plugin):
 
     def __init__(self) -> None:
         self.plannings = self.validations = 0
+        #: The clusters of validations, in order.
+        self.seen: list[str] = []
 
     def mutate(self, review: Review) -> None:
         self.plannings += 1
@@ -43,6 +47,7 @@ class Counting(Plugin):
 
     def validate(self, review: Review) -> None:
         self.validations += 1
+        self.seen.append(review.call.cluster)
         if review.view.get(ObjectKey(types.CONFIG_MAPS, HOME, "default", "closed")) is not None:
             raise Forbidden("closed")
 
@@ -195,3 +200,27 @@ async def test_a_denial_after_a_continued_plan_is_told_with_its_warnings(here: C
     with pytest.raises(Forbidden, match="no"):
         await here.core.commit(call, lambda call, view: plan_create(here.core.context(call, view, WriteOptions())))
     assert call.warnings == ["planned", "because"]
+
+
+async def test_many_answers_at_once_do_not_hold_up_another_workspace(here: Cell) -> None:
+    await here.cluster(OTHER)
+    await here.put(types.NAMESPACES, OTHER, {"metadata": {"name": "default"}})
+    answered = asyncio.Barrier(MANY + 1)
+
+    async def ask(question: Question) -> Answer:
+        await answered.wait()
+        return Answer()
+
+    plugin = await configured(here, ask, validating=1)
+    many = [asyncio.create_task(create_in(here, HOME, f"n{index}")) for index in range(MANY)]
+    await answered.wait()
+    other = asyncio.create_task(create_in(here, OTHER, "one"))
+    await asyncio.gather(other, *many)
+    assert plugin.seen.index(OTHER) <= 5
+    assert len(plugin.seen) == MANY + 1
+
+
+async def create_in(here: Cell, cluster: str, name: str) -> None:
+    target = Target(here.kind(types.CONFIG_MAPS), cluster, "default")
+    call = make_call(target, "create", {"metadata": {"name": name}}, "test")
+    await here.core.commit(call, lambda call, view: plan_create(here.core.context(call, view, WriteOptions())))

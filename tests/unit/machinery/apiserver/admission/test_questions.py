@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from atoll.machinery.apiserver.admission.chain import Admission, Plugin, Review
 from atoll.machinery.apiserver.admission.configured.matching import CREATE, Request
 from atoll.machinery.apiserver.admission.configured.questions import (
+    AT_ONCE,
     Answer,
     Ask,
     Objects,
@@ -29,6 +30,7 @@ from atoll.machinery.apiserver.rest.write import PreparedWrite
 from atoll.machinery.apiserver.writing import commit
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target, make_call
+from atoll.machinery.egress.guard import BOUNDS
 from atoll.machinery.kinds.core.configmaps import CONFIGMAPS
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import ObjectKey
@@ -135,6 +137,24 @@ async def test_questions_of_one_plan_are_asked_in_parallel_and_the_first_denial_
     with pytest.raises(Forbidden, match=r"w2\.example\.com"):
         await here.loopback.create(target(here), body())
     assert here.loopback.get(CONFIG_MAPS, HOME, "default", "one") is None
+
+
+async def test_so_many_questions_of_one_plan_are_under_way_that_none_is_one_call_too_many() -> None:
+    running, most, asked = 0, 0, list[int]()
+
+    async def ask(question: Question) -> Answer:
+        nonlocal running, most
+        running, most = running + 1, max(most, running + 1)
+        asked.append(question.webhook.index)
+        await asyncio.sleep(0)
+        running -= 1
+        return Answer()
+
+    attempt, each = Attempt(), [question(body(), index) for index in range(5 * AT_ONCE)]
+    await Unasked(each, ask, attempt).fetch()
+    assert (most, sorted(asked)) == (AT_ONCE, list(range(5 * AT_ONCE)))
+    assert BOUNDS.per_lane + BOUNDS.waiting >= AT_ONCE
+    assert len(answers(each, ask, attempt)) == len(each)
 
 
 async def test_after_a_conflict_with_another_writer_webhooks_are_asked_anew(here: Cell) -> None:

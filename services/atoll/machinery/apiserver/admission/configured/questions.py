@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -25,6 +25,9 @@ from atoll.machinery.meta.objects import LARGE_BYTES, Object, encode_json
 from atoll.machinery.meta.sizes import size_bytes
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.process.time_slicing import checkpoint
+
+#: Questions of one write that are asked at the same time; the others do not count as calls that wait.
+AT_ONCE = 64
 
 
 class WebhookEntry(msgspec.Struct, frozen=True, weakref=True):
@@ -142,15 +145,20 @@ class Unasked(MissingAnswer):
         self._questions, self._ask, self._attempt = questions, ask, attempt
 
     async def fetch(self) -> None:
-        """Ask all questions in parallel; answers are kept in the order in which they come."""
+        """Ask all questions, AT_ONCE in parallel; answers are kept in the order in which they come."""
         if self._attempt is None:
             raise self
         if len(self._questions) == 1:
             await self._put(self._attempt, self._questions[0])
             return
+        left = iter(self._questions)
         async with asyncio.TaskGroup() as group:
-            for question in self._questions:
-                group.create_task(self._put(self._attempt, question))
+            for _ in self._questions[:AT_ONCE]:
+                group.create_task(self._put_each(self._attempt, left))
+
+    async def _put_each(self, attempt: Attempt, questions: Iterator[Question]) -> None:
+        for question in questions:
+            await self._put(attempt, question)
 
     async def _put(self, attempt: Attempt, question: Question) -> None:
         attempt.answers[question.key] = await self._ask(question)

@@ -8,7 +8,7 @@ answer. Invariant: a call that fails is an answer too, by the webhook's failureP
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from atoll.machinery.apiserver.admission.configured.questions import Answer, Question
@@ -89,7 +89,7 @@ class WebhookCaller:
         audit |= _mutation(question, mutated=obj is not None)
         return Answer(obj=obj, warnings=warnings, audit=audit)
 
-    async def _send(self, question: Question, body: Callable[[], bytes]) -> bytes:
+    async def _send(self, question: Question, body: Callable[[], Sequence[bytes]]) -> bytes:
         """Send what `body` returns, which is made once the call has a slot; return the body of the answer.
 
         Raises CallFailed.
