@@ -96,6 +96,22 @@ def test_requests_ports_and_volumes_of_a_pod_follow_from_its_other_fields() -> N
     assert "hostPort" not in pod(containers=[container])["containers"][0]["ports"][0]
 
 
+def test_what_a_whole_pod_requests_follows_from_its_containers_and_its_limits() -> None:
+    asked = {"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": {"hugepages-2Mi": "4Mi"}}
+    containers = [{"name": name, "resources": copy.deepcopy(asked)} for name in ("a", "b")]
+    found = pod(containers=containers, resources={"limits": {"cpu": "2", "memory": "4Gi"}})["resources"]
+    assert found == {
+        "limits": {"cpu": "2", "memory": "4Gi", "hugepages-2Mi": "8Mi"},
+        "requests": {"cpu": "500m", "memory": "2Gi", "hugepages-2Mi": "8Mi"},
+    }
+    alone = pod(containers=[{"name": "a"}], resources={"limits": {"memory": "1Mi"}, "requests": {"cpu": "1"}})
+    assert alone["resources"] == {"limits": {"memory": "1Mi"}, "requests": {"cpu": "1", "memory": "1Mi"}}
+    unlimited = {"requests": {"cpu": "1"}}
+    assert pod(containers=[{"name": "a"}], resources=dict(unlimited))["resources"] == unlimited
+    wrong = {"limits": {"cpu": "1"}, "requests": {}}
+    assert pod(containers=[{"resources": {"limits": {"cpu": "x"}}}], resources=dict(wrong))["resources"] == wrong
+
+
 def test_a_service_has_what_its_type_needs() -> None:
     assert service(ports=[{"port": 80}]) == {
         "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}],

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from atoll.machinery.process.time_slicing import Stopped, try_on_loop
 from contract.kinds.validation.cases import Case, drawn_case, kind_of, our_errors, single_cases, valid_cases
 from harness.clients.go_programs import BUILD_TIMEOUT_S, program
 from harness.data.manifests import documents
@@ -53,35 +54,16 @@ def test_a_value_of_another_type_is_left_to_the_schema() -> None:
                 check(case.object, changed)
 
 
-@pytest.mark.parametrize(
-    ("api_version", "kind", "content", "fields"),
-    [
-        ("v1", "Node", {"spec": {"taints": [{"key": "a", "effect": None}]}}, ["spec.taints[0].effect"]),
-        (
-            "resource.k8s.io/v1",
-            "ResourceSlice",
-            {"spec": {"driver": "", "pool": {"name": "p"}, "allNodes": True, "devices": [{}]}},
-            ["spec.driver", "spec.devices[0].name"],
-        ),
-        (
-            "resource.k8s.io/v1",
-            "ResourceClaim",
-            {"spec": {"devices": {"requests": [{"name": "a", "exactly": {}}]}}},
-            ["spec.devices.requests[0].exactly.deviceClassName"],
-        ),
-        (
-            "resource.k8s.io/v1",
-            "DeviceClass",
-            {"spec": {"selectors": [{"cel": {}}]}},
-            ["spec.selectors[0].cel.expression"],
-        ),
-    ],
-)
-def test_kinds_without_rules_of_their_own_have_what_their_schema_requires(
-    api_version: str, kind: str, content: Any, fields: list[str]
-) -> None:
-    obj = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}, **content}
-    assert sorted(error.field for error in our_errors(Case(kind, obj))) == sorted(fields)
+def test_selectors_of_devices_are_compiled_in_slices_and_stored_ones_may_call_newer_functions() -> None:
+    device_class = next(case.object for case in valid_cases() if case.name == "DeviceClass/gpus")
+    device_class["spec"]["selectors"][0]["cel"]["expression"] = 'device.driver == "another.example.com"'
+    with pytest.raises(Stopped):
+        try_on_loop(lambda pause: kind_of(device_class).validate(device_class), 60.0)
+    newer = copy.deepcopy(device_class)
+    newer["spec"]["selectors"][0]["cel"]["expression"] = "[1].includes(1)"
+    assert [error.field for error in our_errors(Case("", newer))] == ["spec.selectors[0].cel.expression"]
+    stored = newer | {"metadata": newer["metadata"] | {"resourceVersion": "1"}}
+    assert our_errors(Case("", stored, copy.deepcopy(stored))) == []
 
 
 def test_errors_of_many_parts_do_not_repeat_all_of_them() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from atoll.machinery.kinds.checks import ensure, items, mapping, objects, text
+from atoll.machinery.kinds.kubernetes.pod_resources import container_amounts
 from atoll.machinery.meta.objects import Object
 
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -21,6 +22,7 @@ _IMAGE = re.compile(
     r"(?::(?P<tag>\w[\w.-]{0,127}))?(?P<digest>@[A-Za-z][\w.+-]*:[0-9a-fA-F]{32,})?\Z"
 )
 _MAX_INT32 = 2**31 - 1
+_OF_PODS, _HUGE_PAGES = ("cpu", "memory"), "hugepages-"
 _CPU_METRIC: Object = {
     "type": "Resource",
     "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
@@ -78,7 +80,30 @@ def _pod(obj: Object) -> None:
                     if not port.get("hostPort") and port.get("containerPort"):
                         port["hostPort"] = port["containerPort"]
     if spec:
+        _whole_pod(spec)
         spec.setdefault("enableServiceLinks", True)
+
+
+def _whole_pod(spec: Object) -> None:
+    """Complete what a Pod says of its resources as a whole, from its containers and its own limits."""
+    resources = mapping(spec, "resources")
+    if not mapping(resources, "limits") and not mapping(resources, "requests"):
+        return
+    try:
+        asked, allowed = container_amounts(spec, "requests"), container_amounts(spec, "limits")
+    except ValueError:
+        return
+    limits, requests = dict(mapping(resources, "limits")), dict(mapping(resources, "requests"))
+    for name, amount in allowed.items():
+        if name.startswith(_HUGE_PAGES) and name not in requests:
+            limits.setdefault(name, amount.text)
+    if limits:
+        resources["limits"] = limits
+        requests = {name: asked[name].text for name in _OF_PODS if name in asked} | requests
+        requests = {
+            name: limits[name] for name in limits if name in _OF_PODS or name.startswith(_HUGE_PAGES)
+        } | requests
+        resources.update({"requests": requests} if requests else {})
 
 
 def _service(obj: Object) -> None:

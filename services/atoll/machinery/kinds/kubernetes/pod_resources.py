@@ -47,14 +47,19 @@ def amounts_of(container: Object, field: str) -> Amounts:
     return {name: Amount(*read(value)) for name, value in mapping(container, "resources", field).items()}
 
 
-def pod_amounts(pod: Object, field: str) -> Amounts:
-    """Return the `requests` or `limits` of a Pod, without overhead. Raises ValueError for what is no quantity."""
-    containers = (amounts_of(each, field) for _, each in objects(pod, "spec", "containers"))
+def container_amounts(spec: Object, field: str) -> Amounts:
+    """Return what the containers of a Pod's spec request, or are limited to, together. Raises ValueError."""
+    containers = (amounts_of(each, field) for _, each in objects(spec, "containers"))
     starting = (
         (amounts_of(each, field), text(each, "restartPolicy") == "Always")
-        for _, each in objects(pod, "spec", "initContainers")
+        for _, each in objects(spec, "initContainers")
     )
-    total = of_pod(containers, starting, Amount.plus)
+    return of_pod(containers, starting, Amount.plus)
+
+
+def pod_amounts(pod: Object, field: str) -> Amounts:
+    """Return the `requests` or `limits` of a Pod, without overhead. Raises ValueError for what is no quantity."""
+    total = container_amounts(mapping(pod, "spec"), field)
     said = amounts_of(mapping(pod, "spec"), field)
     total.update({name: said[name] for name in _OF_PODS if name in said})
     return total

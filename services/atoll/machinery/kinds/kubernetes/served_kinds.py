@@ -7,6 +7,7 @@ Invariant: values are made once for each identity and shared by all clusters.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache, partial
 
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from atoll.machinery.kinds.kubernetes.schema_names import row_of_schema
 from atoll.machinery.kinds.kubernetes.schemas import KubernetesSchema
 from atoll.machinery.kinds.kubernetes.tables import Row, Version, rows
 from atoll.machinery.kinds.kubernetes.traits import traits_of
-from atoll.machinery.kinds.kubernetes.validation import validators
+from atoll.machinery.kinds.kubernetes.validation import resource_slices, validators
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.selectors import compile_label_selector
 
@@ -80,7 +81,10 @@ def _kind(row: Row, version: Version, mark: str, identity: str) -> Kind:
         annotations_count=traits.annotations_count,
         has_status="status" in version.subresources,
         resets={"status": traits.resets} if "status" in version.subresources else {},
-        merges={name: MERGES[name] for name in version.subresources if name in MERGES},
+        merges={
+            **{name: MERGES[name] for name in version.subresources if name in MERGES},
+            **strategies.merges(version.component),
+        },
         update_creates=traits.update_creates,
         unconditional_update=traits.unconditional_update,
         returns_deleted=traits.returns_deleted,
@@ -93,11 +97,17 @@ def _kind(row: Row, version: Version, mark: str, identity: str) -> Kind:
         validate=checks.create,
         validate_update=checks.update,
         subresource_checks=checks.subresources,
-        warnings=_not_steering if row.group == _FLOW_CONTROL else no_warnings,
+        warnings=_warnings(row),
         mark=f"{mark} {identity}",
         replicas={_api_version(row, each): _REPLICAS for each in row.versions if "scale" in each.subresources},
     )
     return _converted(row, made) if len(row.versions) > 1 else made
+
+
+def _warnings(row: Row) -> Callable[[Object], list[str]]:
+    if row.group == _FLOW_CONTROL:
+        return _not_steering
+    return resource_slices.warnings if row.kind == "ResourceSlice" else no_warnings
 
 
 def _not_steering(obj: Object) -> list[str]:

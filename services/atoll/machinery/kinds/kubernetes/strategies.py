@@ -8,16 +8,18 @@ second run changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from types import MappingProxyType
 
 from atoll.machinery.kinds.checks import ensure, mapping, objects, text
+from atoll.machinery.kinds.kubernetes.validation.devices import device_of
 from atoll.machinery.kinds.kubernetes.validation.rules import same
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.objects import Object
 
 Create = Callable[[Object], None]
 Update = Callable[[Object, Object], None]
+Merge = Callable[[Object, Object], Object]
 
 _JOB_UID = "batch.kubernetes.io/controller-uid"
 #: The labels of the Pods of a Job, with the field of its metadata that each repeats.
@@ -120,6 +122,26 @@ def _bump(obj: Object, old: Object) -> None:
     mapping(obj, "metadata")["generation"] = (generation if isinstance(generation, int) else 0) + 1
 
 
+def _drop_source(node: Object, old: Object | None = None) -> None:
+    """Drop the source of a kubelet's configuration, which is served only to who stored one in a former version."""
+    if mapping(old, "spec").get("configSource") is None:
+        mapping(node, "spec").pop("configSource", None)
+
+
+def _claim_status(claim: Object, old: Object) -> Object:
+    """Return the stored claim with the status of `claim`, without reports about devices that it no longer has."""
+    status = dict(mapping(claim, "status"))
+    released = _allocated(old) - _allocated(claim)
+    if released and isinstance(status.get("devices"), list):
+        kept = [each for each in status["devices"] if not isinstance(each, dict) or device_of(each) not in released]
+        status["devices"] = kept
+    return {**old, "status": status}
+
+
+def _allocated(claim: Object) -> set[Hashable]:
+    return {device_of(result) for _, result in objects(claim, "status", "allocation", "devices", "results")}
+
+
 def _each(*steps: Create) -> Create:
     def prepare(obj: Object) -> None:
         for step in steps:
@@ -154,6 +176,7 @@ _CREATE: Mapping[str, Create] = MappingProxyType(
     {
         **_PODS,
         "io.k8s.api.batch.v1.Job": _each(_TEMPLATE, _select_pods),
+        "io.k8s.api.core.v1.Node": _drop_source,
         "io.k8s.api.discovery.v1.EndpointSlice": _drop_topology,
         "io.k8s.api.core.v1.PersistentVolumeClaim": _each(_first_phase, _drop_unknown_source, _pair_sources),
     }
@@ -162,10 +185,21 @@ _UPDATE: Mapping[str, Update] = MappingProxyType(
     {
         **{component: _as_update(pair) for component, pair in _PODS.items()},
         "io.k8s.api.apps.v1.Deployment": _as_update(_TEMPLATE, count=_count_annotations),
+        "io.k8s.api.core.v1.Node": _drop_source,
         "io.k8s.api.discovery.v1.EndpointSlice": _prepare_slice,
         "io.k8s.api.core.v1.PersistentVolumeClaim": _prepare_claim,
     }
 )
+
+
+_MERGES: Mapping[str, Mapping[str, Merge]] = MappingProxyType(
+    {"io.k8s.api.resource.v1.ResourceClaim": MappingProxyType({"status": _claim_status})}
+)
+
+
+def merges(component: str) -> Mapping[str, Merge]:
+    """Return what writes through the subresources of a component take of the body, given also the stored object."""
+    return _MERGES.get(component, {})
 
 
 def prepare_create(component: str) -> Create:

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	aggregator "k8s.io/kube-aggregator/pkg/apis/apiregistration/install"
@@ -56,7 +57,8 @@ func decoded(raw []byte) (runtime.Object, *schema.GroupVersionKind, error) {
 }
 
 func contextFor(kind *schema.GroupVersionKind, subresource string, isNamespaced bool) context.Context {
-	ctx := genericrequest.WithRequestInfo(context.Background(), &genericrequest.RequestInfo{
+	ctx := genericrequest.WithUser(context.Background(), &user.DefaultInfo{Name: "somebody"})
+	ctx = genericrequest.WithRequestInfo(ctx, &genericrequest.RequestInfo{
 		IsResourceRequest: true, APIGroup: kind.Group, APIVersion: kind.Version, Subresource: subresource,
 	})
 	if isNamespaced {

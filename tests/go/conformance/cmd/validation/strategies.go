@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/kube-aggregator/pkg/registry/apiservice"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	_ "k8s.io/kubernetes/pkg/apis/apps/install"
@@ -58,6 +60,13 @@ import (
 	"k8s.io/kubernetes/pkg/registry/storage/volumeattributesclass"
 )
 
+// anyone may do everything: these checks are about objects.
+type anyone struct{}
+
+func (anyone) Authorize(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+	return authorizer.DecisionAllow, "", nil
+}
+
 // strategies are by kind, with "/" and the subresource behind.
 var strategies = map[string]any{
 	"ControllerRevision":                controllerrevision.Strategy,
@@ -109,6 +118,7 @@ var strategies = map[string]any{
 	"PodDisruptionBudget/status":        poddisruptionbudget.StatusStrategy,
 	"DeviceClass":                       deviceclass.Strategy,
 	"ResourceClaim":                     resourceclaim.NewStrategy(nil, nil),
+	"ResourceClaim/status":              resourceclaim.NewStatusStrategy(resourceclaim.NewStrategy(nil, anyone{})),
 	"ResourceClaimTemplate":             resourceclaimtemplate.NewStrategy(nil),
 	"ResourceSlice":                     resourceslice.Strategy,
 	"PriorityClass":                     priorityclass.Strategy,

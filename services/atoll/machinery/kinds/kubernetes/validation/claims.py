@@ -49,6 +49,12 @@ def access_modes(spec: Object, at: str) -> Errors:
 
 def template_errors(template: Object, at: str) -> Errors:
     """Check the template of a claim in a pod."""
+    yield from template_metadata(template, at)
+    yield from spec_errors(mapping(template, "spec"), f"{at}.spec")
+
+
+def template_metadata(template: Object, at: str) -> Errors:
+    """Check the metadata of a template of objects whose names are chosen for them."""
     metadata, field = mapping(template, "metadata"), f"{at}.metadata"
     for key in mapping(metadata, "annotations"):
         yield from invalid_values(f"{field}.annotations", key, label_key_errors(key.lower()))
@@ -56,7 +62,6 @@ def template_errors(template: Object, at: str) -> Errors:
     for name, value in metadata.items():
         if name not in ("annotations", "labels") and value not in (None, "", 0, [], {}):
             yield forbidden(f"{field}.{name}", "cannot be set")
-    yield from spec_errors(mapping(template, "spec"), f"{at}.spec")
 
 
 def spec_errors(spec: Object, at: str, *, any_values: bool = False, any_groups: bool = False) -> Errors:

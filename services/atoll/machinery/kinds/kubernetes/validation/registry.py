@@ -26,12 +26,12 @@ def _core() -> Kinds:
     from atoll.machinery.kinds.kubernetes.validation import (
         claims,
         endpoints,
+        nodes,
         persistentvolumes,
         pod_status,
         pod_subresources,
         pods,
         policy,
-        required_fields,
         services,
         workloads,
     )
@@ -47,7 +47,7 @@ def _core() -> Kinds:
         "ReplicationController": workloads.REPLICATION_CONTROLLER,
         "Service": (services.validate, services.validate_update, {"status": services.validate_status}),
         "Endpoints": (endpoints.validate, endpoints.validate_update, {}),
-        "Node": required_fields.required_fields("io.k8s.api.core.v1.Node"),
+        "Node": (nodes.validate, nodes.validate_update, {"status": nodes.validate_status}),
         "LimitRange": (policy.validate_limits, lambda obj, old: policy.validate_limits(obj), {}),
         "PersistentVolume": (persistentvolumes.validate, persistentvolumes.validate_update, _NO_STATUS),
         "PersistentVolumeClaim": (claims.validate, claims.validate_update, {"status": claims.validate_status}),
@@ -138,10 +138,16 @@ def _storage() -> Kinds:
 
 
 def _resource() -> Kinds:
-    from atoll.machinery.kinds.kubernetes.validation.required_fields import required_fields
+    from atoll.machinery.kinds.kubernetes.validation import resource_claim_status, resource_slices
+    from atoll.machinery.kinds.kubernetes.validation import resource_claims as of
 
-    kinds = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice")
-    return {kind: required_fields(f"io.k8s.api.resource.v1.{kind}") for kind in kinds}
+    of_claims = {"status": resource_claim_status.validate_status}
+    return {
+        "DeviceClass": (of.validate_class, of.validate_class_update, {}),
+        "ResourceClaim": (of.validate_claim, of.validate_claim_update, of_claims),
+        "ResourceClaimTemplate": (of.validate_template, of.validate_template_update, {}),
+        "ResourceSlice": (resource_slices.validate, resource_slices.validate_update, {}),
+    }
 
 
 def _flowcontrol() -> Kinds:
