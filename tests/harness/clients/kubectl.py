@@ -11,6 +11,7 @@ the one on PATH if it differs.
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import subprocess
 import sysconfig
@@ -76,3 +77,12 @@ class Kubectl:
         result = self.run(*arguments, stdin=stdin, timeout_s=timeout_s)
         assert result.code == 0, f"kubectl {' '.join(arguments)}: {result.code}\n{result.stdout}{result.stderr}"
         return result.stdout
+
+
+def entered(kubeconfig: Path, directory: Path, *options: str) -> Path:
+    """A kubeconfig in `directory` whose current context is a new workspace, made by the user of another kubeconfig."""
+    made = directory / "kubeconfig"
+    made.write_text(kubeconfig.read_text())
+    made.chmod(0o600)
+    Kubectl(directory, made).ok("create", "workspace", f"new-{secrets.token_hex(4)}", *options, "--enter")
+    return made

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from harness.clients.go_programs import go
-from harness.clients.kubectl import Kubectl
+from harness.clients.kubectl import entered
 from harness.servers.shard_process import ShardProcess
 
 
@@ -23,19 +22,10 @@ def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
 @pytest.fixture
 def workspace(shard: ShardProcess, tmp_path: Path) -> Path:
     """A kubeconfig whose current context is a new workspace."""
-    return entered(shard, tmp_path)
+    return entered(shard.kubeconfig, tmp_path)
 
 
 @pytest.fixture
 def kubernetes_workspace(shard: ShardProcess, tmp_path: Path) -> Path:
     """The same of a workspace that serves Deployments, Services and Kubernetes' other kinds."""
-    return entered(shard, tmp_path, "--type=root:kubernetes")
-
-
-def entered(shard: ShardProcess, directory: Path, *options: str) -> Path:
-    """A kubeconfig in `directory` for a new workspace of a shard."""
-    kubeconfig = directory / "kubeconfig"
-    kubeconfig.write_text(shard.kubeconfig.read_text())
-    kubeconfig.chmod(0o600)
-    Kubectl(directory, kubeconfig).ok("create", "workspace", f"go-{secrets.token_hex(4)}", *options, "--enter")
-    return kubeconfig
+    return entered(shard.kubeconfig, tmp_path, "--type=root:kubernetes")

@@ -61,6 +61,10 @@ def test_a_manager_of_controller_runtime_reconciles_a_custom_resource(workspace:
     assert verified("controller", workspace).keys() == CONTROLLER
 
 
+def test_typed_informers_follow_deployments_also_while_their_connections_are_cut(kubernetes_workspace: Path) -> None:
+    assert verified("clients", kubernetes_workspace, "workloads").keys() == {"protobuf informer", "JSON informer"}
+
+
 def test_an_informer_goes_on_after_a_restart_where_it_was(tmp_path: Path) -> None:
     with ShardProcess(tmp_path) as shard:
         kubectl = Kubectl(tmp_path, shard.kubeconfig)

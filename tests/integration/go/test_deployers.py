@@ -1,8 +1,8 @@
 """Deployment tools as libraries: Helm 3, Helm 4, Flux's engine (tests/go, cmd/helm3, cmd/helm4, cmd/flux), and Argo
 CD's (the module tests/go/gitops).
 
-The chart is small: native kinds, a hook, one CRD and one object of it. Argo CD's engine compiles all of Kubernetes, in
-a minute and a half.
+One chart is of native kinds, a hook, one CRD and one object of it; three are of Deployments, Services, autoscalers and
+Kubernetes' other kinds. Argo CD's engine compiles all of Kubernetes, in a minute and a half.
 """
 
 from __future__ import annotations
@@ -38,6 +38,38 @@ def test_a_chart_is_installed_upgraded_rolled_back_and_uninstalled(workspace: Pa
     assert found.keys() == HELM
     # Helm 3 patches the object that it read, Helm 4 uses server-side apply.
     assert found["install"] == [f"{version} {'Apply' if version == 'helm4' else 'Update'}"]
+
+
+@pytest.mark.parametrize("version", ["helm3", "helm4"])
+def test_charts_of_workloads_are_installed_upgraded_rolled_back_and_uninstalled(
+    kubernetes_workspace: Path, version: str
+) -> None:
+    found = verified(version, kubernetes_workspace, "workloads")
+    # The second revision of the shop has no autoscaler, that of the post another route.
+    first, second = ({"courier": 11, "ledger": 9, "storefront": count} for count in (6, 5))
+    assert found == {"install": first, "upgrade": second, "roll back": first, "uninstall": dict.fromkeys(first, 0)}
+
+
+def test_flux_applies_an_application_corrects_its_drift_and_takes_it_away(
+    kubernetes_workspace: Path, boutique: Path
+) -> None:
+    found = verified("flux", kubernetes_workspace, boutique)
+    assert (found["apply"], found["apply again"], found["delete"]) == (
+        {"created": 35},
+        {"unchanged": 35},
+        {"deleted": 35},
+    )
+    assert (found["diff"], found["drift"]) == (35, "Deployment/default/frontend")
+
+
+@pytest.mark.long
+def test_argo_cd_synchronises_an_application_and_prunes_it(kubernetes_workspace: Path, boutique: Path) -> None:
+    found = verified("gitops", kubernetes_workspace, boutique, module="gitops")
+    assert (found["sync"], found["sync again"], found["prune"]) == (
+        {"Synced": 35},
+        {"Synced": 35},
+        {"objects": 35, "definitions": 0},
+    )
 
 
 def test_flux_applies_the_gateway_api_in_stages_and_takes_it_away(workspace: Path, gateways: list[Path]) -> None:

@@ -1,4 +1,4 @@
-"""Namespace deletion: content first, then the finalizer, then the Namespace itself.
+"""Namespace deletion: Pods first, then other content, then the finalizer, then the Namespace itself.
 
 Watches: Namespaces, and deletions inside a namespace (a terminating namespace may wait for the object). Writes:
 deletions of content, conditions, `spec.finalizers`. Converges because a terminating namespace admits no new objects.
@@ -23,6 +23,8 @@ from atoll.machinery.meta.types import NAMESPACES
 from atoll.machinery.storage.contract import Flag, LogEntry, Operation, Scope
 
 FINALIZER = "kubernetes"
+#: Group and resource, under any identity.
+PODS = ("", "pods")
 
 
 class NamespaceController(Controller):
@@ -63,15 +65,23 @@ class NamespaceController(Controller):
         if namespace is None or not namespace["metadata"].get("deletionTimestamp"):
             return None
         remaining = RemainingContent()
-        with self._loopback.store.snapshot() as snapshot:
-            types = [usage.type for usage in snapshot.usage(cluster)]
-        for type in types:
-            await clear(self._loopback, Scope(type, cluster, name), remaining)
+        for types in self._stages(cluster):
+            for type in types:
+                await clear(self._loopback, Scope(type, cluster, name), remaining)
+            if not remaining.is_empty:
+                break
         await self._write_conditions(cluster, namespace, remaining)
         if not remaining.is_empty:
             return HELD
         await self._release(cluster, name)
         return None
+
+    def _stages(self, cluster: str) -> Iterable[list[ResourceType]]:
+        """Yield the types of Pods, then all others: what a Pod uses stays until it is gone, as in Kubernetes."""
+        with self._loopback.store.snapshot() as snapshot:
+            types = [usage.type for usage in snapshot.usage(cluster)]
+        yield [each for each in types if (each.group, each.resource) == PODS]
+        yield [each for each in types if (each.group, each.resource) != PODS]
 
     async def _write_conditions(self, cluster: str, namespace: Object, remaining: RemainingContent) -> None:
         """Write the remaining content to the conditions; no write if nothing remains and no conditions exist."""

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 
@@ -202,6 +203,9 @@ func boatDefinition() *unstructured.Unstructured {
 func follow(informer cache.SharedIndexInformer) <-chan string {
 	events := make(chan string, 1000)
 	tell := func(what string, object any) {
+		if missed, ok := object.(cache.DeletedFinalStateUnknown); ok {
+			object = missed.Obj
+		}
 		if accessor, ok := object.(metav1.Object); ok {
 			events <- what + " " + accessor.GetName()
 		}
@@ -215,6 +219,19 @@ func follow(informer cache.SharedIndexInformer) <-chan string {
 		panic(err)
 	}
 	return events
+}
+
+// awaitAll reads events until the wanted ones came, in any order; others may come between them.
+func awaitAll(ctx context.Context, events <-chan string, wanted ...string) error {
+	for len(wanted) > 0 {
+		select {
+		case found := <-events:
+			wanted = slices.DeleteFunc(wanted, func(each string) bool { return each == found })
+		case <-ctx.Done():
+			return fmt.Errorf("never came: %q", wanted)
+		}
+	}
+	return nil
 }
 
 // await reads events until the wanted ones came, in their order; others may come between them.

@@ -1,12 +1,14 @@
 // Command clients walks through what programs built on client-go do to an API server, one named check after the other,
 // with client-go's own defaults: typed clients send protobuf bodies, informers begin with a watch-list.
 //
-// `clients follow KUBECONFIG` instead tells what an informer sees, until it is killed.
+// With the argument "workloads" it does what needs Deployments that nobody has to define. `clients follow KUBECONFIG` instead
+// tells what an informer sees, until it is killed.
 package main
 
 import (
 	"context"
 	"os"
+	"slices"
 
 	"atoll.dev/tests/internal/checks"
 	"k8s.io/client-go/discovery"
@@ -31,7 +33,7 @@ func main() {
 	if len(os.Args) == 3 && os.Args[1] == "follow" {
 		followUntilKilled(os.Args[2])
 	}
-	checks.Main(connect, []checks.Check[clients]{
+	list := []checks.Check[clients]{
 		{Name: "typed bodies are protobuf", Run: plain(bodiesAreProtobuf)},
 		{Name: "configmap", Run: plain(configMap)},
 		{Name: "secret", Run: plain(secret)},
@@ -53,7 +55,14 @@ func main() {
 		{Name: "openapi v2", Run: openAPIv2},
 		{Name: "openapi v3", Run: openAPIv3},
 		{Name: "pages", Run: pages},
-	})
+	}
+	if slices.Contains(os.Args, "workloads") {
+		list = []checks.Check[clients]{
+			{Name: "protobuf informer", Run: deploymentInformer(protobuf)},
+			{Name: "JSON informer", Run: deploymentInformer("application/json")},
+		}
+	}
+	checks.Main(connect, list)
 }
 
 func connect(target checks.Target) (clients, error) {

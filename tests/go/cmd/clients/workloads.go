@@ -33,6 +33,10 @@ func (l listener) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
+func wrapped(got *atomic.Value) func(http.RoundTripper) http.RoundTripper {
+	return func(next http.RoundTripper) http.RoundTripper { return listener{next, got} }
+}
+
 // deploymentDefinition serves Deployments and declares nothing of them.
 func deploymentDefinition() *unstructured.Unstructured {
 	open := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
@@ -88,7 +92,7 @@ func deployments(ctx context.Context, c clients) error {
 	var got atomic.Value
 	config := rest.CopyConfig(c.config)
 	config.ContentType, config.AcceptContentTypes = protobuf, protobuf+",application/json"
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return listener{next, &got} })
+	config.Wrap(wrapped(&got))
 	typed, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Command flux applies, checks and takes away the Gateway API as Flux does, with the engine of its kustomize-controller:
+// Command flux applies, checks and takes away manifests as Flux does, with the engine of its kustomize-controller:
 // in stages, by forced server-side apply after a dry run, waiting by kstatus.
 //
 // Its arguments are the manifests to apply, definitions before what they define.
@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"atoll.dev/tests/internal/checks"
@@ -24,6 +25,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
+
+// clusterWide are the kinds among the manifests that have no namespace.
+var clusterWide = []string{
+	"CustomResourceDefinition", "GatewayClass", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+}
+
+// drifts are changes by hand of one kind, each a merge patch and the path of what it changes.
+var drifts = map[string]struct {
+	patch string
+	path  []string
+}{
+	"HTTPRoute":  {`{"spec":{"hostnames":["drifted.example.com"]}}`, []string{"spec", "hostnames"}},
+	"Deployment": {`{"spec":{"template":{"spec":{"serviceAccountName":"drifted"}}}}`, []string{"spec", "template", "spec", "serviceAccountName"}},
+}
 
 type flux struct {
 	client  client.Client
@@ -81,7 +96,7 @@ func manifests(paths []string) ([]*unstructured.Unstructured, error) {
 		objects = append(objects, found...)
 	}
 	for _, each := range objects {
-		if each.GetNamespace() == "" && each.GetAPIVersion() == "gateway.networking.k8s.io/v1" && each.GetKind() != "GatewayClass" {
+		if each.GetNamespace() == "" && !slices.Contains(clusterWide, each.GetKind()) {
 			each.SetNamespace("default")
 		}
 	}
@@ -146,44 +161,35 @@ func findsNoDrift(ctx context.Context, f flux) (any, error) {
 	return len(f.objects), nil
 }
 
-// correctsDrift changes a route by hand, as `kubectl edit` would, and has the engine take it back.
+// correctsDrift changes an object by hand, as `kubectl edit` would, and has the engine take it back.
 func correctsDrift(ctx context.Context, f flux) (any, error) {
-	index := -1
-	for at, each := range f.objects {
-		if each.GetKind() == "HTTPRoute" {
-			index = at
-		}
-	}
+	index := slices.IndexFunc(f.objects, func(each *unstructured.Unstructured) bool { return drifts[each.GetKind()].patch != "" })
 	if index < 0 {
-		return nil, errors.New("no HTTPRoute among the manifests")
+		return nil, errors.New("nothing among the manifests has a drift")
 	}
-	route := f.objects[index]
-	before := route.DeepCopy()
-	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"hostnames":["drifted.example.com"]}}`))
-	if err := f.client.Patch(ctx, before, patch, client.FieldOwner("kubectl-edit")); err != nil {
+	wanted := f.objects[index]
+	drift, before := drifts[wanted.GetKind()], wanted.DeepCopy()
+	if err := f.client.Get(ctx, client.ObjectKeyFromObject(wanted), before); err != nil {
 		return nil, err
 	}
-	entry, err := f.manager.Apply(ctx, route, ssa.DefaultApplyOptions())
+	patch := client.RawPatch(types.MergePatchType, []byte(drift.patch))
+	if err := f.client.Patch(ctx, before.DeepCopy(), patch, client.FieldOwner("kubectl-edit")); err != nil {
+		return nil, err
+	}
+	entry, err := f.manager.Apply(ctx, wanted, ssa.DefaultApplyOptions())
 	if err != nil {
 		return nil, err
 	}
 	if err := checks.Expect("action", entry.Action, ssa.ConfiguredAction); err != nil {
 		return nil, err
 	}
-	found := route.DeepCopy()
-	if err := f.client.Get(ctx, client.ObjectKeyFromObject(route), found); err != nil {
+	found := wanted.DeepCopy()
+	if err := f.client.Get(ctx, client.ObjectKeyFromObject(wanted), found); err != nil {
 		return nil, err
 	}
-	names, _, err := unstructured.NestedStringSlice(found.Object, "spec", "hostnames")
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		if name == "drifted.example.com" {
-			return nil, errors.New("the drift is still there")
-		}
-	}
-	return entry.Subject, nil
+	was, _, _ := unstructured.NestedFieldNoCopy(before.Object, drift.path...)
+	is, _, _ := unstructured.NestedFieldNoCopy(found.Object, drift.path...)
+	return entry.Subject, checks.Expect("after the drift", fmt.Sprint(is), fmt.Sprint(was))
 }
 
 func deletesAll(ctx context.Context, f flux) (any, error) {

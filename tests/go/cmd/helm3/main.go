@@ -1,5 +1,6 @@
 // Command helm3 installs, upgrades, rolls back and uninstalls a chart of native kinds and one CRD with Helm 3 as a
-// library, which patches on the client's side.
+// library, which patches on the client's side. With the argument "workloads" it
+// does so with three charts of Kubernetes' own kinds, and waits for nothing to become ready.
 package main
 
 import (
@@ -7,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,14 +32,18 @@ type helm struct {
 
 func main() {
 	log.SetOutput(io.Discard)
-	checks.Main(connect, []checks.Check[helm]{
+	list := []checks.Check[helm]{
 		{Name: "dry run", Run: dryRun},
 		{Name: "install", Run: install},
 		{Name: "upgrade", Run: upgrade},
 		{Name: "history", Run: history},
 		{Name: "roll back", Run: rollBack},
 		{Name: "uninstall", Run: uninstall},
-	})
+	}
+	if slices.Contains(os.Args, "workloads") {
+		list = chart.Workloads(func(h helm) chart.Releases { return releases{h} }, func(h helm) *rest.Config { return h.rest })
+	}
+	checks.Main(connect, list)
 }
 
 func connect(target checks.Target) (helm, error) {
@@ -51,12 +58,16 @@ func connect(target checks.Target) (helm, error) {
 	if err != nil {
 		return helm{}, err
 	}
+	found.chart, err = loaded(contents)
+	return found, err
+}
+
+func loaded(contents map[string][]byte) (*helmchart.Chart, error) {
 	files := []*loader.BufferedFile{}
 	for name, data := range contents {
 		files = append(files, &loader.BufferedFile{Name: name, Data: data})
 	}
-	found.chart, err = loader.LoadFiles(files)
-	return found, err
+	return loader.LoadFiles(files)
 }
 
 func (h helm) installation() *action.Install {

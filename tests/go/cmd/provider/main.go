@@ -1,7 +1,8 @@
 // Command provider is an API's owner: it exports buoys from its workspace, and runs a controller of controller-runtime
 // on the URL of the endpoint slice, which serves every workspace that binds them.
 //
-// Run as administrator it is the consumers, too: it makes their workspaces, binds, and looks from there.
+// Run as administrator it is the consumers, too: it makes their workspaces, binds, and looks from there. With the argument
+// "workloads" the consumers have Deployments, which the export claims, and the controller makes a buoy for each of them.
 package main
 
 import (
@@ -9,6 +10,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
 
 	"atoll.dev/tests/internal/checks"
 	"atoll.dev/tests/internal/sea"
@@ -24,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 const namespace = "default"
@@ -32,7 +36,7 @@ var east = client.ObjectKey{Namespace: namespace, Name: "east"}
 
 func main() {
 	ctrl.SetLogger(logr.Discard())
-	checks.Main(connect, []checks.Check[*world]{
+	list := []checks.Check[*world]{
 		{Name: "export", Run: exportBuoys},
 		{Name: "first binding", Run: bindsFirst},
 		{Name: "empty", Run: syncsEmpty},
@@ -43,10 +47,22 @@ func main() {
 		{Name: "later", Run: servesLater},
 		{Name: "stranger", Run: refusesStrangers},
 		{Name: "unbind", Run: losesOne},
-	})
+	}
+	if os.Args[len(os.Args)-1] == "workloads" {
+		list = []checks.Check[*world]{
+			{Name: "export", Run: exportForWorkloads},
+			{Name: "consumers", Run: bindForWorkloads},
+			{Name: "manager", Run: startWorkloads},
+			{Name: "reconcile", Run: marksWorkloads},
+			{Name: "scale", Run: followsOne},
+			{Name: "rejected", Run: leavesTheRejectedAlone},
+			{Name: "delete", Run: losesTheMark},
+		}
+	}
+	checks.Main(connect, list)
 }
 
-// exportBuoys offers the schema of the definition, with a claim on ConfigMaps.
+// exportBuoys offers the schema of the definition, with the world's claims.
 func exportBuoys(ctx context.Context, w *world) (any, error) {
 	definition := sea.Definition().Spec
 	version := definition.Versions[0]
@@ -68,7 +84,7 @@ func exportBuoys(ctx context.Context, w *world) (any, error) {
 			"name": "buoys", "group": sea.Group.Group, "schema": "v1." + exportName,
 			"storage": map[string]any{"crd": map[string]any{}},
 		}},
-		"permissionClaims": []any{map[string]any{"group": "", "resource": "configmaps", "verbs": []any{"*"}}},
+		"permissionClaims": []any{w.claim},
 	}
 	if err := w.provider.Create(ctx, object(exports, exportName, offer)); err != nil {
 		return nil, err
@@ -105,16 +121,18 @@ func bindsFirst(ctx context.Context, w *world) (any, error) {
 }
 
 // joins makes a workspace that binds the export and accepts its claim.
-func (w *world) joins(ctx context.Context, name string) error {
+func (w *world) joins(ctx context.Context, name string) error { return w.binds(ctx, name, "Accepted") }
+
+// binds makes a workspace that binds the export and answers its claim.
+func (w *world) binds(ctx context.Context, name, answer string) error {
 	if err := w.settles(ctx, name); err != nil {
 		return err
 	}
+	answered := map[string]any{"state": answer, "selector": map[string]any{"matchAll": true}}
+	maps.Copy(answered, w.claim)
 	binding := object(bindings, exportName, map[string]any{
-		"reference": map[string]any{"export": map[string]any{"path": w.path, "name": exportName}},
-		"permissionClaims": []any{map[string]any{
-			"group": "", "resource": "configmaps", "verbs": []any{"*"}, "state": "Accepted",
-			"selector": map[string]any{"matchAll": true},
-		}},
+		"reference":        map[string]any{"export": map[string]any{"path": w.path, "name": exportName}},
+		"permissionClaims": []any{answered},
 	})
 	if err := w.members[name].Create(ctx, binding); err != nil {
 		return err
@@ -128,7 +146,7 @@ func (w *world) joins(ctx context.Context, name string) error {
 
 // settles makes a workspace below the provider's and waits until it is ready.
 func (w *world) settles(ctx context.Context, name string) error {
-	kind := map[string]any{"type": map[string]any{"name": "universal", "path": "root"}}
+	kind := map[string]any{"type": map[string]any{"name": w.kind, "path": "root"}}
 	if err := w.provider.Create(ctx, object(workspaces, name, kind)); err != nil {
 		return err
 	}
@@ -192,42 +210,56 @@ func eastern() *sea.Buoy {
 
 // startManager runs a typed controller on the wildcard of the virtual workspace; leaders are elected at home.
 func startManager(ctx context.Context, w *world) (any, error) {
-	made, err := ctrl.NewManager(w.through("*"), ctrl.Options{
-		Scheme: w.scheme, Metrics: metricsserver.Options{BindAddress: "0"}, LeaderElection: true,
-		LeaderElectionID: "buoys", LeaderElectionNamespace: namespace, LeaderElectionConfig: w.config,
-	})
+	everywhere, err := w.manages("buoys")
 	if err != nil {
 		return nil, err
 	}
-	everywhere, err := client.NewWithWatch(w.through("*"), client.Options{Scheme: w.scheme, Mapper: made.GetRESTMapper()})
-	if err != nil {
-		return nil, err
-	}
-	w.manager, w.buoys = made, wildcard.New(everywhere, &sea.Buoy{}, &sea.BuoyList{})
+	w.buoys = wildcard.New(everywhere, &sea.Buoy{}, &sea.BuoyList{})
 	listed := &unstructured.UnstructuredList{}
 	listed.SetGroupVersionKind(bindings)
 	w.bound = wildcard.New(everywhere, object(bindings, "", nil), listed)
 	w.bound.Follow(context.Background())
-	options := controller.TypedOptions[wildcard.Key]{
-		Reconciler: &reconciler{world: w, clients: map[string]client.Client{}}, MaxConcurrentReconciles: 4,
+	if err := w.runs(ctx, "buoys", w.buoys, &reconciler{world: w, clients: map[string]client.Client{}}); err != nil {
+		return nil, err
 	}
-	buoys, err := controller.NewTyped("buoys", made, options)
+	return nil, errors.Join(w.buoys.WaitForSync(ctx), w.bound.WaitForSync(ctx))
+}
+
+// manages makes the manager, and gives a client of all clusters.
+func (w *world) manages(name string) (client.WithWatch, error) {
+	made, err := ctrl.NewManager(w.through("*"), ctrl.Options{
+		Scheme: w.scheme, Metrics: metricsserver.Options{BindAddress: "0"}, LeaderElection: true,
+		LeaderElectionID: name, LeaderElectionNamespace: namespace, LeaderElectionConfig: w.config,
+	})
 	if err != nil {
 		return nil, err
 	}
-	if err := buoys.Watch(w.buoys); err != nil {
-		return nil, err
+	w.manager = made
+	return client.NewWithWatch(w.through("*"), client.Options{Scheme: w.scheme, Mapper: made.GetRESTMapper()})
+}
+
+// runs starts the manager with one controller and waits until it is elected.
+func (w *world) runs(
+	ctx context.Context, name string, source *wildcard.Store, by reconcile.TypedReconciler[wildcard.Key],
+) error {
+	options := controller.TypedOptions[wildcard.Key]{Reconciler: by, MaxConcurrentReconciles: 4}
+	made, err := controller.NewTyped(name, w.manager, options)
+	if err != nil {
+		return err
+	}
+	if err := made.Watch(source); err != nil {
+		return err
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- made.Start(context.Background()) }()
+	go func() { ended <- w.manager.Start(context.Background()) }()
 	select {
-	case <-made.Elected():
+	case <-w.manager.Elected():
+		return nil
 	case err := <-ended:
-		return nil, fmt.Errorf("the manager ended: %w", err)
+		return fmt.Errorf("the manager ended: %w", err)
 	case <-ctx.Done():
-		return nil, errors.New("the manager was not elected")
+		return errors.New("the manager was not elected")
 	}
-	return nil, errors.Join(w.buoys.WaitForSync(ctx), w.bound.WaitForSync(ctx))
 }
 
 // shines waits until a consumer sees, in its own workspace, that its buoy and its light are what the spec says.

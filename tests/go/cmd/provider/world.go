@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net/url"
 	"strings"
 
@@ -33,16 +32,19 @@ var (
 
 // world is what the checks share: who provides, where the virtual workspace is, and what is seen through it.
 type world struct {
-	config   *rest.Config
-	path     string
-	scheme   *runtime.Scheme
-	provider client.Client
-	endpoint string
-	manager  manager.Manager
-	buoys    *wildcard.Store
-	bound    *wildcard.Store
-	members  map[string]client.Client
-	clusters map[string]string
+	config      *rest.Config
+	path        string
+	claim       map[string]any
+	kind        string
+	scheme      *runtime.Scheme
+	provider    client.Client
+	endpoint    string
+	manager     manager.Manager
+	buoys       *wildcard.Store
+	bound       *wildcard.Store
+	deployments *wildcard.Store
+	members     map[string]client.Client
+	clusters    map[string]string
 }
 
 func connect(target checks.Target) (*world, error) {
@@ -59,7 +61,8 @@ func connect(target checks.Target) (*world, error) {
 	_, path, _ := strings.Cut(parsed.Path, "/clusters/")
 	provider, err := client.New(target.Config, client.Options{Scheme: scheme})
 	return &world{
-		config: target.Config, path: path, scheme: scheme, provider: provider,
+		config: target.Config, path: path, scheme: scheme, provider: provider, kind: "universal",
+		claim:   map[string]any{"group": "", "resource": "configmaps", "verbs": []any{"*"}},
 		members: map[string]client.Client{}, clusters: map[string]string{},
 	}, err
 }
@@ -77,9 +80,12 @@ func (w *world) through(cluster string) *rest.Config {
 }
 
 // beside gives a client in a workspace below the provider's, as its owner has one.
-func (w *world) beside(name string) (client.Client, error) {
+func (w *world) beside(name string) (client.Client, error) { return w.in(w.path + ":" + name) }
+
+// in gives a client in a workspace.
+func (w *world) in(path string) (client.Client, error) {
 	base := strings.TrimSuffix(w.config.Host, "/clusters/"+w.path)
-	return client.New(w.at(fmt.Sprintf("%s/clusters/%s:%s", base, w.path, name)), client.Options{Scheme: w.scheme})
+	return client.New(w.at(base+"/clusters/"+path), client.Options{Scheme: w.scheme})
 }
 
 func object(kind schema.GroupVersionKind, name string, spec map[string]any) *unstructured.Unstructured {

@@ -1,4 +1,5 @@
-// Package chart is the chart that the tests of Helm install, and what its releases must leave in a workspace.
+// Package chart has the charts that the tests of Helm install, and what their releases must leave in a workspace:
+// lighthouse of native kinds with a kind of its own, and three of Deployments and Kubernetes' other kinds.
 package chart
 
 import (
@@ -18,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-//go:embed all:lighthouse
+//go:embed all:lighthouse all:storefront all:ledger all:courier
 var files embed.FS
 
 const (
@@ -33,13 +34,15 @@ var (
 )
 
 // Files gives the chart's files by their paths in the chart.
-func Files() (map[string][]byte, error) {
+func Files() (map[string][]byte, error) { return filesOf("lighthouse") }
+
+func filesOf(chart string) (map[string][]byte, error) {
 	found := map[string][]byte{}
-	err := fs.WalkDir(files, "lighthouse", func(path string, entry fs.DirEntry, err error) error {
+	err := fs.WalkDir(files, chart, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		found[strings.TrimPrefix(path, "lighthouse/")], err = files.ReadFile(path)
+		found[strings.TrimPrefix(path, chart+"/")], err = files.ReadFile(path)
 		return err
 	})
 	return found, err
