@@ -19,11 +19,20 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import LEASES
 from atoll.machinery.process import logging
 from atoll.machinery.storage.clock import Clock
-from atoll.machinery.storage.contract import CorruptRecord, DeletePrefix, Scope, StoreFull
+from atoll.machinery.storage.contract import (
+    CorruptRecord,
+    DeletePrefix,
+    GuardFailed,
+    NamespaceActive,
+    ObjectExists,
+    ObjectMissing,
+    Scope,
+    StoreFull,
+)
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
 from atoll.machinery.storage.options import MIB
-from atoll.machinery.storage.writing.writer import EXIT_DISK_FAILED, StoreClosed, exit_process
+from atoll.machinery.storage.writing.writer import EXIT_DISK_FAILED, StoreClosed, Writer, exit_process
 from harness.clients.raw_http import until
 from harness.data.stores import CONFIGMAPS, HandClock, create, delete, key, listed, put, store_options
 
@@ -35,6 +44,40 @@ async def test_submits_that_wait_share_a_commit(tmp_path: Path) -> None:
     await asyncio.gather(*(create(store, f"n{index}") for index in range(120)))
     assert store.stats.commits == 3
     assert store.stats.largest_batch == 50
+    await store.close()
+
+
+@pytest.mark.parametrize("threaded", [False, True])
+async def test_a_submit_that_fails_after_it_wrote_leaves_nothing_and_its_neighbours_stay(
+    tmp_path: Path, threaded: bool
+) -> None:
+    options = store_options(tmp_path, commit_in_thread=threaded)
+    store = open_store(options)
+    fresh = ResourceType("", "fresh")
+    done = await asyncio.gather(
+        create(store, "before"),
+        store.submit([put(key("torn", type=fresh)), put(key("stale"), expected=7)]),
+        store.submit([put(key("homeless"))], [NamespaceActive("root", "missing")]),
+        create(store, "after"),
+        return_exceptions=True,
+    )
+    assert [type(result) for result in done] == [list, ObjectMissing, GuardFailed, list]
+    assert store.stats.commits == 1
+    assert len(listed(store, ALL)) == 2
+    assert [entry.key.name for entry in store.tail(0)] == ["before", "after"]
+    await store.close()
+    assert fsck(options) == []
+
+
+async def test_a_submit_that_fails_before_it_wrote_costs_the_others_no_second_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(store_options(tmp_path))
+    await create(store, "taken")
+    monkeypatch.setattr(Writer, "_apply", None)
+    done = await asyncio.gather(create(store, "taken"), create(store, "free"), return_exceptions=True)
+    assert [type(result) for result in done] == [ObjectExists, list]
+    monkeypatch.undo()
     await store.close()
 
 

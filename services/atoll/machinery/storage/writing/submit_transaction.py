@@ -1,8 +1,9 @@
-"""One submit, applied in its child transaction: guards, preconditions, objects, log, versions, indexes, counters.
+"""One submit, applied: guards, preconditions, objects, log, versions, indexes, counters.
 
-`writer` makes a `SubmitTransaction` for each submit of a batch. On any error the writer aborts the child and nothing of
-the submit remains; on success its counters and changes join the batch. Invariant: an object's resourceVersion is the
-revision of the log entry that wrote it, and all rows of a write are in the same transaction.
+`writer` makes a `SubmitTransaction` for each submit of a batch, in the batch's transaction or in a child of it. On an
+error the writer aborts that transaction if `writes` is set, so that nothing of the submit remains; on success its
+counters and changes join the batch. Invariant: an object's resourceVersion is the revision of the log entry that wrote
+it, all rows of a write are in the same transaction, and `writes` is set before the first of them.
 """
 
 from __future__ import annotations
@@ -97,6 +98,8 @@ class SubmitTransaction:
         self._changes: list[Change] = []
         self._replica_rows: ReplicaRows | None = None
         self.log_bytes = 0
+        #: Whether it has begun to write rows.
+        self.writes = False
 
     def run(self, mutations: Sequence[Mutation], guards: Sequence[Guard]) -> list[int]:
         """Apply everything or raise. Return one revision (or number) a mutation."""
@@ -114,7 +117,7 @@ class SubmitTransaction:
         return results
 
     def join(self) -> None:
-        """Add counters and changes to the batch, after the child committed."""
+        """Add counters and changes to the batch, after the submit succeeded."""
         self._batch.counters.update(self.counters.changed)
         self._batch.changes.extend(self._changes)
         self._batch.log_bytes += self.log_bytes
@@ -144,6 +147,8 @@ class SubmitTransaction:
             case Check():
                 self._expect(mutation.key, self._live(mutation.key), mutation.expected)
                 return 0
+        self.writes = True
+        match mutation:
             case DeletePrefix():
                 return self._delete_prefix(mutation)
             case Replica():
@@ -201,7 +206,7 @@ class SubmitTransaction:
         if batch.full:
             self._require_room(put, facts)
         old = self._image(found) if found is not None else None
-        revision = batch.clock.next()
+        self.writes, revision = True, batch.clock.next()
         flags = facts.flags
         if key.type in batch.ttl_us:
             flags |= IndexRows(batch, txn).note_expiry(key.type, raw, revision)
@@ -251,7 +256,7 @@ class SubmitTransaction:
     def remove(self, key: ObjectKey, found: LiveObject) -> int:
         """Delete an object with its index rows. Return the revision of the delete."""
         old = self._image(found)
-        raw, revision = found.raw, self._batch.clock.next()
+        self.writes, raw, revision = True, found.raw, self._batch.clock.next()
         self._txn.delete(raw, db=self._environment.objects)
         IndexRows(self._batch, self._txn).replace(key.cluster, raw, old, _NO_FACTS)
         version = Version(0, _DELETED, old.version.hole)

@@ -2,7 +2,7 @@
 
 `LmdbStore.submit` and `workers.submit_server` enqueue; results go to the waiting callers, changes to the hub. Commits
 run in the event loop, or in one thread of their own where the disk is slow. Invariant: no caller is answered and
-nothing is published before the commit returned; an error of one submit aborts its child transaction and no other.
+nothing is published before the commit returned; of a submit that failed nothing is committed, of every other all.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ _NO_COUNTS: Counts = {}
 Fatal = Callable[[str], None]
 #: Maintenance inside a child transaction; `Writer.run` returns its result.
 Job: TypeAlias = "Callable[[SubmitTransaction, Txn], Any]"
+Apply: TypeAlias = "Callable[[Txn, CommitBatch, QueuedSubmit], None]"
 
 
 class StoreClosed(Exception):
@@ -57,6 +58,10 @@ def exit_process(reason: str) -> None:
     logging.flush()
     structlog.get_logger().critical("store failed", reason=reason)
     os._exit(EXIT_DISK_FAILED)
+
+
+class _Torn(Exception):
+    """The transaction is given up: a submit failed after it had begun to write, or has to be applied in a child."""
 
 
 class QueuedSubmit:
@@ -209,20 +214,19 @@ class Writer:
         return taken
 
     def _commit(self, taken: list[QueuedSubmit], lazy: LazyPositions) -> CommitBatch | None:
-        """Run one transaction. Return the batch, or None if it failed as a whole. May run in the thread."""
+        """Run one transaction, or a second one if a submit tore the first. Return the batch, or None if it failed as a
+        whole. May run in the thread."""
         batch = CommitBatch(self._options, self._records, self._clock)
         try:
-            batch.full = self._space.check()
+            batch.full = full = self._space.check()
             self._clock.sync()
-            with self._records.environment.env.begin(write=True) as txn:
-                batch.limited = batch.limited or self._records.environment.has_limits(txn)
-                for submit in taken:
-                    self._apply(txn, batch, submit)
-                self._write_meta(txn, batch, lazy)
-                transaction = txn.id()
-            # LMDB gives a transaction that wrote nothing no number: the next one has it.
-            if batch.changes or self._records.environment.env.info()["last_txnid"] == transaction:
-                batch.transaction = transaction
+            try:
+                self._transact(batch, taken, lazy, self._apply_in_place)
+            except _Torn:
+                batch.finish(committed=False)
+                batch = CommitBatch(self._options, self._records, self._clock)
+                batch.full = full
+                self._transact(batch, taken, lazy, self._apply)
         except (lmdb.MapFullError, lmdb.TxnFullError, lmdb.DiskError) as error:
             # Pages are written before the meta page, so a transaction that finds no space never happened.
             batch.finish(committed=False)
@@ -238,16 +242,45 @@ class Writer:
             batch.finish(committed=True)
         return batch
 
+    def _transact(self, batch: CommitBatch, taken: list[QueuedSubmit], lazy: LazyPositions, apply: Apply) -> None:
+        environment = self._records.environment
+        with environment.env.begin(write=True) as txn:
+            batch.limited = batch.limited or environment.has_limits(txn)
+            numbers = environment.type_table.numbers
+            for submit in taken:
+                for mutation in submit.mutations:
+                    if isinstance(mutation, _WITH_VALUE) and mutation.key.type not in numbers:
+                        batch.intern(txn, mutation.key.type)
+                apply(txn, batch, submit)
+            self._write_meta(txn, batch, lazy)
+            transaction = txn.id()
+        # LMDB gives a transaction that wrote nothing no number: the next one has it.
+        if batch.changes or environment.env.info()["last_txnid"] == transaction:
+            batch.transaction = transaction
+
     def _fail(self, taken: list[QueuedSubmit], error: Exception) -> None:
         self.stats.failed_commits += 1
         for submit in taken:
             submit.error = error
 
+    def _apply_in_place(self, txn: Txn, batch: CommitBatch, submit: QueuedSubmit) -> None:
+        """Apply a submit in the batch's own transaction. Raise _Torn if rows of one that failed would stay, and for
+        what is not applied twice: a job, and a submit with counts."""
+        if submit.job is not None or submit.counts:
+            raise _Torn
+        transaction = SubmitTransaction(batch, txn, submit.counts)
+        try:
+            submit.result = transaction.run(submit.mutations, submit.guards)
+        except Exception as error:
+            if transaction.writes or isinstance(error, lmdb.Error):
+                raise _Torn from error
+            submit.error = error
+        else:
+            transaction.join()
+
     def _apply(self, txn: Txn, batch: CommitBatch, submit: QueuedSubmit) -> None:
-        numbers = self._records.environment.type_table.numbers
-        for mutation in submit.mutations:
-            if isinstance(mutation, _WITH_VALUE) and mutation.key.type not in numbers:
-                batch.intern(txn, mutation.key.type)
+        """Apply a submit, or a job, in a child transaction: if it fails, nothing of it remains."""
+        submit.error = None
         child = self._records.environment.env.begin(write=True, parent=txn)
         transaction = SubmitTransaction(batch, child, submit.counts)
         try:
