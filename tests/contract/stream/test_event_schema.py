@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.process.resources import schema_path
 from atoll.machinery.stream.definitions import definition
-from atoll.machinery.stream.events import Event, Operation, Phase, decode, encode_headers
+from atoll.machinery.stream.events import Event, Operation, Phase, decode
 from atoll.machinery.stream.publisher.log_events import control, from_entry, tombstone
-from harness.data.stored_headers import parse_headers
+from harness.data.stored_headers import encode_headers, parse_headers
 from harness.models.shard_log import CONFIGMAPS, LOGICAL_CLUSTERS, Entry, Source
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -10,11 +10,11 @@ import msgspec
 
 from atoll.machinery.process.ed25519 import SecretKey
 from atoll.machinery.stream.connection import Connection
-from atoll.machinery.stream.events import Event, Operation, Phase, encode_headers
+from atoll.machinery.stream.events import Event, Operation, Phase
 from atoll.machinery.stream.publisher.log_events import control, from_entry
 from atoll.machinery.stream.publisher.log_source import LogIdentity, SourceEntry
 from atoll.machinery.stream.signatures import sign
-from harness.data.stored_headers import parse_headers
+from harness.data.stored_headers import encode_headers, parse_headers
 
 STRANGER = SecretKey(base64.b64encode(b"\x01" * 32).decode())
 FAR = 9_999_999_999

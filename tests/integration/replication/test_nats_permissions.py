@@ -10,11 +10,11 @@ import pytest
 
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.stream.connection import Access, ApiError, Connection, Unavailable
-from atoll.machinery.stream.events import encode_headers
 from atoll.machinery.stream.permissions import Permissions, follower_consumer, inbox_prefix, reader_permissions
 from atoll.machinery.stream.publisher.log_events import from_entry
 from atoll.machinery.stream.server.config import NatsUser
 from atoll.machinery.stream.subjects import stream_name
+from harness.data.stored_headers import encode_headers
 from harness.models.shard_log import ShardLog, Source
 from harness.servers.in_process.followers import Archipelago, cluster_key
 

@@ -47,7 +47,7 @@ async def opened(connection: Connection, limits: WindowLimits = LIMITS, sequence
 
 
 def message(revision: int, message_id: str = "", size: int = 10) -> OutgoingMessage:
-    return OutgoingMessage(SUBJECT, b"x" * size, {}, revision, message_id or f"id-{revision}")
+    return OutgoingMessage(SUBJECT, b"x" * size, [], revision, message_id or f"id-{revision}")
 
 
 async def test_what_is_sent_is_acknowledged_in_order(connection: Connection) -> None:

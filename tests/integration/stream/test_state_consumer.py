@@ -12,10 +12,11 @@ from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.stream.consumer.gaps import Gap
 from atoll.machinery.stream.consumer.state_consumer import ConsumerOptions, StateConsumer, StateMark
 from atoll.machinery.stream.definitions import definition
-from atoll.machinery.stream.events import Event, Operation, Phase, encode_headers
+from atoll.machinery.stream.events import Event, Operation, Phase
 from atoll.machinery.stream.publisher.log_events import control, from_entry
 from atoll.machinery.stream.publisher.stream_admin import ensure_stream
 from atoll.machinery.stream.subjects import all_subjects, stream_name
+from harness.data.stored_headers import encode_headers
 from harness.models.shard_log import LOGICAL_CLUSTERS, ShardLog
 from harness.models.state_projection import StateRows
 from harness.servers.in_process.publisher import publishing

@@ -104,14 +104,15 @@ def _raise_if_cancelled(task: asyncio.Task[object], before: int) -> None:
         raise asyncio.CancelledError
 
 
-def encode_publish(subject: str, payload: bytes, reply: str, headers: Mapping[str, str]) -> bytes:
-    """Encode a message for the server (`HPUB`). The client's own encoder checks each header separately, which costs
-    more than the rest of an event. An empty `reply` asks for no answer. Raises ValueError if a value would break out of
-    its line."""
-    fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    if fields.count("\n") != len(headers) or fields.count("\r") != len(headers) or not subject.isprintable():
+def encode_publish(subject: str, payload: bytes, reply: str, headers: Sequence[str]) -> bytes:
+    """Encode a message for the server (`HPUB`); each header is `<name>: <value>`. The client's own encoder checks each
+    header separately, which costs more than the rest of an event. An empty `reply` asks for no answer. Raises
+    ValueError if a value would break out of its line."""
+    fields = "\r\n".join(headers)
+    breaks = len(headers) - 1
+    if fields.count("\n") != breaks or fields.count("\r") != breaks or not subject.isprintable():
         raise ValueError("line break where a message cannot have one")
-    head = f"NATS/1.0\r\n{fields}\r\n".encode()
+    head = f"NATS/1.0\r\n{fields}\r\n\r\n".encode()
     command = f"HPUB {subject} {reply + ' ' if reply else ''}{len(head)} {len(head) + len(payload)}\r\n"
     return b"".join((command.encode(), head, payload, b"\r\n"))
 
@@ -201,7 +202,8 @@ class Connection:
     ) -> None:
         """Send without waiting for an answer. The subject is taken as it is. Raises Unavailable."""
         if headers is not None:
-            await self.send([encode_publish(subject, payload, reply, headers)])
+            lines = [f"{name}: {value}" for name, value in headers.items()]
+            await self.send([encode_publish(subject, payload, reply, lines)])
             return
         try:
             await self.client.publish(subject, payload, reply)

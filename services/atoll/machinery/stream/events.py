@@ -93,12 +93,7 @@ class Event(msgspec.Struct, frozen=True):
     @property
     def statement(self) -> str:
         """What its signature is over, beside sequence and payload: all that a consumer believes, one a line."""
-        path = "" if self.key is None else _key_path(self.key)
-        content, operation = _SEALED if self.sealed else _JSON, _NAMES[self.operation]
-        return (
-            f"{self.subject}\n{path}\n{operation}\n{self.shard_uid}\n{self.lineage}\n{self.epoch}\n{self.revision}\n"
-            f"{self.previous}\n{self.crc:08x}\n{self.hole}\n{self.filling}\n{self.phase}\n{content}"
-        )
+        return statement_of(self, self.subject, key_path(self.key))
 
     @property
     def id(self) -> str:
@@ -126,39 +121,48 @@ def checksummed(payload: bytes, hole: int) -> bytes:
     return b"".join((payload[:hole], _ZEROES, payload[hole + HOLE_SIZE :]))
 
 
+def statement_of(event: Event, subject: str, path: str) -> str:
+    """`Event.statement` of an event with this subject, whose key has this path."""
+    content, operation = _SEALED if event.sealed else _JSON, _NAMES[event.operation]
+    return (
+        f"{subject}\n{path}\n{operation}\n{event.shard_uid}\n{event.lineage}\n{event.epoch}\n{event.revision}\n"
+        f"{event.previous}\n{event.crc:08x}\n{event.hole}\n{event.filling}\n{event.phase}\n{content}"
+    )
+
+
 # --- headers ---------------------------------------------------------------------------------------------
 
 
-def encode_headers(event: Event) -> dict[str, str]:
-    """Headers in the order they are sent. Transport headers (dedupe, expected sequence, TTL) are the
-    sender's."""
-    headers = {
-        "ce-specversion": "1.0",
-        "ce-id": event.id,
-        "ce-source": _source(event.shard, event.kind),
-        "ce-type": _EVENT_TYPES[event.operation],
-        "ce-time": _time(event.revision),
-        "Atoll-Operation": _NAMES[event.operation],
-        "Atoll-Shard-Uid": event.shard_uid,
-        "Atoll-Lineage": event.lineage,
-        "Atoll-Epoch": str(event.epoch),
-        "Atoll-Revision": str(event.revision),
-        "Atoll-Previous": str(event.previous),
-        "Atoll-Crc32c": f"{event.crc:08x}",
-    }
+def header_lines(event: Event, path: str) -> list[str]:
+    """Headers in the order they are sent, `<name>: <value>` each; `path` is that of the event's key. Transport headers
+    (dedupe, expected sequence, TTL) and those of the signature are the sender's."""
+    revision = event.revision
+    lines = [
+        "ce-specversion: 1.0",
+        f"ce-id: {event.shard_uid}-{event.lineage}-{revision}",
+        f"ce-source: /shards/{event.shard}/{event.kind}",
+        f"ce-type: {_EVENT_TYPES[event.operation]}",
+        # A revision counts microseconds since 1970, so the moment of an event needs no clock of its own.
+        f"ce-time: {_second(revision // 1_000_000)}.{revision % 1_000_000:06d}Z",
+        f"Atoll-Operation: {_NAMES[event.operation]}",
+        f"Atoll-Shard-Uid: {event.shard_uid}",
+        f"Atoll-Lineage: {event.lineage}",
+        f"Atoll-Epoch: {event.epoch}",
+        f"Atoll-Revision: {revision}",
+        f"Atoll-Previous: {event.previous}",
+        f"Atoll-Crc32c: {event.crc:08x}",
+    ]
     if event.key is not None:
-        headers["ce-subject"] = _key_path(event.key)
+        lines.append(f"ce-subject: {path}")
     if event.payload:
-        headers["content-type"] = _SEALED if event.sealed else _JSON
+        lines.append(f"content-type: {_SEALED if event.sealed else _JSON}")
     if event.hole != NO_HOLE:
-        headers["Atoll-Hole"] = str(event.hole)
+        lines.append(f"Atoll-Hole: {event.hole}")
     if event.phase:
-        headers["Atoll-Phase"] = str(event.phase)
+        lines.append(f"Atoll-Phase: {event.phase}")
     if event.filling:
-        headers[_FILLING] = str(event.filling)
-    if event.signature is not None:
-        headers |= signatures.encode(event.signature)
-    return headers
+        lines.append(f"{_FILLING}: {event.filling}")
+    return lines
 
 
 def decode(subject: str, headers: Mapping[str, str] | None, payload: bytes) -> Event:
@@ -188,7 +192,7 @@ def _decode(where: subjects.Subject, headers: Mapping[str, str], payload: bytes)
     operation = Operation[headers["Atoll-Operation"]]
     if (operation in (Operation.RESYNC, Operation.FENCE)) != (where.type is None):
         raise ValueError(f"{operation.name} does not belong there")
-    if headers["ce-source"] != _source(where.shard, where.kind):
+    if headers["ce-source"] != f"/shards/{where.shard}/{where.kind}":
         raise ValueError(f"from {headers['ce-source']!r}")
     return Event(
         kind=where.kind,
@@ -210,11 +214,6 @@ def _decode(where: subjects.Subject, headers: Mapping[str, str], payload: bytes)
     )
 
 
-@lru_cache(maxsize=256)
-def _source(shard: str, kind: str) -> str:
-    return f"/shards/{shard}/{kind}"
-
-
 def _event_type(operation: Operation) -> str:
     about = "stream" if operation in (Operation.RESYNC, Operation.FENCE) else "object"
     return f"atoll.{about}.{operation.name.lower()}.v1"
@@ -223,17 +222,15 @@ def _event_type(operation: Operation) -> str:
 _EVENT_TYPES = {operation: _event_type(operation) for operation in Operation}
 
 
-def _time(revision: int) -> str:
-    """A revision counts microseconds since 1970, so the moment of an event needs no clock of its own."""
-    return f"{_second(revision // 1_000_000)}.{revision % 1_000_000:06d}Z"
-
-
 @lru_cache(maxsize=4)
 def _second(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
 
 
-def _key_path(key: ObjectKey) -> str:
+def key_path(key: ObjectKey | None) -> str:
+    """A key as text, in `ce-subject` and in the statement; empty without one."""
+    if key is None:
+        return ""
     parts = (key.cluster, key.type.identity, key.type.group, key.type.resource, key.namespace, key.name)
     path = "/".join(parts)
     if _PLAIN_PATH.match(path) and path.count("/") == len(parts) - 1:

@@ -140,16 +140,16 @@ class VerifiedRoots:
 SEQUENCE, KEY, SIGNATURE, PATH = "Atoll-Sequence", "Atoll-Key", "Atoll-Signature", "Atoll-Path"
 
 
-def encode(signature: Signature) -> dict[str, str]:
-    """The headers of a signature."""
-    headers = {
-        SEQUENCE: str(signature.sequence),
-        KEY: signature.key,
-        SIGNATURE: binascii.b2a_base64(signature.value, newline=False).decode(),
-    }
+def header_lines(signature: Signature) -> list[str]:
+    """The headers of a signature, `<name>: <value>` each."""
+    lines = [
+        f"{SEQUENCE}: {signature.sequence}",
+        f"{KEY}: {signature.key}",
+        f"{SIGNATURE}: {binascii.b2a_base64(signature.value, newline=False).decode()}",
+    ]
     if signature.path:
-        headers[PATH] = binascii.b2a_base64(signature.path, newline=False).decode()
-    return headers
+        lines.append(f"{PATH}: {binascii.b2a_base64(signature.path, newline=False).decode()}")
+    return lines
 
 
 def decode(headers: Mapping[str, str]) -> Signature | None:

@@ -12,6 +12,7 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.stream import events
 from atoll.machinery.stream.events import Event, Malformed, Operation, Phase
 from atoll.machinery.stream.publisher.log_events import control, find_hole, from_entry, tombstone
+from harness.data.stored_headers import encode_headers
 from harness.models.shard_log import CONFIGMAPS, SECRETS, ShardLog, Source
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -19,13 +20,13 @@ KEY = ObjectKey(CONFIGMAPS, "c1", "default", "m")
 
 
 def round_trip(event: Event) -> Event:
-    return events.decode(event.subject, events.encode_headers(event), event.payload)
+    return events.decode(event.subject, encode_headers(event), event.payload)
 
 
 @given(st.builds(ObjectKey, st.builds(ResourceType, TEXT, TEXT, TEXT), TEXT, TEXT, TEXT))
 def test_any_key_travels_in_ascii_headers(key: ObjectKey) -> None:
     event = tombstone(Source(), key, 1_700_000_000_000_000)
-    headers = events.encode_headers(event)
+    headers = encode_headers(event)
     assert all(value.isascii() and value.isprintable() for value in headers.values())
     assert round_trip(event) == event
 
@@ -89,18 +90,18 @@ def test_an_event_on_the_subject_of_another_object_is_refused() -> None:
     log = ShardLog()
     event = from_entry("changes", log.identity, log.put(KEY))
     with pytest.raises(Malformed, match="an event of"):
-        events.decode("atoll.changes.root.core.core.configmaps.c2", events.encode_headers(event), event.payload)
+        events.decode("atoll.changes.root.core.core.configmaps.c2", encode_headers(event), event.payload)
     with pytest.raises(Malformed, match="from '/shards/root/changes'"):
         state = event.subject.replace("changes", "state") + "." + "a" * 32
-        events.decode(state, events.encode_headers(event), event.payload)
+        events.decode(state, encode_headers(event), event.payload)
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in events.encode_headers(tombstone(Source(), KEY, 1)) if name.startswith("Atoll-")]
+    "name", [name for name in encode_headers(tombstone(Source(), KEY, 1)) if name.startswith("Atoll-")]
 )
 def test_a_message_without_one_of_our_headers_is_refused(name: str) -> None:
     event = tombstone(Source(), KEY, 1)
-    headers = {key: value for key, value in events.encode_headers(event).items() if key != name}
+    headers = {key: value for key, value in encode_headers(event).items() if key != name}
     with pytest.raises(Malformed):
         events.decode(event.subject, headers, b"")
 
@@ -120,11 +121,11 @@ def test_a_message_without_one_of_our_headers_is_refused(name: str) -> None:
 def test_a_header_with_a_wrong_value_is_refused(name: str, value: str) -> None:
     event = tombstone(Source(), KEY, 1)
     with pytest.raises(Malformed):
-        events.decode(event.subject, {**events.encode_headers(event), name: value}, b"")
+        events.decode(event.subject, {**encode_headers(event), name: value}, b"")
 
 
 def test_headers_of_a_later_version_are_ignored() -> None:
     event = tombstone(Source(), KEY, 1)
-    assert events.decode(event.subject, {**events.encode_headers(event), "Atoll-Later": "x"}, b"") == event
+    assert events.decode(event.subject, {**encode_headers(event), "Atoll-Later": "x"}, b"") == event
     with pytest.raises(Malformed):
         events.decode(event.subject, None, b"")

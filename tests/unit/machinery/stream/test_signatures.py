@@ -10,9 +10,10 @@ import pytest
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.process.ed25519 import SecretKey
 from atoll.machinery.stream import signatures
-from atoll.machinery.stream.events import Event, Malformed, decode, encode_headers
+from atoll.machinery.stream.events import Event, Malformed, decode
 from atoll.machinery.stream.publisher.log_events import from_entry
 from atoll.machinery.stream.signatures import SignatureState, VerifiedRoots, sign, verify
+from harness.data.stored_headers import encode_headers
 from harness.models.shard_log import CONFIGMAPS, ShardLog
 
 KEY = SecretKey(base64.b64encode(bytes(32)).decode())

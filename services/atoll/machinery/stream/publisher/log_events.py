@@ -9,7 +9,7 @@ from __future__ import annotations
 from google_crc32c import value as crc32c
 
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.meta.objects import splice
+from atoll.machinery.meta.objects import HOLE_SIZE, splice
 from atoll.machinery.stream import subjects
 from atoll.machinery.stream.events import NO_HOLE, Event, Operation, Phase, checksummed
 from atoll.machinery.stream.publisher.log_source import LogIdentity, SourceEntry
@@ -37,8 +37,8 @@ def from_entry(kind: str, source: LogIdentity, entry: SourceEntry) -> Event:
     hole, payload = NO_HOLE, entry.value
     if not entry.sealed:
         hole = find_hole(payload, entry.crc, entry.revision, entry.previous, 0)
-    if hole != NO_HOLE:
-        payload = splice(payload, hole, entry.revision)
+        if hole != NO_HOLE and payload[hole : hole + HOLE_SIZE] != b"%016d" % entry.revision:
+            payload = splice(payload, hole, entry.revision)
     return Event(
         kind=kind,
         operation=_OPERATIONS[entry.operation],

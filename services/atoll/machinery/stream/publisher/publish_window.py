@@ -46,13 +46,15 @@ class WindowLimits(msgspec.Struct, frozen=True):
 
 
 class OutgoingMessage(msgspec.Struct, frozen=True):
-    """A message to send. `written` is the revision it carries; `id` is unique in the stream."""
+    """A message to send, with its headers as lines. `written` is the revision it carries; `id` is unique in the stream.
+    `statement` is what its signature is over."""
 
     subject: str
     payload: bytes
-    headers: dict[str, str]
+    headers: list[str]
     written: int
     id: str
+    statement: str = ""
 
 
 class AckPosition(msgspec.Struct, frozen=True):
@@ -148,13 +150,12 @@ class PublishWindow:
         return frames
 
     def _frame(self, message: OutgoingMessage, reply: str) -> bytes:
-        message.headers[_ID] = message.id
-        message.headers[_EXPECTED] = str(self._next)
+        headers = [*message.headers, f"{_ID}: {message.id}", f"{_EXPECTED}: {self._next}"]
         if self._last_id:
-            message.headers[_EXPECTED_ID] = self._last_id
+            headers.append(f"{_EXPECTED_ID}: {self._last_id}")
         self._next += 1
         self._last_id = message.id
-        return encode_publish(message.subject, message.payload, reply, message.headers)
+        return encode_publish(message.subject, message.payload, reply, headers)
 
     def skip(self, revision: int) -> None:
         """Mark an entry that needs no message: it is done as soon as those before it are."""

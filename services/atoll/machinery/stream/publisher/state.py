@@ -23,7 +23,7 @@ from atoll.machinery.stream.publisher.publish_window import PublishWindow
 from atoll.machinery.stream.publisher.resume import ResumePlan
 from atoll.machinery.stream.publisher.stream_writer import Outgoing, StreamWriter
 
-_TTL = {"Nats-TTL": f"{TOMBSTONE_TTL_S}s"}
+_TTL = (f"Nats-TTL: {TOMBSTONE_TTL_S}s",)
 
 
 class StateWriter(StreamWriter):
@@ -35,7 +35,7 @@ class StateWriter(StreamWriter):
     def _outgoing(self, entry: SourceEntry) -> Outgoing:
         event = self._event(entry) if self._policy.may_replicate(entry.key.type) else None
         deleted = event is not None and event.operation is Operation.DELETED
-        return Outgoing(entry.revision, event, _TTL if deleted else {})
+        return Outgoing(entry.revision, event, _TTL if deleted else ())
 
     def _event(self, entry: SourceEntry) -> Event | None:
         stands = self._policy.replicated(entry.key, entry.value)

@@ -11,16 +11,16 @@ import abc
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 import structlog
 
-from atoll.machinery.stream import subjects
+from atoll.machinery.stream import events, subjects
 from atoll.machinery.stream.connection import Connection, Unresponsive
 from atoll.machinery.stream.definitions import RetentionLimits, definition
 from atoll.machinery.stream.event_keys import EventKeys
-from atoll.machinery.stream.events import Event, Phase, encode_headers
+from atoll.machinery.stream.events import Event, Phase, key_path, statement_of
 from atoll.machinery.stream.publisher import stream_admin
 from atoll.machinery.stream.publisher.log_events import from_entry
 from atoll.machinery.stream.publisher.log_source import LogSource, SourceEntry, StreamPolicy
@@ -33,7 +33,7 @@ from atoll.machinery.stream.publisher.publish_window import (
 )
 from atoll.machinery.stream.publisher.resume import ResumePlan, StreamCursor, StreamTip, resume_plan
 from atoll.machinery.stream.publisher.stream_tail import StreamTail
-from atoll.machinery.stream.signatures import RUN, sign
+from atoll.machinery.stream.signatures import RUN, header_lines, sign
 
 log = structlog.get_logger()
 
@@ -64,7 +64,7 @@ class Outgoing(msgspec.Struct, frozen=True):
 
     done: int
     event: Event | None = None
-    extra: dict[str, str] = {}
+    extra: tuple[str, ...] = ()
 
 
 class LogFeed:
@@ -313,21 +313,16 @@ class StreamWriter(abc.ABC):
             if not sent:
                 window.skip(run[-1].done)
                 continue
-            signed = self._signed(window, [each.event for each in sent if each.event is not None])
-            messages = [self._message(event, each.extra) for event, each in zip(signed, sent, strict=True)]
+            messages = self._signed(window, [self._message(each) for each in sent])
             self.stats.published += len(messages)
             await window.send(messages, run[-1].done)
 
-    def _signed(self, window: PublishWindow, events: Sequence[Event]) -> Sequence[Event]:
-        """Sign events for the next sequences of the stream. Only this task sends, so nothing comes in between."""
-        numbered = (
-            [msgspec.structs.replace(event, filling=self._filling) for event in events] if self._filling else events
-        )
-        signatures = sign(self._keys.current, numbered, window.next_sequence)
-        return [
-            msgspec.structs.replace(event, signature=signature)
-            for event, signature in zip(numbered, signatures, strict=True)
-        ]
+    def _signed(self, window: PublishWindow, messages: Sequence[OutgoingMessage]) -> Sequence[OutgoingMessage]:
+        """Sign messages for the next sequences of the stream. Only this task sends, so nothing comes in between."""
+        signatures = sign(self._keys.current, messages, window.next_sequence)
+        for message, signature in zip(messages, signatures, strict=True):
+            message.headers.extend(header_lines(signature))
+        return messages
 
     def _check_key(self) -> None:
         """Note that another key signs from now on. Raises OutOfSequence where the stream is written again."""
@@ -336,10 +331,16 @@ class StreamWriter(abc.ABC):
             raise OutOfSequence("another key signs")
         self._key = key
 
-    def _message(self, event: Event, extra: Mapping[str, str]) -> OutgoingMessage:
-        headers = encode_headers(event)
-        headers.update(extra)
-        return OutgoingMessage(event.subject, event.payload, headers, event.revision, self._message_id(event))
+    def _message(self, outgoing: Outgoing) -> OutgoingMessage:
+        event = outgoing.event
+        assert event is not None
+        if self._filling:
+            event = msgspec.structs.replace(event, filling=self._filling)
+        subject, path = event.subject, key_path(event.key)
+        headers = events.header_lines(event, path)
+        headers.extend(outgoing.extra)
+        statement = statement_of(event, subject, path)
+        return OutgoingMessage(subject, event.payload, headers, event.revision, self._message_id(event), statement)
 
     def _message_id(self, event: Event) -> str:
         """The event's id, by which the server drops a second copy; a fresh id where a second copy is intended. The
