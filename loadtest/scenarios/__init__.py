@@ -11,6 +11,7 @@ ORDER = (
     "memory",
     "get",
     "create",
+    "floor",
     "patch",
     "admission",
     "neighbours",

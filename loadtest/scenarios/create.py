@@ -34,10 +34,11 @@ async def run(bench: Bench) -> list[Row]:
 async def _load(server: Server, connections: int, seconds: float) -> tuple[Load, Cost]:
     origin = server.origin
     with Cost(server) as cost:
-        load = await closed_loop(origin, _requests(origin), connections, seconds)
+        load = await closed_loop(origin, requests(origin), connections, seconds)
     return sound(load), cost
 
 
-def _requests(origin: Origin) -> Iterator[bytes]:
+def requests(origin: Origin) -> Iterator[bytes]:
+    """Creates without end."""
     while True:
         yield origin.request("POST", PATH, encode_json(config_map("b-", generate=True, salt=secrets.token_hex(8))))
