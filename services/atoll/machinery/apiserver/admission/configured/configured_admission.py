@@ -175,7 +175,7 @@ class ConfiguredAdmission:
             with self._timed(review, ADMIT, "MutatingAdmissionWebhook"):
                 seen = _Seen(review, request_of(review, acting.equivalents, named=False))
                 for placed in acting.mutating_webhooks:
-                    question = self._asked(seen, placed, rounds)
+                    question = self._question_for(seen, placed, rounds)
                     if question is None:
                         continue
                     try:
@@ -187,7 +187,7 @@ class ConfiguredAdmission:
                         seen = _Seen(review, request_of(review, acting.equivalents, named=False))
             rounds.webhooks.leave(review.obj)
 
-    def _asked(self, seen: _Seen, placed: PlacedWebhook, rounds: Rounds) -> Question | None:
+    def _question_for(self, seen: _Seen, placed: PlacedWebhook, rounds: Rounds) -> Question | None:
         """Return what a mutating webhook is asked; None if it does not act."""
         kind = self._matched(seen.review, seen.request, placed.webhook)
         if kind is None or not rounds.webhooks.acts(_key(placed.webhook)):
