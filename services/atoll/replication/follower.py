@@ -28,7 +28,7 @@ from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import Mark, Record, ReplicaView, Scope
 from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.consumer.selection import Selection
-from atoll.machinery.stream.consumer.state_consumer import ConsumerOptions, StateConsumer
+from atoll.machinery.stream.consumer.state_consumer import CannotSelect, ConsumerOptions, StateConsumer, may_select
 from atoll.machinery.stream.permissions import follower_consumer
 from atoll.machinery.stream.subjects import STATE, all_subjects, check_shard
 from atoll.replication.metrics import ReplicationMetrics
@@ -41,6 +41,7 @@ from atoll.replication.root_types import RootTypes, learn_root_types
 from atoll.replication.shard_keys import KEYS_MARK, ShardKeys
 from atoll.replication.shard_replica import ShardReplica, SourceShard
 from atoll.replication.sought_clusters import SoughtClusters
+from atoll.replication.sought_paths import Site, SoughtPaths
 
 log = structlog.get_logger()
 
@@ -55,6 +56,10 @@ MAX_SHARDS = 1000
 #: Rows of one transaction; requests wait for it.
 _BATCH = 200
 _BACKOFF = Backoff(0.1, 30.0)
+_DENIED = (
+    "the NATS user may not create consumers with several filters: write the server's configuration anew with "
+    "`atoll nats-config` and start the shard again"
+)
 _annotated = msgspec.json.Decoder(partial.Partial[partial.Annotations]).decode
 
 
@@ -94,6 +99,9 @@ class Follower:
         self.consumers: dict[str, StateConsumer] = {}
         self._needed: NeededRows | None = None
         self._sought: SoughtClusters | None = None
+        self._paths: SoughtPaths | None = None
+        #: Set when the NATS user may not create consumers that select: then everything is followed.
+        self._is_denied = asyncio.Event()
         #: Whether the shards of the site were looked at since the start.
         self._knows_members = False
         if options.needed_only:
@@ -101,6 +109,9 @@ class Follower:
             self._needed = NeededRows(self.writer, options.types, self._selection_changed)
             self.writer.written = self._needed.wrote
             self._sought = SoughtClusters(self._needed, self._unread)
+            site = Site(self._unread, lambda: self.writer.root_holders)
+            self._paths = SoughtPaths(self._needed, store, options.types.workspaces, site)
+            self._needed.arrived = self._paths.arrived
         #: The sets of copies that a shard keeps; None: this process is none.
         self.copies = self._needed.copies if self._needed is not None else None
         if self.copies is None and options.own:
@@ -116,19 +127,27 @@ class Follower:
         """Set what is notified of changed replicas. Before `run`."""
         self.writer.set_listener(listener)
 
+    def refusal(self) -> str | None:
+        """Return why this process follows everything, though it is to follow only what it needs."""
+        return _DENIED if self._is_denied.is_set() else None
+
     def behind_s(self) -> float:
         """For how many seconds at most a replica may have been out of date; 0 while all are current."""
         return max((consumer.behind_s for consumer in self.consumers.values()), default=0.0)
 
-    async def seek(self, cluster: str) -> Sequence[str]:
-        """See `SoughtClusters.seek`; a follower of everything has nothing to seek."""
-        return await self._sought.seek(cluster) if self._sought is not None else ()
+    async def seek(self, workspace: str) -> Sequence[str]:
+        """Seek the shard of a cluster or of a path; see `SoughtClusters.seek` and `SoughtPaths.seek`. A follower of
+        everything has nothing to seek."""
+        if self._sought is None or self._paths is None:
+            return ()
+        return await (self._paths if ":" in workspace else self._sought).seek(workspace)
 
-    def _unread(self) -> list[str]:
-        """The shards of which not everything that is needed was read."""
-        found = self.consumers
-        unread = [name for name in self.writer.origins if name not in found or not found[name].has_selected]
-        return unread if self._knows_members else unread or [ROOT_SHARD]
+    def _unread(self, shard: str = "") -> list[str]:
+        """The shards of which not everything that is needed was read; `shard`: that one, if it was not."""
+        found, names = self.consumers, [shard] if shard else self.writer.origins
+        others = (name for name in names if name != self._options.own)
+        unread = [name for name in others if name not in found or not found[name].has_selected]
+        return unread if shard or self._knows_members else unread or [ROOT_SHARD]
 
     async def run(self) -> None:
         """Follow until cancelled. Raises StoreForgotten if this process's own store was struck off."""
@@ -150,21 +169,30 @@ class Follower:
     async def _keep_watching(self) -> None:
         """Follow the shards of the site, and this shard's own objects where what it needs follows from them."""
         await self._begin()
-        if self._needed is None:
+        needed = self._needed
+        if needed is None:
             await self._keep_following()
             return
         await self._end(list(self._running))
-        await self._needed.load(self.writer.origins)
-        own = asyncio.create_task(self._needed.watch())
-        following = asyncio.create_task(self._keep_following())
+        await needed.load(self.writer.origins)
+        tasks = [asyncio.create_task(each) for each in (needed.watch(), self._keep_following(), self._is_denied.wait())]
         try:
-            await asyncio.wait({own, following}, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.gather(*(task for task in (own, following) if task.done()))
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.gather(*(task for task in tasks if task.done()))
         finally:
-            own.cancel()
-            following.cancel()
-            await asyncio.gather(own, following, return_exceptions=True)
-            self._needed.close()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            needed.close()
+        await self._end(list(self._running))
+        self._widen(needed)
+
+    def _widen(self, needed: NeededRows) -> None:
+        """Follow everything from now on: the NATS user may do no more."""
+        log.error("of other shards everything is followed", reason=_DENIED)
+        self._is_denied.set()
+        self.writer.written = needed.copies.wrote
+        self._needed = self._sought = self._paths = None
 
     async def _keep_following(self) -> None:
         while True:
@@ -177,13 +205,24 @@ class Follower:
         await self.writer.route_root()
         self.writer.types = self._types()
         self.writer.origins = [name for name in self._followed() if name != self._options.own]
+        if self._needed is not None and not await self._may_select():
+            self._widen(self._needed)
         await self._take_mode()
         if self._store.get_mark(OWNERS_PENDING):
             await self.writer.resolve_all()
 
+    async def _may_select(self) -> bool:
+        """Whether the NATS user may follow single objects, before a store that holds everything is narrowed."""
+        origins = self.writer.origins
+        return (
+            not origins
+            or bool(self._store.get_mark(NEEDED_ONLY))
+            or await may_select(self._access, self._subscription(origins[0]))
+        )
+
     async def _take_mode(self) -> None:
         """Note whether rows are only those needed. If all are followed again, all shards are read again."""
-        before, now = self._store.get_mark(NEEDED_ONLY) or b"", b"1" if self._options.needed_only else b""
+        before, now = self._store.get_mark(NEEDED_ONLY) or b"", b"1" if self._needed is not None else b""
         if before and not now:
             for name in self.writer.origins:
                 await ShardReplica(self.writer, self._origin(name, "")).forget()
@@ -330,6 +369,9 @@ class Follower:
             self._metrics.follow(origin.name, consumer)
             try:
                 await consumer.run()
+            except CannotSelect:
+                self._is_denied.set()
+                return
             except Exception as error:
                 failures += 1
                 self._metrics.failed(origin.name)

@@ -71,6 +71,10 @@ class NeededRows:
         )
         self._cursors: list[tuple[Cursor, _Take]] = []
         self._sought: set[str] = set()
+        #: By workspace path, the clusters on it, each with the Workspace that is next.
+        self._places: dict[str, tuple[Workspace, ...]] = {}
+        #: Called with the clusters whose owner was decided and the Workspaces that were written, if set.
+        self.arrived: Callable[[Sequence[Workspace]], None] | None = None
         #: Set, and replaced, whenever an owner was decided or all that is wanted of a shard was read.
         self._progress = asyncio.Event()
 
@@ -114,6 +118,21 @@ class NeededRows:
         self._sought.discard(cluster)
         self._clusters.remove(cluster, Reason(SOUGHT, "", cluster))
 
+    def place(self, path: str, places: Sequence[Workspace]) -> None:
+        """Need the clusters and Workspaces on a path that a request names, instead of those before; none: no more."""
+        before, now = self._places.pop(path, ()), tuple(places)
+        if now:
+            self._places[path] = now
+        for number, (cluster, name) in enumerate(now):
+            self._clusters.add(cluster, _of_path(path, number, cluster), name)
+        for number, (cluster, _) in enumerate(before):
+            if number >= len(now) or now[number][0] != cluster:
+                self._clusters.remove(cluster, _of_path(path, number, cluster))
+
+    def owner(self, cluster: str) -> str:
+        """The shard of a cluster, "" while it is not known."""
+        return self._seat(cluster)
+
     def has_owner(self, cluster: str) -> bool:
         """Whether the shard of a cluster is known."""
         return bool(self._seat(cluster))
@@ -138,6 +157,8 @@ class NeededRows:
         self._open_cursors()
         for cluster in self._sought:
             self.seek(cluster)
+        for path, places in list(self._places.items()):
+            self.place(path, places)
         for type, take in self._own:
             await self._load_own(type, take)
         for origin in origins:
@@ -239,14 +260,19 @@ class NeededRows:
         self, origin: str, changes: Sequence[tuple[ReplicaChange, Record | None]], owners: Sequence[OwnerChange]
     ) -> None:
         """Rows of a shard were written or deleted, and owners decided."""
+        arrived: list[Workspace] = [(each.cluster, "") for each in owners]
         for change, _ in changes:
             key = change.key
             if key.type == LOGICAL_CLUSTERS:
                 self._wrote_cluster(origin, key.cluster, change.value)
             elif not is_selected(key.type):
                 self._wrote_row(origin, key.cluster, bool(change.value))
+            else:
+                arrived.append((key.cluster, key.name))
         for each in owners:
             self._clusters.seated(each.cluster)
+        if arrived and self.arrived is not None:
+            self.arrived(arrived)
         if owners:
             self.announce()
 
@@ -352,6 +378,10 @@ class ShardSelection:
 
     def read(self) -> None:
         self._rows.announce()
+
+
+def _of_path(path: str, number: int, cluster: str) -> Reason:
+    return Reason(SOUGHT, "", cluster, f"{number} {path}")
 
 
 def _cluster_key(cluster: str) -> ObjectKey:

@@ -9,7 +9,7 @@ covers; a resolution that was interrupted is repeated at the next start.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -80,6 +80,11 @@ class ReplicaWriter:
         self._holders = RootHolders(own, store.get_mark(ROOTS_MARK))
         self._strangers = StrangerRows(metrics)
         self._lock = asyncio.Lock()
+
+    @property
+    def root_holders(self) -> Mapping[str, str]:
+        """The shards that may hold roots, by cluster."""
+        return self._holders.resolved
 
     def set_listener(self, listener: ReplicaListener) -> None:
         """Set what is notified of changes. Once, before the first change."""

@@ -28,18 +28,19 @@ from atoll.controllers.workspaces.remote_routes import RemoteRoutes
 from atoll.controllers.workspaces.root_routes import RootRoutes
 from atoll.machinery.apiserver.admission.chain import Admission
 from atoll.machinery.apiserver.authentication.oidc import issuers
-from atoll.machinery.apiserver.authentication.remote_owners import RemoteOwners, SeekOwner
+from atoll.machinery.apiserver.authentication.remote_owners import RemoteOwners
 from atoll.machinery.apiserver.authentication.service_account_keys import jwks, openid_configuration
 from atoll.machinery.apiserver.authorization.attributes import Attributes
 from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.conversion import Conversions
+from atoll.machinery.apiserver.federation.cluster_searches import ClusterSearches, Seek
 from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.federation.pathindex import PathIndex
 from atoll.machinery.apiserver.serving.audit import AuditLog
 from atoll.machinery.apiserver.serving.documents import Documents, StaticDocuments
-from atoll.machinery.apiserver.serving.health import Health
+from atoll.machinery.apiserver.serving.health import Health, Notice
 from atoll.machinery.apiserver.serving.observe import RequestMetrics, RequestObserver
 from atoll.machinery.apiserver.serving.pipeline import Handlers, RequestPipeline, VirtualWorkspaceHandler
 from atoll.machinery.apiserver.serving.resources import Resources, Special
@@ -116,7 +117,7 @@ class ShardApp:
         #: URL of this shard for other components and, without a front proxy, for clients.
         self.url = config.shard_base_url or url
         #: What `seek` calls, once it is known: the follower's, in a worker the writer's.
-        self.seeker: SeekOwner | None = None
+        self.seeker: Seek | None = None
         self.registry = CollectorRegistry()
         self.metrics = ShardMetrics(self.registry)
         self.audit = AuditLog(config.audit_log_path) if config.audit_log_path else None
@@ -130,7 +131,8 @@ class ShardApp:
             shards=root_exports.exported_type("shards.core.kcp.io", identities).identity,
         )
         self._system = self._bootstrap_options(origin)
-        self.paths = PathIndex(self.identities.workspaces)
+        searches = ClusterSearches(self.seek, "the shard of the workspace is not known yet") if self._seeks else None
+        self.paths = PathIndex(self.identities.workspaces, searches)
         self.facts = Lookups(self.paths, self.identities, config.default_replication_level)
         self.authorizer = Authorizer()
         self.egress = Egress(_egress_policy(config, url), self.registry)
@@ -173,9 +175,9 @@ class ShardApp:
         """Whether this shard keeps no row of some clusters of the site."""
         return self.config.in_site and self.config.replicated_workspaces == NEEDED
 
-    async def seek(self, cluster: str) -> Sequence[str]:
-        """Have the process that follows other shards learn whose a cluster is; see `Follower.seek`."""
-        return await self.seeker(cluster) if self.seeker is not None else ()
+    async def seek(self, workspace: str) -> Sequence[str]:
+        """Have the process that follows other shards learn whose a cluster or path is; see `Follower.seek`."""
+        return await self.seeker(workspace) if self.seeker is not None else ()
 
     def _tenancy(self, view: View) -> str:
         return self.identities.tenancy
@@ -346,6 +348,7 @@ class ShardApp:
         )
         follower = Follower(store, options, self.registry)
         self.seeker = follower.seek
+        self.health.add("replicated-workspaces", Notice(follower.refusal))
         return follower
 
     def manager(self, positions: Positions, follower: Follower | None = None) -> Manager:

@@ -89,7 +89,7 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
     nats_directory: str = ""
     follow_nats_url: str = ""
     follow_nats_credentials_file: str = ""
-    replicated_workspaces: str = "all"
+    replicated_workspaces: str = NEEDED
     default_replication_level: str = replication_level.GLOBAL
 
     SUMMARY: ClassVar[str] = "Run one shard of a sharded deployment."
@@ -167,9 +167,9 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
             " event_keys for that server; empty: nats-credentials-file",
             "shard_name": "name of this shard, a DNS label",
             "shard_labels": "comma separated key=value labels of its Shard object, such as region=eu",
-            "replicated_workspaces": "Workspaces and LogicalClusters of other shards that it keeps: all, or needed:"
-            " those of clusters with exports or types, its own clusters' ancestors, its own Workspaces' clusters, and"
-            " what requests depend on",
+            "replicated_workspaces": "Workspaces and LogicalClusters of other shards that it keeps: needed (those of"
+            " clusters with exports or types, its own clusters' ancestors, its own Workspaces' clusters, and what"
+            " requests depend on) or all",
             "default_replication_level": "level of exports that are written without one, but for those of root: global,"
             " organization or region",
             "shard_base_url": "URL of this shard for other components; empty: the address it listens on",

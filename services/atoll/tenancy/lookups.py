@@ -36,6 +36,10 @@ class Resolver(Protocol):
 
     def awaited(self, snapshot: View, workspace: str) -> tuple[str, str] | None: ...
 
+    def require_none(self, workspace: str) -> None: ...
+
+    def seek(self, workspace: str) -> None: ...
+
 
 class SystemIdentities(msgspec.Struct, frozen=True):
     """Identity hashes of root's exports, under which tenancy, topology and shard objects are stored and published."""
@@ -93,6 +97,22 @@ class Lookups:
     def cluster_of(self, view: View, path: str) -> str | None:
         """Return the logical cluster of a path or cluster name (empty: root); None if it is not found."""
         return self._resolver.resolve(view, path or ROOT)
+
+    def sought_cluster_of(self, view: View, path: str) -> str | None:
+        """Return what `cluster_of` does, for admission: on a shard that does not keep the rows of every workspace, a
+        path is first sought on the others. Raises SearchPending."""
+        found = self.cluster_of(view, path)
+        if found is None:
+            self._resolver.seek(path)
+        return found
+
+    def known_cluster_of(self, view: View, path: str) -> str | None:
+        """Return what `cluster_of` does, for a decision that rests on the cluster's LogicalCluster: what other shards
+        say of it was read. Raises SearchPending, and ServiceUnavailable while it was not."""
+        found = self.cluster_of(view, path)
+        if found is None or not federated(view).revision_of(ObjectKey(LOGICAL_CLUSTERS, found, "", SINGLETON)):
+            self._resolver.require_none(path or ROOT)
+        return found
 
     def awaited(self, view: View, path: str) -> tuple[str, str] | None:
         """Return cluster and name of the Workspace whose change may change a path's resolution; None for a name."""

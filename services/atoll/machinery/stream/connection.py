@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,7 @@ log = structlog.get_logger()
 VERSION_FLOOR = (2, 14, 3)
 _CONNECT_TIMEOUT_S = 5.0
 _CLOSE_TIMEOUT_S = 2.0
+_MAX_REFUSALS = 16
 _REQUEST_TIMEOUT_S = 5.0
 _BACKOFF = Backoff(0.05, 5.0)
 #: For a JetStream that answers with an error: a missing stream is being made by its shard.
@@ -76,6 +78,10 @@ class Unavailable(Exception):
 
 class Unresponsive(Unavailable):
     """The server takes connections but does not answer: busy, or hung over a damaged file."""
+
+
+class Denied(Unavailable):
+    """The credential may not ask for it: its user was made with other permissions."""
 
 
 class ApiError(Exception):
@@ -124,6 +130,8 @@ class Connection:
         self.client, self.api_prefix = client, api_prefix
         self.closed = asyncio.Event()
         self._listeners: list[Callable[[Exception], None]] = []
+        #: What the server last refused to pass on, in its words.
+        self._refusals: deque[str] = deque(maxlen=_MAX_REFUSALS)
 
     @classmethod
     async def open(cls, access: Access, name: str) -> Connection:
@@ -150,6 +158,7 @@ class Connection:
 
         async def on_error(error: Exception) -> None:
             log.debug("nats client error", error=repr(error))
+            self._refusals.append(str(error).lower())
 
         async with asyncio.timeout(_CONNECT_TIMEOUT_S):
             await self.client.connect(
@@ -243,7 +252,7 @@ class Connection:
         return self.client.new_inbox()
 
     async def api(self, subject: str, body: Object | None = None) -> Object:
-        """A request to the JetStream API. Raises ApiError, Unavailable."""
+        """A request to the JetStream API. Raises ApiError, Unavailable; Denied for a subject that is not permitted."""
         try:
             reply = await self.client.request(
                 f"{self.api_prefix}.{subject}",
@@ -251,6 +260,9 @@ class Connection:
                 timeout=_REQUEST_TIMEOUT_S,
             )
         except TimeoutError as error:
+            # The server says which subject it refused, not to whom it owes the answer.
+            if any(f'"{self.api_prefix}.{subject}"'.lower() in text for text in self._refusals):
+                raise Denied(f"{subject} is not permitted") from error
             raise Unresponsive(f"{subject} was not answered") from error
         except Exception as error:
             raise Unavailable(f"{subject} failed: {error!r}") from error

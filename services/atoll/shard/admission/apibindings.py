@@ -56,7 +56,7 @@ class ApiBindings(Plugin):
         if before:
             return str(before)
         reference = mapping(obj, "spec", "reference", "export")
-        cluster = self._facts.cluster_of(review.view, text(reference, "path") or review.call.cluster)
+        cluster = self._facts.sought_cluster_of(review.view, text(reference, "path") or review.call.cluster)
         name = text(reference, "name")
         return hashes.export_hash(cluster, name) if cluster and self._may_be_bound(review, obj, cluster, name) else ""
 

@@ -216,9 +216,10 @@ def may_bind(facts: Lookups, may: May, review: Review, path: str, export: str) -
     """Return whether the caller has verb `bind` on an export in the cluster that the path leads to.
 
     The export need not exist yet: RBAC may name it first. A path that leads nowhere, and an export that must not be
-    seen from the caller's cluster, give the same answer as a forbidden one.
+    seen from the caller's cluster, give the same answer as a forbidden one. Raises SearchPending and ServiceUnavailable
+    while it is not known whether the path leads anywhere.
     """
-    cluster = facts.cluster_of(review.view, path)
+    cluster = facts.known_cluster_of(review.view, path)
     if cluster is None or facts.is_out_of_reach(review.view, path, export, review.call.cluster):
         return False
     attributes = Attributes(

@@ -217,13 +217,16 @@ class Member:
 class Archipelago:
     """An async context manager: a nats-server with a user for each shard and reader, and the started processes."""
 
-    def __init__(self, directory: Path, *shards: str, readers: Sequence[str] = ("proxy-front",)) -> None:
+    def __init__(
+        self, directory: Path, *shards: str, readers: Sequence[str] = ("proxy-front",), selects: bool = True
+    ) -> None:
+        """`selects`: the shards' readers may create consumers with several filters."""
         self.directory = directory
         self.shards = shards
         self.users = {name: shard_nats_user(name) for name in shards}
         self.users |= {name: reader_nats_user(name, shards) for name in readers}
         # Each shard reads the others as a user of its own.
-        self._peers = {name: reader_nats_user(reader_user(name), shards, selects=True) for name in shards}
+        self._peers = {name: reader_nats_user(reader_user(name), shards, selects=selects) for name in shards}
         self.nats = NatsServer(directory, "everything", users=self._all())
         self.members: dict[str, Member] = {}
 

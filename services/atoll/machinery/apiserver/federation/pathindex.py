@@ -4,7 +4,8 @@ The pipeline, `controllers.facts` and the front proxy call it. A path starts at 
 user's home, or at the path of a logical cluster without an owning Workspace, and follows Workspace names downward on
 any shard. Results are cached (bounded) with the revisions of their Workspaces. Invariant: these are checked in the
 request's snapshot, so that a renamed, moved or deleted workspace is never resolved from the cache. A path within this
-shard reads no replicas.
+shard reads no replicas. On a shard that does not keep the rows of every workspace, a path that is not found may be
+sought (`require_none`).
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from collections.abc import Iterator
 import msgspec
 
 from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.federation.cluster_searches import ClusterSearches
 from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.meta.hashes import home_cluster_name, root_cluster_name, root_path_label
 from atoll.machinery.meta.lru import LruCache
-from atoll.machinery.meta.names import ObjectKey, ResourceType, is_cluster_name
+from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType, is_cluster_name, is_workspace_path
 from atoll.machinery.meta.partial import Phase
 from atoll.machinery.meta.paths import HOME
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
@@ -93,10 +95,11 @@ def _root(names: list[str]) -> tuple[str, list[str]]:
 
 
 class PathIndex:
-    """Resolves paths. `workspaces` is the type under which Workspaces are stored (it carries an identity)."""
+    """Resolves paths. `workspaces` is the type under which Workspaces are stored (it carries an identity); `searches`
+    finds paths in rows that are not kept, None where all are."""
 
-    def __init__(self, workspaces: ResourceType) -> None:
-        self._workspaces = workspaces
+    def __init__(self, workspaces: ResourceType, searches: ClusterSearches | None = None) -> None:
+        self._workspaces, self._searches = workspaces, searches
         #: The types of the rows that paths are resolved by.
         self.types = (workspaces, LOGICAL_CLUSTERS)
         self._found: LruCache[str, _CachedPath] = LruCache(MAX_PATHS)
@@ -125,6 +128,16 @@ class PathIndex:
         stands = bool(snapshot.gate(target.cluster).generation)
         self._found.put(workspace, _CachedPath(steps, is_local, target if is_local and stands else None))
         return target
+
+    def require_none(self, workspace: str) -> None:
+        """Return if a path or cluster that is not found is on no shard. Raises SearchPending, ServiceUnavailable."""
+        if self._searches is not None and _is_sought(workspace):
+            self._searches.require_none(workspace)
+
+    def seek(self, workspace: str) -> None:
+        """Return once a path that is not found was sought, also if not every shard was read. Raises SearchPending."""
+        if self._searches is not None and _is_sought(workspace):
+            self._searches.was_read(workspace)
 
     def awaited(self, snapshot: View, workspace: str) -> tuple[str, str] | None:
         """Return cluster and name of the Workspace whose change would change the target of a path.
@@ -214,6 +227,13 @@ class PathIndex:
 
 #: The Workspace of a cluster without one.
 _NOWHERE = ObjectKey(LOGICAL_CLUSTERS, "", "", "")
+
+
+def _is_sought(workspace: str) -> bool:
+    """Whether a path or name may lead to another shard's cluster."""
+    if workspace == ROOT or workspace.startswith("system:") or workspace.count(":") >= MAX_DEPTH:
+        return False
+    return is_workspace_path(workspace) if ":" in workspace else is_cluster_name(workspace)
 
 
 def _holds(snapshot: View, cached: _CachedPath) -> bool:

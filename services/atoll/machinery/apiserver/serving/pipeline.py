@@ -13,7 +13,7 @@ nothing is answered before authentication and authorization, except a cluster of
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -41,6 +41,7 @@ from atoll.machinery.apiserver.call.requestinfo import RequestInfo, inside, pars
 from atoll.machinery.apiserver.catalog.shipped_kinds import KindsPending
 from atoll.machinery.apiserver.configuration_cache import MAX_TARGET_BYTES, Access, Configuration, ConfigurationCache
 from atoll.machinery.apiserver.request import Observer, Request, RequestScope, fail
+from atoll.machinery.meta.missing_answer import MissingAnswer
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.status import ApiError, Details, ServiceUnavailable, Unauthorized
 from atoll.machinery.meta.uids import new_uid
@@ -73,6 +74,9 @@ class Resolver(Protocol):
 
     def find(self, snapshot: Snapshot, workspace: str) -> Destination | None:
         """Return the target, or None for an unknown path. A single name is a cluster's own."""
+
+    def require_none(self, workspace: str) -> None:
+        """Return if an unknown path leads nowhere on any shard. Raises MissingAnswer, ServiceUnavailable."""
 
 
 class AuthenticatedCaller(Protocol):
@@ -203,13 +207,15 @@ class RequestPipeline:
                 # The caller is authenticated already: the token is that of a TokenReview.
                 fail(request, ServiceUnavailable(str(error)))
         except KindsPending as pending:
-            exchange.spawn(self._serve_when_loaded(exchange, fetches, pending))
+            exchange.spawn(self._serve_after(exchange, fetches, pending.load))
+        except MissingAnswer as missing:
+            exchange.spawn(self._serve_after(exchange, fetches, missing.fetch))
         except Exception as error:
             fail(request, error)
 
-    async def _serve_when_loaded(self, exchange: Exchange, fetches: int, pending: KindsPending) -> None:
+    async def _serve_after(self, exchange: Exchange, fetches: int, wait: Callable[[], Awaitable[None]]) -> None:
         """Serve a request from its beginning, at the then latest state."""
-        await pending.load()
+        await wait()
         self(exchange, fetches)
 
     def _serve(self, request: Request, http: HttpRequest, snapshot: Snapshot) -> None:
@@ -220,8 +226,10 @@ class RequestPipeline:
         elif (misdirected := self._resolve(request, configuration, snapshot)) is not None:
             request.reply(misdirected)
             return
-        if request.cluster == UNKNOWN and self._mounted(request, snapshot):
-            return
+        if request.cluster == UNKNOWN:
+            if self._mounted(request, snapshot):
+                return
+            self._resolver.require_none(request.info.workspace)
         if http.streamed:
             raise ServiceUnavailable("the workspace is mounted no more, please try again", _TRY_AGAIN)
         service = self._handlers.services.get(info.service) if info.service and not info.workspace else None

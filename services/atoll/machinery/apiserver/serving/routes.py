@@ -25,6 +25,9 @@ class NoWorkspaces:
         """Return None."""
         return None
 
+    def require_none(self, workspace: str) -> None:
+        """Return: there is no other shard."""
+
 
 def routes(resources: Resources, documents: Documents) -> Callable[[RequestInfo], Route]:
     """Return the router of requests. It raises NotFound below `/services/`, for an unknown virtual workspace."""

@@ -29,7 +29,7 @@ from atoll.machinery.apiserver.rest.update import plan_update
 from atoll.machinery.apiserver.rest.write import WriteContext
 from atoll.machinery.apiserver.writing.commit import AnswersDeadline, FirstStage, WriteService, complete
 from atoll.machinery.apiserver.writing.target import Target, make_call
-from atoll.machinery.kinds.conversion import Unconverted
+from atoll.machinery.meta.missing_answer import MissingAnswer
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, splice
 from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
@@ -255,8 +255,8 @@ class Batch:
             attempt.postponed = self._postponed
             try:
                 self._add(call, plan(self._core.context(call, self, self._options)))
-            except Unconverted as missing:
-                # Admission asks about it in another version: it is planned again once it is converted.
+            except MissingAnswer as missing:
+                # Admission asks about it in another version, or about a cluster that is sought: it is planned again.
                 self._postponed.lacking.append(missing)
 
         self._step(step)

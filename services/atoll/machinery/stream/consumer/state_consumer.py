@@ -17,7 +17,7 @@ import structlog
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.stream import subjects
-from atoll.machinery.stream.connection import Access, Connection, keep_connected
+from atoll.machinery.stream.connection import Access, ApiError, Connection, Denied, TooOld, Unavailable, keep_connected
 from atoll.machinery.stream.consumer.gaps import Gap
 from atoll.machinery.stream.consumer.origin_check import OriginCheck, TrustedKeys, ignore, is_sourced
 from atoll.machinery.stream.consumer.pull_consumer import WAIT_S, BatchLimits, PullConsumer, stream_sequence
@@ -86,6 +86,28 @@ class StateSink(Protocol):
         """The generation is complete: drop every row that it did not bring, keep the mark."""
 
 
+class CannotSelect(Exception):
+    """The credential may not create a consumer with several filters, which a selection needs."""
+
+
+async def may_select(access: Access, options: ConsumerOptions) -> bool:
+    """Whether the credential may create a consumer with several filters; also while nobody can say."""
+    stream = subjects.stream_name(subjects.STATE, options.shard)
+    try:
+        connection = await Connection.open(access.at(options.shard), f"atoll consumer {options.consumer}")
+        try:
+            reader = PullConsumer(connection, stream, options.consumer, BatchLimits(options.batch))
+            await reader.open({"filter_subjects": list(options.filters), "deliver_policy": "new"})
+            await reader.close()
+        finally:
+            await connection.close()
+    except Denied:
+        return False
+    except (Unavailable, ApiError, TooOld) as error:
+        log.debug("nobody says whether a consumer may have several filters", error=str(error))
+    return True
+
+
 class StateConsumer:
     """`run` it as a task; cancel the task to stop. The subscription's filters are those of the state stream."""
 
@@ -126,7 +148,7 @@ class StateConsumer:
         return self._complete and not self._selected.changed
 
     async def run(self) -> None:
-        """Consume until cancelled. An error of the sink ends it."""
+        """Consume until cancelled. An error of the sink ends it. Raises CannotSelect."""
         await keep_connected(self._access, f"atoll consumer {self._options.consumer}", self._consume)
 
     def keys_changed(self) -> None:
@@ -175,7 +197,7 @@ class StateConsumer:
         limits = BatchLimits(self._options.batch)
         reader = PullConsumer(connection, self._stream, self._options.consumer, limits)
         try:
-            await reader.open(self._start(mark))
+            await _open(reader, self._start(mark))
             self._reader = reader
             while not self._is_to_select:
                 # The server's count of pending messages includes unreadable ones: only silence shows the end.
@@ -216,7 +238,7 @@ class StateConsumer:
         self._origin_of_selected.begin(sourced=is_sourced(info))
         reader = PullConsumer(connection, self._stream, self._options.consumer, BatchLimits(self._options.batch))
         try:
-            await reader.open({"filter_subjects": subjects, "deliver_policy": "all"})
+            await _open(reader, {"filter_subjects": subjects, "deliver_policy": "all"})
             while batch := await reader.batch(0.0):
                 found = (self._decode(message, self._origin_of_selected) for message in batch)
                 events = [
@@ -319,3 +341,13 @@ class StateConsumer:
     def _position(self, now: float) -> StateMark:
         place = (self._sequence, self._written, now, self._filling, self._origin.signed)
         return StateMark(self._created, self._lineage, *place)
+
+
+async def _open(reader: PullConsumer, config: Object) -> None:
+    """Create the consumer. Raises CannotSelect, which no other connection mends."""
+    try:
+        await reader.open(config)
+    except Denied as error:
+        if len(config["filter_subjects"]) > 1:
+            raise CannotSelect(str(error)) from error
+        raise

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from atoll.machinery.apiserver.authentication import remote_owners
 from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
-from atoll.machinery.apiserver.authentication.remote_owners import ABSENT_S, RemoteOwners
+from atoll.machinery.apiserver.authentication.remote_owners import RemoteOwners
+from atoll.machinery.apiserver.federation import cluster_searches
+from atoll.machinery.apiserver.federation.cluster_searches import ABSENT_S
 from atoll.machinery.meta.status import ServiceUnavailable
 
 
@@ -64,7 +65,7 @@ async def test_a_cluster_is_not_called_nobodys_while_a_shard_was_not_read(search
 async def test_searches_at_a_time_are_bounded(
     search: Search, owners: RemoteOwners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_owners, "MAX_SEARCHES", 1)
+    monkeypatch.setattr(cluster_searches, "MAX_SEARCHES", 1)
     running = asyncio.ensure_future(pending(owners, "a").complete())
     await asyncio.sleep(0)
     with pytest.raises(ServiceUnavailable):
