@@ -27,7 +27,6 @@ from atoll.controllers.kubernetes.resourcequotas import QuotaStatus
 from atoll.controllers.kubernetes.service_account_tokens import AccountTokens
 from atoll.controllers.shard_calls import ShardCaller
 from atoll.controllers.workspaces.home_markers import HomeMarkers
-from atoll.controllers.workspaces.late_homes import LateHomes
 from atoll.controllers.workspaces.lifecycle import LogicalClusterLifecycle
 from atoll.controllers.workspaces.logicalcluster_deletion import LogicalClusterDeletion
 from atoll.controllers.workspaces.lost_parents import LostParents
@@ -42,7 +41,6 @@ from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.control.manager import Controller
 from atoll.machinery.kcp.sharding.ownership import ROOT_SHARD
 from atoll.machinery.kcp.workspaces.workspace import Shard
-from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.types import (
     API_BINDINGS,
     CLUSTER_ROLES,
@@ -83,10 +81,11 @@ def controllers(
     placement = ShardPlacement(facts, shard.name, reaches=peers is not None)
     calls = ShardCaller(peers) if peers is not None else None
     owners = _owners(calls, placement, loopback) if calls is not None else None
+    homes = RemoteLogicalClusters(calls) if calls is not None and shard.name == ROOT_SHARD else None
     workspaces, clusters, notifier = facts.identities.workspaces, kind(LOGICAL_CLUSTERS), "kcp-logicalcluster-owner"
     return [
         *([OwnerNotifications(acting_as(notifier), clusters, workspaces, owners)] if owners is not None else []),
-        *([_homes(acting_as(notifier), clusters, shard.name, placement, calls)] if calls is not None else []),
+        *([HomeMarkers(acting_as(notifier), clusters, placement, homes)] if homes is not None else []),
         *([LostParents(acting_as(notifier), clusters, placement, owners)] if owners else []),
         WorkspaceController(acting_as("kcp-workspace"), facts, shard, placement, calls),
         MountController(acting_as("kcp-workspacemounts"), facts),
@@ -120,13 +119,6 @@ def controllers(
         ClusterRoleAggregation(acting_as("clusterrole-aggregation-controller"), kind(CLUSTER_ROLES)),
         PolicyStatuses(acting_as("validatingadmissionpolicy-status"), kind(VALIDATING_POLICIES)),
     ]
-
-
-def _homes(loopback: Loopback, kind: Kind, own: str, placement: ShardPlacement, calls: ShardCaller) -> Controller:
-    """Return what keeps homes and their markers in step, on the shard that has the markers and on the others."""
-    if own == ROOT_SHARD:
-        return HomeMarkers(loopback, kind, placement, RemoteLogicalClusters(calls))
-    return LateHomes(loopback, kind)
 
 
 def _owners(calls: ShardCaller, placement: ShardPlacement, loopback: Loopback) -> OwnerShards:

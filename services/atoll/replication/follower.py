@@ -142,6 +142,17 @@ class Follower:
             return ()
         return await (self._paths if ":" in workspace else self._sought).seek(workspace)
 
+    def follow_marker(self, home: str) -> bool:
+        """Follow what the shard `root` says of a home here, until `release_marker`. Return whether it was read."""
+        if self._needed is not None:
+            self._needed.follow_marker(home)
+        return not self._unread(ROOT_SHARD)
+
+    def release_marker(self, home: str) -> None:
+        """Follow what the shard `root` says of a home here no more, where not all is followed."""
+        if self._needed is not None:
+            self._needed.release_marker(home)
+
     def _unread(self, shard: str = "") -> list[str]:
         """The shards of which not everything that is needed was read; `shard`: that one, if it was not."""
         found, names = self.consumers, [shard] if shard else self.writer.origins

@@ -73,6 +73,8 @@ class NeededRows:
         self._sought: set[str] = set()
         #: By workspace path, the clusters on it, each with the Workspace that is next.
         self._places: dict[str, tuple[Workspace, ...]] = {}
+        #: The homes here whose markers on the shard `root` are needed.
+        self._homes: set[str] = set()
         #: Called with the clusters whose owner was decided and the Workspaces that were written, if set.
         self.arrived: Callable[[Sequence[Workspace]], None] | None = None
         #: Set, and replaced, whenever an owner was decided or all that is wanted of a shard was read.
@@ -88,7 +90,7 @@ class NeededRows:
         if not is_selected(key.type):
             return True
         if key.type == LOGICAL_CLUSTERS:
-            return self._clusters.needs(key.cluster)
+            return self._clusters.needs(key.cluster) or key.cluster in self._homes
         return key.type == self._types.workspaces and self._clusters.needs_workspace(key.cluster, key.name)
 
     def of(self, origin: str) -> ShardSelection:
@@ -100,6 +102,8 @@ class NeededRows:
         clusters, type = self._clusters, self._types.workspaces
         found = {_cluster_key(cluster) for cluster in clusters.clusters_of(origin)}
         found.update(ObjectKey(type, cluster, "", name) for cluster, name in clusters.workspaces_of(origin))
+        if origin == ROOT_SHARD:
+            found.update(map(_cluster_key, self._homes))
         return found | self.copies.wanted(origin)
 
     def version(self, origin: str) -> int:
@@ -117,6 +121,18 @@ class NeededRows:
         """No request depends on a cluster any more."""
         self._sought.discard(cluster)
         self._clusters.remove(cluster, Reason(SOUGHT, "", cluster))
+
+    def follow_marker(self, home: str) -> None:
+        """Need what the shard `root` says of a home here, until `release_marker`."""
+        if home not in self._homes:
+            self._homes.add(home)
+            self._changed(ROOT_SHARD)
+
+    def release_marker(self, home: str) -> None:
+        """Need no more of what the shard `root` says of a home here."""
+        if home in self._homes:
+            self._homes.discard(home)
+            self._changed(ROOT_SHARD)
 
     def place(self, path: str, places: Sequence[Workspace]) -> None:
         """Need the clusters and Workspaces on a path that a request names, instead of those before; none: no more."""

@@ -24,6 +24,7 @@ from atoll.controllers.kubernetes.cluster_objects import ClusterObjects
 from atoll.controllers.kubernetes.storage_protection import StorageProtection
 from atoll.controllers.registry import controllers
 from atoll.controllers.shard_calls import ShardCaller
+from atoll.controllers.workspaces.late_homes import LateHomes
 from atoll.controllers.workspaces.remote_routes import RemoteRoutes
 from atoll.controllers.workspaces.root_routes import RootRoutes
 from atoll.machinery.apiserver.admission.chain import Admission
@@ -60,7 +61,7 @@ from atoll.machinery.kcp.workspaces.workspace import Shard as ShardFacts
 from atoll.machinery.meta import times
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.objects import Object, decode
-from atoll.machinery.meta.types import API_BINDINGS
+from atoll.machinery.meta.types import API_BINDINGS, LOGICAL_CLUSTERS
 from atoll.machinery.meta.wellknown import CORE_GROUP, REGION, TENANCY_GROUP
 from atoll.machinery.process import feature_gates, logging
 from atoll.machinery.process.pki import Pair
@@ -373,7 +374,10 @@ class ShardApp:
                 CachedCopies(self.loopback, self.facts, self.config.shard_name),
                 KeptCopies(self.store, self.facts, self.config.shard_name, follower.copies),
             ]
-            if not self.config.joins:
+            if self.config.joins:
+                kind = self.core.catalogs.builtin(LOGICAL_CLUSTERS)
+                found.append(LateHomes(Loopback(self.core, "kcp-logicalcluster-owner"), kind, follower))
+            else:
                 found.append(RootRoutes(follower.writer, self.identities.shard_objects))
         manager = Manager(self.store, positions, found, ControllerMetrics(self.registry))
         if follower is not None:

@@ -132,6 +132,20 @@ async def test_a_path_is_not_said_to_lead_nowhere_while_the_shard_that_knows_was
     assert found(west, "root:place") == ResolvedPath(north, remote=True)
 
 
+async def test_what_root_says_of_a_home_here_is_followed_while_somebody_asks(sea: Archipelago) -> None:
+    root, west = sea.shard("root"), sea.shard("west")
+    home = hashes.home_cluster_name("alice")
+    spec = {"createdBy": {"username": "alice"}}
+    await west.put(cluster_key(home), spec=spec)
+    marker = {"annotations": {wellknown.MOVED_TO: "east", wellknown.MOVED_GENERATION: "7"}}
+    await root.put(cluster_key(home), metadata=marker, spec=spec)
+    follower = await west.follow(needed_only=True)
+    await eventually(lambda: follower.follow_marker(home) and west.sent("root", cluster_key(home)), TIMEOUT_S)
+    assert west.shard_of(home) != "east", "it is here"
+    follower.release_marker(home)
+    await eventually(lambda: not west.sent("root", cluster_key(home)), TIMEOUT_S)
+
+
 async def test_a_user_of_an_earlier_configuration_follows_everything_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

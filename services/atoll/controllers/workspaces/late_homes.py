@@ -1,14 +1,16 @@
 """Homes that a shard created for a choice that the shard `root` has given up: they are deleted.
 
 Watches: LogicalClusters of this shard. Writes: the deletion of a home whose marker on root has a higher generation. A
-shard that did not answer in time may have created the home all the same; another one has it since. Invariant: only a
-marker that root sent, never a missing one, ends a home.
+shard that did not answer in time may have created the home all the same; another one has it since. The marker is
+followed until root has noted that the home is there. Invariant: only a marker that root sent, never a missing one, ends
+a home.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Iterable
+from typing import Protocol
 
 import structlog
 
@@ -32,7 +34,17 @@ log = structlog.get_logger()
 
 #: Seconds until a home is looked at again while root has not noted that it is there.
 SETTLING_S = 60.0
+#: Seconds until it is, while what root says of it was not read.
+READING_S = 1.0
 _PLACED = rawscan.text(MOVED_GENERATION)
+
+
+class Markers(Protocol):
+    """What the shard `root` says of homes here: `replication.follower.Follower`."""
+
+    def follow_marker(self, home: str) -> bool: ...
+
+    def release_marker(self, home: str) -> None: ...
 
 
 class LateHomes(Controller):
@@ -42,8 +54,8 @@ class LateHomes(Controller):
     workers = 1
     lists_at_start = True
 
-    def __init__(self, loopback: Loopback, kind: Kind) -> None:
-        self._loopback, self._kind = loopback, kind
+    def __init__(self, loopback: Loopback, kind: Kind, markers: Markers) -> None:
+        self._loopback, self._kind, self._markers = loopback, kind, markers
 
     def watches(self, type: ResourceType) -> bool:
         return type == LOGICAL_CLUSTERS
@@ -60,14 +72,23 @@ class LateHomes(Controller):
                 yield record.key.cluster
 
     async def reconcile(self, cluster: str) -> Requeue:
+        again = await self._look(cluster)
+        if again is None:
+            self._markers.release_marker(cluster)
+        return again
+
+    async def _look(self, cluster: str) -> Requeue:
+        """Delete a home that is outdated. None for one that needs no further look."""
         obj = self._loopback.get(LOGICAL_CLUSTERS, cluster, "", SINGLETON)
         if obj is None or obj["metadata"].get("deletionTimestamp") or self._is_noted(obj):
             return None
-        generation = self._last_choice(cluster)[0]
+        is_read, generation = self._markers.follow_marker(cluster), self._last_choice(cluster)[0]
         if homes.is_outdated(obj, generation):
             log.warning("home of a choice that was given up", cluster=cluster, last=generation)
             await self._loopback.delete(Target(self._kind, cluster, "", SINGLETON), DeleteOptions())
             return None
+        if not is_read:
+            return READING_S
         is_new = time.time() - (parse_time(obj["metadata"]["creationTimestamp"]) or 0.0) < SETTLING_S
         # Not every shard has the marker of each of its homes.
         return SETTLING_S if generation or is_new else None
