@@ -106,7 +106,7 @@ class Lookups:
             self._resolver.seek(path)
         return found
 
-    def known_cluster_of(self, view: View, path: str) -> str | None:
+    def cluster_to_authorize(self, view: View, path: str) -> str | None:
         """Return what `cluster_of` does, for a decision that rests on the cluster's LogicalCluster: what other shards
         say of it was read. Raises SearchPending, and ServiceUnavailable while it was not."""
         found = self.cluster_of(view, path)

@@ -219,7 +219,7 @@ def may_bind(facts: Lookups, may: May, review: Review, path: str, export: str) -
     seen from the caller's cluster, give the same answer as a forbidden one. Raises SearchPending and ServiceUnavailable
     while it is not known whether the path leads anywhere.
     """
-    cluster = facts.known_cluster_of(review.view, path)
+    cluster = facts.cluster_to_authorize(review.view, path)
     if cluster is None or facts.is_out_of_reach(review.view, path, export, review.call.cluster):
         return False
     attributes = Attributes(
