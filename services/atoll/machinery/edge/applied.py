@@ -39,19 +39,22 @@ def record_of(configuration: Object, answer: Object, manager: str) -> ApplyRecor
     return ApplyRecord(digest(configuration), _fingerprint(answer, manager))
 
 
-def is_in_force(configuration: Object, live: Object, manager: str, record: ApplyRecord | None = None) -> bool:
+def is_in_force(
+    configuration: Object, live: Object, manager: str, record: ApplyRecord | None = None, subresource: str = ""
+) -> bool:
     """Whether the live object is what an apply of the configuration by this manager would leave."""
     if record is not None and record == ApplyRecord(digest(configuration), _fingerprint(live, manager)):
         return True
-    entry = _entry(live, manager)
-    if entry.get("apiVersion") != configuration["apiVersion"]:
-        return False
-    return _holds(_body(configuration), live, entry.get("fieldsV1") or {})
+    body, entry = _body(configuration), _entry(live, manager, subresource)
+    if not entry:
+        return not body
+    return bool(entry["apiVersion"] == configuration["apiVersion"]) and _holds(body, live, entry.get("fieldsV1") or {})
 
 
-def _entry(live: Object, manager: str) -> Object:
+def _entry(live: Object, manager: str, subresource: str = "") -> Object:
     for entry in live["metadata"].get("managedFields") or ():
-        if entry.get("manager") == manager and entry.get("operation") == "Apply" and not entry.get("subresource"):
+        key = (entry.get("manager"), entry.get("operation"), entry.get("subresource") or "")
+        if key == (manager, "Apply", subresource):
             found: Object = entry
             return found
     return {}
@@ -101,9 +104,14 @@ def _place(item: Any, live: list[Any], parts: FieldSet) -> int:
         return -1
     for element, node in parts.items():
         keys = msgspec.json.decode(element[len(KEY) :]) if element.startswith(KEY) else {}
-        if not keys or any(name in item and not same(item[name], value) for name, value in keys.items()):
+        if not keys or not _has(item, keys):
             continue
         for place, each in enumerate(live):
-            if isinstance(each, dict) and all(name in each and same(each[name], keys[name]) for name in keys):
+            if isinstance(each, dict) and _has(each, keys):
                 return place if _holds(item, each, node) else -1
     return -1
+
+
+def _has(item: Object, keys: Object) -> bool:
+    """Whether an item has these keys; one that it lacks has its default."""
+    return all(same(item.get(name, value), value) for name, value in keys.items())

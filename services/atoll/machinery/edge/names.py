@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from atoll.machinery.meta.objects import Object
+
 GROUP, VERSION = "edge.kubestellar.io", "v2alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
@@ -25,8 +27,18 @@ SOURCES = f"{GROUP}/sources"
 WHOLE = f"{GROUP}/whole"
 #: Annotation of a source object: in how many places it runs.
 EXECUTING_COUNT = "kubestellar.io/executing-count"
-#: The field manager of copies in mailboxes.
-TRANSLATOR = "placement-translator"
+#: Annotation of a workload object; `false` has the edge keep what is in the cluster.
+OVERWRITE = f"{GROUP}/downsync-overwrite"
+#: Label of all objects that a syncer applies at the edge: the uid of its SyncTarget.
+SYNCED_BY = f"{GROUP}/downsynced-by"
+#: Annotations of objects at the edge, `Kind/namespace/name` each: made by the syncer, or there before it.
+DOWNSYNCED, ADOPTED = f"{GROUP}/downsynced", f"{GROUP}/adopted"
+#: Annotation of upsynced objects in the mailbox, `Kind/namespace/name`.
+UPSYNCED = f"{GROUP}/upsynced"
+#: Annotation of mailbox objects: the uid of the edge cluster and the resourceVersion there of what came up.
+EDGE_REVISION = f"{GROUP}/edge-revision"
+#: Field managers of copies in mailboxes and of objects at the edge.
+TRANSLATOR, SYNCER = "placement-translator", "kubestellar-syncer"
 
 
 class ObjectRef(msgspec.Struct, frozen=True, order=True):
@@ -41,3 +53,8 @@ class ObjectRef(msgspec.Struct, frozen=True, order=True):
     def kind(self) -> tuple[str, str]:
         """Group and resource."""
         return self.group, self.resource
+
+
+def mark(obj: Object, ref: ObjectRef) -> str:
+    """Return the value of marks, which names the object: a controller that copies annotations copies a wrong one."""
+    return f"{obj['kind']}/{ref.namespace}/{ref.name}"

@@ -1,0 +1,128 @@
+"""The upsync plan of a syncer: objects of the edge that sets ask for, as copies in the mailbox.
+
+A syncer calls `plan_upsync` as it calls `plan`. Invariants: nothing in the mailbox is written or deleted but what came
+up before; copies are at most MAX_OBJECTS and MAX_BYTES, and which ones does not depend on the order of events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from atoll.machinery.edge.categories import comes_up
+from atoll.machinery.edge.names import ADOPTED, DOWNSYNCED, EDGE_REVISION, SYNCED_BY, UPSYNCED, ObjectRef, mark
+from atoll.machinery.edge.projection import LAST_APPLIED
+from atoll.machinery.edge.returns import edge_revision, is_older
+from atoll.machinery.edge.syncset import SyncSet
+from atoll.machinery.edge.system_objects import is_system_object
+from atoll.machinery.meta.equality import same
+from atoll.machinery.meta.objects import Object, annotations_of, encode_json, labels_of
+
+MAX_OBJECTS, MAX_BYTES = 10_000, 64 * 1024 * 1024
+
+Objects: TypeAlias = Mapping[ObjectRef, Object]
+
+
+class PutCopy(msgspec.Struct, frozen=True):
+    """Write a copy with its status. An empty resourceVersion creates it; otherwise it replaces that one."""
+
+    ref: ObjectRef
+    obj: Object
+    resource_version: str = ""
+
+
+class DeleteCopy(msgspec.Struct, frozen=True):
+    """Delete the copy with this uid and resourceVersion."""
+
+    ref: ObjectRef
+    uid: str
+    resource_version: str
+
+
+class UpsyncPlan(msgspec.Struct, frozen=True):
+    """Writes in order: deletions, which make room, before the rest.
+
+    `taken` are objects whose name something in the mailbox has that did not come up; `left_out` are beyond the bounds.
+    """
+
+    writes: tuple[PutCopy | DeleteCopy, ...]
+    taken: tuple[ObjectRef, ...] = ()
+    left_out: tuple[ObjectRef, ...] = ()
+
+
+def upsync_copy(ref: ObjectRef, live: Object, edge_uid: str) -> Object:
+    """Return the copy of an object of the edge: all of it but what only its own cluster can use."""
+    metadata: Object = {"name": ref.name} | ({"namespace": ref.namespace} if ref.namespace else {})
+    if labels := {key: value for key, value in labels_of(live).items() if key != SYNCED_BY}:
+        metadata["labels"] = labels
+    dropped = (DOWNSYNCED, ADOPTED, LAST_APPLIED)
+    annotations = {key: value for key, value in annotations_of(live).items() if key not in dropped}
+    metadata["annotations"] = annotations | {UPSYNCED: mark(live, ref), EDGE_REVISION: edge_revision(edge_uid, live)}
+    return {**live, "metadata": metadata}
+
+
+def is_upsynced(ref: ObjectRef, held: Object) -> bool:
+    """Whether a mailbox object came up from the edge."""
+    return annotations_of(held).get(UPSYNCED) == mark(held, ref)
+
+
+def plan_upsync(carried: SyncSet, live: Objects, held: Objects, edge_uid: str) -> UpsyncPlan:
+    """Return the writes to the mailbox. `live` is all of the kinds that sets ask for, `held` all that came up.
+
+    Of the names in `live`, `held` also has the objects that did not come up.
+    """
+    wanted = {
+        ref: obj
+        for ref, obj in live.items()
+        if comes_up(*ref.kind) and carried.comes_up(ref) and not is_system_object(ref, obj)
+    }
+    taken = tuple(sorted(ref for ref in wanted if ref in held and not is_upsynced(ref, held[ref])))
+    copies, left_out = _bounded({ref: obj for ref, obj in wanted.items() if ref not in set(taken)}, held, edge_uid)
+    deletions = [
+        DeleteCopy(ref, obj["metadata"]["uid"], obj["metadata"]["resourceVersion"])
+        for ref, obj in sorted(held.items())
+        if ref not in copies
+        and is_upsynced(ref, obj)
+        and "deletionTimestamp" not in obj["metadata"]
+        # While parts of the lists change, a set that is in none of them may still be wanted.
+        and (carried.number or carried.comes_up(ref))
+    ]
+    return UpsyncPlan((*deletions, *_puts(copies, held)), taken, left_out)
+
+
+def _bounded(wanted: Objects, held: Objects, edge_uid: str) -> tuple[dict[ObjectRef, Object], tuple[ObjectRef, ...]]:
+    """Return the copies within the bounds, those that are up already first, and what is left out."""
+    copies: dict[ObjectRef, Object] = {}
+    left_out = []
+    size = 0
+    for ref in sorted(wanted, key=lambda each: (each not in held, each)):
+        copy = upsync_copy(ref, wanted[ref], edge_uid)
+        bytes_up = size + len(encode_json(copy))
+        if len(copies) >= MAX_OBJECTS or bytes_up > MAX_BYTES:
+            left_out.append(ref)
+        else:
+            copies[ref], size = copy, bytes_up
+    return copies, tuple(left_out)
+
+
+def _puts(copies: Objects, held: Objects) -> Iterator[PutCopy]:
+    for ref, copy in sorted(copies.items()):
+        there = held.get(ref)
+        if there is None:
+            yield PutCopy(ref, copy)
+        elif "deletionTimestamp" not in there["metadata"] and _differs(copy, there):
+            yield PutCopy(ref, copy, there["metadata"]["resourceVersion"])
+
+
+def _differs(copy: Object, held: Object) -> bool:
+    """Whether a copy is newer and not equal; a revision without another change is no change."""
+    if is_older(annotations_of(copy)[EDGE_REVISION], annotations_of(held).get(EDGE_REVISION, "")):
+        return False
+    return not same(_content(copy), _content(held))
+
+
+def _content(obj: Object) -> Object:
+    annotations = {key: value for key, value in annotations_of(obj).items() if key != EDGE_REVISION}
+    return {**obj, "metadata": {"labels": labels_of(obj), "annotations": annotations}}
