@@ -13,16 +13,16 @@ from collections.abc import Sequence
 import msgspec
 
 from atoll.edge import workspaces
+from atoll.edge.kinds import BINDINGS
 from atoll.edge.objects import EXPORTS, SCHEMAS, SECRETS, Manifest, manifests, service
 from atoll.machinery.client.client import Client
-from atoll.machinery.client.resource import Resource
+from atoll.machinery.client.resource import WORKSPACES
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.objects import Object, spec_of
 from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
 from atoll.machinery.process.retry import retry_on_conflict
 
 TOKEN_TIMEOUT_S = 60.0
-BINDINGS = Resource("apis.kcp.io", "v1alpha2", "apibindings", namespaced=False)
 #: Name of the binding that an existing workspace gets.
 BINDING = "bind-espw"
 
@@ -107,6 +107,10 @@ async def _user_workspace(client: Client, home: str, path: str, kind: str) -> bo
     """Create a workspace of a type of the service; one that exists gets the binding alone."""
     if await workspaces.ensure(client, path, {"name": kind, "path": home}):
         return True
+    parent, _, name = path.rpartition(":")
+    if spec_of(await client.cluster(parent).get(WORKSPACES, name)).get("type") == {"name": kind, "path": home}:
+        # The bindings of the type are maintained.
+        return False
     inside = client.cluster(path)
     found = await inside.list(BINDINGS)
     provider = await client.cluster(home).get(EXPORTS, service().export)

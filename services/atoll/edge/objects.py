@@ -32,15 +32,24 @@ EXPORTS = Resource("apis.kcp.io", "v1alpha2", "apiexports", namespaced=False)
 WORKSPACE_TYPES = Resource("tenancy.kcp.io", "v1alpha1", "workspacetypes", namespaced=False)
 
 
+class Grant(msgspec.Struct, frozen=True):
+    """The rules of a ClusterRole, and the groups that it is given to."""
+
+    rules: list[Object]
+    groups: tuple[str, ...]
+
+
 class Service(msgspec.Struct, frozen=True):
     """The file `service.yaml`, which explains its parts."""
 
     export: str
     namespace: str
     kinds: tuple[str, ...]
+    claims: list[Object]
     accounts: dict[str, list[Object]]
     users: list[Object]
     types: dict[str, Object]
+    grants: dict[str, dict[str, Grant]]
 
 
 class Manifest(NamedTuple):
@@ -73,6 +82,19 @@ def manifests() -> Iterator[Manifest]:
         yield Manifest(WORKSPACE_TYPES, kind)
 
 
+def grants() -> dict[str, list[Manifest]]:
+    """Return the RBAC of new workspaces, by WorkspaceType."""
+    return {
+        kind: [each for name, grant in roles.items() for each in _granted(name, grant)]
+        for kind, roles in service().grants.items()
+    }
+
+
+def _granted(name: str, grant: Grant) -> Iterator[Manifest]:
+    yield _role(name, grant.rules)
+    yield _binding(name, [{"apiGroup": RBAC_GROUP, "kind": "Group", "name": each} for each in grant.groups])
+
+
 def _account(name: str, rules: list[Object]) -> Iterator[Manifest]:
     """Yield a service account, the Secret of its token, and its rights."""
     metadata = {"name": name, "namespace": service().namespace}
@@ -81,14 +103,14 @@ def _account(name: str, rules: list[Object]) -> Iterator[Manifest]:
     kind = "kubernetes.io/service-account-token"
     yield Manifest(SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": noted, "type": kind})
     yield _role(f"edge:{name}", rules)
-    binding = {
-        "apiVersion": f"{RBAC_GROUP}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": f"edge:{name}"},
-        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": f"edge:{name}"},
-        "subjects": [{"kind": "ServiceAccount", **metadata}],
-    }
-    yield Manifest(ROLE_BINDINGS, binding)
+    yield _binding(f"edge:{name}", [{"kind": "ServiceAccount", **metadata}])
+
+
+def _binding(role: str, subjects: list[Object]) -> Manifest:
+    """Return the binding of a ClusterRole of the same name."""
+    reference = {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": role}
+    head = {"apiVersion": f"{RBAC_GROUP}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": role}}
+    return Manifest(ROLE_BINDINGS, {**head, "roleRef": reference, "subjects": subjects})
 
 
 def _role(name: str, rules: list[Object]) -> Manifest:
@@ -112,13 +134,9 @@ def _export(schemas: list[Object]) -> Object:
         }
         for each in schemas
     ]
-    metadata = {"name": service().export}
-    return {
-        "apiVersion": "apis.kcp.io/v1alpha2",
-        "kind": "APIExport",
-        "metadata": metadata,
-        "spec": {"resources": offered},
-    }
+    spec = {"resources": offered, "permissionClaims": service().claims}
+    head = {"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "metadata": {"name": service().export}}
+    return {**head, "spec": spec}
 
 
 def _read(name: str) -> Object:

@@ -1,16 +1,26 @@
-"""The edge service on a running server: `atoll edge-init` with an administrator's kubeconfig.
+"""The edge service on a running server: `atoll edge-init` with an administrator's kubeconfig, and its controllers.
 
 edge_init(shard, tmp_path / "edge.kubeconfig")
+with EdgeControllers(tmp_path, tmp_path / "edge.kubeconfig"):
+    ...
 """
 
 from __future__ import annotations
 
 import contextlib
+import http.client
 import io
+import re
+import signal
+import ssl
+import sys
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
+from urllib.parse import urlsplit
 
 from atoll.cli.atoll import edge_init as command
+from harness.clients.api import Object, eventually
+from harness.servers.launch import Process, launch
 
 GROUP = "/apis/edge.kubestellar.io/v2alpha1"
 
@@ -28,3 +38,75 @@ def edge_init(server: Administered, output: Path, *flags: str) -> str:
         code = command.run(["--kubeconfig", str(server.kubeconfig), "-o", str(output), *flags])
     assert code == 0, failed.getvalue()
     return printed.getvalue()
+
+
+class EdgeControllers:
+    """`atoll edge-controllers` in a process of its own, with a kubeconfig that `edge_init` wrote.
+
+    with EdgeControllers(tmp_path, kubeconfig) as controllers:
+        controllers.url, controllers.get("/readyz")
+    """
+
+    def __init__(self, directory: Path, kubeconfig: Path, *flags: str) -> None:
+        self.directory, self._kubeconfig, self._flags = directory, kubeconfig, flags
+        self.url = ""
+        self._process: Process | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start it, and wait until every controller works."""
+        self.spawn()
+        eventually(lambda: self.get("/readyz")[0] == 200, "the controllers are ready")
+
+    def spawn(self) -> None:
+        """Start it, and wait until it serves."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        out, err = self.directory / "out", self.directory / "err"
+        out.write_bytes(b"")
+        files = ("--kubeconfig", str(self._kubeconfig), "--directory", str(self.directory / "edge"))
+        command = [sys.executable, "-m", "atoll.cli", "edge-controllers", *files, "--allow-any-filesystem", "true"]
+        self._process = launch([*command, *self._flags], out, err, directory=Path.cwd())
+        process = self._process
+
+        def announced() -> str:
+            assert process.poll() is None, err.read_text()[-3000:]
+            return "".join(re.findall(r"serves (https://\S+)", out.read_text()))
+
+        self.url = eventually(announced, "the controllers serve")
+
+    def get(self, path: str, client: ssl.SSLContext | None = None) -> tuple[int, str]:
+        """Return status and body of a request."""
+        parts = urlsplit(self.url)
+        context = client or ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        connection = http.client.HTTPSConnection(parts.hostname or "", parts.port, context=context, timeout=20)
+        with contextlib.closing(connection):
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Stop it, and return its exit code."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        return self._process.wait(30)
+
+
+def an_object(kind: str, name: str, spec: Object | None = None, **labels: str) -> Object:
+    """An object of the edge API."""
+    head = {"apiVersion": "edge.kubestellar.io/v2alpha1", "kind": kind, "metadata": {"name": name, "labels": labels}}
+    return {**head, "spec": spec or {}}
+
+
+def location(name: str, target: str = "", **labels: str) -> Object:
+    """A Location for the SyncTarget with the label `id` of that name, by default its own."""
+    resource = {"group": "edge.kubestellar.io", "version": "v2alpha1", "resource": "synctargets"}
+    return an_object(
+        "Location", name, {"resource": resource, "instanceSelector": {"matchLabels": {"id": target or name}}}, **labels
+    )

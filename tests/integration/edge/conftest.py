@@ -1,4 +1,4 @@
-"""A shard with the edge service, shared by the folder."""
+"""A shard with the edge service and its controllers, shared by the folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from harness.clients.api import Api
 from harness.clients.kubectl import Kubectl
-from harness.servers.edge_service import edge_init
+from harness.servers.edge_service import EdgeControllers, edge_init
 from harness.servers.shard_process import ShardProcess
 
 
@@ -17,6 +17,13 @@ from harness.servers.shard_process import ShardProcess
 def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
     with ShardProcess(tmp_path_factory.mktemp("edge")) as running:
         edge_init(running, running.root.parent / "edge.kubeconfig")
+        yield running
+
+
+@pytest.fixture(scope="package", autouse=True)
+def controllers(edge: ShardProcess) -> Iterator[EdgeControllers]:
+    directory = edge.root.parent
+    with EdgeControllers(directory / "controllers", directory / "edge.kubeconfig") as running:
         yield running
 
 

@@ -105,7 +105,7 @@ def test_a_controller_has_its_own_rights_in_the_workspace_of_the_service(
         api.close()
 
 
-def test_a_mailbox_has_the_api_and_no_child_workspaces(root: Api) -> None:
+def test_a_workspace_of_the_type_of_mailboxes_has_the_api_and_no_child_workspaces(root: Api) -> None:
     kind = {"name": "edge-mailbox", "path": "root:espw"}
     wanted = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace"}
     box = {**wanted, "metadata": {"name": "box"}, "spec": {"type": kind}}

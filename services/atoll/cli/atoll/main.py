@@ -19,6 +19,8 @@ USAGE = """usage: atoll COMMAND [options]
   virtual-workspaces
                 serve virtual workspaces of an APIExport that Python modules define
   edge-init     write the edge service into a workspace
+  edge-controllers
+                run the controllers of edge clusters
   nats-config   write configuration and users of a NATS server for several machines
   doctor        check disk, clock, versions and permissions
   fsck          check a store against itself
@@ -42,6 +44,7 @@ COMMANDS = {
     "cache-server": ("cache_server", "run"),
     "virtual-workspaces": ("virtual_workspaces", "run"),
     "edge-init": ("edge_init", "run"),
+    "edge-controllers": ("edge_controllers", "run"),
     "nats-config": ("nats_config", "run"),
     "doctor": ("doctor", "run"),
     "fsck": ("store", "fsck"),

@@ -151,6 +151,12 @@ class WhereIndex:
         found = [each for each in self._all_locations() if any(test.matches(each.labels) for test in selectors)]
         return sorted(found, key=lambda each: (each.cluster, each.name))
 
+    def placements_at(self, location: Key) -> set[Key]:
+        """Return the placements that select a Location."""
+        cluster, name = location
+        found = self._locations.get(cluster, {}).get(name)
+        return set() if found is None else set(self._selecting(found))
+
     def resolve(
         self, placement: Key, now_s: float, assigned: Collection[Destination], may_use: Callable[[Location], bool]
     ) -> Resolution:

@@ -1,0 +1,44 @@
+"""Settings of `atoll edge-controllers`: flags, environment (ATOLL_...) and file, as for every process of Atoll."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import ClassVar
+
+from atoll.machinery.process.config import LOG_SETTINGS, Subjects
+from atoll.machinery.process.server_config import LISTEN_SETTINGS, ServerConfig
+
+
+class EdgeControllersConfig(ServerConfig, frozen=True, kw_only=True):
+    """Settings of one process. Paths are used unchanged; empty means off."""
+
+    kubeconfig: str = ""
+    mailbox_parent: str = ""
+    directory: str = ".atoll-edge"
+    secure_port: int = 0
+    client_ca_file: str = ""
+
+    SUMMARY: ClassVar[str] = "Run the controllers of edge clusters."
+    SUBJECTS: ClassVar[Subjects] = {
+        "Edge service": {
+            "kubeconfig": "kubeconfig that atoll edge-init wrote",
+            "mailbox_parent": "workspace below which mailboxes are made, where the controller's account needs rights;"
+            " empty: that of the service",
+        },
+        "Server": {
+            "directory": "directory of files made for the listener",
+            **LISTEN_SETTINGS,
+            "tls_cert_file": "PEM file with the serving certificate; empty: one is made",
+            "tls_private_key_file": "PEM file with its key",
+            "client_ca_file": "PEM file with the CAs of clients, whose certificates of the organization system:masters"
+            " may read /metrics; empty: nobody may",
+            "allow_any_filesystem": "accept network and temporary file systems",
+        },
+        "Logs": LOG_SETTINGS,
+    }
+    COMMON: ClassVar[Collection[str]] = (*SUBJECTS["Edge service"], *SUBJECTS["Server"], "log_level")
+
+    def __post_init__(self) -> None:
+        """Reject invalid values at start. Raises ValueError."""
+        super().__post_init__()
+        self.require_both_or_none("tls_cert_file", "tls_private_key_file")

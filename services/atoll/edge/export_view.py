@@ -1,0 +1,96 @@
+"""The export's view on every shard: control objects of all workspaces that bind the edge service, kept current.
+
+Each controller has one, with its own account. It follows the URLs in the export's endpoint slice and watches its kinds
+at each. Invariant: until every kind at every URL was complete once, `complete` is unset and nobody acts; an object
+whose shard is not reached stays as it was seen last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from atoll.edge.endpoints import Endpoints
+from atoll.edge.kinds import BINDINGS, ENDPOINT_SLICES
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.informer import Handler, Informer, key_of
+from atoll.machinery.client.resource import Resource
+from atoll.machinery.meta.objects import Object, status_of
+
+#: Called with the resource, the old object (None: new) and the new one (None: gone).
+Changed = Callable[[Resource, Object | None, Object | None], None]
+#: Further work at each URL, for as long as it is served.
+Beside = Callable[[Client], Coroutine[Any, Any, None]]
+
+
+class ExportView:
+    """Control objects of some kinds, and clients of the workspaces that hold them.
+
+    `changed` is called on each change of these kinds, and of bindings to the export.
+    """
+
+    def __init__(
+        self, home: Client, export: str, kinds: Sequence[Resource], changed: Changed, beside: Beside | None = None
+    ) -> None:
+        self._kinds, self._changed, self._beside = kinds, changed, beside
+        self._endpoints = Endpoints(home, (ENDPOINT_SLICES, export), _urls, self._serve)
+        self._informers: list[Informer] = []
+        #: Logical cluster -> binding -> client of its shard.
+        self._clients: dict[str, dict[str, Client]] = {}
+        self.complete = asyncio.Event()
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._endpoints.run())
+            await self._endpoints.applied.wait()
+            for informer in list(self._informers):
+                await informer.synced.wait()
+            self.complete.set()
+
+    def client(self, cluster: str) -> Client | None:
+        """Return a client of a workspace through the view; None while none of its bindings is known."""
+        found = self._clients.get(cluster)
+        return next(iter(found.values())).cluster(cluster) if found else None
+
+    def _serve(self, client: Client) -> Coroutine[Any, Any, None]:
+        informers = {kind: Informer(client, kind, self._handler(kind, client)) for kind in (BINDINGS, *self._kinds)}
+        self._informers.extend(informers.values())
+        return self._watch(client, informers)
+
+    async def _watch(self, client: Client, informers: dict[Resource, Informer]) -> None:
+        """Watch at one URL until cancelled; what was seen there is gone then."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for informer in informers.values():
+                    tasks.create_task(informer.run())
+                if self._beside is not None:
+                    tasks.create_task(self._beside(client))
+        finally:
+            for kind, informer in informers.items():
+                self._informers.remove(informer)
+                for each in informer.objects.values():
+                    self._seen(kind, client, each, None)
+
+    def _handler(self, kind: Resource, client: Client) -> Handler:
+        return lambda old, new: self._seen(kind, client, old, new)
+
+    def _seen(self, kind: Resource, client: Client, old: Object | None, new: Object | None) -> None:
+        if kind == BINDINGS:
+            self._bound(client, old, new)
+        self._changed(kind, old, new)
+
+    def _bound(self, client: Client, old: Object | None, new: Object | None) -> None:
+        cluster, _, name = key_of(new or old or {})
+        found = self._clients.setdefault(cluster, {})
+        if new is None:
+            found.pop(name, None)
+        else:
+            found[name] = client
+        if not found:
+            del self._clients[cluster]
+
+
+def _urls(slice: Object) -> set[str]:
+    return {end["url"] for end in status_of(slice).get("endpoints") or ()}

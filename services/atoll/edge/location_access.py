@@ -1,0 +1,103 @@
+"""Who may use a Location: verb `place` on it in its workspace, asked for the group of the workload workspace.
+
+The where resolver asks here. Reviews go through the export's view, which claims them, and are remembered until RBAC of
+the Location's workspace changes, which is watched the same way. Invariant: all but an explicit yes is no; what was
+asked before a change is not remembered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+
+import structlog
+
+from atoll.edge.export_view import ExportView
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.informer import key_of
+from atoll.machinery.client.resource import Resource
+from atoll.machinery.edge.names import GROUP, VERSION
+from atoll.machinery.edge.where import Location
+from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.meta.objects import Object, status_of
+from atoll.machinery.meta.status import ApiError
+from atoll.machinery.meta.user import AUTHENTICATED
+from atoll.machinery.meta.wellknown import RBAC_GROUP
+from atoll.machinery.process.backoff import Backoff
+from atoll.machinery.wire.pending_response import ClientError
+
+log = structlog.get_logger()
+
+REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
+_RBAC = tuple(Resource(RBAC_GROUP, "v1", each, namespaced=False) for each in ("clusterroles", "clusterrolebindings"))
+VERB, CLUSTER_GROUP = "place", "system:cluster:"
+MAX_ANSWERS = 65_536
+_BACKOFF = Backoff(0.2, 30.0, least=0.75)
+
+
+class LocationAccess:
+    """Answers by Location and workload workspace. `changed` is called with a workspace whose RBAC changed, or "*"."""
+
+    def __init__(self, view: ExportView, changed: Callable[[str], None]) -> None:
+        self._view, self._notify = view, changed
+        self._answers: LruCache[tuple[str, int, str, str], bool] = LruCache(MAX_ANSWERS)
+        #: How often the RBAC of a workspace ("*": of all) changed.
+        self._changes: Counter[str] = Counter()
+
+    async def allows(self, location: Location, workload: str) -> bool:
+        """Whether placements of a workspace may use a Location. Raises ApiError and ClientError without an answer."""
+        key = location.cluster, self._generation(location.cluster), location.name, workload
+        found = self._answers.get(key)
+        if found is None:
+            found = await self._review(location, workload)
+            self._answers.put(key, found)
+        return found
+
+    def _generation(self, cluster: str) -> int:
+        return self._changes[cluster] + self._changes["*"]
+
+    async def _review(self, location: Location, workload: str) -> bool:
+        client = self._view.client(location.cluster)
+        if client is None:
+            return False
+        attributes = {"verb": VERB, "group": GROUP, "version": VERSION, "resource": "locations", "name": location.name}
+        spec = {"groups": [f"{CLUSTER_GROUP}{workload}", AUTHENTICATED], "resourceAttributes": attributes}
+        review: Object = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+        try:
+            status = status_of(await client.create(REVIEWS, {**review, "metadata": {"name": ""}}))
+        except ApiError as error:
+            # The workspace does not accept the claim: nobody can say that it allows the use.
+            if error.code in {403, 404}:
+                return False
+            raise
+        return status.get("allowed") is True and not status.get("denied")
+
+    async def follow(self, client: Client) -> None:
+        """Watch the RBAC of the workspaces of one shard, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for resource in _RBAC:
+                tasks.create_task(self._follow(client, resource))
+
+    async def _follow(self, client: Client, resource: Resource) -> None:
+        failures = 0
+        while True:
+            try:
+                start = await client.request("GET", resource.path(), {"limit": "1"})
+                revision = start["metadata"]["resourceVersion"]
+                async with client.watch(resource, resourceVersion=revision) as events:
+                    # What changed before this revision was seen by nobody.
+                    self.changed("*")
+                    async for event in events:
+                        failures = 0
+                        if event.type != "BOOKMARK":
+                            self.changed(key_of(event.object)[0])
+            except (ApiError, ClientError, TimeoutError) as error:
+                log.info("rbac watch interrupted", resource=resource.plural, reason=str(error))
+            await asyncio.sleep(_BACKOFF.delay_s(failures))
+            failures += 1
+
+    def changed(self, cluster: str) -> None:
+        """Use no earlier answer for a workspace, "*": for any."""
+        self._changes[cluster] += 1
+        self._notify(cluster)

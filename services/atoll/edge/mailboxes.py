@@ -1,0 +1,144 @@
+"""The mailbox controller: one workspace for each SyncTarget, with the SyncerConfig that its syncer reads.
+
+The key is the name of a mailbox. Invariants: a workspace is deleted only with the mark of this controller and a
+SyncTarget's UID in it that no SyncTarget has, seen with the view complete; one that a user made stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import structlog
+
+from atoll.edge.export_view import ExportView
+from atoll.edge.kinds import BINDINGS, SYNC_TARGETS, SYNCER_CONFIGS
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.informer import Informer, key_of
+from atoll.machinery.client.resource import WORKSPACES, Resource
+from atoll.machinery.control.queue import Requeue, WorkQueue
+from atoll.machinery.edge.names import API_VERSION, GROUP
+from atoll.machinery.meta.objects import Object, annotations_of, spec_of, status_of
+from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
+
+log = structlog.get_logger()
+
+KINDS = (SYNC_TARGETS, SYNCER_CONFIGS)
+#: Annotations of a mailbox: name and UID of its SyncTarget.
+TARGET_NAME, TARGET_UID = f"{GROUP}/sync-target-name", f"{GROUP}/sync-target-uid"
+CONFIG = "the-one"
+TYPE = "edge-mailbox"
+
+
+def mailbox_name(cluster: str, uid: str) -> str:
+    """Return the name of the mailbox of a SyncTarget."""
+    return f"{cluster}-mb-{uid}"
+
+
+class Mailboxes:
+    """The controller. `parent` is a client of the workspace of all mailboxes, `home` the path of their type."""
+
+    name = "mailbox-controller"
+
+    def __init__(self, client: Client, parent: str, home: str, export: str) -> None:
+        self._home, self._parent = home, client.cluster(parent)
+        self.queue: WorkQueue[str] = WorkQueue()
+        self.view = ExportView(client, export, KINDS, self._changed)
+        self.workspaces = Informer(self._parent, WORKSPACES, self._workspace_changed)
+        self._targets: dict[str, Object] = {}
+        self._workspaces: dict[str, Object] = {}
+        self._configured: set[str] = set()
+        #: Logical cluster -> name of the mailbox.
+        self._clusters: dict[str, str] = {}
+
+    def _changed(self, kind: Resource, old: Object | None, new: Object | None) -> None:
+        cluster, _, name = key_of(new or old or {})
+        if kind == SYNC_TARGETS:
+            self._target_changed(cluster, old, new)
+            return
+        if kind == SYNCER_CONFIGS and name == CONFIG:
+            (self._configured.discard if new is None else self._configured.add)(cluster)
+        if kind in (SYNCER_CONFIGS, BINDINGS) and (mailbox := self._clusters.get(cluster)):
+            self.queue.add(mailbox)
+
+    def _target_changed(self, cluster: str, old: Object | None, new: Object | None) -> None:
+        for each in (old, new):
+            if each is not None:
+                name = mailbox_name(cluster, each["metadata"]["uid"])
+                self._targets.pop(name, None)
+                self.queue.add(name)
+        if new is not None and "deletionTimestamp" not in new["metadata"]:
+            self._targets[mailbox_name(cluster, new["metadata"]["uid"])] = new
+
+    def _workspace_changed(self, old: Object | None, new: Object | None) -> None:
+        found = new or old or {}
+        name, cluster = found["metadata"]["name"], spec_of(found).get("cluster")
+        if new is not None:
+            self._workspaces[name] = new
+        else:
+            self._workspaces.pop(name, None)
+        if cluster and new is not None:
+            self._clusters[cluster] = name
+        elif cluster:
+            self._clusters.pop(cluster, None)
+        self.queue.add(name)
+
+    async def synced(self) -> None:
+        """Wait until everything that a decision needs was seen."""
+        await self.view.complete.wait()
+        await self.workspaces.synced.wait()
+
+    async def reconcile(self, name: str) -> Requeue:
+        """Create, fill or delete a mailbox."""
+        target, workspace = self._targets.get(name), self._workspaces.get(name)
+        if target is None:
+            await self._remove(workspace)
+        elif workspace is None:
+            await self._create(name, target)
+        elif status_of(workspace).get("phase") == "Ready" and "deletionTimestamp" not in workspace["metadata"]:
+            await self._fill(spec_of(workspace)["cluster"])
+        return None
+
+    async def _remove(self, workspace: Object | None) -> None:
+        if workspace is None or "deletionTimestamp" in workspace["metadata"] or not is_mailbox(workspace):
+            return
+        metadata = workspace["metadata"]
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": metadata["uid"]}}
+        try:
+            await self._parent.request("DELETE", WORKSPACES.path(name=metadata["name"]), body=body)
+        except (NotFound, Conflict):
+            return
+        log.info("mailbox deleted", mailbox=metadata["name"])
+
+    async def _create(self, name: str, target: Object) -> None:
+        metadata = target["metadata"]
+        annotations = {TARGET_NAME: metadata["name"], TARGET_UID: metadata["uid"]}
+        workspace = {
+            "apiVersion": "tenancy.kcp.io/v1alpha1",
+            "kind": "Workspace",
+            "metadata": {"name": name, "annotations": annotations},
+            "spec": {"type": {"name": TYPE, "path": self._home}},
+        }
+        try:
+            await self._parent.create(WORKSPACES, workspace)
+        except AlreadyExists:
+            return
+        log.info("mailbox created", mailbox=name)
+
+    async def _fill(self, cluster: str) -> None:
+        """Create the SyncerConfig, once the mailbox binds the export."""
+        inside = self.view.client(cluster)
+        if inside is None or cluster in self._configured:
+            return
+        config = {"apiVersion": API_VERSION, "kind": "SyncerConfig", "metadata": {"name": CONFIG}, "spec": {}}
+        try:
+            await inside.create(SYNCER_CONFIGS, config)
+        except AlreadyExists:
+            return
+
+
+def is_mailbox(workspace: Object) -> bool:
+    """Whether a workspace was made by this controller: its name has the UID in its mark."""
+    annotations: Mapping[str, str] = annotations_of(workspace)
+    uid = annotations.get(TARGET_UID)
+    marked = bool(uid) and TARGET_NAME in annotations
+    return marked and str(workspace["metadata"]["name"]).endswith(f"-mb-{uid}")

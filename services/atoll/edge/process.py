@@ -1,0 +1,122 @@
+"""`atoll edge-controllers`: serves health, starts the controllers with an account each, stops on SIGTERM.
+
+Invariant: a controller reconciles nothing before it has seen everything that its decisions need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, Protocol
+
+from prometheus_client import CollectorRegistry
+
+from atoll.edge.config import EdgeControllersConfig
+from atoll.edge.health_server import HealthServer
+from atoll.edge.initializer import Initializer
+from atoll.edge.mailboxes import Mailboxes
+from atoll.edge.objects import grants, service
+from atoll.edge.where_resolver import WhereResolver
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.kubeconfig import Kubeconfig
+from atoll.machinery.control.manager import ControllerMetrics
+from atoll.machinery.control.queue import Requeue, WorkQueue
+from atoll.machinery.control.worker import work
+from atoll.machinery.process import pki
+from atoll.machinery.process.freed_memory import return_freed_memory
+from atoll.machinery.process.lifetime import Lifetime
+from atoll.machinery.process.listen_address import serving_names, take_port
+from atoll.machinery.process.pki import Pair
+from atoll.machinery.process.tls import server_context
+from atoll.machinery.storage.environment.filesystem import require_local
+from atoll.machinery.wire.limits import Limits
+from atoll.machinery.wire.server import Server
+
+SERVING_CA, SERVING = "serving-ca", "edge-controllers"
+DRAIN_S = 10.0
+WORKERS = 4
+
+
+class Controller(Protocol):
+    """One controller of the process."""
+
+    name: str
+    queue: WorkQueue[Any]
+
+    async def synced(self) -> None:
+        """Wait until everything that a decision needs was seen."""
+
+    async def reconcile(self, key: Any) -> Requeue:
+        """Reconcile a key; return when to do it again."""
+
+
+async def start(config: EdgeControllersConfig) -> None:
+    """Run until SIGTERM or SIGINT. Raises KubeconfigError, PkiError, OSError, BackgroundWorkFailed."""
+    root = Path(config.directory)
+    if not config.allow_any_filesystem:
+        require_local(root)
+    await asyncio.to_thread(root.mkdir, mode=0o700, parents=True, exist_ok=True)
+    kubeconfig, export = Kubeconfig.load(config.kubeconfig), service().export
+    mailbox, where = (kubeconfig.target(name) for name in (Mailboxes.name, WhereResolver.name))
+    home = mailbox.workspace
+    async with Client(mailbox, manager=Mailboxes.name) as first, Client(where, manager=WhereResolver.name) as second:
+        mailboxes = Mailboxes(first, config.mailbox_parent or home, home, export)
+        resolver = WhereResolver(second, export)
+        initializers = [Initializer(first, name, content) for name, content in grants().items()]
+        watches = [
+            mailboxes.view.run(),
+            mailboxes.workspaces.run(),
+            resolver.view.run(),
+            *(each.run() for each in initializers),
+        ]
+        await _Process(config, root).run([mailboxes, resolver, *initializers], watches)
+
+
+class _Process:
+    def __init__(self, config: EdgeControllersConfig, root: Path) -> None:
+        self._config, self._root = config, root
+        self._life = Lifetime()
+        self._registry = CollectorRegistry()
+        self._metrics = ControllerMetrics(self._registry)
+        self._waiting: set[str] = set()
+
+    async def run(self, controllers: list[Controller], watches: list[Coroutine[Any, Any, None]]) -> None:
+        """Serve and work until stopped."""
+        self._life.stop_on_signals()
+        config = self._config
+        self._waiting.update(each.name for each in controllers)
+        server = Server(HealthServer(self._registry, {"controllers": self._check}), Limits(), self._tls())
+        listen = functools.partial(server.start, config.bind_address)
+        port = await take_port(listen, config.bind_address, config.secure_port, self._root)
+        works = [self._control(each) for each in controllers]
+        self._life.run_in_background(*watches, *works, return_freed_memory())
+        sys.stdout.write(f"atoll edge-controllers serves https://{config.host}:{port}\n")
+        sys.stdout.flush()
+        await self._life.stopped()
+        await server.drain(DRAIN_S)
+        await self._life.close()
+        self._life.check()
+
+    async def _control(self, controller: Controller) -> None:
+        """Run the workers of a controller, once it has seen everything."""
+        await controller.synced()
+        self._waiting.discard(controller.name)
+        observer = self._metrics.observer(controller.name, controller.queue)
+        for _ in range(WORKERS):
+            self._life.run_in_background(work(controller.name, controller.queue, controller.reconcile, observer))
+
+    def _check(self) -> str | None:
+        return f"waiting for the objects of {', '.join(sorted(self._waiting))}" if self._waiting else None
+
+    def _tls(self) -> Any:
+        config = self._config
+        if config.tls_cert_file:
+            serving: Pair = pki.load_pair(Path(config.tls_cert_file), Path(config.tls_private_key_file))
+        else:
+            authority = pki.load_or_make_ca(self._root, SERVING_CA, "atoll edge controllers CA")
+            serving = pki.load_or_make_serving(self._root, SERVING, authority, serving_names(config.bind_address))
+        clients = Path(config.client_ca_file).read_bytes() if config.client_ca_file else b""
+        return server_context(serving, clients)

@@ -1,0 +1,265 @@
+"""The where resolver: slices and status of EdgePlacements, and the numbers of instances of Locations.
+
+It feeds what the view shows into the index of `machinery.edge.where`, and writes what that says. Keys are placements
+and Locations. Invariant: what is there already is not written again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import defaultdict
+from contextlib import suppress
+from typing import NamedTuple
+
+from atoll.edge.export_view import ExportView
+from atoll.edge.kinds import BINDINGS, EVENTS, LOCATIONS, PLACEMENTS, SLICES, SYNC_TARGETS
+from atoll.edge.location_access import LocationAccess
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.informer import key_of
+from atoll.machinery.client.resource import Resource
+from atoll.machinery.control.queue import Requeue, WorkQueue
+from atoll.machinery.edge.names import API_VERSION
+from atoll.machinery.edge.placements import InvalidPlacement, placement_of
+from atoll.machinery.edge.slices import SliceWrites, destinations_of, plan_slices
+from atoll.machinery.edge.where import Key, Resolution, WhereIndex, location_of, sync_target_of
+from atoll.machinery.meta import times
+from atoll.machinery.meta.conditions import FALSE, TRUE, WARNING, Condition, set_condition
+from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, owner_references_of, status_of
+from atoll.machinery.meta.selectors import LabelSelector
+from atoll.machinery.meta.status import AlreadyExists, NotFound
+
+KINDS = (PLACEMENTS, SLICES, LOCATIONS, SYNC_TARGETS)
+#: Prefix of the annotations that say what is wrong with a placement from before it was refused.
+ERROR_ANNOTATION = "validation-error.kubestellar.io/"
+RESOLVED = "Resolved"
+#: Most names in a condition's text.
+MAX_NAMED, MAX_WARNINGS = 10, 4096
+
+
+class WhereKey(NamedTuple):
+    """A placement or a Location, by its resource."""
+
+    resource: Resource
+    cluster: str
+    name: str
+
+
+class WhereResolver:
+    """The controller."""
+
+    name = "where-resolver"
+
+    def __init__(self, client: Client, export: str) -> None:
+        self.queue: WorkQueue[WhereKey] = WorkQueue()
+        self.view = ExportView(client, export, KINDS, self._changed, self._follow_access)
+        self.access = LocationAccess(self.view, self._access_changed)
+        self._index = WhereIndex()
+        self._objects: dict[WhereKey, Object] = {}
+        #: Placement -> its slices by name.
+        self._slices: dict[Key, dict[str, Object]] = defaultdict(dict)
+        self._warned: LruCache[str, bool] = LruCache(MAX_WARNINGS)
+
+    async def synced(self) -> None:
+        """Wait until everything that a decision needs was seen."""
+        await self.view.complete.wait()
+
+    async def _follow_access(self, client: Client) -> None:
+        await self.access.follow(client)
+
+    # --- changes
+
+    def _changed(self, kind: Resource, old: Object | None, new: Object | None) -> None:
+        cluster, _, name = key_of(new or old or {})
+        key = cluster, name
+        if new is not None and "deletionTimestamp" in new["metadata"]:
+            new = None
+        if kind == SLICES:
+            self._slice_changed(cluster, name, old, new)
+        elif kind == SYNC_TARGETS:
+            self._target_changed(key, new)
+        elif kind == LOCATIONS:
+            self._store(WhereKey(kind, cluster, name), new)
+            self._add(self._index.set_location(key, None if new is None else location_of(cluster, new)))
+        elif kind == PLACEMENTS:
+            self._store(WhereKey(kind, cluster, name), new)
+            self._index.set_placement(key, None if new is None else _selectors(new))
+        elif kind == BINDINGS:
+            # The workspace may be known, or accept the claims, from now on.
+            self.access.changed(cluster)
+
+    def _store(self, key: WhereKey, new: Object | None) -> None:
+        if new is None:
+            self._objects.pop(key, None)
+        else:
+            self._objects[key] = new
+        self.queue.add(key)
+
+    def _target_changed(self, key: Key, new: Object | None) -> None:
+        before = self._index.locations_at(key)
+        self._add(self._index.set_sync_target(key, None if new is None else sync_target_of(key[0], new)))
+        for each in (*before, *self._index.locations_at(key)):
+            self.queue.add(WhereKey(LOCATIONS, each.cluster, each.name))
+
+    def _slice_changed(self, cluster: str, name: str, old: Object | None, new: Object | None) -> None:
+        for each in (old, new):
+            if each is not None:
+                placement = cluster, _owner_of(each)
+                self._slices[placement].pop(name, None)
+                self._add({placement})
+        if new is not None:
+            self._slices[cluster, _owner_of(new)][name] = new
+
+    def _access_changed(self, cluster: str) -> None:
+        """Resolve what selects Locations of a workspace ("*": of any) anew."""
+        for key in list(self._objects):
+            if key.resource == LOCATIONS and cluster in {"*", key.cluster}:
+                self._add(self._index.placements_at((key.cluster, key.name)))
+
+    def _add(self, placements: set[Key]) -> None:
+        for cluster, name in placements:
+            self.queue.add(WhereKey(PLACEMENTS, cluster, name))
+
+    # --- reconcile
+
+    async def reconcile(self, key: WhereKey) -> Requeue:
+        """Write slices and status of a placement, or the status of a Location."""
+        obj, client = self._objects.get(key), self.view.client(key.cluster)
+        if obj is None or client is None:
+            self._forget(key)
+            return None
+        if key.resource == LOCATIONS:
+            await self._write_location(client, key, obj)
+            return None
+        return await self._resolve(client, key, obj)
+
+    def _forget(self, key: WhereKey) -> None:
+        if key.resource == PLACEMENTS and not self._slices.get((key.cluster, key.name)):
+            self._slices.pop((key.cluster, key.name), None)
+
+    async def _resolve(self, client: Client, key: WhereKey, obj: Object) -> Requeue:
+        place, errors = (key.cluster, key.name), _errors(obj)
+        allowed = {
+            (location.cluster, location.name)
+            for location in self._index.locations_of(place)
+            if await self.access.allows(location, key.cluster)
+        }
+        slices, now_s = list(self._slices[place].values()), time.time()
+        found = self._index.resolve(
+            place, now_s, destinations_of(slices), lambda location: (location.cluster, location.name) in allowed
+        )
+        await _write_slices(client, plan_slices(obj, found.destinations, slices))
+        await _write_errors(client, obj, errors)
+        await _write_status(client, obj, placement_status(obj, found, errors))
+        await self._warn(client, obj, found)
+        return None if found.next_eviction_s is None else max(found.next_eviction_s - now_s, 0.0)
+
+    async def _write_location(self, client: Client, key: WhereKey, obj: Object) -> None:
+        targets, now_s = self._index.targets_at((key.cluster, key.name)), time.time()
+        usable = [
+            each
+            for each in targets
+            if not each.is_unschedulable and (each.evict_after_s is None or each.evict_after_s > now_s)
+        ]
+        status = {**status_of(obj), "instances": len(targets), "availableInstances": len(usable)}
+        if status != status_of(obj):
+            await client.patch(LOCATIONS, key.name, {"status": status}, subresource="status")
+
+    async def _warn(self, client: Client, obj: Object, found: Resolution) -> None:
+        for (cluster, uid), locations in found.shared.items():
+            mark = hashlib.sha256(f"{obj['metadata']['uid']}/{cluster}/{uid}/{locations}".encode()).hexdigest()[:16]
+            if self._warned.get(mark):
+                continue
+            event = _event(obj, f"SyncTarget {uid} is at Locations {', '.join(locations)}: the first counts", mark)
+            with suppress(AlreadyExists):
+                await client.create(EVENTS, event)
+            self._warned.put(mark, True)
+
+
+def placement_status(obj: Object, found: Resolution, errors: list[str]) -> Object:
+    """Return the status of a placement after its resolution; other fields stay."""
+    status, metadata = status_of(obj), obj["metadata"]
+    condition = Condition(RESOLVED, TRUE)
+    if errors:
+        condition = Condition(RESOLVED, FALSE, "Invalid", "; ".join(errors[:MAX_NAMED]), WARNING)
+    elif found.refused:
+        names = ", ".join(name for _, name in found.refused[:MAX_NAMED])
+        more = f" and {len(found.refused) - MAX_NAMED} more" if len(found.refused) > MAX_NAMED else ""
+        text = f"missing verb='place' permission on locations {names}{more}"
+        condition = Condition(RESOLVED, FALSE, "LocationsRefused", text, WARNING)
+    return {
+        **status,
+        "specGeneration": metadata["generation"],
+        "matchingLocationCount": found.location_count,
+        "conditions": set_condition(conditions_of(obj), condition, times.now()),
+        "destinations": {**(status.get("destinations") or {}), "total": len(found.destinations)},
+    }
+
+
+def _selectors(obj: Object) -> tuple[LabelSelector, ...]:
+    try:
+        return placement_of(obj).selectors
+    except InvalidPlacement:
+        return ()
+
+
+def _errors(obj: Object) -> list[str]:
+    try:
+        placement_of(obj)
+    except InvalidPlacement as invalid:
+        return [str(error) for error in invalid.errors]
+    return []
+
+
+def _owner_of(slice: Object) -> str:
+    owners = [each["name"] for each in owner_references_of(slice) if each["kind"] == "EdgePlacement"]
+    return str(owners[0] if owners else slice["metadata"]["name"])
+
+
+async def _write_slices(client: Client, plan: SliceWrites) -> None:
+    for each in plan.create:
+        await client.create(SLICES, each)
+    for each in plan.update:
+        await client.update(SLICES, each)
+    for each in plan.delete:
+        metadata = each["metadata"]
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": metadata["uid"]}}
+        try:
+            await client.request("DELETE", SLICES.path(name=metadata["name"]), body=body)
+        except NotFound:
+            continue
+
+
+async def _write_errors(client: Client, obj: Object, errors: list[str]) -> None:
+    """Keep the annotations that say what is wrong."""
+    wanted: dict[str, str | None] = {f"{ERROR_ANNOTATION}{number}": text for number, text in enumerate(errors)}
+    present = {key: text for key, text in annotations_of(obj).items() if key.startswith(ERROR_ANNOTATION)}
+    if wanted != present:
+        gone = dict.fromkeys(present.keys() - wanted.keys())
+        patch = {"metadata": {"annotations": {**gone, **wanted}}}
+        await client.patch(PLACEMENTS, obj["metadata"]["name"], patch)
+
+
+async def _write_status(client: Client, obj: Object, status: Object) -> None:
+    if status != status_of(obj):
+        await client.patch(PLACEMENTS, obj["metadata"]["name"], {"status": status}, subresource="status")
+
+
+def _event(obj: Object, message: str, mark: str) -> Object:
+    metadata, now = obj["metadata"], times.now()
+    involved = {"apiVersion": API_VERSION, "kind": "EdgePlacement", "name": metadata["name"], "uid": metadata["uid"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{metadata['name'][:230]}.{mark}", "namespace": "default"},
+        "involvedObject": involved,
+        "reason": "SharedSyncTarget",
+        "type": "Warning",
+        "count": 1,
+        "message": message,
+        "source": {"component": WhereResolver.name},
+        "reportingComponent": WhereResolver.name,
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+    }

@@ -1,0 +1,234 @@
+"""Mailboxes and destinations, as the controllers keep them: what appears, changes and goes with its cause."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from harness.clients.api import Api, Object, eventually
+from harness.servers.edge_service import GROUP, EdgeControllers, an_object, location
+
+WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+TARGETS, LOCATIONS, PLACEMENTS = (f"{GROUP}/{each}" for each in ("synctargets", "locations", "edgeplacements"))
+
+
+@pytest.fixture
+def inventory(root: Api) -> Iterator[Api]:
+    """The workspace for inventories; what a test made in it is gone afterwards."""
+    here = root.at("root:imw1")
+    eventually(lambda: here.send("GET", TARGETS).code == 200, "the workspace is initialized")
+    yield here
+    for path in (TARGETS, LOCATIONS):
+        here.delete(path)
+    here.close()
+
+
+@pytest.fixture
+def workload(root: Api) -> Iterator[Api]:
+    """The workspace for workloads; what a test made in it is gone afterwards."""
+    here = root.at("root:wmw1")
+    yield here
+    here.delete(PLACEMENTS)
+    here.close()
+
+
+@pytest.fixture
+def home(root: Api) -> Iterator[Api]:
+    """The workspace of the service, in which mailboxes are."""
+    here = root.at("root:espw")
+    yield here
+    here.close()
+
+
+def target(api: Api, name: str, **spec: object) -> Object:
+    """Create a SyncTarget with the label `id`; return it."""
+    made: Object = api.post(TARGETS, an_object("SyncTarget", name, spec, id=name)).json
+    return made
+
+
+def mailbox_of(made: Object) -> str:
+    return f"{made['metadata']['annotations']['kcp.io/cluster']}-mb-{made['metadata']['uid']}"
+
+
+def is_ready(home: Api, name: str) -> bool:
+    found = home.send("GET", f"{WORKSPACES}/{name}")
+    return found.code == 200 and found.json["status"]["phase"] == "Ready"
+
+
+def is_gone(home: Api, name: str) -> bool:
+    return home.send("GET", f"{WORKSPACES}/{name}").code == 404
+
+
+def place(api: Api, name: str, **labels: str) -> None:
+    selected = [{"matchLabels": labels}]
+    api.post(PLACEMENTS, an_object("EdgePlacement", name, {"locationSelectors": selected}))
+
+
+def destinations(api: Api, name: str) -> list[tuple[str, str]] | None:
+    """Locations and SyncTargets in the slice of a placement; None while there is none."""
+    found = api.send("GET", f"{GROUP}/singleplacementslices/{name}")
+    if found.code != 200:
+        return None
+    return [(each["locationName"], each["syncTargetName"]) for each in found.json["destinations"]]
+
+
+def status(api: Api, name: str) -> Object:
+    found: Object = api.get(f"{PLACEMENTS}/{name}").json.get("status", {})
+    return found
+
+
+def test_a_sync_target_has_a_mailbox_that_comes_back_and_goes_with_it(inventory: Api, home: Api, root: Api) -> None:
+    made = target(inventory, "florin", cells={"foo": "bar"})
+    name = mailbox_of(made)
+    eventually(lambda: is_ready(home, name), "the mailbox")
+    first = home.get(f"{WORKSPACES}/{name}").json
+    annotations, kind = first["metadata"]["annotations"], {"name": "edge-mailbox", "path": "root:espw"}
+    assert annotations["edge.kubestellar.io/sync-target-name"] == "florin"
+    assert first["spec"]["type"] == kind
+    inside = root.at(f"root:espw:{name}")
+    eventually(lambda: inside.send("GET", f"{GROUP}/syncerconfigs/the-one").code == 200, "the-one is there")
+    inside.delete(f"{GROUP}/syncerconfigs/the-one")
+    eventually(lambda: inside.send("GET", f"{GROUP}/syncerconfigs/the-one").code == 200, "the-one is back")
+    home.delete(f"{WORKSPACES}/{name}")
+
+    def is_new() -> bool:
+        found = home.send("GET", f"{WORKSPACES}/{name}")
+        return found.code == 200 and found.json["spec"].get("cluster") not in {None, first["spec"]["cluster"]}
+
+    eventually(is_new, "the mailbox comes back in a new logical cluster")
+    eventually(lambda: inside.send("GET", f"{GROUP}/syncerconfigs/the-one").code == 200, "and is filled")
+    inventory.delete(f"{TARGETS}/florin")
+    again = target(inventory, "florin")
+    eventually(lambda: is_gone(home, name), "the mailbox goes with its SyncTarget")
+    assert mailbox_of(again) != name
+    eventually(lambda: is_ready(home, mailbox_of(again)), "another SyncTarget has another mailbox")
+    inside.close()
+
+
+def test_a_workspace_that_a_user_made_stays_whatever_its_name(inventory: Api, home: Api) -> None:
+    kind = {"name": "edge-mailbox", "path": "root:espw"}
+    head = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace"}
+    home.post(WORKSPACES, {**head, "metadata": {"name": "a-mb-b"}, "spec": {"type": kind}})
+    made = target(inventory, "later")
+    eventually(lambda: is_ready(home, mailbox_of(made)), "a mailbox that is made later")
+    inventory.delete(f"{TARGETS}/later")
+    eventually(lambda: is_gone(home, mailbox_of(made)), "it goes")
+    assert "deletionTimestamp" not in home.get(f"{WORKSPACES}/a-mb-b").json["metadata"]
+
+
+def test_destinations_follow_labels_targets_and_drift(inventory: Api, workload: Api) -> None:
+    for name in ("guilder", "florin"):
+        target(inventory, name)
+        inventory.post(LOCATIONS, location(name, env="prod"))
+    place(workload, "follow", env="prod")
+    both = [("florin", "florin"), ("guilder", "guilder")]
+    eventually(lambda: destinations(workload, "follow") == both, "sorted destinations")
+    eventually(lambda: status(workload, "follow").get("matchingLocationCount") == 2, "the count")
+    assert status(workload, "follow")["specGeneration"] == 1
+    florin = inventory.get(f"{LOCATIONS}/florin").json
+    assert florin["status"] == {"instances": 1, "availableInstances": 1}
+    inventory.patch(f"{LOCATIONS}/florin", {"metadata": {"labels": {"env": "dev"}}})
+    eventually(lambda: destinations(workload, "follow") == both[1:], "a relabelled Location drops out")
+    inventory.patch(f"{TARGETS}/guilder", {"spec": {"unschedulable": True}})
+    eventually(
+        lambda: inventory.get(f"{LOCATIONS}/guilder").json["status"]["availableInstances"] == 0, "none is available"
+    )
+    inventory.patch(f"{LOCATIONS}/florin", {"metadata": {"labels": {"env": "prod"}}})
+    eventually(lambda: destinations(workload, "follow") == both, "an unschedulable target keeps what it has")
+    slice_path = f"{GROUP}/singleplacementslices/follow"
+    workload.put(slice_path, {**workload.get(slice_path).json, "destinations": []})
+    eventually(lambda: destinations(workload, "follow") == both[:1], "drift is reverted, without what it took away")
+    inventory.patch(f"{TARGETS}/florin", {"spec": {"evictAfter": "2020-01-01T00:00:00Z"}})
+    eventually(lambda: destinations(workload, "follow") == [], "an eviction that is due")
+    workload.delete(f"{PLACEMENTS}/follow")
+    eventually(lambda: destinations(workload, "follow") is None, "the slice goes with its placement")
+
+
+def test_a_target_at_two_locations_is_one_destination_and_a_warning(inventory: Api, workload: Api) -> None:
+    target(inventory, "shared")
+    for name in ("b", "a"):
+        inventory.post(LOCATIONS, location(name, "shared", env="twice"))
+    place(workload, "twice", env="twice")
+    eventually(lambda: destinations(workload, "twice") == [("a", "shared")], "the first by name")
+
+    def warnings() -> list[str]:
+        events = workload.get("/api/v1/namespaces/default/events").json["items"]
+        return [each["message"] for each in events if each["involvedObject"]["name"] == "twice"]
+
+    (text,) = eventually(warnings, "a warning")
+    assert text.endswith("is at Locations a, b: the first counts")
+
+
+def test_a_withdrawn_right_to_place_takes_the_destination(inventory: Api, workload: Api) -> None:
+    target(inventory, "guarded")
+    inventory.post(LOCATIONS, location("guarded", env="guarded"))
+    place(workload, "guarded", env="guarded")
+    eventually(lambda: destinations(workload, "guarded") == [("guarded", "guarded")], "granted by the type")
+    granted = inventory.get(f"{BINDINGS}/edge-place").json
+    inventory.delete(f"{BINDINGS}/edge-place")
+    eventually(lambda: destinations(workload, "guarded") == [], "no destination without the right")
+    (condition,) = eventually(
+        lambda: [each for each in status(workload, "guarded")["conditions"] if each["status"] == "False"], "a reason"
+    )
+    assert (condition["type"], condition["reason"]) == ("Resolved", "LocationsRefused")
+    assert condition["message"] == "missing verb='place' permission on locations guarded"
+    cluster = workload.get(f"{PLACEMENTS}/guarded").json["metadata"]["annotations"]["kcp.io/cluster"]
+    subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": f"system:cluster:{cluster}"}]
+    metadata = {"name": "edge-place"}
+    inventory.post(BINDINGS, {**granted, "metadata": metadata, "subjects": subjects})
+    eventually(lambda: destinations(workload, "guarded") == [("guarded", "guarded")], "granted to this workspace")
+    inventory.put(
+        f"{BINDINGS}/edge-place",
+        {**inventory.get(f"{BINDINGS}/edge-place").json, "subjects": [{**subjects[0], "name": "system:cluster:x"}]},
+    )
+    eventually(lambda: destinations(workload, "guarded") == [], "granted to another workspace alone")
+    inventory.put(
+        f"{BINDINGS}/edge-place", {**inventory.get(f"{BINDINGS}/edge-place").json, "subjects": granted["subjects"]}
+    )
+    eventually(lambda: destinations(workload, "guarded") == [("guarded", "guarded")], "granted again")
+
+
+def test_after_a_crash_nothing_is_written_again(
+    controllers: EdgeControllers, inventory: Api, workload: Api, home: Api
+) -> None:
+    made = target(inventory, "crash")
+    inventory.post(LOCATIONS, location("crash", env="crash"))
+    place(workload, "crash", env="crash")
+    eventually(lambda: destinations(workload, "crash") == [("crash", "crash")], "the destination")
+    eventually(lambda: status(workload, "crash").get("matchingLocationCount") == 1, "the status")
+    eventually(lambda: is_ready(home, mailbox_of(made)), "the mailbox")
+
+    controllers.stop(signal.SIGKILL)
+    target(inventory, "meanwhile")
+    inventory.delete(f"{TARGETS}/crash")
+    inventory.post(LOCATIONS, location("meanwhile", env="meanwhile"))
+    controllers.start()
+    eventually(lambda: destinations(workload, "crash") == [], "what went meanwhile is gone")
+    eventually(lambda: is_gone(home, mailbox_of(made)), "with its mailbox")
+    eventually(lambda: inventory.get(f"{LOCATIONS}/meanwhile").json.get("status"), "what came meanwhile is seen")
+    settled = revisions_of(workload, inventory)
+    controllers.stop(signal.SIGKILL)
+    controllers.start()
+    probe = target(inventory, "probe")
+    eventually(lambda: is_ready(home, mailbox_of(probe)), "the controllers work")
+    assert revisions_of(workload, inventory) == settled
+
+
+def revisions_of(workload: Api, inventory: Api) -> list[tuple[str, str]]:
+    """Names and revisions of everything that the where resolver writes."""
+    found = [*workload.get(PLACEMENTS).json["items"], *workload.get(f"{GROUP}/singleplacementslices").json["items"]]
+    found += inventory.get(LOCATIONS).json["items"]
+    return sorted((each["metadata"]["name"], each["metadata"]["resourceVersion"]) for each in found)
+
+
+def test_the_process_serves_health_to_everyone_and_metrics_to_nobody_else(controllers: EdgeControllers) -> None:
+    assert controllers.get("/livez") == (200, "ok")
+    assert controllers.get("/readyz?verbose")[1].splitlines() == [
+        "[+]ping ok",
+        "[+]controllers ok",
+        "readyz check passed",
+    ]
+    assert [controllers.get(path)[0] for path in ("/metrics", "/clusters/root/api", "/livez/none")] == [403, 404, 404]
