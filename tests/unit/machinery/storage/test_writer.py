@@ -16,12 +16,13 @@ import pytest
 import structlog
 
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.types import LEASES
+from atoll.machinery.meta.types import LEASES, LOGICAL_CLUSTERS, NAMESPACES
 from atoll.machinery.process import logging
 from atoll.machinery.storage.clock import Clock
 from atoll.machinery.storage.contract import (
     CorruptRecord,
     DeletePrefix,
+    GateUnchanged,
     GuardFailed,
     NamespaceActive,
     ObjectExists,
@@ -67,6 +68,29 @@ async def test_a_submit_that_fails_after_it_wrote_leaves_nothing_and_its_neighbo
     assert [entry.key.name for entry in store.tail(0)] == ["before", "after"]
     await store.close()
     assert fsck(options) == []
+
+
+async def test_guards_see_what_an_earlier_submit_of_their_batch_changed(tmp_path: Path) -> None:
+    store = open_store(store_options(tmp_path))
+    namespace = ObjectKey(NAMESPACES, "root", "", "default")
+    cluster = ObjectKey(LOGICAL_CLUSTERS, "root", "", "cluster")
+    ready = {"phase": "Ready"}
+    [there, gate] = await store.submit([put(namespace), put(cluster, status=ready)])
+    active, open_gate = NamespaceActive("root", "default"), GateUnchanged("root", gate)
+    marked = {"deletionTimestamp": "t", "finalizers": ["x/y"]}
+    inactive = {"annotations": {"core.kcp.io/inactive": "true"}}
+    done = await asyncio.gather(
+        store.submit([put(key("a"))], [active, open_gate]),
+        store.submit([put(key("b"))], [active, open_gate]),
+        store.submit([put(namespace, expected=there, metadata=marked)]),
+        store.submit([put(key("c"))], [active]),
+        store.submit([put(cluster, expected=gate, metadata=inactive, status=ready)]),
+        store.submit([put(key("d"))], [open_gate]),
+        return_exceptions=True,
+    )
+    assert [type(result) for result in done] == [list, list, list, GuardFailed, list, GuardFailed]
+    assert store.stats.largest_batch == 6
+    await store.close()
 
 
 async def test_a_submit_that_fails_before_it_wrote_costs_the_others_no_second_transaction(

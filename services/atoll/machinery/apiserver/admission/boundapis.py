@@ -19,6 +19,8 @@ from atoll.machinery.storage.contract import RevisionUnchanged
 class BoundLifecycle(Plugin):
     """Rejects creations of bound kinds that the cluster does not serve, or whose binding is being deleted."""
 
+    validates_plain_writes = False
+
     def __init__(self, catalogs: Catalogs) -> None:
         self._catalogs = catalogs
 

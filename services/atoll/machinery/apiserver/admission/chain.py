@@ -88,6 +88,8 @@ class Plugin:
 
     #: By group and plural.
     resources: Collection[GroupResource] | None = None
+    #: Whether it validates writes of built-in kinds that are no dry runs.
+    validates_plain_writes = True
     #: Whether objects of the kinds in `resources` are deleted one by one, so that it sees each deletion.
     reviews_deletions = False
 
@@ -103,14 +105,18 @@ class _Steps(NamedTuple):
 
     mutate: tuple[Callable[[Review], None], ...]
     validate: tuple[Callable[[Review], None], ...]
+    #: The part of `validate` for writes of built-in kinds that are no dry runs.
+    validate_plain: tuple[Callable[[Review], None], ...]
 
     @staticmethod
     def of(plugins: Sequence[Plugin], resource: GroupResource | None) -> _Steps:
         """Return the steps for a kind; None: for each kind that no plug-in names."""
         found = [plugin for plugin in plugins if plugin.resources is None or resource in plugin.resources]
+        validating = [plugin for plugin in found if type(plugin).validate is not Plugin.validate]
         return _Steps(
             tuple(plugin.mutate for plugin in found if type(plugin).mutate is not Plugin.mutate),
-            tuple(plugin.validate for plugin in found if type(plugin).validate is not Plugin.validate),
+            tuple(plugin.validate for plugin in validating),
+            tuple(plugin.validate for plugin in validating if plugin.validates_plain_writes),
         )
 
 
@@ -202,5 +208,7 @@ class Admission:
             check(review.obj, review.old)
         if self.configured is not None and review.acting is not None:
             self.configured.validate(review)
-        for validate in self._steps.get(review.group_resource, self._others).validate:
+        steps = self._steps.get(review.group_resource, self._others)
+        is_plain = review.call.kind.identity == CORE and not review.dry_run
+        for validate in steps.validate_plain if is_plain else steps.validate:
             validate(review)

@@ -16,6 +16,8 @@ from atoll.machinery.storage.contract import Flag, RevisionUnchanged
 class DefinitionLifecycle(Plugin):
     """Rejects creations of a cluster's own custom kinds while their definition terminates."""
 
+    validates_plain_writes = False
+
     def validate(self, review: Review) -> None:
         kind = review.call.kind
         if review.operation != "create" or kind.identity != LOCAL:

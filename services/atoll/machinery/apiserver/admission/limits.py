@@ -19,6 +19,8 @@ from atoll.machinery.storage.limits import BOOTSTRAP, Charges, Limit, WithinLimi
 class DryRunLimits(Plugin):
     """Refuses a dry run of a write that a limit does not allow."""
 
+    validates_plain_writes = False
+
     def validate(self, review: Review) -> None:
         if review.dry_run and review.operation != "delete":
             _check(review, review.call.key(review.name))

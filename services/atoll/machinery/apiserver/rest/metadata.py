@@ -14,9 +14,9 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.uids import new_uid
 
 _KEPT_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
-_SYSTEM_FIELDS = (*_KEPT_FIELDS, "selfLink")
+_SYSTEM_FIELDS = frozenset({*_KEPT_FIELDS, "selfLink"})
 #: Without managedFields: an empty list resets field ownership.
-_OMITTED_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences", "generateName")
+_OMITTED_EMPTY = frozenset({"labels", "annotations", "finalizers", "ownerReferences", "generateName"})
 
 
 def strip_cluster(obj: Object) -> None:
@@ -58,15 +58,16 @@ def tidy_metadata(obj: Object) -> None:
         strip_cluster(obj)
     if "labels" in metadata:
         strip_claims(obj)
-    for name in _OMITTED_EMPTY:
-        if name in metadata and not metadata[name]:
+    for name in _OMITTED_EMPTY & metadata.keys():
+        if not metadata[name]:
             del metadata[name]
 
 
 def wipe_system_fields(obj: Object) -> None:
     """Remove the system's fields."""
-    for name in _SYSTEM_FIELDS:
-        obj["metadata"].pop(name, None)
+    metadata = obj["metadata"]
+    for name in _SYSTEM_FIELDS & metadata.keys():
+        del metadata[name]
 
 
 def stamp_new(call: Call, obj: Object) -> None:

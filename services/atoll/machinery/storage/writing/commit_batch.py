@@ -70,8 +70,11 @@ class CommitBatch:
         self.log_bytes = 0
         #: The number of the transaction once it is committed.
         self.transaction = NONE
-        #: Whether a gate changed; whether there was maintenance.
-        self.gated = self.has_jobs = False
+        #: Whether a gate changed; whether a namespace did; whether there was maintenance.
+        self.gated = self.namespaced = self.has_jobs = False
+        #: What guards of earlier submits found, until such a change: gates by cluster, active namespaces.
+        self.gates: dict[str, int] = {}
+        self.active: set[tuple[str, str]] = set()
         #: The apply count of replicas and routes, once any was applied; None before.
         self.applied: int | None = None
         self.sealed_types = options.sealed_types

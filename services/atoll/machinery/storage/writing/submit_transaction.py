@@ -166,12 +166,22 @@ class SubmitTransaction:
         if isinstance(guard, RevisionUnchanged):
             found = self._live(guard.key)
             return (found.revision if found else 0) == guard.revision
-        row = self._txn.get(keys.cluster_row_key(guard.cluster, NO_TYPE), db=self._environment.clusters)
-        return (unpack_gate(row) if row is not None else Gate()).generation == guard.generation
+        generation = self._batch.gates.get(guard.cluster)
+        if generation is None or self._batch.gated:
+            row = self._txn.get(keys.cluster_row_key(guard.cluster, NO_TYPE), db=self._environment.clusters)
+            generation = (unpack_gate(row) if row is not None else Gate()).generation
+            self._batch.gates[guard.cluster] = generation
+        return generation == guard.generation
 
     def _namespace_active(self, guard: NamespaceActive) -> bool:
+        batch, place = self._batch, (guard.cluster, guard.namespace)
+        if place in batch.active and not batch.namespaced:
+            return True
         found = self._live(ObjectKey(NAMESPACES, guard.cluster, "", guard.namespace))
-        return found is not None and not found.version.flags & _DELETING
+        if found is None or found.version.flags & _DELETING:
+            return False
+        batch.active.add(place)
+        return True
 
     def _live(self, key: ObjectKey) -> LiveObject | None:
         number = self._environment.type_table.numbers.get(key.type) or self._batch.type_number(self._txn, key.type)
@@ -304,6 +314,8 @@ class SubmitTransaction:
     def _log(self, write: _Write) -> None:
         """Write the entry with its before-image, the versions row and the counters. Keep the change for watches."""
         environment, txn, raw, revision, old = self._environment, self._txn, write.raw, write.revision, write.old
+        if write.key.type == NAMESPACES:
+            self._batch.namespaced = True
         size_bytes = write.size_bytes - (len(old.stored) if old else 0)
         is_deleted = write.version.flags & _DELETED
         count = (0 if is_deleted else 1) - (1 if old else 0)
