@@ -35,7 +35,7 @@ def virtual_workspaces(
     core: WriteService, authorizer: Authorizer, facts: Lookups, cache: CacheView, shards: Shards | None = None
 ) -> dict[str, VirtualWorkspaceHandler]:
     """Return every virtual workspace by name. `shards` forwards to those of other shards."""
-    kind = core.catalogs.builtin
+    kind, shipped = core.catalogs.builtin, core.catalogs.shipped
     cached = Replication(core.catalogs, authorizer, facts.cluster_of, core.store, shards)
 
     def lifecycle(which: Lifecycle) -> VirtualWorkspaceHandler:
@@ -45,9 +45,9 @@ def virtual_workspaces(
     return {
         INITIALIZATION.service: lifecycle(INITIALIZATION),
         TERMINATION.service: lifecycle(TERMINATION),
-        apiexport.SERVICE: VirtualWorkspace(ExportView(core.catalogs, authorizer), acting=True),
+        apiexport.SERVICE: VirtualWorkspace(ExportView(core.catalogs, authorizer), shipped, acting=True),
         bound_schemas.SERVICE: VirtualWorkspace(schemas, implied=True),
-        replication.SERVICE: VirtualWorkspace(cached),
+        replication.SERVICE: VirtualWorkspace(cached, shipped),
         CACHE_SERVICE: VirtualWorkspace(cache),
     }
 

@@ -21,9 +21,10 @@ from atoll.machinery.kcp.apis.bound_crds import RequiredCrd
 from atoll.machinery.kcp.apis.naming_conflicts import Names, names_of
 from atoll.machinery.kinds.apiextensions.customresourcedefinitions import CUSTOMRESOURCEDEFINITIONS
 from atoll.machinery.kinds.kind import no_warnings
+from atoll.machinery.kinds.kubernetes.schema_names import row_of_schema
 from atoll.machinery.meta import times
 from atoll.machinery.meta.lru import LruCache
-from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS, ObjectKey
+from atoll.machinery.meta.names import ROOT, SYSTEM_BOUND_CRDS, ObjectKey
 from atoll.machinery.meta.objects import Object, decode, spec_of
 from atoll.machinery.meta.types import API_EXPORTS, API_RESOURCE_SCHEMAS
 from atoll.machinery.storage.contract import Record, RevisionUnchanged
@@ -38,6 +39,8 @@ BOUND_CRDS = replace(
     begin_deletion=lambda obj: None,
     held=lambda obj: False,
 )
+#: The kind of those of Kubernetes' kinds, which are complete as they are made: a walk over each takes milliseconds.
+_SHIPPED_CRDS = replace(BOUND_CRDS, schema=None)
 #: An export with more missing ones gets them before its binding, in submits of so many bytes of schemas.
 FEW, PART_BYTES = 5, 32 * 1024
 
@@ -159,7 +162,10 @@ class BoundCrds:
             return 0
         crd = bound_crds.bound_crd(schema, needed.cluster, needed.export, times.now())
         crd = bound_crds.with_policed(crd, needed.export, policed=bool(self._polices(batch, needed)))
-        batch.create(target_of(needed.uid), crd)
+        target = target_of(needed.uid)
+        if needed.cluster == ROOT and row_of_schema(needed.schema) is not None:
+            target = replace(target, kind=_SHIPPED_CRDS)
+        batch.create(target, crd)
         return len(record.value)
 
     def add_some(self, batch: Batch, export: Export) -> bool:

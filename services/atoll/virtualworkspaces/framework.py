@@ -20,6 +20,7 @@ from atoll.machinery.apiserver.authorization.refusal import forbidden
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo, inside, parse
+from atoll.machinery.apiserver.catalog.shipped_kinds import ShippedKinds
 from atoll.machinery.apiserver.request import Request, RequestScope
 from atoll.machinery.kinds.kind import Kind, Subresource
 from atoll.machinery.meta.names import is_cluster_name
@@ -51,14 +52,17 @@ class Content(Protocol):
 
 
 class VirtualWorkspace:
-    """The pipeline's handler of a view.
+    """The pipeline's handler of a view. Its requests wait until the kinds of `shipped` are loaded, if they need them.
 
     With `implied`, URLs may omit `/clusters/<cluster>`; the cluster is then the first of the view's own segments. With
     `acting`, a caller may act for a user of a workspace: the content authorizes `request.user` and `request.acts_for`.
     """
 
-    def __init__(self, content: Content, *, implied: bool = False, acting: bool = False) -> None:
+    def __init__(
+        self, content: Content, shipped: ShippedKinds | None = None, *, implied: bool = False, acting: bool = False
+    ) -> None:
         self._content, self._implied, self._acting = content, implied, acting
+        self._shipped = ShippedKinds("") if shipped is None else shipped
 
     def acts_within(self, info: RequestInfo) -> str:
         """Return the workspace of a URL of the view in which a caller may act for another user, "" for none."""
@@ -67,14 +71,18 @@ class VirtualWorkspace:
         return rest[1] if named else ""
 
     def enter(self, request: Request, snapshot: Snapshot) -> None:
-        """Check access and set the inner scope. Raises Forbidden, NotFound, and what the view raises."""
+        """Check access and set the inner scope. Raises Forbidden, NotFound, KindsPending, and what the view raises."""
         depth, segments = self._content.own_segments, request.info.path.split("/")[_PREFIX + 1 :]
         own: Own = (*segments[:depth], *[""] * (depth - len(segments)))
         if not self._content.opens(snapshot, request.user, own):
             raise forbidden(attributes_of(request.info, request.user, ""))
         request.info = self._inner(request, own, segments[depth:])
         request.cluster = "" if request.info.is_wildcard else request.info.workspace
-        request.enter(self._content.show(request, snapshot, own))
+        self._shipped.can_wait = True
+        try:
+            request.enter(self._content.show(request, snapshot, own))
+        finally:
+            self._shipped.can_wait = False
 
     def _inner(self, request: Request, own: Own, rest: list[str]) -> RequestInfo:
         """Return the inner request info. Raises NotFound."""

@@ -10,7 +10,7 @@ import contextlib
 from pathlib import Path
 
 from harness.clients.api import Api, configmap, eventually, workspace_under
-from harness.clients.exports import bind
+from harness.clients.exports import EXPORTS, bind
 from harness.clients.loop_probe import LoopProbe
 from harness.data.kubernetes_objects import DEPLOYMENTS, deployment
 from harness.servers.mutant_shard import patched
@@ -18,6 +18,7 @@ from harness.servers.shard_process import ShardProcess
 from integration.workers.test_workers import CONFIGMAPS, one_at_each, served_by
 
 ALLOWED_S = 0.15
+ALL_DEPLOYMENTS = "/apis/apps/v1/deployments"
 WITHOUT_BYTECODE = """
 from importlib.machinery import SourceFileLoader
 
@@ -78,12 +79,22 @@ def test_livez_of_workers_answers_while_they_serve_the_kinds_for_the_first_time(
     assert max(probe.worst_s for probe in probes) < ALLOWED_S
 
 
-def test_a_writer_that_starts_with_such_a_binding_loads_the_kinds_before_its_controllers_ask(tmp_path: Path) -> None:
+def test_after_a_restart_controllers_have_the_kinds_and_views_and_wildcards_wait_for_them(tmp_path: Path) -> None:
     one = f"{DEPLOYMENTS}/web"
-    with new_shard(tmp_path, "--workers", "1") as shard, contextlib.closing(Api(shard, "root")) as root:
+    with new_shard(tmp_path, "--workers", "2") as shard, contextlib.closing(Api(shard, "root")) as root:
         here = root.at(workspace_under(root, type_="kubernetes"))
         here.post(DEPLOYMENTS, deployment())
+        identity = root.get(f"{EXPORTS}/kubernetes").json["status"]["identityHash"]
         shard.restart()
+        first, second = one_at_each(shard, "root")
+        in_view = "/services/apiexport/root/kubernetes/clusters/*"
+        for worker, path in (
+            (first, f"{in_view}{ALL_DEPLOYMENTS}"),
+            (second, f"/clusters/*{ALL_DEPLOYMENTS}:{identity}"),
+        ):
+            worker.prefix, worker.token = "", shard.token("shard-admin")
+            assert [each["metadata"]["name"] for each in worker.get(path).json["items"]] == ["web"]
+            worker.close()
         here.delete(f"{one}?propagationPolicy=Foreground")
         eventually(lambda: here.send("GET", one).code == 404, "the garbage collector deletes it")
         here.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +14,7 @@ from atoll.controllers.shard_calls import ShardCaller
 from atoll.machinery.kcp.apis.kubernetes_export import EXPORT, EXPORT_KEY, REQUESTED, offered, schema_keys
 from atoll.machinery.kcp.manifest import ObjectStamp
 from atoll.machinery.meta import hashes
-from atoll.machinery.meta.names import ROOT, SYSTEM_BOUND_CRDS
+from atoll.machinery.meta.names import ROOT, SYSTEM_BOUND_CRDS, ResourceType
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS
 from atoll.machinery.meta.uids import new_uid
@@ -68,6 +69,20 @@ def schemas(here: Cell) -> list[str]:
     return [each["metadata"]["name"] for each in here.loopback.each(Scope(API_RESOURCE_SCHEMAS, ROOT))]
 
 
+def written_of(here: Cell, monkeypatch: pytest.MonkeyPatch, type: ResourceType, cluster: str = "") -> list[int]:
+    """The number of writes of a type, of a cluster if it is given, in each submit from now on."""
+    counts: list[int] = []
+    submit = here.store.submit
+
+    async def noted(mutations: Sequence[Mutation], *rest: Any) -> Sequence[int]:
+        keys = [each.key for each in mutations if isinstance(each, Put)]
+        counts.append(sum(key.type == type and cluster in ("", key.cluster) for key in keys))
+        return await submit(mutations, *rest)
+
+    monkeypatch.setattr(here.store, "submit", noted)
+    return counts
+
+
 async def test_nothing_is_written_while_nobody_binds_the_export(here: Cell) -> None:
     await offer(here)
     written = controller(here)
@@ -76,15 +91,27 @@ async def test_nothing_is_written_while_nobody_binds_the_export(here: Cell) -> N
     assert schemas(here) == []
 
 
-async def test_the_first_binding_has_them_written_and_is_bound(here: Cell) -> None:
+async def test_the_first_binding_has_them_written_and_is_bound(here: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written a few times, not for each of them, and all are as a check of their kind would leave them."""
     await offer(here)
     controller(here)
     await here.bind("consumer", ROOT, EXPORT)
+    written = written_of(here, monkeypatch, API_BINDINGS)
     await here.settle()
     assert sorted(schemas(here)) == sorted(NAMES)
     binding = here.found(API_BINDINGS, "consumer", EXPORT)
     assert binding["status"]["phase"] == "Bound"
     assert len(bound(binding)) == len(NAMES)
+    assert sum(written) <= 4
+    for type, scope in ((API_RESOURCE_SCHEMAS, Scope(API_RESOURCE_SCHEMAS, ROOT)), (CRDS, _BOUND_CRDS)):
+        schema, found = here.loopback.core.catalogs.builtin(type).schema, list(here.loopback.each(scope))
+        assert schema is not None
+        assert len(found) == len(NAMES)
+        for made in found:
+            checked = copy.deepcopy(made)
+            schema.normalize(checked)
+            assert checked == made
+            assert schema.validate(checked) == []
 
 
 async def test_a_binding_of_another_shard_has_them_written_too(here: Cell) -> None:
@@ -128,14 +155,7 @@ async def test_many_definitions_are_written_in_parts_before_their_binding(
     await here.export("provider", "shapes", *(crd(f"shapes{letter}") for letter in "abcdefgh"))
     for consumer in ("consumer", "other"):
         await here.bind(consumer, "provider", "shapes")
-    together: list[int] = []
-    submit = here.store.submit
-
-    async def noted(mutations: Sequence[Mutation], *rest: Any) -> Sequence[int]:
-        together.append(sum(each.key.cluster == SYSTEM_BOUND_CRDS for each in mutations if isinstance(each, Put)))
-        return await submit(mutations, *rest)
-
-    monkeypatch.setattr(here.store, "submit", noted)
+    together = written_of(here, monkeypatch, CRDS, SYSTEM_BOUND_CRDS)
     await here.settle(at_once=8)
     assert max(together) == 1
     assert sum(together) == 8

@@ -10,7 +10,7 @@ it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -69,11 +69,10 @@ class ExportKey(msgspec.Struct, frozen=True, tag=True):
     name: str
 
 
-class SchemaKey(msgspec.Struct, frozen=True, tag=True):
-    """The bindings of all exports of a cluster that name a schema."""
+class SchemasKey(msgspec.Struct, frozen=True, tag=True):
+    """The bindings of all exports of a cluster that name one of its new schemas."""
 
     cluster: str
-    name: str
 
 
 class LostKey(msgspec.Struct, frozen=True, tag=True):
@@ -83,11 +82,11 @@ class LostKey(msgspec.Struct, frozen=True, tag=True):
     exports: tuple[str, ...]
 
 
-Key = BindingKey | WaitingKey | ExportKey | SchemaKey | LostKey
+Key = BindingKey | WaitingKey | ExportKey | SchemasKey | LostKey
 
 
 class ApiBindings(ReplicaController):
-    """Keys: one binding, or the bindings that wait in a cluster, of an export, of a schema or of a lost bound CRD."""
+    """Keys: one binding, or the bindings that wait in a cluster, of an export, of new schemas, of a lost bound CRD."""
 
     name = "apibinding"
     workers = 16
@@ -102,6 +101,8 @@ class ApiBindings(ReplicaController):
         #: Held while the definitions of an export are written: all who wait for it need the same ones.
         self._defining = asyncio.Lock()
         self._offered: LruCache[ExportKey, Export] = LruCache(MAX_BYTES, size_bytes)
+        #: Names of the new schemas of each SchemasKey that is queued: an export may get forty at once.
+        self._new_schemas: dict[str, set[str]] = {}
 
     # --- keys ---
 
@@ -118,7 +119,7 @@ class ApiBindings(ReplicaController):
         elif gone:
             return
         elif key.type == API_RESOURCE_SCHEMAS:
-            yield SchemaKey(key.cluster, key.name)
+            yield self._schemas_key(key)
         elif key.type == self._workspaces:
             yield from self._waiting_for_workspace(key)
         elif _OWNED not in entry.value:
@@ -136,7 +137,7 @@ class ApiBindings(ReplicaController):
                 yield from self._leaving(key)
         elif key.type == API_RESOURCE_SCHEMAS:
             if added:
-                yield SchemaKey(key.cluster, key.name)
+                yield self._schemas_key(key)
         elif key.cluster == SYSTEM_BOUND_CRDS:
             yield from _bindings_of_lost_crd(entry)
         elif not added:
@@ -150,6 +151,10 @@ class ApiBindings(ReplicaController):
             # Bindings may have been updated while the export was absent, even if it returns unchanged.
             self._offered.drop(export)
         return export
+
+    def _schemas_key(self, key: ObjectKey) -> SchemasKey:
+        self._new_schemas.setdefault(key.cluster, set()).add(key.name)
+        return SchemasKey(key.cluster)
 
     def _leaving(self, key: ObjectKey) -> Iterator[Hashable]:
         """Yield bindings that wait for a Workspace of this shard whose cluster is remote."""
@@ -205,9 +210,8 @@ class ApiBindings(ReplicaController):
                 await self._each(self._waiting(cluster), at_once=1)
             case ExportKey():
                 await self._reconcile_export(key)
-            case SchemaKey():
-                for export in self._exports_naming(key):
-                    await self._reconcile_bindings(export)
+            case SchemasKey(cluster):
+                await self._reconcile_schemas(cluster)
             case LostKey(cluster, exports):
                 for name in exports:
                     await self._reconcile_bindings(ExportKey(cluster, name))
@@ -238,11 +242,20 @@ class ApiBindings(ReplicaController):
             self._offered.drop(key)
             raise
 
-    def _exports_naming(self, key: SchemaKey) -> list[ExportKey]:
-        name = key.name.encode()
+    async def _reconcile_schemas(self, cluster: str) -> None:
+        names = self._new_schemas.pop(cluster, set())
+        try:
+            for export in self._exports_naming(cluster, names):
+                await self._reconcile_bindings(export)
+        except BaseException:
+            self._new_schemas.setdefault(cluster, set()).update(names)
+            raise
+
+    def _exports_naming(self, cluster: str, schemas: Collection[str]) -> list[ExportKey]:
+        quoted = [rawscan.string(name) for name in schemas]
         with self._loopback.store.snapshot() as snapshot:
-            found = each_record(federated(snapshot), Scope(API_EXPORTS, key.cluster))
-            return [ExportKey(key.cluster, each.key.name) for each in found if name in each.value]
+            found = each_record(federated(snapshot), Scope(API_EXPORTS, cluster))
+            return [ExportKey(cluster, each.key.name) for each in found if any(map(each.value.__contains__, quoted))]
 
     async def _reconcile_bindings(self, export: ExportKey) -> None:
         with self._loopback.store.snapshot() as snapshot:
@@ -265,15 +278,17 @@ class ApiBindings(ReplicaController):
 
     async def _reconcile_binding(self, key: BindingKey) -> None:
         lacking: Export | None = None
+        is_prepared = False
 
         def plan(batch: Batch) -> None:
             nonlocal lacking
-            lacking = self._plan(batch, key)
+            lacking = self._plan(batch, key, is_prepared=is_prepared)
 
         await self._loopback.submit(plan)
         if lacking is not None:
             await self._prepare(key, lacking.identity)
-            await self._loopback.submit(lambda batch: self._plan_binding(batch, key))
+            is_prepared = True
+            await self._loopback.submit(plan)
 
     async def _prepare(self, key: BindingKey, identity: str) -> None:
         """Load the kinds of a binding, and write its bound CRDs, for all bindings that wait for the same ones."""
@@ -296,27 +311,28 @@ class ApiBindings(ReplicaController):
         binding = decode(record.value) if record is not None else None
         return binding if binding is not None and not binding["metadata"].get("deletionTimestamp") else None
 
-    def _plan(self, batch: Batch, key: BindingKey) -> Export | None:
-        """Add the writes of a binding to the batch, none where it is up to date; or return its export, to prepare."""
-        binding = self._stored(batch, key)
-        export = self._export(batch, key.cluster, binding)[0] if binding is not None else None
-        if isinstance(export, Export) and export.can_bind_at_once and has_to_prepare(batch, export):
-            return export
-        self._plan_binding(batch, key)
-        return None
+    def _plan(self, batch: Batch, key: BindingKey, *, is_prepared: bool = False) -> Export | None:
+        """Add the writes of a binding to the batch, none where it is up to date; or return its export, to prepare.
 
-    def _plan_binding(self, batch: Batch, key: BindingKey) -> None:
+        The export is read once: a second reading may find more of its schemas than the first.
+        """
         binding = self._stored(batch, key)
         if binding is None:
-            return
-        desired = self._desired_binding(batch, key.cluster, binding)
+            return None
+        export, labels = self._export(batch, key.cluster, binding)
+        if isinstance(export, Export) and export.can_bind_at_once and not is_prepared and has_to_prepare(batch, export):
+            return export
+        desired = self._desired_binding(batch, key.cluster, binding, export, labels)
         if desired != binding or self._bound.lacks(batch, binding):
             self._bound.add(batch, desired, binding)
             batch.update(Target(self._kind, key.cluster, "", key.name), desired, whole=True)
         elif self._bound.is_outdated(batch, binding):
             self._bound.add(batch, desired, binding)
+        return None
 
-    def _desired_binding(self, batch: Batch, cluster: str, binding: Object) -> Object:
+    def _desired_binding(
+        self, batch: Batch, cluster: str, binding: Object, export: Export | Condition, labels: dict[str, str]
+    ) -> Object:
         """Return the desired binding. Adds its locks and the guards of its plan to the batch."""
         now, home = times.now(), ObjectKey(LOGICAL_CLUSTERS, cluster, "", wellknown.SINGLETON)
         record = batch.get(home)
@@ -335,7 +351,6 @@ class ApiBindings(ReplicaController):
             holders=lambda groups: self._held.beside(batch, cluster, name, groups),
             stands=lambda uid: self._bound.get(batch, uid) is not None,
         )
-        export, labels = self._export(batch, cluster, binding)
         desired = apibindings.desired_status(binding, export, around, now)
         if desired.locks != locks:
             target = Target(self._clusters, cluster, "", wellknown.SINGLETON)

@@ -55,8 +55,9 @@ class KubernetesSchemas(ReplicaController):
 
     def __init__(self, loopback: Loopback, root: ObjectStamp, calls: ShardCaller | None) -> None:
         self._loopback, self._root, self._calls = loopback, root, calls
-        # Nobody compiles the rules of these schemas: tests validated them.
-        self._kind = replace(loopback.core.catalogs.builtin(API_RESOURCE_SCHEMAS), deferred_validator=None)
+        # Nobody checks these schemas and compiles their rules: tests validated them.
+        kind = loopback.core.catalogs.builtin(API_RESOURCE_SCHEMAS)
+        self._kind = replace(kind, schema=None, deferred_validator=None)
 
     def watches(self, type: ResourceType) -> bool:
         return type in {API_BINDINGS, API_EXPORTS}
@@ -93,7 +94,8 @@ class KubernetesSchemas(ReplicaController):
 
     async def _write(self) -> None:
         stamp = self._root._replace(now=times.now())
-        left = await asyncio.to_thread(lambda: list(_with_sizes(stamp)))
+        # The last first: bindings that wait name the first that is missing, and are not written again for each.
+        left = (await asyncio.to_thread(lambda: list(_with_sizes(stamp))))[::-1]
         while left:
             await self._loopback.submit(partial(self._add, left))
             with self._loopback.store.snapshot() as snapshot:

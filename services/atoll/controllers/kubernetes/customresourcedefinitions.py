@@ -23,7 +23,7 @@ from atoll.machinery.control.manager import Controller
 from atoll.machinery.control.queue import Requeue
 from atoll.machinery.kcp.apis.locks import Lock, read_locks, with_locks
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta import times, wellknown
+from atoll.machinery.meta import rawscan, times, wellknown
 from atoll.machinery.meta.conditions import Condition, find, is_true, set_status_condition
 from atoll.machinery.meta.names import LOCAL, SYSTEM_BOUND_CRDS, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, conditions_of, decode, finalizers_of, status_of
@@ -37,6 +37,8 @@ from atoll.machinery.storage.pages import each_record, each_revision
 FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 #: Number of CRDs whose names are cached.
 MAX_CACHED = 8192
+#: Schemas have a field of that name, whose value is no text.
+_DELETED = rawscan.member("deletionTimestamp", '"')
 
 
 class _DefinitionNames(msgspec.Struct, frozen=True):
@@ -70,7 +72,9 @@ class CustomResourceDefinitionController(Controller):
             if entry.operation is Operation.DELETED:
                 yield key.cluster, f"{key.type.resource}.{key.type.group}"
         elif entry.operation is not Operation.DELETED:
-            yield key.cluster, key.name
+            # Of bound CRDs only the deletion is its matter; they are large, and an export may get forty at once.
+            if key.cluster != SYSTEM_BOUND_CRDS or _DELETED in entry.value:
+                yield key.cluster, key.name
         elif key.cluster != SYSTEM_BOUND_CRDS:
             # Its names are free for the CRDs that wait for them.
             yield from self._waiting(key.cluster)

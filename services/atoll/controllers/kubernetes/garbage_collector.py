@@ -40,7 +40,8 @@ from atoll.machinery.storage.contract import LogEntry, Operation, StoreError
 BLOCKED = Backoff(5.0, 300.0)
 #: Number of waiting owners remembered.
 MAX_BLOCKED = 4096
-_OWNED = rawscan.member("ownerReferences")
+#: Schemas have a field of that name, whose value is no list.
+_OWNED = rawscan.member("ownerReferences", "[")
 _PROPAGATION = (rawscan.string(FOREGROUND), rawscan.string(ORPHAN))
 
 

@@ -193,7 +193,8 @@ def _with_claims(binding: Object, export: Export, planned: BindingStatus, now: s
 def _validity(export: Export) -> Condition:
     named = f"APIExport {export.cluster}|{export.name}"
     if export.missing:
-        text = f"{named} names schemas that do not exist: {', '.join(export.missing)}. Its owner has to resolve that"
+        # The first alone, so that a binding is not written again for each of forty schemas that appear.
+        text = f"{named} names schemas that do not exist, such as {export.missing[0]}. Its owner has to resolve that"
         return Condition(EXPORT_VALID, FALSE, "InternalError", text, ERROR)
     if not export.identity:
         return Condition(EXPORT_VALID, FALSE, "MissingIdentityHash", f"{named} is missing status.identityHash", WARNING)
