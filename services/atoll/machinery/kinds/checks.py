@@ -31,7 +31,8 @@ def items(obj: object, *path: str) -> list[Any]:
 
 def objects(obj: object, *path: str) -> list[tuple[int, Object]]:
     """Return index and value of the objects in a list; other items are skipped."""
-    return [(index, item) for index, item in enumerate(items(obj, *path)) if isinstance(item, dict)]
+    found = items(obj, *path)
+    return [(index, item) for index, item in enumerate(found) if isinstance(item, dict)] if found else []
 
 
 def strings(obj: object, *path: str) -> list[str]:

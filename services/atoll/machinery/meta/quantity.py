@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from decimal import ROUND_UP, Context, Decimal
+from functools import lru_cache
 
 _TEXT = re.compile(
     r"(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+))(?P<suffix>[KMGTPE]i|[numkMGTPE]|[eE][+-]?\d{1,3}|)\Z", re.ASCII
@@ -25,6 +26,8 @@ _LARGEST_BINARY = 60
 MAX_SIZE = 64
 #: Digits enough for any text of MAX_SIZE with any exponent that is accepted.
 _EXACT = Context(prec=1_200, Emax=999_999, Emin=-999_999)
+
+_NO_QUANTITY = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 BINARY, DECIMAL, EXPONENT = "Ki", "k", "e"
 
@@ -54,9 +57,17 @@ def canonical(value: str | int | float) -> str:
 def read(value: str | int | float) -> tuple[Decimal, str]:
     """Return value and family of suffixes. Raises ValueError."""
     text = value if isinstance(value, str) else str(value)
-    match = _TEXT.match(text) if len(text) <= MAX_SIZE else None
+    if len(text) > MAX_SIZE:
+        raise ValueError(_NO_QUANTITY)
+    return _read(text)
+
+
+@lru_cache(maxsize=1024)
+def _read(text: str) -> tuple[Decimal, str]:
+    """Read a short text. Objects repeat few amounts."""
+    match = _TEXT.match(text)
     if match is None:
-        raise ValueError("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")
+        raise ValueError(_NO_QUANTITY)
     number, suffix = Decimal(match["number"]), match["suffix"]
     if suffix in _BINARY:
         return _EXACT.multiply(number, Decimal(2 ** _BINARY[suffix])), BINARY

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from atoll.machinery.kinds.checks import invalid_values, mapping, objects, text
@@ -27,6 +28,7 @@ _STATUS_FIELDS = ("status.hostIP", "status.hostIPs", "status.podIP", "status.pod
 ENVIRONMENT_FIELDS = (*_OWN_FIELDS, "spec.nodeName", "spec.serviceAccountName", *_STATUS_FIELDS)
 VOLUME_FIELDS = ("metadata.annotations", "metadata.labels", *_OWN_FIELDS)
 _MAPS = ("metadata.annotations", "metadata.labels")
+_VARIABLE = re.compile("[ -<>-~]+\\Z")
 _POD_FIELDS = frozenset(
     {*ENVIRONMENT_FIELDS, *_MAPS, "spec.restartPolicy", "spec.schedulerName", "status.phase", "spec.host"}
 )
@@ -41,7 +43,7 @@ def variable_name_errors(name: str) -> list[str]:
     """Return what keeps a text from being the name of an environment variable."""
     if not name:
         return ["environment variable name must be non-empty"]
-    if all(" " <= character <= "~" and character != "=" for character in name):
+    if _VARIABLE.match(name):
         return []
     return ["a valid environment variable name must consist only of printable ASCII characters other than '='"]
 

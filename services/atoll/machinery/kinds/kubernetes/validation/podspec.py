@@ -38,6 +38,9 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.fielderrors import duplicate, forbidden, invalid, required, too_long
 
+_SCHEDULING = frozenset(
+    {"nodeSelector", "affinity", "readinessGates", "schedulingGates", "topologySpreadConstraints", "tolerations"}
+)
 _DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 _MAX_NAMESERVERS, _MAX_SEARCHES, _MAX_SEARCH_SIZE, _HOST_NAME_SIZE = 3, 32, 2048, 64
 _ANNOTATIONS_SIZE, _DOMAIN_SIZE = 262_144, 253
@@ -139,6 +142,10 @@ def _pod_limits(spec: Object, limits: Object, at: str) -> Errors:
 
 
 def _scheduling(spec: Object, at: str, passed: Tolerated) -> Errors:
+    """Most Pods have none of these."""
+    yield from one_of_required(spec, at, "preemptionPolicy", ("PreemptLowerPriority", "Never"))
+    if spec.keys().isdisjoint(_SCHEDULING):
+        return
     yield from label_map(mapping(spec, "nodeSelector"), f"{at}.nodeSelector")
     if spec.get("affinity"):
         values, nodes = passed.selector_values, passed.node_values
@@ -146,7 +153,6 @@ def _scheduling(spec: Object, at: str, passed: Tolerated) -> Errors:
     yield from gates(spec, at)
     yield from spread_constraints(spec, at, any_selectors=passed.spread_selectors, former_keys=passed.former_label_keys)
     yield from tolerations(objects(spec, "tolerations"), f"{at}.tolerations", comparisons=passed.comparisons)
-    yield from one_of_required(spec, at, "preemptionPolicy", ("PreemptLowerPriority", "Never"))
 
 
 def _dns(spec: Object, at: str) -> Errors:
