@@ -1,6 +1,6 @@
 """What Kubernetes' conformance tests of admission webhooks assert, one test for each, with a server on this machine.
 
-Where theirs use pods these use ConfigMaps and custom kinds: what is denied, mutated and defaulted is the same.
+Where theirs use pods most of these use ConfigMaps and custom kinds: what is denied, mutated and defaulted is the same.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.clients.api import CRDS, JSON_PATCH, STRATEGIC, Api, configmap, crd, define, eventually
+from harness.clients.api import CRDS, JSON_PATCH, STRATEGIC, Api, configmap, crd, define, eventually, workspace_under
 from harness.servers.stand_ins.admission import (
     CONFIGMAPS,
     GROUP,
@@ -31,6 +31,7 @@ Object = dict[str, Any]
 KINDS = ("Validating", "Mutating")
 UNWANTED = {"webhook-e2e-test": "webhook-disallow"}
 STARTED = {"mutation-start": "yes"}
+PODS = "/api/v1/namespaces/default/pods"
 PATH = "/apis/shapes.example.com/v1/namespaces/default/squares"
 
 
@@ -72,6 +73,9 @@ def server() -> Iterator[AdmissionServer]:
         "/stage-1": stages,
         "/stage-2": stages,
         "/slow": slow,
+        "/first-container": lambda review: patched(
+            review, {"op": "add", "path": "/spec/initContainers", "value": [{"name": "first", "image": "first:1"}]}
+        ),
         "/never": deny("this webhook denies all requests"),
         "/label": lambda review: patched(review, {"op": "add", "path": "/metadata/labels", "value": {"added": "yes"}}),
     }
@@ -154,6 +158,31 @@ def test_objects_are_denied_on_creation_and_update_but_not_in_a_namespace_left_o
     labels = {"skip-webhook-admission": "yes"}
     api.post("/api/v1/namespaces", {"metadata": {"name": "skipped", "labels": labels}})
     api.post(MAPS.replace("default", "skipped"), configmap("a", UNWANTED))
+
+
+def test_pods_are_denied_and_mutated_before_their_defaults(admin: Api, server: AdmissionServer) -> None:
+    here = admin.at(workspace_under(admin, type_="kubernetes"))
+    pods = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+    unwanted = {"matchLabels": {"unwanted": "yes"}}
+    register(here, server, "Validating", server.webhook("/never", pods, objectSelector=unwanted), name="never")
+    register(here, server, "Mutating", server.webhook("/first-container", pods), name="first")
+    refused = here.post(PODS, pod("a", unwanted="yes"), expect=400)
+    assert (
+        refused.message == 'admission webhook "never.example.com" denied the request: this webhook denies all requests'
+    )
+    made = here.post(PODS, pod("b")).json
+    (added,) = made["spec"]["initContainers"]
+    assert (added["name"], added["terminationMessagePolicy"], added["imagePullPolicy"]) == (
+        "first",
+        "File",
+        "IfNotPresent",
+    )
+    here.close()
+
+
+def pod(name: str, **labels: str) -> Object:
+    spec = {"containers": [{"name": "main", "image": "main:1"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
 
 
 def test_a_subresource_is_denied_where_a_rule_lists_it(api: Api, server: AdmissionServer) -> None:

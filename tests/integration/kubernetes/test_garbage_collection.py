@@ -121,14 +121,14 @@ def test_pods_of_a_namespace_go_before_what_they_may_use(kube: Api) -> None:
     kube.post(f"{there}/configmaps", {"kind": "ConfigMap", "metadata": {"name": "settings", "finalizers": [HOLD]}})
     kube.delete(there)
 
-    def told() -> dict[str, str]:
+    def messages() -> dict[str, str]:
         status = kube.get(there).json["status"]
         return {each["type"]: each["message"] for each in status.get("conditions") or []}
 
-    eventually(told, "the namespace tells what remains")
+    eventually(messages, "the namespace tells what remains")
     assert kube.get(f"{there}/pods/held").json["metadata"]["deletionTimestamp"]
     assert "deletionTimestamp" not in kube.get(f"{there}/configmaps/settings").json["metadata"]
-    assert told()["NamespaceContentRemaining"] == "Some resources are remaining: pods. has 1 resource instances"
+    assert messages()["NamespaceContentRemaining"] == "Some resources are remaining: pods. has 1 resource instances"
     kube.patch(f"{there}/pods/held", {"metadata": {"finalizers": None}})
     gone(kube, f"{there}/pods/held")
     eventually(

@@ -164,6 +164,54 @@ def test_the_data_of_a_revision_may_be_any_object_also_in_lists(kube: Api) -> No
     assert "kind" not in kube.get(REVISIONS).json["items"][0]
 
 
+def test_a_revision_is_patched_updated_listed_and_deleted_with_its_collection(kube: Api) -> None:
+    owner = kube.post("/apis/apps/v1/namespaces/default/daemonsets", {**deployment(), "kind": "DaemonSet"}).json
+    reference = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "web", "uid": owner["metadata"]["uid"]}
+    metadata = {"name": "first", "labels": {"app": "web"}, "ownerReferences": [{**reference, "controller": True}]}
+    data = {"spec": {"template": owner["spec"]["template"]}}
+    first = kube.post(REVISIONS, {"kind": "ControllerRevision", "metadata": metadata, "revision": 1, "data": data}).json
+    second = {"kind": "ControllerRevision", "metadata": {**metadata, "name": "second"}, "revision": 2, "data": data}
+    kube.post(REVISIONS, second)
+    patched = kube.patch(f"{REVISIONS}/first", {"metadata": {"labels": {"is": "patched"}}}, STRATEGIC).json
+    assert (patched["metadata"]["labels"], patched["data"]) == ({"app": "web", "is": "patched"}, data)
+    put = kube.put(f"{REVISIONS}/first", {**patched, "revision": 3}).json
+    assert put["revision"] == 3
+    assert kube.put(f"{REVISIONS}/first", {**put, "data": {"a": 1}}, expect=422).json["reason"] == "Invalid"
+    found = kube.get("/apis/apps/v1/controllerrevisions?labelSelector=app%3Dweb").json["items"]
+    assert [each["metadata"]["name"] for each in found] == ["first", "second"]
+    kube.delete(f"{REVISIONS}?labelSelector=is%3Dpatched")
+    assert kube.get(f"{REVISIONS}/first", expect=404).json["details"]["name"] == first["metadata"]["name"]
+    kube.get(f"{REVISIONS}/second")
+
+
+def test_a_budget_takes_a_status_and_is_deleted_with_its_collection(kube: Api) -> None:
+    budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
+    for name in ("one", "two"):
+        kube.post(
+            budgets, {"kind": "PodDisruptionBudget", "metadata": {"name": name, "labels": {"a": name}}, "spec": spec}
+        )
+    status = {
+        "observedGeneration": 1,
+        "disruptionsAllowed": 1,
+        "currentHealthy": 2,
+        "desiredHealthy": 1,
+        "expectedPods": 2,
+    }
+    told = kube.patch(
+        f"{budgets}/one/status", {"status": {**status, "disruptedPods": {"p": "2026-01-01T00:00:00Z"}}}
+    ).json
+    assert (told["spec"], told["status"]["disruptedPods"]) == (spec, {"p": "2026-01-01T00:00:00Z"})
+    put = kube.put(f"{budgets}/one/status", {**told, "status": {**status, "disruptionsAllowed": 0}}).json
+    assert put["status"]["disruptionsAllowed"] == 0
+    changed = kube.patch(f"{budgets}/one", {"spec": {"minAvailable": "50%"}}).json
+    assert (changed["spec"]["minAvailable"], changed["metadata"]["generation"]) == ("50%", 2)
+    assert changed["status"] == put["status"]
+    assert len(kube.get("/apis/policy/v1/poddisruptionbudgets").json["items"]) == 2
+    kube.delete(f"{budgets}?labelSelector=a%3Done")
+    assert [each["metadata"]["name"] for each in kube.get(budgets).json["items"]] == ["two"]
+
+
 @pytest.mark.parametrize("subresource", ["log", "eviction", "binding", "exec", "attach", "portforward", "proxy/a/b"])
 def test_what_only_nodes_serve_is_not_found(kube: Api, subresource: str) -> None:
     kube.post(PODS, pod())
