@@ -4,6 +4,6 @@ Layers, upper may import lower, never the reverse; siblings (`|`) do not import 
 
     cli > standalone > shard | frontproxy | cacheserver | virtualworkspace_sdk | edge >
         controllers | virtualworkspaces > tenancy > replication | events > machinery
-    machinery: apiserver | control > egress > client | storage | stream > kcp > kinds > wire | schema | patch | cel
-        > meta | process
+    machinery: apiserver | control > egress > client | storage | stream > kcp > kinds | edge >
+        wire | schema | patch | cel > meta | process
 """

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from atoll.cacheserver.config import CacheServerConfig
 from atoll.cli.atoll.main import COMMANDS
+from atoll.edge.config import EdgeControllersConfig
 from atoll.frontproxy.config import FrontProxyConfig
 from atoll.standalone.site.processes import StartConfig
 from tidy.sources import ROOT
@@ -134,6 +135,7 @@ def test_every_flag_in_the_pages_is_one() -> None:
         *StartConfig.__struct_fields__,
         *FrontProxyConfig.__struct_fields__,
         *CacheServerConfig.__struct_fields__,
+        *EdgeControllersConfig.__struct_fields__,
     }
     flags = {name.replace("_", "-") for name in settings} | _OTHER_FLAGS
     wrong = {
