@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.clients.api import Object
 from harness.clients.kubectl import Kubectl
 
 
@@ -65,9 +66,61 @@ def test_what_needs_nodes_is_not_found_and_says_so(kubectl: Kubectl, command: tu
     assert "there are no nodes" in kubectl.run(*command).stderr
 
 
-POD = {
+POD: Object = {
     "apiVersion": "v1",
     "kind": "Pod",
     "metadata": {"name": "p"},
     "spec": {"containers": [{"name": "c", "image": "c:1"}]},
 }
+
+
+def test_a_stored_node_is_cordoned_tainted_and_drained(kubectl: Kubectl) -> None:
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "berth"}}
+    pod = {**POD, "spec": {**POD["spec"], "nodeName": "berth"}}
+    kubectl.ok("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": [node, pod]}))
+    assert "cordoned" in kubectl.ok("cordon", "berth")
+    assert "tainted" in kubectl.ok("taint", "node", "berth", "a=b:NoSchedule")
+    assert "declare no controller" in kubectl.run("drain", "berth", "--timeout=5s").stderr
+    drained = kubectl.ok("drain", "berth", "--force", "--timeout=20s")
+    assert "pod/p deleted" in drained and "node/berth drained" in drained
+    spec = json.loads(kubectl.ok("get", "node", "berth", "-o", "json"))["spec"]
+    assert spec["unschedulable"] is True
+    assert "b" in {each.get("value") for each in spec["taints"]}
+
+
+def test_a_rollout_is_undone_by_the_revisions_that_a_controller_left(kubectl: Kubectl) -> None:
+    kubectl.ok("create", "deployment", "web", "--image=web:1")
+    owner = json.loads(kubectl.ok("get", "deployment", "web", "-o", "json"))
+    sets = [revision(owner, number) for number in (1, 2)]
+    kubectl.ok("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": sets}))
+    kubectl.ok("set", "image", "deployment/web", "web=web:3")
+    assert "rolled back" in kubectl.ok("rollout", "undo", "deployment/web", "--to-revision=1")
+    undone = json.loads(kubectl.ok("get", "deployment", "web", "-o", "json"))["spec"]["template"]
+    assert (undone["spec"]["containers"][0]["image"], undone["metadata"]["labels"]) == ("web:1", {"app": "web"})
+    assert (
+        "unable to find specified revision 7"
+        in kubectl.run("rollout", "undo", "deployment/web", "--to-revision=7").stderr
+    )
+    assert "Metrics API not available" in kubectl.run("top", "pods").stderr
+
+
+def revision(owner: Object, number: int) -> Object:
+    """The ReplicaSet that a controller would have made for an image of a Deployment."""
+    hashed = {"pod-template-hash": f"h{number}"}
+    labels = {**owner["spec"]["selector"]["matchLabels"], **hashed}
+    containers = [{"name": "web", "image": f"web:{number}"}]
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": owner["metadata"]["uid"]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {
+            "name": f"web-{number}",
+            "labels": labels,
+            "annotations": {"deployment.kubernetes.io/revision": str(number)},
+            "ownerReferences": [{**reference, "controller": True}],
+        },
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": containers}},
+        },
+    }
