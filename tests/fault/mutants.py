@@ -41,6 +41,7 @@ def _of_traffic(taken: Sequence[Any]) -> bool:
 def _commit_late(early: Callable[[Any, list[Any], Any], None], late: Callable[[Any, list[Any], Any], None]) -> None:
     """Apply a batch as usual, run `early`, then commit, then run `late`."""
     from atoll.machinery.storage import lmdb_store
+    from atoll.machinery.storage.contract import Put
     from atoll.machinery.storage.writing.commit_batch import CommitBatch
     from atoll.machinery.storage.writing.writer import LazyPositions, Writer
 
@@ -56,6 +57,9 @@ def _commit_late(early: Callable[[Any, list[Any], Any], None], late: Callable[[A
         txn = writer._records.environment.env.begin(write=True)
         batch.limited = writer._records.environment.has_limits(txn)
         for submit in taken:
+            for mutation in submit.mutations:
+                if isinstance(mutation, Put):
+                    batch.intern(txn, mutation.key.type)
             writer._apply(txn, batch, submit)
         writer._write_meta(txn, batch, lazy)
         early(writer, taken, batch)
