@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from harness.data.manifests import manifests_folder
+from harness.data.manifests import manifests_folder, sources
 
 # No test asserts on speed, nor do generated examples: a busy machine is no failure.
 settings.register_profile("atoll", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -44,25 +44,18 @@ def no_thread_computes_for_ever() -> Iterator[None]:
     assert computed_s < COMPUTED_S, f"threads of ended tests compute: {computed_s:.2f} s of {WATCHED_S} s"
 
 
-@pytest.fixture(scope="session")
-def manifests() -> Path:
-    """The folder of real projects' manifests; skips without a source. Its tests have the mark `manifests`."""
-    return manifests_folder()
+@pytest.fixture(params=sources())
+def manifests(request: pytest.FixtureRequest) -> Path:
+    """The folder of real projects' manifests, of each source in turn; skips without one."""
+    return manifests_folder(request.param)
 
 
 @pytest.fixture(scope="session")
-def boutique(manifests: Path) -> Path:
+def boutique() -> Path:
     """The manifests of a real application of Deployments and Services; skips where only Go's modules are."""
-    if not (manifests / "online-boutique").is_dir():
+    if "shared" not in sources():
         pytest.skip("only ../shared/data holds an application of Deployments and Services")
-    return manifests / "online-boutique" / "kubernetes-manifests.yaml"
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """A run of the tests that read manifests of real projects imports no files but theirs."""
-    if not str(config.option.markexpr).startswith("manifests") or collection_path.suffix != ".py":
-        return None
-    return True if "manifests" not in collection_path.read_text() else None
+    return manifests_folder("shared") / "online-boutique" / "kubernetes-manifests.yaml"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -78,13 +71,10 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that read manifests of real projects, and bring the files that take longest to the front.
+    """Bring the files that take longest to the front.
 
-    Each worker takes whole files in this order, so that both come to an end together, with short files.
+    Each worker takes whole files in this order, so that all come to an end together, with short files.
     """
-    for item in items:
-        if "manifests" in getattr(item, "fixturenames", ()):
-            item.add_marker("manifests")
     places = {path: _place(path) for path in {item.path for item in items}}
     items.sort(key=lambda item: places[item.path])
 

@@ -32,6 +32,9 @@ from harness.environment import TESTS
 
 MODULE = TESTS / "go"
 BUILD_TIMEOUT_S, RUN_TIMEOUT_S, FOLLOW_TIMEOUT_S = 1500.0, 240.0, 60.0
+_DIGEST = 16
+#: A program that no run took for so long is deleted when its successor is built.
+_UNUSED_S = 86400.0
 NO_GO = "Go is not installed: nothing was compared with Kubernetes' own code, and no Go client was run"
 
 
@@ -56,23 +59,41 @@ def _environment() -> dict[str, str]:
 
 @cache
 def cache_folder() -> Path:
-    """The cache of built programs and links for this checkout, beside Go's own cache; workers of a run share it."""
+    """The cache of all checkouts, beside Go's own: built programs and mypy's, each valid for what it was made of."""
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = caches / "atoll-tests" / hashlib.sha256(str(MODULE).encode()).hexdigest()[:8]
+    folder = caches / "atoll-tests"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 @cache
+def checkout_cache() -> Path:
+    """The cache of this checkout, for what names its paths; workers of a run share it."""
+    folder = cache_folder() / hashlib.sha256(str(MODULE).encode()).hexdigest()[:8]
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@cache
 def program(name: str, module: str = "") -> Path:
-    """The command `cmd/<name>` of tests/go, or of the module in a folder of it, built. Skips without Go."""
+    """The command `cmd/<name>` of tests/go, or of the module in a folder of it, built. Skips without Go.
+
+    One that was built of the same sources by the same Go is taken as it is: to find that out, Go reads all packages.
+    """
     command, folder = go(), MODULE / module
-    built = cache_folder() / name
+    built = cache_folder() / f"{name}-{_sources(folder, _version(command))}"
     with (cache_folder() / f"{name}.lock").open("w") as lock:
-        # The first worker builds; the others wait and find everything cached.
+        # The first worker builds; the others wait and find it built.
         fcntl.flock(lock, fcntl.LOCK_EX)
+        if built.exists():
+            built.touch()
+            return built
+        for old in cache_folder().glob(f"{name}-{'?' * _DIGEST}"):
+            if time.time() - old.stat().st_mtime > _UNUSED_S:
+                old.unlink()
+        partial = built.with_suffix(".partial")
         done = subprocess.run(
-            [command, "build", "-trimpath", "-ldflags=-s -w", "-o", str(built), f"./cmd/{name}"],
+            [command, "build", "-trimpath", "-ldflags=-s -w", "-o", str(partial), f"./cmd/{name}"],
             cwd=folder,
             env=_environment(),
             capture_output=True,
@@ -80,8 +101,23 @@ def program(name: str, module: str = "") -> Path:
             timeout=BUILD_TIMEOUT_S,
             check=False,
         )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return built
+        assert done.returncode == 0, done.stderr[-4000:]
+        return partial.rename(built)
+
+
+@cache
+def _version(command: str) -> str:
+    return subprocess.run([command, "version"], capture_output=True, text=True, check=True).stdout
+
+
+@cache
+def _sources(folder: Path, version: str) -> str:
+    """A digest of a module's files and of the Go that builds them."""
+    found = hashlib.sha256(version.encode())
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        found.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode())
+        found.update(path.read_bytes())
+    return found.hexdigest()[:_DIGEST]
 
 
 def verified(

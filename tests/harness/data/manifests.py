@@ -1,16 +1,15 @@
 """Manifests of real projects that tests read and that the repository does not hold.
 
-They come from `../shared/data` beside the repository where that folder exists, else from the Go modules of the
-projects, through Go's module cache. `MANIFESTS_FROM` (`shared`, `modules` or `none`) forces one source. Tests take the
-fixture `manifests`, a folder with `cert-manager/*.yaml`, `gateway-api/*.yaml` and `gateway-api/examples`; only
-`../shared/data` holds more projects. Without a source the test skips.
+They come from two sources: `../shared/data` beside the repository, where that folder exists, and the Go modules of the
+projects, through Go's module cache. Tests take the fixture `manifests` and run once for each. It is a folder with
+`cert-manager/*.yaml`, `gateway-api/*.yaml` and `gateway-api/examples`; only `../shared/data` holds more projects.
+Without a source the test skips.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import tempfile
@@ -23,7 +22,7 @@ import pytest
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.schema.decoding.yaml_decoder import decode_yaml
 from atoll.machinery.schema.definitions.crd import add_stored_version, default_crd
-from harness.clients.go_programs import cache_folder, find_go
+from harness.clients.go_programs import checkout_cache, find_go
 from harness.environment import ROOT
 
 SHARED_DATA = ROOT.parent / "shared" / "data"
@@ -39,28 +38,32 @@ DOWNLOAD_TIMEOUT_S = 100.0
 NO_SOURCE = "no manifests of real projects: there is neither ../shared/data nor Go to download their modules"
 
 
-def manifests_folder() -> Path:
-    """The folder of the manifests. Skips the test if there is no source."""
-    folder, reason = _source()
-    if folder is None:
-        pytest.skip(reason)
-    return folder
+def sources() -> list[str]:
+    """The sources that this machine may have, the fullest first: `shared` and `modules`."""
+    shared = ["shared"] if SHARED_DATA.is_dir() else []
+    return [*shared, "modules"] if find_go() or not shared else shared
 
 
 @cache
-def _source() -> tuple[Path | None, str]:
-    """The folder, or none and the reason."""
-    forced = os.environ.get("MANIFESTS_FROM", "")
-    assert forced in {"", "shared", "modules", "none"}, f"MANIFESTS_FROM={forced}"
-    if forced in {"", "shared"} and SHARED_DATA.is_dir():
+def _found(source: str) -> tuple[Path | None, str]:
+    """The folder of a source, or none and the reason."""
+    if source == "shared":
         return _released(), ""
-    command = find_go() if forced in {"", "modules"} else None
+    command = find_go()
     if command is None:
         return None, NO_SOURCE
     try:
         return _linked(command), ""
     except (subprocess.SubprocessError, OSError) as error:
         return None, f"no manifests of real projects: go mod download failed ({type(error).__name__})"
+
+
+def manifests_folder(source: str) -> Path:
+    """The folder of the manifests of a source. Skips the test if they cannot be had."""
+    folder, reason = _found(source)
+    if folder is None:
+        pytest.skip(reason)
+    return folder
 
 
 def _linked(command: str) -> Path:
@@ -91,14 +94,14 @@ def _released() -> Path:
 
     sources = b"".join(path.read_bytes() for path in sorted((SHARED_DATA / "gateway-api").glob("*.yaml")))
     name = f"manifests-shared-{hashlib.sha256(sources).hexdigest()[:12]}"
-    found = cache_folder() / name
+    found = checkout_cache() / name
     return found if found.is_dir() else _made(name, fill)
 
 
 def _made(name: str, fill: Callable[[Path], None]) -> Path:
     """A cached folder, made anew."""
-    place = cache_folder() / name
-    made = Path(tempfile.mkdtemp(dir=cache_folder()))
+    place = checkout_cache() / name
+    made = Path(tempfile.mkdtemp(dir=checkout_cache()))
     try:
         fill(made)
         shutil.rmtree(place, ignore_errors=True)

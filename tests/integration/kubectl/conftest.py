@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.clients.kubectl import SCRIPTS, Kubectl, kubectls
+from harness.data.manifests import manifests_folder, sources
 from harness.servers.shard_process import ShardProcess
 
 
@@ -33,3 +34,10 @@ def kubectl(request: pytest.FixtureRequest, shard: ShardProcess, tmp_path_factor
     kubeconfig.chmod(0o600)
     print(f"{request.param} is {_version(request.param)}")
     return Kubectl(directory, kubeconfig, request.param)
+
+
+@pytest.fixture(scope="module")
+def manifests(kubectl: Kubectl) -> Path:
+    """The folder of real projects' manifests: of one source with the first kubectl, of the other with the second."""
+    found = sources()
+    return manifests_folder(found[0] if kubectl.binary == str(kubectls()[0]) else found[-1])

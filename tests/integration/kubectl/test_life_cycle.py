@@ -33,8 +33,8 @@ spec:
 
 
 @pytest.fixture(scope="module")
-def shell(kubectl: Kubectl, manifests: Path, tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    """A shell in its own workspace. Every test uses the manifests."""
+def shell(kubectl: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    """A shell in its own workspace."""
     shell = Shell(tmp_path_factory.mktemp("shell"), kubectl)
     name = "life-" + re.sub(r"[^a-z0-9]", "", str(Path(kubectl.binary).parent))[-12:]
     shell.ok(f"kubectl create workspace {name} --enter")

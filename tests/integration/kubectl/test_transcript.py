@@ -15,9 +15,6 @@ import yaml
 from harness.clients.kubectl import Kubectl
 from harness.clients.shell import Shell
 
-#: The tests that read manifests need the steps between them, too.
-pytestmark = pytest.mark.manifests
-
 
 @pytest.fixture(scope="module")
 def shell(kubectl: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Shell:
