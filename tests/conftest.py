@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from harness.data.manifests import manifests_folder, sources
+from harness.seeds import draw_all, drawn
 
-# No test asserts on speed, nor do generated examples: a busy machine is no failure.
-settings.register_profile("atoll", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("atoll")
+#: What a run selects that is not told otherwise, and the folder whose tests the long tier repeats with all examples.
+DEFAULT_TIER, LONG_TIER, DRAWN = "not long", "long", "property/"
 
 #: Files and folders that a run begins with: those of the longest files first, then what starts servers of its own.
 FIRST = (
@@ -58,6 +58,15 @@ def boutique() -> Path:
     return manifests_folder("shared") / "online-boutique" / "kubernetes-manifests.yaml"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """No test asserts on speed, nor do generated examples: a busy machine is no failure."""
+    if config.option.markexpr != DEFAULT_TIER:
+        draw_all()
+    slow = [HealthCheck.too_slow]
+    settings.register_profile("atoll", max_examples=drawn(100), deadline=None, suppress_health_check=slow)
+    settings.load_profile("atoll")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Collect no garbage while modules and tests are collected, and never look through them again: all of them stay."""
@@ -70,17 +79,25 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Bring the files that take longest to the front.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Bring the files that take longest to the front; the long tier has the tests that draw examples too.
 
     Each worker takes whole files in this order, so that all come to an end together, with short files.
     """
+    if config.option.markexpr == LONG_TIER:
+        for item in items:
+            if _below(item.path).startswith(DRAWN):
+                item.add_marker(LONG_TIER)
     places = {path: _place(path) for path in {item.path for item in items}}
     items.sort(key=lambda item: places[item.path])
 
 
+def _below(file: Path) -> str:
+    return file.relative_to(Path(__file__).parent).as_posix()
+
+
 def _place(file: Path) -> int:
-    path = file.relative_to(Path(__file__).parent).as_posix()
+    path = _below(file)
     return next((number for number, prefix in enumerate(FIRST) if path.startswith(prefix)), len(FIRST))
 
 

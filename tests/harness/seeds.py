@@ -1,6 +1,7 @@
 """Seeds of random trials: a new one for each day and trial, and that of a failure for its replay.
 
-Each is printed, so that a failure shows it; `TEST_SEED` forces it.
+Each is printed, so that a failure shows it; `TEST_SEED` forces it. Generated examples are new in each run, so that runs
+add up: the default run draws a third of them, the long tier all.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import os
 from datetime import UTC, datetime
 
 SEED_VARIABLE = "TEST_SEED"
+_PART, _LEAST = 3, 15
+_drawn = {"part": _PART}
 
 
 def seed_of_run(trial: int) -> int:
@@ -21,3 +24,13 @@ def seed_of_run(trial: int) -> int:
 def replay_command(seed: int, test: str) -> str:
     """The command that repeats a test with the seed of a failure."""
     return f"{SEED_VARIABLE}={seed} bash tests/run -m 'long or not long' {test}"
+
+
+def draw_all() -> None:
+    """Let `drawn` return all. Called before tests are collected."""
+    _drawn["part"] = 1
+
+
+def drawn(examples: int) -> int:
+    """How many of so many examples this run draws."""
+    return max(examples // _drawn["part"], min(examples, _LEAST))

@@ -13,6 +13,7 @@ from atoll.machinery.cel.equality import compare, equal
 from atoll.machinery.cel.errors import BudgetExceeded, CompileError, EvaluationError
 from atoll.machinery.cel.values import UInt
 from harness.data.cel_table import PROGRAMS, SIZES, VALUES
+from harness.seeds import drawn
 
 _WORDS = re.findall(
     r"\S+",
@@ -76,19 +77,19 @@ def _run(text: str) -> None:
 
 
 @given(_TEXTS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=drawn(400), deadline=None)
 def test_any_text_is_refused_or_runs(text: str) -> None:
     _run(text)
 
 
 @given(_EXPRESSIONS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=drawn(400), deadline=None)
 def test_any_expression_of_any_types_is_refused_or_runs(text: str) -> None:
     _run(text)
 
 
 @given(_EXPRESSIONS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=drawn(200), deadline=None)
 def test_an_evaluation_is_the_same_each_time_and_leaves_its_data_alone(text: str) -> None:
     try:
         program = PROGRAMS.compile(text)
@@ -107,14 +108,14 @@ def test_an_evaluation_is_the_same_each_time_and_leaves_its_data_alone(text: str
 
 
 @given(_VALUES, _VALUES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=drawn(300), deadline=None)
 def test_equality_is_symmetric_and_everything_equals_itself(a: Any, b: Any) -> None:
     assert equal(a, a)
     assert equal(a, b) == equal(b, a)
 
 
 @given(_NUMBERS, _NUMBERS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=drawn(300), deadline=None)
 def test_numbers_have_one_order(a: Any, b: Any) -> None:
     assert compare(a, b) == -compare(b, a)
     assert (compare(a, b) == 0) == equal(a, b)

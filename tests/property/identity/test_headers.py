@@ -23,6 +23,7 @@ from atoll.machinery.apiserver.authentication.jwt import TokenError
 from atoll.machinery.apiserver.authentication.request_headers import DEFAULT_FAMILY, HeaderNames, RequestHeaders
 from atoll.machinery.apiserver.forwarded_identity import passed_on
 from atoll.machinery.meta.user import User
+from harness.seeds import drawn
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 PUBLIC = KEY.public_key()
@@ -51,7 +52,7 @@ def _character(draw: st.DrawFn, character: str) -> str:
     return draw(st.sampled_from(ways))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150), deadline=None)
 @given(st.lists(spellings(), min_size=1, max_size=4), st.lists(st.sampled_from(["accept", "user-agent", "x-real-ip"])))
 def test_no_spelling_of_an_identity_header_survives(bad: list[str], good: list[str]) -> None:
     headers = {name: ["1", "2"] for name in (*bad, *good)}
@@ -59,7 +60,7 @@ def test_no_spelling_of_an_identity_header_survives(bad: list[str], good: list[s
     assert set(RequestHeaders(NAMES).sent(headers)) == set(bad)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=drawn(50), deadline=None)
 @given(st.text("abcdefghijklmnopqrstuvwyz0123456789-", min_size=1, max_size=30))
 def test_what_is_none_goes_on(name: str) -> None:
     if name.startswith(("x-", "atoll")) or name in {"te", "via"}:
@@ -80,7 +81,7 @@ claims = st.builds(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=drawn(50), deadline=None)
 @given(claims)
 def test_whatever_was_said_is_what_is_read(said: AssertionClaims) -> None:
     assert verify(sign(said, KEY), PUBLIC) == said
@@ -89,7 +90,7 @@ def test_whatever_was_said_is_what_is_read(said: AssertionClaims) -> None:
 SAID = sign(AssertionClaims("dave", ("devs",), "u", {"a": ("b",)}, "1here", 1000, 1000 + LIFE_S), KEY)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=drawn(300), deadline=None)
 @given(st.integers(0, len(SAID) - 1), st.integers(0, 6))
 def test_an_assertion_with_one_bit_altered_is_none(place: int, bit: int) -> None:
     altered = SAID[:place] + chr(ord(SAID[place]) ^ (1 << bit)) + SAID[place + 1 :]
@@ -97,7 +98,7 @@ def test_an_assertion_with_one_bit_altered_is_none(place: int, bit: int) -> None
         verify(altered, PUBLIC)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=drawn(100), deadline=None)
 @given(st.integers(0, len(SAID)), st.text(min_size=1, max_size=5), st.integers(0, 5))
 def test_an_assertion_with_something_put_in_or_left_out_is_none(place: int, more: str, less: int) -> None:
     changed = SAID[:place] + more + SAID[place + less :]
@@ -116,7 +117,7 @@ users = st.builds(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=drawn(30), deadline=None)
 @given(st.lists(st.tuples(users, st.sampled_from(["1a", "1b", ""])), min_size=1, max_size=6))
 def test_caches_never_give_one_user_or_cluster_for_another(requests: list[tuple[User, str]]) -> None:
     now = [1000.0]

@@ -14,6 +14,7 @@ from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.user import User
 from harness.models.rbac_snapshot import FakeStore, binding, logical_cluster, role, subject
+from harness.seeds import drawn
 
 WEB, ADMIN = "2web", "system:admin"
 NAMESPACES = ("n1", "n2")
@@ -187,7 +188,7 @@ def _rule_allows(rule: Object, wanted: Attributes) -> bool:
     return not rule.get("resourceNames") or wanted.name in rule["resourceNames"]
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=drawn(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(changes, questions), min_size=1, max_size=3))
 def test_the_authorizer_agrees_with_a_naive_reading_of_the_objects(
     rounds: list[tuple[list[tuple[str, Object, bool]], list[Attributes]]],
@@ -215,7 +216,7 @@ def apply(store: FakeStore, stored: Objects, cluster: str, obj: Object, remove: 
         store.put(cluster, obj)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=drawn(200), deadline=None)
 @given(changes, questions)
 def test_the_rules_listed_for_a_user_are_those_that_decide(
     made: list[tuple[str, Object, bool]], wanted: list[Attributes]

@@ -23,6 +23,7 @@ from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_S
 from atoll.machinery.storage.contract import Operation, Scope
 from harness.clients.api import crd
 from harness.clients.exports import resource_of, schema_of
+from harness.seeds import drawn
 from harness.servers.in_process.minimal_shard import Cell, cell, locks_of
 
 GROUP, HERE, THERE = "shapes.example.com", "consumer", "provider"
@@ -61,7 +62,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=drawn(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps, st.integers(0, 2**32))
 def test_no_name_has_two_holders_and_everything_heals(taken: list[tuple[str, int]], seed: int) -> None:
     with tempfile.TemporaryDirectory() as directory:

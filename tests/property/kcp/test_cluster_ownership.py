@@ -13,6 +13,7 @@ from atoll.machinery.kcp.sharding.ownership import Owner
 from atoll.machinery.meta.wellknown import MOVED_GENERATION, MOVED_TO
 from harness.models.cluster_ownership import CLUSTER, LIAR, SHARD, Follower, Place, Said, Site
 from harness.models.needed_following import Decision, NeededFollower
+from harness.seeds import drawn
 
 SHARDS = ("root", "a", "b", LIAR)
 NUMBERS = st.integers(0, 1 << 16)
@@ -82,7 +83,7 @@ def found(follower: Follower) -> dict[str, str]:
     }
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=drawn(300), deadline=None, derandomize=True)
 @given(STEPS, st.lists(st.tuples(NUMBERS, NUMBERS)))
 def test_whoever_follows_from_the_start_ends_with_the_true_owners(
     steps: list[tuple[str, int, int]], turns: list[tuple[int, int]]
@@ -92,7 +93,7 @@ def test_whoever_follows_from_the_start_ends_with_the_true_owners(
     assert found(follower) == owners(site)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=drawn(300), deadline=None, derandomize=True)
 @given(STEPS, st.lists(st.tuples(NUMBERS, NUMBERS)), st.permutations(SHARDS))
 def test_whoever_comes_late_and_reads_what_stands_ends_with_the_true_owners(
     steps: list[tuple[str, int, int]], turns: list[tuple[int, int]], order: list[str]
@@ -103,7 +104,7 @@ def test_whoever_comes_late_and_reads_what_stands_ends_with_the_true_owners(
     assert found(follower) == owners(site)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=drawn(200), deadline=None, derandomize=True)
 @given(STEPS, st.lists(st.tuples(NUMBERS, NUMBERS)), st.sampled_from(["root", "a"]))
 def test_a_shard_counts_for_itself_and_others_never_for_what_is_its_own(
     steps: list[tuple[str, int, int]], turns: list[tuple[int, int]], own: str
@@ -122,7 +123,7 @@ def sound(site: Site, decisions: Iterable[Decision]) -> None:
         assert seat is None or seat.shard in site.owners.get(cluster, ()), (cluster, seat)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=drawn(300), deadline=None, derandomize=True)
 @given(STEPS, TURNS, st.permutations(SHARDS), st.booleans())
 def test_whoever_keeps_only_what_it_needs_ends_with_the_true_owners_of_that(
     steps: list[tuple[str, int, int]], turns: list[tuple[str, int, int]], order: list[str], everything: bool

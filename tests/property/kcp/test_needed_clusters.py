@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atoll.replication.needed_clusters import CHILD, ROWS, NeededClusters, Reason, Workspace
+from harness.seeds import drawn
 
 CLUSTERS = [letter * 8 for letter in "abcdefgh"]
 ORIGINS = ["root", "east", "west"]
@@ -84,7 +85,7 @@ def apply(model: Model, action: str, origin: str, cluster: str) -> None:
         needed.seated(cluster)
 
 
-@settings(max_examples=200)
+@settings(max_examples=drawn(200))
 @given(STEPS)
 def test_needs_are_the_closure_of_the_reasons(steps: list[tuple[str, str, str]]) -> None:
     model = Model()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from atoll.machinery.meta.fieldselectors import FieldSelector, Term
 from atoll.machinery.meta.quantity import canonical, format_quantity, parse
 from atoll.machinery.meta.selectors import compile_label_selector, parse_field_selector, parse_label_selector
+from harness.seeds import drawn
 
 KEYS = st.sampled_from(["a", "b.c/d", "in", "x_y"])
 VALUES = st.sampled_from(["", "1", "2", "in", "v.w", "10"])
@@ -18,7 +19,7 @@ LABELS = st.dictionaries(KEYS, VALUES, max_size=4)
 SETS = st.lists(VALUES, min_size=1, max_size=3, unique=True).filter(lambda values: values != [""])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=drawn(200), deadline=None)
 @given(KEYS, SETS, LABELS)
 def test_a_label_requirement_selects_what_it_says(key: str, values: list[str], labels: dict[str, str]) -> None:
     one, many = values[0], ",".join(values)
@@ -45,7 +46,7 @@ _EXPRESSIONS = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=drawn(200), deadline=None)
 @given(LABELS, st.lists(_EXPRESSIONS, max_size=3), LABELS)
 def test_a_selector_in_an_object_selects_what_all_its_parts_do(
     exact: dict[str, str], expressions: list[dict[str, object]], labels: dict[str, str]
@@ -68,7 +69,7 @@ _NAMES = st.sampled_from(["metadata.name", "status.phase"])
 _TERMS = st.lists(st.builds(Term, _NAMES, st.text("ab,=\\é", max_size=3), st.booleans()), max_size=3)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=drawn(200), deadline=None)
 @given(_TERMS, st.dictionaries(_NAMES, st.text("ab,=\\é", max_size=3)))
 def test_a_field_selector_selects_what_all_its_terms_do(terms: list[Term], fields: dict[str, str]) -> None:
     wanted = all((fields.get(term.name, "") == term.value) == term.equal for term in terms)
@@ -104,13 +105,13 @@ def _worth(number: str, suffix: str) -> Fraction:
     return Fraction(number) * _WORTH[suffix]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=drawn(300), deadline=None)
 @given(_NUMBERS, st.sampled_from(sorted(_WORTH)))
 def test_a_quantity_is_worth_what_it_says(number: str, suffix: str) -> None:
     assert Fraction(parse(number + suffix)) == _worth(number, suffix)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=drawn(300), deadline=None)
 @given(_NUMBERS, st.sampled_from(sorted(_WORTH)))
 def test_the_canonical_text_is_worth_the_same_but_for_less_than_a_billionth(number: str, suffix: str) -> None:
     text, exact = canonical(number + suffix), _worth(number, suffix)
@@ -120,13 +121,13 @@ def test_the_canonical_text_is_worth_the_same_but_for_less_than_a_billionth(numb
     assert "." not in text
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=drawn(200), deadline=None)
 @given(_NUMBERS, st.sampled_from(sorted(_WORTH)), _NUMBERS, st.sampled_from(sorted(_WORTH)))
 def test_quantities_of_different_families_compare_by_worth(a: str, b: str, c: str, d: str) -> None:
     assert (parse(a + b) < parse(c + d)) == (_worth(a, b) < _worth(c, d))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=drawn(200), deadline=None)
 @given(st.integers(0, 10**15))
 def test_whole_numbers_survive_every_family(number: int) -> None:
     for family in ("k", "Ki", "e"):

@@ -15,6 +15,7 @@ from atoll.machinery.patch.managedfields.scale import to_parent, to_scale
 from atoll.machinery.patch.structuredmerge.fieldset_builder import SchemaMismatch, to_set, typed_set
 from atoll.machinery.patch.structuredmerge.validation import validation_errors
 from harness.data.patch_schemas import API_VERSION, SCHEMA, Live, thing
+from harness.seeds import drawn
 
 _words = st.sampled_from("pqr")
 _struct = st.fixed_dictionaries({}, optional={"x": _words, "y": _words})
@@ -50,7 +51,7 @@ def _run(live: Live, steps: Any) -> Live:
     return live
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=drawn(100), deadline=None)
 @given(_steps, _managers, _specs)
 def test_force_never_conflicts_and_then_nobody_stands_in_the_way(steps: Any, manager: str, spec: Any) -> None:
     live = _run(Live(), steps)
@@ -58,7 +59,7 @@ def test_force_never_conflicts_and_then_nobody_stands_in_the_way(steps: Any, man
     live.apply(manager, thing(spec))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=drawn(100), deadline=None)
 @given(_steps, _specs)
 def test_what_conflicts_is_what_force_takes_from_others(steps: Any, spec: Any) -> None:
     live = _run(Live(), steps)
@@ -75,7 +76,7 @@ def test_what_conflicts_is_what_force_takes_from_others(steps: Any, spec: Any) -
     assert refused == any(left.get(who) != fields for who, fields in before.items())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=drawn(100), deadline=None)
 @given(_specs, _maps, st.sampled_from("pqr"))
 def test_what_only_one_applied_goes_when_it_lets_go_of_it(others: Any, mine: Any, name: str) -> None:
     live = Live()
@@ -86,7 +87,7 @@ def test_what_only_one_applied_goes_when_it_lets_go_of_it(others: Any, mine: Any
     assert live.spec["paused"] is True
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=drawn(100), deadline=None)
 @given(_maps, st.sampled_from("pqr"))
 def test_what_another_applied_as_well_stays_when_one_lets_go_of_it(mine: Any, name: str) -> None:
     live = Live()
@@ -99,7 +100,7 @@ def test_what_another_applied_as_well_stays_when_one_lets_go_of_it(mine: Any, na
 _by_letter = st.dictionaries(st.sampled_from("abcdefgh"), _words, max_size=5)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=drawn(100), deadline=None)
 @given(_by_letter)
 def test_appliers_of_different_fields_do_not_care_who_comes_first(fields: Any) -> None:
     def half(names: str) -> Any:
@@ -144,7 +145,7 @@ _fields = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=drawn(300), deadline=None)
 @given(st.dictionaries(_fields, _anything, max_size=3))
 def test_a_patch_is_typed_exactly_when_nothing_is_wrong_with_it(spec: Any) -> None:
     obj, root = thing(spec), SCHEMA.root
@@ -159,7 +160,7 @@ def test_a_patch_is_typed_exactly_when_nothing_is_wrong_with_it(spec: Any) -> No
 _paths = {API_VERSION: ("f:spec", "f:replicas"), "example.io/v0": ("f:spec", "f:size")}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=drawn(100), deadline=None)
 @given(_steps)
 def test_showing_owners_on_a_scale_and_back_changes_nothing(steps: Any) -> None:
     live = _run(Live(), [("apply", "anchor", {"replicas": 1}), *steps])
@@ -169,7 +170,7 @@ def test_showing_owners_on_a_scale_and_back_changes_nothing(steps: Any) -> None:
     assert len(shown) == len(owning)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=drawn(100), deadline=None)
 @given(_steps)
 def test_a_new_owner_on_the_scale_takes_the_replicas_and_nothing_else(steps: Any) -> None:
     live = _run(Live(), [("apply", "anchor", {"replicas": 1, "text": "t"}), *steps])

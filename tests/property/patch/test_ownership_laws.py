@@ -14,6 +14,7 @@ from atoll.machinery.patch.structuredmerge.comparison import NOTHING, compare, c
 from atoll.machinery.patch.structuredmerge.fieldset_builder import created_set, to_set
 from atoll.machinery.patch.structuredmerge.merge import merge, remove_items
 from harness.data.patch_schemas import SCHEMA, Live, thing
+from harness.seeds import drawn
 
 _words = st.sampled_from("pqr")
 
@@ -65,7 +66,7 @@ def _run(live: Live, taken: Any) -> None:
                 assert conflict.details.causes
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150), deadline=None)
 @given(steps, specs)
 def test_applying_twice_is_applying_once_byte_for_byte(taken: Any, spec: Any) -> None:
     live = Live()
@@ -76,7 +77,7 @@ def test_applying_twice_is_applying_once_byte_for_byte(taken: Any, spec: Any) ->
     assert encode_json(live.obj) == before
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150), deadline=None)
 @given(steps, specs)
 def test_a_forced_apply_gets_its_values_and_owns_just_those(taken: Any, spec: Any) -> None:
     live = Live()
@@ -91,7 +92,7 @@ def test_a_forced_apply_gets_its_values_and_owns_just_those(taken: Any, spec: An
     assert owned in ([], [difference(mine, {"f:apiVersion": {}, "f:kind": {}, "f:metadata": mine["f:metadata"]})])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150), deadline=None)
 @given(steps)
 def test_recorded_sets_are_canonical_sorted_and_never_empty(taken: Any) -> None:
     live = Live()
@@ -102,7 +103,7 @@ def test_recorded_sets_are_canonical_sorted_and_never_empty(taken: Any) -> None:
     assert keys == sorted(keys)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150), deadline=None)
 @given(steps)
 def test_letting_go_of_everything_leaves_only_what_others_own_or_nobody_does(taken: Any) -> None:
     live = Live()
@@ -115,7 +116,7 @@ def test_letting_go_of_everything_leaves_only_what_others_own_or_nobody_does(tak
     assert {name: value for name, value in live.spec.items() if value != []} == {"paused": True}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150), deadline=None)
 @given(specs, specs)
 def test_comparison_tells_old_from_new(old: Any, new: Any) -> None:
     root = SCHEMA.root
@@ -131,7 +132,7 @@ def test_comparison_tells_old_from_new(old: Any, new: Any) -> None:
     assert compare(merge(remove_items(a, there.removed, root), b, root), b, root) == NOTHING
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150), deadline=None)
 @given(specs, st.dictionaries(_words, _words, max_size=2))
 def test_a_creator_owns_what_a_comparison_with_nothing_finds_added(spec: Any, labels: Any) -> None:
     root = SCHEMA.root

@@ -17,6 +17,7 @@ from atoll.machinery.meta.equality import same
 from atoll.machinery.patch.errors import PatchDoesNotApply
 from atoll.machinery.patch.json_patch import apply_json_patch
 from atoll.machinery.patch.merge_patch import merge_patch
+from harness.seeds import drawn
 
 _names = st.sampled_from(["a", "b", "0", "~", "/", ""])
 _values = st.recursive(
@@ -117,7 +118,7 @@ def _reference(document: Any, operations: Any) -> Any:
     return document
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=drawn(400), deadline=None)
 @given(_objects, _operations)
 def test_a_json_patch_does_what_the_rfc_says_or_is_refused_where_it_does(document: Any, operations: Any) -> None:
     try:
@@ -166,7 +167,7 @@ def _merged(target: Any, patch: Any) -> Any:
     return target
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=drawn(300), deadline=None)
 @given(_objects, _objects)
 def test_a_merge_patch_does_what_the_rfc_says(document: Any, patch: Any) -> None:
     assert json.dumps(merge_patch(document, patch), sort_keys=True) == json.dumps(

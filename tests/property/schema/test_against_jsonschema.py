@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.schema.structural.structural_schema import compile_schema
+from harness.seeds import drawn
 
 KEYS = st.sampled_from(["a", "b", "c"])
 SCALARS = st.one_of(
@@ -77,7 +78,7 @@ def _containers(below: st.SearchStrategy[Object]) -> st.SearchStrategy[Object]:
 SCHEMAS = st.recursive(LEAVES, _containers, max_leaves=8)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=drawn(300), deadline=None)
 @given(SCHEMAS, VALUES)
 def test_both_take_and_refuse_the_same_values(source: Object, value: Any) -> None:
     whole: Object = {"type": "object", "properties": {"spec": source}}

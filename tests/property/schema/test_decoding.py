@@ -13,6 +13,7 @@ from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.schema.decoding.document import DecodeError
 from atoll.machinery.schema.decoding.json_decoder import decode_json
 from atoll.machinery.schema.decoding.yaml_decoder import decode_yaml
+from harness.seeds import drawn
 
 VALUES = st.recursive(
     st.one_of(
@@ -31,7 +32,7 @@ PIECES = st.lists(
 ).map(lambda chars: "".join(chars).encode("latin-1"))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=drawn(400), deadline=None)
 @given(st.binary(max_size=80) | PIECES)
 def test_any_bytes_give_a_value_that_can_be_encoded_or_a_clear_error(data: bytes) -> None:
     for decode in (partial(decode_json, find_duplicates=True), decode_yaml):
@@ -43,7 +44,7 @@ def test_any_bytes_give_a_value_that_can_be_encoded_or_a_clear_error(data: bytes
             encode_json(decoded.value)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=drawn(200), deadline=None)
 @given(VALUES)
 def test_what_an_encoder_wrote_is_read_back_without_duplicates(value: Any) -> None:
     for text in (json.dumps(value), json.dumps(value, ensure_ascii=False, indent=2)):
@@ -52,7 +53,7 @@ def test_what_an_encoder_wrote_is_read_back_without_duplicates(value: Any) -> No
         assert decoded.duplicate_keys == []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=drawn(200), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", 'q"', "é"]), st.integers(0, 9)), max_size=6), st.booleans())
 def test_duplicates_are_the_keys_that_repeat(pairs: list[tuple[str, int]], ascii_only: bool) -> None:
     body = ",".join(f"{json.dumps(key, ensure_ascii=ascii_only)}:{value}" for key, value in pairs)

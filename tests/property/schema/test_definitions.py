@@ -12,6 +12,7 @@ from atoll.machinery.kinds.custom import kinds_of_crd, kinds_of_resource_schema
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.schema.definitions import crd as definitions
 from atoll.machinery.schema.definitions.apiresourceschema import validate_resource_schema
+from harness.seeds import drawn
 
 LEAVES = st.one_of(
     st.none(),
@@ -94,7 +95,7 @@ DEFINITION = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=drawn(250), deadline=None)
 @given(DEFINITION, DEFINITION)
 def test_any_definition_is_judged_without_an_exception(obj: Object, old: Object) -> None:
     before = copy.deepcopy(obj)
@@ -110,7 +111,7 @@ def test_any_definition_is_judged_without_an_exception(obj: Object, old: Object)
     definitions.default_crd(obj)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150), deadline=None)
 @given(DEFINITION)
 def test_any_definition_gives_kinds_or_none(obj: Object) -> None:
     for kind in [*kinds_of_crd(obj), *kinds_of_resource_schema(obj, "identity")]:

@@ -15,6 +15,7 @@ from atoll.machinery.kinds.metadata import dedupe_owner_references, validate_met
 from atoll.machinery.kinds.native_schemas import REF_PREFIX, definitions
 from atoll.machinery.meta.objects import Object
 from harness.models.native_write import sample
+from harness.seeds import drawn
 
 KINDS = [*registry.NATIVE, reviews.TOKENREQUEST]
 SCALARS = st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=5) | st.sampled_from(["*", "a/b", "1Gi"])
@@ -61,7 +62,7 @@ def metadatas() -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.group_kind)
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=drawn(50), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_hooks_and_checks_take_any_json(kind: Kind, data: st.DataObject) -> None:
     assert kind.schema is not None
@@ -89,7 +90,7 @@ def test_hooks_and_checks_take_any_json(kind: Kind, data: st.DataObject) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.group_kind)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=drawn(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_writing_what_was_stored_changes_nothing(kind: Kind, data: st.DataObject) -> None:
     assert kind.schema is not None

@@ -14,6 +14,7 @@ from atoll.machinery.schema.definitions.crd import add_stored_version, default_c
 from atoll.machinery.schema.structural.compiler import compile_root
 from atoll.machinery.schema.structural.pruning import is_clean
 from atoll.machinery.schema.structural.structural_schema import compile_schema
+from harness.seeds import drawn
 
 KEYS = ("a", "b", "c")
 SCALARS = st.one_of(
@@ -118,7 +119,7 @@ def thing(spec: Any) -> Object:
     return {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": copy.deepcopy(spec)}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150), deadline=None)
 @given(SCHEMAS, VALUES)
 def test_pruning_and_defaulting_are_idempotent_and_leave_nothing_unknown(source: Object, spec: Any) -> None:
     schema, obj = compile_schema(whole(source)), thing(spec)
@@ -133,7 +134,7 @@ def test_pruning_and_defaulting_are_idempotent_and_leave_nothing_unknown(source:
     assert obj == default_properties
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=drawn(300), deadline=None)
 @given(SCHEMAS, VALUES)
 def test_normalizing_is_pruning_and_defaulting(source: Object, spec: Any) -> None:
     schema, obj = compile_schema(whole(source)), thing(spec)
@@ -147,7 +148,7 @@ def test_normalizing_is_pruning_and_defaulting(source: Object, spec: Any) -> Non
     assert obj == expected
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150), deadline=None)
 @given(SCHEMAS, VALUES)
 def test_what_is_unknown_is_what_pruning_drops(source: Object, spec: Any) -> None:
     schema, obj = compile_schema(whole(source)), thing(spec)
@@ -159,7 +160,7 @@ def test_what_is_unknown_is_what_pruning_drops(source: Object, spec: Any) -> Non
         assert bool(unknown) == (obj != before)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=drawn(200), deadline=None)
 @given(SCHEMAS, VALUES, st.none() | VALUES)
 def test_the_fast_answer_agrees_with_the_full_report(source: Object, spec: Any, old: Any) -> None:
     from atoll.machinery.schema.structural import list_types as uniqueness
@@ -213,7 +214,7 @@ PLAIN = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150), deadline=None)
 @given(PLAIN, st.data())
 def test_an_object_made_to_fit_fits_and_is_left_whole(source: Object, data: st.DataObject) -> None:
     schema, obj = compile_schema(whole(source)), thing(data.draw(fitting(source)))
@@ -225,7 +226,7 @@ def test_an_object_made_to_fit_fits_and_is_left_whole(source: Object, data: st.D
     assert schema.validate(obj) == []
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=drawn(100), deadline=None)
 @given(SCHEMAS | VALUES)
 def test_judging_a_definition_never_raises(source: Any) -> None:
     obj: Object = {
@@ -251,7 +252,7 @@ def test_judging_a_definition_never_raises(source: Any) -> None:
         compile_schema(obj["spec"]["versions"][0]["schema"]["openAPIV3Schema"]).validate(thing({}))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=drawn(500), deadline=None)
 @given(SCHEMAS, VALUES)
 def test_a_plain_object_is_known_whole_valid_and_left_as_it_is(source: Object, spec: Any) -> None:
     schema, obj = compile_schema(whole(source)), thing(spec)

@@ -12,6 +12,7 @@ from atoll.machinery.schema import yaml_encoder
 from atoll.machinery.schema.decoding.yaml_decoder import decode_yaml
 from atoll.machinery.schema.yaml_encoder import encode_yaml, encode_yaml_item
 from harness.data.yaml_texts import MISREAD
+from harness.seeds import drawn
 
 #: Strings with more than a word, or with characters that some style cannot hold.
 CONTINUED = [
@@ -62,7 +63,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=drawn(800), deadline=None)
 @given(VALUES, st.sampled_from([0, 8, yaml_encoder.MAX_INDENTATION]))
 def test_what_is_encoded_is_read_back_as_it_was(value: Any, max_indentation: int) -> None:
     with mock.patch.object(yaml_encoder, "MAX_INDENTATION", max_indentation):
@@ -71,7 +72,7 @@ def test_what_is_encoded_is_read_back_as_it_was(value: Any, max_indentation: int
     assert decode_yaml(b"items:\n" + item + item + b"last: 1\n").value == {"items": [value, value], "last": 1}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=drawn(200), deadline=None)
 @given(st.dictionaries(TEXTS, TEXTS, max_size=6))
 def test_a_key_is_as_safe_as_a_value(value: dict[str, str]) -> None:
     decoded = decode_yaml(encode_yaml({"data": value}))

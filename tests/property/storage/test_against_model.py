@@ -25,6 +25,7 @@ from atoll.machinery.storage.contract import (
 )
 from harness.data.stores import listed, pages, put
 from harness.models.store_machine import StoreMachine
+from harness.seeds import drawn
 
 PLAIN = ResourceType("", "configmaps")
 SEALED = ResourceType("", "secrets")
@@ -292,6 +293,6 @@ class Machine(StoreMachine):
 
 
 Machine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=drawn(60), stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestStoreAgainstModel = Machine.TestCase

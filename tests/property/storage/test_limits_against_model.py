@@ -16,6 +16,7 @@ from atoll.machinery.storage.limits import WithinLimits
 from atoll.machinery.storage.writing import first_counts
 from harness.data.stores import put
 from harness.models.store_machine import StoreMachine
+from harness.seeds import drawn
 
 #: A kind of the core, one of two identities, and one without a namespace.
 CONFIGMAPS, WORKSPACES = ResourceType("", "configmaps"), ResourceType("tenancy.kcp.io", "workspaces")
@@ -186,6 +187,6 @@ class Machine(StoreMachine):
 
 
 Machine.TestCase.settings = settings(
-    max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=drawn(30), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestLimitsAgainstModel = Machine.TestCase

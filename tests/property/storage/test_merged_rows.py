@@ -19,6 +19,7 @@ from atoll.machinery.meta.wellknown import CLUSTER
 from atoll.machinery.storage.contract import Delete, Operation, Position, Put, RevisionCompacted, Scope
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from harness.data.stores import HandClock, store_options
+from harness.seeds import drawn
 
 GROUP, RESOURCE = "example.com", "widgets"
 IDENTITIES = (LOCAL, "a" * 64, "b" * 64, "c" * 64)
@@ -93,7 +94,7 @@ class Written:
     size_bytes=st.sampled_from([1, 300, 2000, 1 << 20]),
     filler=st.sampled_from([0, 400, 30_000]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60), deadline=None)
 def test_pages_hold_each_row_of_a_revision_once_and_in_order(
     before: list[ObjectKey], later: list[ObjectKey], limit: int, size_bytes: int, filler: int
 ) -> None:
@@ -129,7 +130,7 @@ def test_pages_hold_each_row_of_a_revision_once_and_in_order(
 
 
 @given(before=st.lists(keys, max_size=10), later=st.lists(keys, max_size=30), limit=st.integers(1, 5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=drawn(40), deadline=None)
 def test_a_watch_from_a_list_leads_to_the_state_at_its_position(
     before: list[ObjectKey], later: list[ObjectKey], limit: int
 ) -> None:

@@ -15,6 +15,7 @@ from atoll.machinery.storage.contract import Delete, DeletePrefix, GuardFailed, 
 from atoll.machinery.storage.writing import first_counts, first_use
 from harness.data.stores import put
 from harness.models.store_machine import StoreMachine
+from harness.seeds import drawn
 
 PODS = ResourceType("", "pods", "f" * 64)
 SPACES = ("x", "admin")
@@ -165,6 +166,6 @@ class Machine(StoreMachine):
 
 
 Machine.TestCase.settings = settings(
-    max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=drawn(30), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestQuotaUsageAgainstModel = Machine.TestCase

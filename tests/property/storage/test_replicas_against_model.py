@@ -21,6 +21,7 @@ from atoll.machinery.storage.pages import position_after
 from harness.data.stores import delete, gone, key, put, replica
 from harness.models.replica_store import ReplicaModel
 from harness.models.store_machine import StoreMachine
+from harness.seeds import drawn
 
 PLAIN, OTHER = ResourceType("", "configmaps"), ResourceType("example.dev", "others")
 PATH = "paths.internal.atoll.dev/x"
@@ -172,6 +173,6 @@ class Machine(StoreMachine):
 
 
 Machine.TestCase.settings = settings(
-    max_examples=50, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=drawn(50), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestReplicasAgainstModel = Machine.TestCase

@@ -9,6 +9,7 @@ from atoll.machinery.wire.exchange import Peer
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.parser import RequestParser
 from harness.data.stream_all import StreamAll
+from harness.seeds import drawn
 
 LIMITS = Limits(header_bytes=300, target_bytes=60, body_bytes=64, header_count=8)
 PEER = Peer("10.0.0.1", 1)
@@ -40,7 +41,7 @@ _heads = st.sampled_from(_lines)
 _requests = st.tuples(_heads, st.one_of(_bodies, _chunks, _odd)).map(b"".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=drawn(300), deadline=None)
 @given(st.lists(_requests, min_size=1, max_size=4).map(b"".join), st.data())
 def test_bodies_that_come_later_are_the_same_bodies(data: bytes, cut: st.DataObject) -> None:
     whole = RequestParser(LIMITS, PEER, lambda size: None)
