@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.clients.api import APPLY, Api, configmap, crd, define
+from harness.clients.api import APPLY, MERGE, Api, configmap, crd, define
 from harness.clients.tenants import allow as grant
 from harness.clients.tenants import bind, user
 from harness.servers.stand_ins.admission import CONFIGMAPS, MAPS, AdmissionServer, allow, patched, register
@@ -153,6 +153,16 @@ def test_a_deletion_is_shown_in_the_version_of_the_rule(api: Api, server: Admiss
         api.delete(path.replace("v1", version), expect=200)
     shown = [each["oldObject"] for each in server.requests("/seen")]
     assert [(each["apiVersion"], each["length"]) for each in shown] == [(f"{GROUP}/v2", 3)] * 2
+
+
+@pytest.mark.parametrize("kind", ["Mutating", "Validating"])
+def test_a_scale_is_the_answer_also_behind_a_webhook(api: Api, server: AdmissionServer, kind: str) -> None:
+    define(api, crd("squares"))
+    api.post(SQUARES, square("a", spec={"replicas": 1}))
+    register(api, server, kind, server.webhook("/seen", {**squares("*"), "resources": ["squares/scale"]}))
+    scaled = api.patch(f"{SQUARES}/a/scale", {"spec": {"replicas": 2}}, MERGE).json
+    assert (scaled["kind"], scaled["spec"]) == ("Scale", {"replicas": 2})
+    assert len(server.requests("/seen")) == 1
 
 
 def test_a_webhook_is_asked_again_after_a_later_one_changed_the_object(api: Api, server: AdmissionServer) -> None:
