@@ -69,7 +69,7 @@ class WriteService(msgspec.Struct, frozen=True):
     admission: Admission
     conversions: Conversions
     submit_limit: SharedTimeout = msgspec.field(default_factory=lambda: SharedTimeout(SUBMIT_TIMEOUT_S))
-    #: Of writes that go on with an answer, by logical cluster.
+    #: Of writes that ask webhooks and go on with the answers, by logical cluster.
     turns: FairTurns = msgspec.field(default_factory=FairTurns)
 
     def planner(self, call: Call) -> Planner:
@@ -165,6 +165,8 @@ class WriteService(msgspec.Struct, frozen=True):
         """Plan until no answer is missing: each time with one more at hand. Then convert the result if needed."""
         assert call.attempt is not None
         missing, call.attempt.lacking = call.attempt.lacking, None
+        if missing is not None:
+            await self.turns.take(call.cluster)
         while True:
             if missing is not None:
                 await answered.within(missing.fetch())

@@ -220,6 +220,21 @@ async def test_many_answers_at_once_do_not_hold_up_another_workspace(here: Cell)
     assert len(plugin.seen) == MANY + 1
 
 
+async def test_many_requests_that_ask_do_not_hold_up_another_workspace(here: Cell) -> None:
+    await here.cluster(OTHER)
+    await here.put(types.NAMESPACES, OTHER, {"metadata": {"name": "default"}})
+
+    async def ask(question: Question) -> Answer:
+        plugin.seen.append("asked")
+        return Answer()
+
+    plugin = await configured(here, ask, validating=1)
+    many = [asyncio.create_task(created(here, generated=True)) for _ in range(MANY)]
+    await asyncio.gather(*many, asyncio.create_task(create_in(here, OTHER, "one")))
+    assert plugin.seen.index(OTHER) <= 5
+    assert len(plugin.seen) == 2 * MANY + 1
+
+
 async def create_in(here: Cell, cluster: str, name: str) -> None:
     target = Target(here.kind(types.CONFIG_MAPS), cluster, "default")
     call = make_call(target, "create", {"metadata": {"name": name}}, "test")
