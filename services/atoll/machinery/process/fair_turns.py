@@ -1,8 +1,9 @@
 """Turns of the event loop, shared out between those on whose behalf work goes on.
 
 `writing.commit` takes one before it asks the webhooks of a request, and before it goes on with their answers: many of
-both may come in one turn, and all of them at once would hold up every other request. Invariant: in one turn of the loop at most `per_turn` go on,
-and of those that wait each tenant one before any tenant another. Who waits is bounded by the caller.
+both may come in one turn, and all of them at once would hold up every other request. Invariant: in one turn of the
+loop at most `per_turn` go on, and of those that wait each tenant one before any tenant another. Who waits is bounded
+by the caller.
 """
 
 from __future__ import annotations
