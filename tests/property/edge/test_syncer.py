@@ -226,6 +226,12 @@ def test_the_edge_ends_as_the_mailbox_says_whenever_the_syncer_is_killed(steps: 
     # A Namespace stays while somebody's objects are in it.
     assert all(any(each.namespace == ref.name for each in edge.objects) for ref in left)
     assert all(ref.resource == "namespaces" for ref in left)
+    placed = set(edge.objects)
+    mailbox.objects.clear()
+    mailbox.list(99)
+    while syncer.run(99):
+        pass
+    assert placed - set(edge.objects) <= syncer.made
 
 
 @settings(max_examples=60)

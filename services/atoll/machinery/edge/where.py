@@ -100,6 +100,8 @@ class WhereIndex:
         self._placements: dict[Key, tuple[LabelSelector, ...]] = {}
         self._locations: dict[str, dict[str, Location]] = defaultdict(dict)
         self._targets: dict[str, dict[str, SyncTarget]] = defaultdict(dict)
+        # Names of SyncTargets by logical cluster, label and value: most Locations select one by `id`.
+        self._labelled: dict[tuple[str, str, str], set[str]] = defaultdict(set)
 
     def set_placement(self, key: Key, selectors: tuple[LabelSelector, ...] | None) -> None:
         """Set the location selectors of an EdgePlacement."""
@@ -120,6 +122,7 @@ class WhereIndex:
         before = _set(self._targets, key, target)
         if before == target:
             return set()
+        self._index_labels(before, target)
         places = [each for each in (before, target) if each is not None]
         concerned = [
             location
@@ -184,7 +187,20 @@ class WhereIndex:
 
     def _at(self, location: Location) -> list[SyncTarget]:
         targets = self._targets.get(location.cluster, {})
-        return [target for _, target in sorted(targets.items()) if location.selector.matches(target.labels)]
+        exact = [(location.cluster, *label) for label in location.selector.exact().items()]
+        names = min((self._labelled.get(label, set()) for label in exact), key=len, default=targets)
+        return [targets[name] for name in sorted(names) if location.selector.matches(targets[name].labels)]
+
+    def _index_labels(self, before: SyncTarget | None, target: SyncTarget | None) -> None:
+        if before is not None:
+            for label in before.labels.items():
+                names = self._labelled[before.cluster, *label]
+                names.discard(before.name)
+                if not names:
+                    del self._labelled[before.cluster, *label]
+        if target is not None:
+            for label in target.labels.items():
+                self._labelled[target.cluster, *label].add(target.name)
 
     def _all_locations(self) -> Iterator[Location]:
         for locations in self._locations.values():

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from atoll.machinery.edge.allocated import without_allocated
-from atoll.machinery.edge.names import EXECUTING_COUNT, PROJECTED, SOURCES, WHOLE, ObjectRef
+from atoll.machinery.edge.applied import is_in_force
+from atoll.machinery.edge.names import EXECUTING_COUNT, PROJECTED, SOURCES, TRANSLATOR, WHOLE, ObjectRef
 from atoll.machinery.edge.placements import UpsyncSet
 from atoll.machinery.edge.projection import LAST_APPLIED, Source, bare_namespace, is_projected, merge, render
 from atoll.machinery.edge.syncerconfigs import next_number, number_of, plan_parts, specs_of
@@ -77,6 +78,22 @@ def test_a_job_has_its_selector_made_anew_unless_it_is_manual() -> None:
 def test_without_field_managers_every_value_counts_as_written() -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "n"}, "spec": ADDRESSES}
     assert without_allocated(service) == service
+
+
+def test_an_apply_that_only_moves_items_is_not_left_out() -> None:
+    names = ["a", "b"]
+    owned: dict[str, Any] = {f'k:{{"name":"{name}"}}': {".": {}, "f:name": {}} for name in names}
+    fields = {"f:spec": {"f:containers": owned}}
+    entry = {"manager": TRANSLATOR, "operation": "Apply", "apiVersion": "v1", "fieldsV1": fields}
+    pod: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "spec": {"containers": [{"name": name, "x": 1} for name in names]},
+    }
+    live = {**pod, "metadata": {"name": "n", "managedFields": [entry]}}
+    for order in (names, names[::-1]):
+        wanted = {**pod, "metadata": {"name": "n"}, "spec": {"containers": [{"name": name} for name in order]}}
+        assert is_in_force(wanted, live, TRANSLATOR) == (order == names)
 
 
 def test_a_namespace_goes_without_its_servers_finalizer() -> None:

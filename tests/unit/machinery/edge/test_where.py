@@ -116,6 +116,17 @@ def test_a_slice_that_somebody_edits_is_written_again_with_the_revision_that_was
     assert written["metadata"]["labels"] == {"a": "b", SOURCE_PLACEMENT: "p"}
 
 
+def test_a_new_destination_goes_where_there_is_room_and_moves_no_other() -> None:
+    placement = {"metadata": {"name": "p", "uid": "u"}}
+    many = [Destination("imw", "b", f"s{number}", f"{number:05}") for number in range(MAX_DESTINATIONS + 1)]
+    slices = plan_slices(placement, many, []).create
+    writes = plan_slices(placement, [Destination("imw", "a", "first", "u"), *many], slices)
+    assert (writes.create, writes.delete) == ((), ())
+    assert [each["metadata"]["name"] for each in writes.update] == [slices[1]["metadata"]["name"]]
+    writes = plan_slices(placement, many[1:], slices)
+    assert [each["metadata"]["name"] for each in writes.update] == ["p"]
+
+
 def test_names_and_labels_of_slices_of_long_names_are_valid_and_distinct() -> None:
     placement = {"metadata": {"name": "p" * 253, "uid": "u"}}
     many = [Destination("imw", "a", f"s{number}", f"{number:05}") for number in range(MAX_DESTINATIONS + 1)]
