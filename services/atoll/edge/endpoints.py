@@ -16,7 +16,10 @@ from atoll.machinery.meta.objects import Object
 
 
 class Endpoints:
-    """Watches one object by name; `serve` is called with a client of each new URL, and what it returns is run."""
+    """Watches one object by name; `serve` is called with a client of each new URL, and what it returns is run.
+
+    A URL that comes back is served with the same client.
+    """
 
     def __init__(
         self,
@@ -30,6 +33,8 @@ class Endpoints:
         self._informer = Informer(home, resource, self._changed, fieldSelector=f"metadata.name={name}")
         self._moved = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        #: By URL, kept while a URL is gone, as it may come back.
+        self._clients: dict[str, Client] = {}
         #: Set once the first URLs are served.
         self.applied = asyncio.Event()
 
@@ -38,14 +43,18 @@ class Endpoints:
 
     async def run(self) -> None:
         """Follow until cancelled. Raises what a task raises."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._informer.run())
-            await self._informer.synced.wait()
-            while True:
-                self._moved.clear()
-                await self._apply(tasks)
-                self.applied.set()
-                await self._moved.wait()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._informer.run())
+                await self._informer.synced.wait()
+                while True:
+                    self._moved.clear()
+                    await self._apply(tasks)
+                    self.applied.set()
+                    await self._moved.wait()
+        finally:
+            for client in self._clients.values():
+                await client.close()
 
     async def _apply(self, tasks: asyncio.TaskGroup) -> None:
         urls = {url for each in self._informer.objects.values() for url in self._urls(each)}
@@ -54,13 +63,6 @@ class Endpoints:
             task.cancel()
         await asyncio.gather(*gone, return_exceptions=True)
         for url in sorted(urls - self._tasks.keys()):
-            self._tasks[url] = tasks.create_task(self._run(self._home.view(url, WILDCARD)))
-
-    def _run(self, client: Client) -> Coroutine[Any, Any, None]:
-        work = self._serve(client)
-
-        async def run() -> None:
-            async with client:
-                await work
-
-        return run()
+            if url not in self._clients:
+                self._clients[url] = self._home.view(url, WILDCARD)
+            self._tasks[url] = tasks.create_task(self._serve(self._clients[url]))

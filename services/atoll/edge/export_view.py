@@ -1,8 +1,8 @@
 """The export's view on every shard: control objects of all workspaces that bind the edge service, kept current.
 
 Each controller has one, with its own account. It follows the URLs in the export's endpoint slice and watches its kinds
-at each. Invariant: until every kind at every URL was complete once, `complete` is unset and nobody acts; an object
-whose shard is not reached stays as it was seen last.
+at each. Invariants: until every kind at every URL was complete once, `complete` is unset and nobody acts; an object is
+gone only if its shard says so: one whose shard is not reached, or has no URL for a time, stays as it was seen last.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.client.informer import Handler, Informer, key_of
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.objects import Object, status_of
+from atoll.machinery.process.backoff import Backoff
+
+#: When to look again at what waits for a workspace that was not read.
+UNREAD = Backoff(1.0, 600.0)
 
 #: Called with the resource, the old object (None: new) and the new one (None: gone).
 Changed = Callable[[Resource, Object | None, Object | None], None]
@@ -35,9 +39,11 @@ class ExportView:
     ) -> None:
         self._kinds, self._changed, self._beside = kinds, changed, beside
         self._endpoints = Endpoints(home, (ENDPOINT_SLICES, export), _urls, self._serve)
-        self._informers: list[Informer] = []
+        self._informers: dict[Client, dict[Resource, Informer]] = {}
         #: Logical cluster -> binding -> client of its shard.
         self._clients: dict[str, dict[str, Client]] = {}
+        #: Logical cluster -> client of the shard that showed an object of it.
+        self._shown_by: dict[str, Client] = {}
         self.complete = asyncio.Event()
 
     async def run(self) -> None:
@@ -45,8 +51,9 @@ class ExportView:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._endpoints.run())
             await self._endpoints.applied.wait()
-            for informer in list(self._informers):
-                await informer.synced.wait()
+            for informers in list(self._informers.values()):
+                for informer in informers.values():
+                    await informer.synced.wait()
             self.complete.set()
 
     def client(self, cluster: str) -> Client | None:
@@ -54,29 +61,30 @@ class ExportView:
         found = self._clients.get(cluster)
         return next(iter(found.values())).cluster(cluster) if found else None
 
+    def has_read(self, cluster: str) -> bool:
+        """Whether what is not here of a workspace is not there: its shard showed all objects, and some of it."""
+        client = self._shown_by.get(cluster)
+        return client is not None and all(each.synced.is_set() for each in self._informers[client].values())
+
     def _serve(self, client: Client) -> Coroutine[Any, Any, None]:
-        informers = {kind: Informer(client, kind, self._handler(kind, client)) for kind in (BINDINGS, *self._kinds)}
-        self._informers.extend(informers.values())
-        return self._watch(client, informers)
+        if client not in self._informers:
+            kinds = (BINDINGS, *self._kinds)
+            self._informers[client] = {kind: Informer(client, kind, self._handler(kind, client)) for kind in kinds}
+        return self._watch(client, self._informers[client])
 
     async def _watch(self, client: Client, informers: dict[Resource, Informer]) -> None:
-        """Watch at one URL until cancelled; what was seen there is gone then."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for informer in informers.values():
-                    tasks.create_task(informer.run())
-                if self._beside is not None:
-                    tasks.create_task(self._beside(client))
-        finally:
-            for kind, informer in informers.items():
-                self._informers.remove(informer)
-                for each in informer.objects.values():
-                    self._seen(kind, client, each, None)
+        """Watch at one URL until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for informer in informers.values():
+                tasks.create_task(informer.run())
+            if self._beside is not None:
+                tasks.create_task(self._beside(client))
 
     def _handler(self, kind: Resource, client: Client) -> Handler:
         return lambda old, new: self._seen(kind, client, old, new)
 
     def _seen(self, kind: Resource, client: Client, old: Object | None, new: Object | None) -> None:
+        self._shown_by[key_of(new or old or {})[0]] = client
         if kind == BINDINGS:
             self._bound(client, old, new)
         self._changed(kind, old, new)

@@ -1,7 +1,8 @@
 """The mailbox controller: one workspace for each SyncTarget, with the SyncerConfig that its syncer reads.
 
 The key is the name of a mailbox. Invariants: a workspace is deleted only with the mark of this controller and a
-SyncTarget's UID in it that no SyncTarget has, seen with the view complete; one that a user made stays.
+SyncTarget's UID in it, and only if the shard of the inventory says that there is no such SyncTarget; one that a user
+made stays.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 
 import structlog
 
-from atoll.edge.export_view import ExportView
+from atoll.edge.export_view import UNREAD, ExportView
 from atoll.edge.kinds import BINDINGS, SYNC_TARGETS, SYNCER_CONFIGS
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.informer import Informer, key_of
@@ -91,23 +92,27 @@ class Mailboxes:
         """Create, fill or delete a mailbox."""
         target, workspace = self._targets.get(name), self._workspaces.get(name)
         if target is None:
-            await self._remove(workspace)
-        elif workspace is None:
+            return await self._remove(workspace)
+        if workspace is None:
             await self._create(name, target)
         elif status_of(workspace).get("phase") == "Ready" and "deletionTimestamp" not in workspace["metadata"]:
             await self._fill(spec_of(workspace)["cluster"])
         return None
 
-    async def _remove(self, workspace: Object | None) -> None:
+    async def _remove(self, workspace: Object | None) -> Requeue:
         if workspace is None or "deletionTimestamp" in workspace["metadata"] or not is_mailbox(workspace):
-            return
+            return None
         metadata = workspace["metadata"]
+        if not self.view.has_read(metadata["name"].partition("-mb-")[0]):
+            log.warning("mailbox of an inventory that is not read is kept", mailbox=metadata["name"])
+            return UNREAD
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": metadata["uid"]}}
         try:
             await self._parent.request("DELETE", WORKSPACES.path(name=metadata["name"]), body=body)
         except (NotFound, Conflict):
-            return
+            return None
         log.info("mailbox deleted", mailbox=metadata["name"])
+        return None
 
     async def _create(self, name: str, target: Object) -> None:
         metadata = target["metadata"]

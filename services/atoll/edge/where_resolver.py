@@ -1,7 +1,8 @@
 """The where resolver: slices and status of EdgePlacements, and the numbers of instances of Locations.
 
 It feeds what the view shows into the index of `machinery.edge.where`, and writes what that says. Keys are placements
-and Locations. Invariant: what is there already is not written again.
+and Locations. Invariants: what is there already is not written again; a destination goes only after its inventory was
+read.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from atoll.edge.export_view import ExportView
+import msgspec
+
+from atoll.edge.export_view import UNREAD, ExportView
 from atoll.edge.kinds import BINDINGS, EVENTS, LOCATIONS, PLACEMENTS, SLICES, SYNC_TARGETS
 from atoll.edge.location_access import LocationAccess
 from atoll.machinery.client.client import Client
@@ -22,7 +26,7 @@ from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.edge.names import API_VERSION
 from atoll.machinery.edge.placements import InvalidPlacement, placement_of
 from atoll.machinery.edge.slices import SliceWrites, destinations_of, plan_slices
-from atoll.machinery.edge.where import Key, Resolution, WhereIndex, location_of, sync_target_of
+from atoll.machinery.edge.where import Destination, Key, Resolution, WhereIndex, location_of, sync_target_of
 from atoll.machinery.meta import times
 from atoll.machinery.meta.conditions import FALSE, TRUE, WARNING, Condition, set_condition
 from atoll.machinery.meta.lru import LruCache
@@ -149,10 +153,14 @@ class WhereResolver:
         found = self._index.resolve(
             place, now_s, destinations_of(slices), lambda location: (location.cluster, location.name) in allowed
         )
+        unread = [each for each in destinations_of(slices) if not self.view.has_read(each.cluster)]
+        found = msgspec.structs.replace(found, destinations=with_unread(found.destinations, unread))
         await _write_slices(client, plan_slices(obj, found.destinations, slices))
         await _write_errors(client, obj, errors)
         await _write_status(client, obj, placement_status(obj, found, errors))
         await self._warn(client, obj, found)
+        if unread:
+            return UNREAD
         return None if found.next_eviction_s is None else max(found.next_eviction_s - now_s, 0.0)
 
     async def _write_location(self, client: Client, key: WhereKey, obj: Object) -> None:
@@ -175,6 +183,12 @@ class WhereResolver:
             with suppress(AlreadyExists):
                 await client.create(EVENTS, event)
             self._warned.put(mark, True)
+
+
+def with_unread(found: Sequence[Destination], unread: Sequence[Destination]) -> tuple[Destination, ...]:
+    """Return destinations with those that a placement has in inventories that were not read: they stay."""
+    present = {each.sync_target for each in found}
+    return tuple(sorted([*found, *(each for each in unread if each.sync_target not in present)]))
 
 
 def placement_status(obj: Object, found: Resolution, errors: list[str]) -> Object:

@@ -91,6 +91,10 @@ class EdgeControllers:
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
 
+    def log(self) -> str:
+        """What it logged, since the first start."""
+        return (self.directory / "err").read_text()
+
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Stop it, and return its exit code."""
         assert self._process is not None

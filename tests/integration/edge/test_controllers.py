@@ -11,6 +11,8 @@ from harness.clients.api import Api, Object, eventually
 from harness.servers.edge_service import GROUP, EdgeControllers, an_object, location
 
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
+EXPORT = "/apis/apis.kcp.io/v1alpha2/apiexports/edge.kubestellar.io"
+ENDPOINTS = "/apis/apis.kcp.io/v1alpha1/apiexportendpointslices/edge.kubestellar.io"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 TARGETS, LOCATIONS, PLACEMENTS = (f"{GROUP}/{each}" for each in ("synctargets", "locations", "edgeplacements"))
 
@@ -117,6 +119,32 @@ def test_a_workspace_that_a_user_made_stays_whatever_its_name(inventory: Api, ho
     inventory.delete(f"{TARGETS}/later")
     eventually(lambda: is_gone(home, mailbox_of(made)), "it goes")
     assert "deletionTimestamp" not in home.get(f"{WORKSPACES}/a-mb-b").json["metadata"]
+
+
+def test_mailboxes_and_destinations_stay_while_no_shard_is_named(
+    controllers: EdgeControllers, inventory: Api, workload: Api, home: Api
+) -> None:
+    name = mailbox_of(target(inventory, "kept"))
+    inventory.post(LOCATIONS, location("kept", env="kept"))
+    place(workload, "kept", env="kept")
+    eventually(lambda: destinations(workload, "kept") == [("kept", "kept")], "the destination")
+    eventually(lambda: is_ready(home, name), "the mailbox")
+    first = home.get(f"{WORKSPACES}/{name}").json
+    skips = {"metadata": {"annotations": {"apiexports.apis.kcp.io/skip-endpointslice": ""}}}
+    home.patch(EXPORT, skips)
+    home.delete(ENDPOINTS)
+    controllers.stop()
+    controllers.start()
+    eventually(lambda: f'"mailbox":"{name}","event":"mailbox of an inventory' in controllers.log(), "it is kept")
+    home.patch(EXPORT, {"metadata": {"annotations": dict.fromkeys(skips["metadata"]["annotations"])}})
+    probe = target(inventory, "probe")
+    eventually(lambda: is_ready(home, mailbox_of(probe)), "the controllers work")
+    last = home.get(f"{WORKSPACES}/{name}").json
+    assert last["metadata"]["uid"] == first["metadata"]["uid"]
+    assert "deletionTimestamp" not in last["metadata"]
+    assert destinations(workload, "kept") == [("kept", "kept")]
+    inventory.delete(f"{TARGETS}/kept")
+    eventually(lambda: is_gone(home, name), "it goes with its SyncTarget")
 
 
 def test_destinations_follow_labels_targets_and_drift(inventory: Api, workload: Api) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from atoll.edge.location_access import LocationAccess
 from atoll.edge.mailboxes import is_mailbox, mailbox_name
-from atoll.edge.where_resolver import placement_status
-from atoll.machinery.edge.where import Location, Resolution
+from atoll.edge.where_resolver import placement_status, with_unread
+from atoll.machinery.edge.where import Destination, Location, Resolution
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.selectors import compile_label_selector
 from atoll.machinery.meta.status import Forbidden, ServiceUnavailable
@@ -47,6 +47,12 @@ def test_a_status_says_why_a_placement_is_not_resolved_and_keeps_what_others_say
     assert (status["specGeneration"], status["matchingLocationCount"]) == (3, 1)
     (condition,) = placement_status(placement(), found, ["spec.downsync[0]: wrong"])["conditions"]
     assert (condition["reason"], condition["message"]) == ("Invalid", "spec.downsync[0]: wrong")
+
+
+def test_destinations_in_inventories_that_are_not_read_stay_once() -> None:
+    a, b, other = Destination("c", "l1", "t", "u"), Destination("d", "l", "t", "u"), Destination("d", "l9", "t", "u")
+    assert with_unread((b,), [a]) == (a, b)
+    assert with_unread((b,), [other]) == (b,)
 
 
 def test_a_status_that_holds_is_the_same_again() -> None:
