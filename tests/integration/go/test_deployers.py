@@ -40,7 +40,7 @@ def test_a_chart_is_installed_upgraded_rolled_back_and_uninstalled(workspace: Pa
     assert found["install"] == [f"{version} {'Apply' if version == 'helm4' else 'Update'}"]
 
 
-@pytest.mark.parametrize("version", ["helm3", "helm4"])
+@pytest.mark.parametrize("version", [pytest.param("helm3", marks=pytest.mark.long), "helm4"])
 def test_charts_of_workloads_are_installed_upgraded_rolled_back_and_uninstalled(
     kubernetes_workspace: Path, version: str
 ) -> None:

@@ -9,6 +9,7 @@ import (
 
 	"atoll.dev/tests/internal/checks"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -43,15 +44,22 @@ type Releases interface {
 // manifest says, and what the step took out of it is gone.
 func Workloads[T any](releases func(T) Releases, config func(T) *rest.Config) []checks.Check[T] {
 	manifests := map[string]string{}
+	var known *cluster
 	step := func(run func(Releases, string) (string, error)) func(context.Context, T) (any, error) {
 		return func(ctx context.Context, shared T) (any, error) {
+			var err error
+			if known == nil {
+				if known, err = connected(config(shared)); err != nil {
+					return nil, err
+				}
+			}
 			counts := map[string]int{}
 			for name := range workloads {
 				manifest, err := run(releases(shared), name)
 				if err != nil {
 					return nil, fmt.Errorf("%s: %w", name, err)
 				}
-				if counts[name], err = left(ctx, config(shared), manifests[name], manifest); err != nil {
+				if counts[name], err = known.left(ctx, manifests[name], manifest); err != nil {
 					return nil, fmt.Errorf("%s: %w", name, err)
 				}
 				manifests[name] = manifest
@@ -80,35 +88,45 @@ func Workloads[T any](releases func(T) Releases, config func(T) *rest.Config) []
 	}
 }
 
-// left verifies that each object of a manifest is on the server as the manifest says, and that no other of the manifest
-// before it is. It gives the number of objects.
-func left(ctx context.Context, config *rest.Config, before, after string) (int, error) {
+// cluster reads what is on the server.
+type cluster struct {
+	client dynamic.Interface
+	mapper meta.RESTMapper
+}
+
+func connected(config *rest.Config) (*cluster, error) {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	found, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(found))
-	get := func(wanted *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-		kind := wanted.GroupVersionKind()
-		mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
-		if err != nil {
-			return nil, err
-		}
-		if mapping.Scope.Name() == "root" {
-			return client.Resource(mapping.Resource).Get(ctx, wanted.GetName(), metav1.GetOptions{})
-		}
-		return client.Resource(mapping.Resource).Namespace(Namespace).Get(ctx, wanted.GetName(), metav1.GetOptions{})
+	return &cluster{client, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(found))}, nil
+}
+
+func (c *cluster) get(ctx context.Context, wanted *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	kind := wanted.GroupVersionKind()
+	mapping, err := c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return nil, err
 	}
+	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
+		return c.client.Resource(mapping.Resource).Get(ctx, wanted.GetName(), metav1.GetOptions{})
+	}
+	return c.client.Resource(mapping.Resource).Namespace(Namespace).Get(ctx, wanted.GetName(), metav1.GetOptions{})
+}
+
+// left verifies that each object of a manifest is on the server as the manifest says, and that no other of the manifest
+// before it is. It gives the number of objects.
+func (c *cluster) left(ctx context.Context, before, after string) (int, error) {
 	wanted, err := objects(after)
 	if err != nil {
 		return 0, err
 	}
 	for key, each := range wanted {
-		live, err := get(each)
+		live, err := c.get(ctx, each)
 		if err != nil {
 			return 0, err
 		}
@@ -121,7 +139,7 @@ func left(ctx context.Context, config *rest.Config, before, after string) (int, 
 		return 0, err
 	}
 	for key, each := range former {
-		if _, err := get(each); wanted[key] == nil && !apierrors.IsNotFound(err) {
+		if _, err := c.get(ctx, each); wanted[key] == nil && !apierrors.IsNotFound(err) {
 			return 0, fmt.Errorf("%s should not be there: %v", key, err)
 		}
 	}
