@@ -77,6 +77,17 @@ def test_instances_of_a_location_are_its_sync_targets_and_the_other_way_round() 
     assert [each.name for each in index.locations_at(("imw", "s"))] == ["a", "b"]
 
 
+def test_a_sync_target_that_is_relabelled_or_deleted_leaves_the_locations_that_select_its_label() -> None:
+    index = index_of(("a", {"matchLabels": {"id": "s"}}))
+    other = {"metadata": {"name": "s", "uid": "u1", "labels": {"id": "t"}}}
+    assert index.set_sync_target(("imw", "s"), sync_target_of("imw", other)) == {KEY}
+    assert index.targets_at(("imw", "a")) == []
+    back = {"metadata": {"name": "s", "uid": "u1", "labels": {"id": "s"}}}
+    assert index.set_sync_target(("imw", "s"), sync_target_of("imw", back)) == {KEY}
+    assert index.set_sync_target(("imw", "s"), None) == {KEY}
+    assert index.targets_at(("imw", "a")) == []
+
+
 def test_what_did_not_change_concerns_no_placement() -> None:
     index = index_of(("a", {}))
     obj = {"metadata": {"name": "a", "annotations": {"x": "y"}}, "spec": {"instanceSelector": {}}}
