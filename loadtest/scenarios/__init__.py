@@ -28,6 +28,7 @@ ORDER = (
     "exportview",
     "bindings",
     "definitions",
+    "kubernetes",
     "cel",
     "policies",
     "quota",
