@@ -43,7 +43,7 @@ class ExportView:
         #: Logical cluster -> binding -> client of its shard.
         self._clients: dict[str, dict[str, Client]] = {}
         #: Logical cluster -> client of the shard that showed an object of it.
-        self._shown_by: dict[str, Client] = {}
+        self._shard_clients: dict[str, Client] = {}
         self.complete = asyncio.Event()
 
     async def run(self) -> None:
@@ -63,7 +63,7 @@ class ExportView:
 
     def has_read(self, cluster: str) -> bool:
         """Whether what is not here of a workspace is not there: its shard showed all objects, and some of it."""
-        client = self._shown_by.get(cluster)
+        client = self._shard_clients.get(cluster)
         return client is not None and all(each.synced.is_set() for each in self._informers[client].values())
 
     def _serve(self, client: Client) -> Coroutine[Any, Any, None]:
@@ -84,7 +84,7 @@ class ExportView:
         return lambda old, new: self._seen(kind, client, old, new)
 
     def _seen(self, kind: Resource, client: Client, old: Object | None, new: Object | None) -> None:
-        self._shown_by[key_of(new or old or {})[0]] = client
+        self._shard_clients[key_of(new or old or {})[0]] = client
         if kind == BINDINGS:
             self._bound(client, old, new)
         self._changed(kind, old, new)
