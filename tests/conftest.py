@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -30,6 +30,8 @@ FIRST = (
 )
 
 
+#: So many workers collect from different folders on (`tests/run` starts three).
+WORKERS = 3
 #: The end of a run watches its own threads for so long; so much of it may be computed.
 WATCHED_S, COMPUTED_S = 0.2, 0.1
 
@@ -56,6 +58,30 @@ def boutique() -> Path:
     if "shared" not in sources():
         pytest.skip("only ../shared/data holds an application of Deployments and Services")
     return manifests_folder("shared") / "online-boutique" / "kubernetes-manifests.yaml"
+
+
+class FromAnotherFolder(pytest.Dir):  # type: ignore[misc]  # final: it may change with pytest, which is pinned
+    """The folder of all tests, of which each worker collects other folders first.
+
+    Workers collect the same tests at the same time. In the same order each would rewrite and compile every file.
+    """
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        found = list(super().collect())
+        first = len(found) * worker_number(self.config) // WORKERS
+        return found[first:] + found[:first]
+
+
+def worker_number(config: pytest.Config) -> int:
+    """The number of this worker; 0 in a run without workers."""
+    return int(getattr(config, "workerinput", {}).get("workerid", "gw0").removeprefix("gw")) % WORKERS
+
+
+def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    if path != Path(__file__).parent:
+        return None
+    found: pytest.Collector = FromAnotherFolder.from_parent(parent, path=path)
+    return found
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -89,7 +115,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if _below(item.path).startswith(DRAWN):
                 item.add_marker(LONG_TIER)
     places = {path: _place(path) for path in {item.path for item in items}}
-    items.sort(key=lambda item: places[item.path])
+    items.sort(key=lambda item: (places[item.path], item.path))
 
 
 def _below(file: Path) -> str:
