@@ -1,7 +1,8 @@
 """What a shard holds and spends for the workspaces of eight others: all of them, or those that it needs.
 
-`scenarios.replicas` runs it. The others are simulated: stores with a publisher each, over one real nats-server. The
-publishers rest while the follower is measured, so that the CPU seconds of this process are the follower's.
+`scenarios.replicas` runs it. The others are simulated: stores with a publisher each, over one real nats-server. All is
+published before the follower is measured, and nothing is audited, so that the CPU seconds of this process are the
+follower's.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import Put, Snapshot
 from atoll.replication.shard_replica import ReplicaProgress
 from harness.servers.in_process.followers import TYPES, Archipelago, Member, cluster_key, workspace_key
+from harness.servers.in_process.publisher import QUICK
 from loadtest.report import Row
 
 SHARDS = tuple(f"s{number}" for number in range(8))
@@ -30,6 +32,8 @@ EXPORTS = 5
 CHANGED = 10
 _BATCH = 500
 _TIMEOUT_S = 1200.0
+#: At the start of a connection alone, when the streams are empty.
+_UNAUDITED = msgspec.structs.replace(QUICK, audit_interval_s=0.0)
 _MODES = {"all": False, "needed": True}
 
 
@@ -118,6 +122,8 @@ def _held(member: Member) -> tuple[int, int]:
 
 
 async def _populate(sea: Archipelago, count: int) -> None:
+    for name in (ROOT, *SHARDS):
+        sea.member(name).publish(_UNAUDITED)
     async with _published(sea):
         for shard in SHARDS:
             await sea.member(ROOT).announce(shard)
@@ -145,15 +151,12 @@ async def _change(sea: Archipelago, count: int) -> None:
 
 @asynccontextmanager
 async def _published(sea: Archipelago) -> AsyncIterator[None]:
-    """The publishers run inside, until all is published."""
-    members = [sea.member(name) for name in (ROOT, *SHARDS)]
-    for member in members:
-        member.publish()
+    """What is written inside is published at the end."""
     yield
-    for member in members:
-        assert member.publishing is not None
-        await member.publishing.publisher.drain(_TIMEOUT_S)
-        await member.publish_no_more()
+    for name in (ROOT, *SHARDS):
+        publishing = sea.member(name).publishing
+        assert publishing is not None
+        await publishing.publisher.drain(_TIMEOUT_S)
 
 
 async def _put(member: Member, objects: Sequence[tuple[ObjectKey, Object]]) -> None:

@@ -29,6 +29,7 @@ from atoll.machinery.storage.maintenance.offline import mark_restored
 from atoll.machinery.storage.published_log import PublishedLog
 from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.permissions import reader_permissions, reader_user, shard_permissions, shard_user
+from atoll.machinery.stream.publisher.publisher import PublisherOptions
 from atoll.machinery.stream.server.config import NatsUser
 from atoll.replication.follower import Follower, FollowerOptions
 from atoll.replication.root_types import root_types
@@ -82,9 +83,9 @@ class Member:
 
     # --- publishing ---
 
-    def publish(self) -> Running:
+    def publish(self, options: PublisherOptions = QUICK) -> Running:
         # A server can hang over a damaged file: then it is for its supervisor, if it has one, as in a shard.
-        options = msgspec.structs.replace(QUICK, restart_server=getattr(self.sea, "restart_server", None))
+        options = msgspec.structs.replace(options, restart_server=getattr(self.sea, "restart_server", None))
         self.publishing = Running(PublishedLog(self.store), self.access, options)
         return self.publishing
 
