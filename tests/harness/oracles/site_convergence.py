@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.meta.objects import decode, spec_of
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import Scope, Snapshot
 from atoll.machinery.storage.environment.databases import Environment
 from atoll.machinery.storage.environment.opening import open_for_reading
@@ -18,6 +20,7 @@ from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.pages import each_record
 from atoll.machinery.storage.reading.records import Records
 from atoll.machinery.storage.reading.snapshot import LmdbSnapshot
+from atoll.replication.needed_rows import is_selected
 from harness.models.replicated_types import is_replicated, may_be_replicated
 from harness.servers.site import Site
 
@@ -60,15 +63,38 @@ def held(store: Path, origin: str) -> _Rows:
 
 
 def differences(stores: Mapping[str, Path]) -> list[str]:
-    """Missing and superfluous rows by holder and origin: a line each, empty if there is none. `stores` by shard."""
+    """Missing and superfluous rows by holder and origin: a line each, empty if there is none. `stores` by shard.
+
+    Of Workspaces and LogicalClusters a shard may lack those that it does not need.
+    """
     found: list[str] = []
-    for origin, store in stores.items():
-        there = published(store)
+    rows = {name: published(store) for name, store in stores.items()}
+    for origin, there in rows.items():
         for process in stores.keys() - {origin}:
             here = held(stores[process], origin)
+            needed = {*_needed(rows[process], here)}
+            optional = {key for key in there if is_selected(key.type) and key not in here and _place(key) not in needed}
             changed = [key for key in there.keys() | here.keys() if there.get(key) != here.get(key)]
-            found += [f"{process} of {origin}: {key}" for key in changed]
+            found += [f"{process} of {origin}: {key}" for key in changed if key not in optional]
     return found
+
+
+def _place(key: ObjectKey) -> tuple[str, str]:
+    """The cluster of a LogicalCluster or Workspace, and the name of the Workspace."""
+    return key.cluster, "" if key.type == LOGICAL_CLUSTERS else key.name
+
+
+def _needed(own: _Rows, here: _Rows) -> Iterator[tuple[str, str]]:
+    """Yield the places that a shard needs for its own rows and for those that it holds."""
+    for key, (_, value) in own.items():
+        if key.type == LOGICAL_CLUSTERS:
+            owner = spec_of(decode(value)).get("owner") or {}
+            yield owner.get("cluster", ""), owner.get("name", "")
+        elif key.type.resource == "workspaces":
+            yield spec_of(decode(value)).get("cluster", ""), ""
+    for key in here:
+        if not is_selected(key.type):
+            yield key.cluster, ""
 
 
 def stores_of(site: Site) -> dict[str, Path]:

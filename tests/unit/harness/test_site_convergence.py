@@ -8,6 +8,8 @@ import pytest
 
 from atoll.machinery.kcp.sharding.stream_policy import KcpStreamPolicy
 from atoll.machinery.meta.names import CORE, LOCAL, ObjectKey, ResourceType
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
+from atoll.machinery.meta.wellknown import SINGLETON
 from atoll.machinery.storage.contract import Replica
 from atoll.machinery.storage.lmdb_store import open_store
 from harness.data.stores import delete, put, store_options
@@ -27,7 +29,7 @@ async def held_after(directory: Path, fault: str) -> list[str]:
     """The differences between a shard and a follower with one fault."""
     root = open_store(store_options(directory / "root", shard="root"))
     revisions: dict[str, int] = {}
-    for name in ("kept", "changed", "deleted"):
+    for name in ("kept", "changed", "deleted", "others"):
         [revisions[name]] = await root.submit([put(key(WORKSPACES, name))])
     annotated = {"annotations": {"internal.kcp.io/replicate": "core"}}
     await root.submit([put(key(ROLES, "annotated"), metadata=annotated), put(key(ROLES, "plain"))])
@@ -54,6 +56,9 @@ async def held_after(directory: Path, fault: str) -> list[str]:
     elif fault == "holds what is not replicated":
         rows += [record for record in [own] if record]
     follower = open_store(store_options(directory / "east", shard="east"))
+    # Its own cluster needs its Workspace; of the others' it may lack what it does not need.
+    owned = ObjectKey(LOGICAL_CLUSTERS, "c2", "", SINGLETON)
+    await follower.submit([put(owned, spec={"owner": {"cluster": "c1", "name": "kept"}})])
     await follower.submit([Replica("root", record.key, record.value, record.revision, 1) for record in rows])
     await follower.close()
     return differences({"root": directory / "root", "east": directory / "east"})
