@@ -111,9 +111,7 @@ def controllers(
         NamespaceController(acting_as("namespace-controller"), kind(NAMESPACES)),
         NamespaceDefaults(acting_as("namespace-defaults"), kind(SERVICE_ACCOUNTS), kind(CONFIG_MAPS), shard.ca_bundle),
         AccountTokens(acting_as("tokens-controller"), kind(SECRETS), issuer, shard.ca_bundle),
-        CustomResourceDefinitionController(
-            acting_as("customresourcedefinition-controller"), kind(CRDS), clusters
-        ),
+        CustomResourceDefinitionController(acting_as("customresourcedefinition-controller"), kind(CRDS), clusters),
         QuotaStatus(acting_as("resourcequota-controller"), kind(RESOURCE_QUOTAS)),
         GarbageCollector(acting_as("garbage-collector")),
         ClusterRoleAggregation(acting_as("clusterrole-aggregation-controller"), kind(CLUSTER_ROLES)),

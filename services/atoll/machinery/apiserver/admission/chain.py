@@ -56,7 +56,7 @@ class Review(msgspec.Struct, kw_only=True):
     #: What configured admission observed where there is no attempt.
     observed: dict[Any, Any] = {}
     #: Configured mutation that waits for a webhook; `Admission.go_on` goes on with it.
-    pending: Iterator[MissingAnswer] | None = None
+    pending: Iterator[MissingAnswer | None] | None = None
     #: What validating webhooks were asked after policies had accepted the object.
     questions: Sequence[Question] = ()
 

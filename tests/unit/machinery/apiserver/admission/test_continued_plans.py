@@ -18,10 +18,11 @@ from atoll.machinery.apiserver.call.call import Call, View
 from atoll.machinery.apiserver.call.options import WriteOptions
 from atoll.machinery.apiserver.rest.create import plan_create
 from atoll.machinery.apiserver.rest.write import PreparedWrite
+from atoll.machinery.apiserver.writing.commit import LARGE_BODY
 from atoll.machinery.apiserver.writing.target import Target, make_call
 from atoll.machinery.meta import types
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.meta.objects import Object, decode, fresh
+from atoll.machinery.meta.objects import Object, decode, encode_json, fresh
 from atoll.machinery.meta.status import ApiError, Forbidden
 from harness.servers.in_process.minimal_shard import Cell, cell
 
@@ -141,6 +142,36 @@ async def test_a_mutation_goes_on_behind_the_webhook_that_answered(here: Cell, a
     assert made.obj["data"] == final
     # Once, and once more behind the first round and the second, as something changed.
     assert plugin.plannings == 3
+
+
+async def test_what_is_planned_in_slices_goes_to_every_webhook(here: Cell) -> None:
+    asked: list[str] = []
+
+    async def ask(question: Question) -> Answer:
+        asked.append(question.webhook.name)
+        return Answer()
+
+    await configured(here, ask, mutating=3, validating=1)
+    target = Target(here.kind(types.CONFIG_MAPS), HOME, "default")
+    obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "large"}, "data": {"x": "x" * LARGE_BODY}}
+    call = replace(make_call(target, "create", obj, "test"), body=encode_json(obj))
+    await here.core.commit(call, lambda call, view: plan_create(here.core.context(call, view, WriteOptions())))
+    assert asked == ["w0.example.com", "w1.example.com", "w2.example.com", "w0.example.com"]
+
+
+async def test_a_mutation_that_was_cut_short_never_counts_as_ended(here: Cell) -> None:
+    await configured(here, accept, mutating=1)
+    configured_admission = here.core.admission.configured
+    assert isinstance(configured_admission, ConfiguredAdmission)
+    target = Target(here.kind(types.CONFIG_MAPS), HOME, "default")
+    call = make_call(target, "create", {}, "test")
+    with here.store.snapshot() as snapshot:
+        review = Review(
+            call=call, group_resource=("", "configmaps"), operation="CREATE", obj={}, old=None, view=snapshot
+        )
+        review.pending = iter(())
+        with pytest.raises(StopIteration):
+            configured_admission.go_on(review)
 
 
 async def test_what_webhooks_leave_as_it_is_is_planned_once(here: Cell) -> None:

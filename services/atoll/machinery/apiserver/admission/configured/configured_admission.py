@@ -106,13 +106,14 @@ class ConfiguredAdmission:
         pending, review.pending = review.pending, None
         assert pending is not None
         with self._timed(review, ADMIT):
-            lacking = evaluated(review.call.attempt, partial(next, pending, None))
+            # Its last item is None: one that was cut short is never taken for one that ended.
+            lacking = evaluated(review.call.attempt, partial(next, pending))
             if lacking is not None:
                 review.pending = pending
                 raise lacking
 
-    def _rounds(self, review: Review, acting: Acting, own: Callable[[Review], None]) -> Iterator[MissingAnswer]:
-        """Mutate; yield each missing answer, and go on once it is there."""
+    def _rounds(self, review: Review, acting: Acting, own: Callable[[Review], None]) -> Iterator[MissingAnswer | None]:
+        """Mutate; yield each missing answer, and go on once it is there; in the end yield None."""
         rounds = Rounds()
         yield from self._round(review, acting, rounds)
         if rounds.is_needed:
@@ -120,6 +121,7 @@ class ConfiguredAdmission:
             rounds.number = 1
             yield from self._round(review, acting, rounds)
             own(review)
+        yield None
 
     def leave(self, review: Review) -> None:
         self._metrics.count(review)
@@ -181,7 +183,8 @@ class ConfiguredAdmission:
                     try:
                         found = answers([question], self._ask, review.call.attempt)
                     except Unasked as lacking:
-                        yield lacking
+                        # Who catches it clears the frames that raised it, and this one is still needed.
+                        yield lacking.with_traceback(None)
                         found = answers([question], self._ask, review.call.attempt)
                     if self._changed(seen, question, found, rounds):
                         seen = _Seen(review, request_of(review, acting.equivalents, named=False))
