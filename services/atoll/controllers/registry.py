@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from atoll.controllers.bindings.apibinding_deletion import BindingDeletion
 from atoll.controllers.bindings.apibindings import ApiBindings
 from atoll.controllers.bindings.bound_crd_gc import BoundCrdCollector
@@ -120,4 +122,5 @@ def controllers(
 
 
 def _owners(calls: ShardCaller, placement: ShardPlacement, loopback: Loopback) -> OwnerShards:
-    return OwnerShards(calls, lambda: placement.others(loopback.store), knows_all=placement.own == ROOT_SHARD)
+    others, lost = partial(placement.others, loopback.store), partial(placement.lost, loopback.store)
+    return OwnerShards(calls, others, lost, knows_all=placement.own == ROOT_SHARD)

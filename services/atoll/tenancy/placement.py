@@ -58,6 +58,11 @@ class ShardPlacement:
         with store.snapshot() as snapshot:
             return [each.name for each in self.shards(snapshot) if not each.is_own]
 
+    def lost(self, store: Store) -> Collection[str]:
+        """Return the names of the shards whose stores were struck off."""
+        with store.snapshot() as snapshot:
+            return {each.shard for each in self.forgotten(snapshot)}
+
     def shard(self, view: View, name: str) -> Candidate | None:
         """Return a shard by name; None if it is unknown."""
         return next((each for each in self.shards(view) if each.name == name), None)

@@ -212,8 +212,14 @@ class LogicalClusterDeletion(Controller):
                 raise
             # The Workspace was deleted with its cluster.
             return
-        if owner is not None:
+        if owner is None:
+            return
+        try:
             await owners.release(owner, cluster)
+        except ShardUnavailable:
+            # The Workspace was lost with its shard.
+            if not owners.is_lost(owner) or await owners.exists_on_any_shard(owner.cluster):
+                raise
 
     async def _clear(self, cluster: str, types: list[ResourceType]) -> RemainingContent:
         """Delete the objects of some types in a cluster. Returns the objects that finalizers hold."""

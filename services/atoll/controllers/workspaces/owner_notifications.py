@@ -72,11 +72,25 @@ def remote_owner(view: View, obj: Object) -> Owner | None:
 
 
 class OwnerShards:
-    """Calls to the shards of owners. They raise ShardUnavailable and ApiError. `others` returns the known shards;
-    `knows_all`: this shard has the Shard objects itself, so there may be none."""
+    """Calls to the shards of owners. They raise ShardUnavailable and ApiError.
 
-    def __init__(self, calls: ShardCaller, others: Callable[[], Collection[str]], *, knows_all: bool = False) -> None:
-        self._calls, self._others, self._knows_all = calls, others, knows_all
+    `others` returns the known shards, `lost` those whose stores were struck off; `knows_all`: this shard has the Shard
+    objects itself, so there may be none.
+    """
+
+    def __init__(
+        self,
+        calls: ShardCaller,
+        others: Callable[[], Collection[str]],
+        lost: Callable[[], Collection[str]] = tuple,
+        *,
+        knows_all: bool = False,
+    ) -> None:
+        self._calls, self._others, self._lost, self._knows_all = calls, others, lost, knows_all
+
+    def is_lost(self, owner: Owner) -> bool:
+        """Whether the shard of an owner is lost for good, so that nobody can be told or asked."""
+        return owner.shard in self._lost() and owner.shard not in self._others()
 
     async def tell(self, owner: Owner, revision: str) -> bool:
         """Write the newest revision to the owner. Returns whether the owner exists."""
@@ -89,6 +103,10 @@ class OwnerShards:
             await self._calls.call(owner.shard, ask, EXTERNAL_LOGICAL_CLUSTER_ADMIN)
         except (NotFound, Conflict, Forbidden):
             return await self.find(owner) is not None
+        except ShardUnavailable:
+            if not self.is_lost(owner):
+                raise
+            return False
         return True
 
     async def find(self, owner: Owner) -> Object | None:
