@@ -258,6 +258,9 @@ def held(api: Api, master: Api) -> Callable[[], int]:
     """Lets a workspace hold one object more than it does; returns the number that it may hold."""
 
     def limit() -> int:
+        # What controllers write into a new workspace counts too.
+        written = {content("default") + "/kube-root-ca.crt", content("default", "serviceaccounts") + "/default"}
+        eventually(lambda: all(api.send("GET", path).code == 200 for path in written), "they are written")
         cluster = master.at(api.cluster)
         cluster.patch(CLUSTER, {"metadata": {"annotations": {MAX_TOTAL: "1"}}})
         message = api.post(content("default"), configmap("probe"), expect=403).message
