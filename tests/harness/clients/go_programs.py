@@ -81,16 +81,18 @@ def program(name: str, module: str = "") -> Path:
     One that was built of the same sources by the same Go is taken as it is: to find that out, Go reads all packages.
     """
     command, folder = go(), MODULE / module
+    programs = cache_folder() / "programs"
+    programs.mkdir(exist_ok=True)
     # Clients name themselves by their file.
-    built = cache_folder() / f"{name}-{_sources(folder, _version(command))}" / name
-    with (cache_folder() / f"{name}.lock").open("w") as lock:
+    built = programs / f"{name}-{_sources(folder, _version(command))}" / name
+    with (programs / f"{name}.lock").open("w") as lock:
         # The first worker builds; the others wait and find it built.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if built.exists():
             built.parent.touch()
             return built
-        for old in cache_folder().glob(f"{name}-{'?' * _DIGEST}"):
-            if old.is_dir() and time.time() - old.stat().st_mtime > _UNUSED_S:
+        for old in programs.glob(f"{name}-{'?' * _DIGEST}"):
+            if time.time() - old.stat().st_mtime > _UNUSED_S:
                 shutil.rmtree(old)
         built.parent.mkdir(exist_ok=True)
         partial = built.with_suffix(".partial")
