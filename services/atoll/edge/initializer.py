@@ -10,12 +10,12 @@ from collections.abc import Coroutine
 from typing import Any
 
 from atoll.edge.endpoints import Endpoints
-from atoll.edge.objects import WORKSPACE_TYPES, Manifest
+from atoll.edge.objects import WORKSPACE_TYPES, grants
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.informer import Informer, key_of
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.control.queue import Requeue, WorkQueue
-from atoll.machinery.meta.objects import Object, status_of
+from atoll.machinery.meta.objects import Object, annotations_of, status_of
 from atoll.machinery.meta.status import NotFound
 from atoll.machinery.meta.wellknown import CLUSTER, SINGLETON
 
@@ -23,12 +23,12 @@ _CLUSTERS = Resource("core.kcp.io", "v1alpha1", "logicalclusters", namespaced=Fa
 
 
 class Initializer:
-    """The initializer of one type; `content` is what it writes."""
+    """The initializer of one type."""
 
     name = "initializer"
 
-    def __init__(self, client: Client, type_name: str, content: list[Manifest]) -> None:
-        self._home, self._type, self._content = client, type_name, content
+    def __init__(self, client: Client, type_name: str) -> None:
+        self._home, self._type = client, type_name
         self.queue: WorkQueue[str] = WorkQueue()
         self._endpoints = Endpoints(client, (WORKSPACE_TYPES, type_name), _urls, self._serve)
         #: Waiting logical cluster -> client of the view that shows it.
@@ -64,10 +64,10 @@ class Initializer:
         except NotFound:
             # It waits no longer.
             return None
-        for manifest in self._content:
+        home = annotations_of(await self._home.get(WORKSPACE_TYPES, self._type))[CLUSTER]
+        for manifest in grants(self._type, home):
             await inside.apply(manifest.resource, manifest.object)
-        found = await self._home.get(WORKSPACE_TYPES, self._type)
-        own = f"{found['metadata']['annotations'][CLUSTER]}:{self._type}"
+        own = f"{home}:{self._type}"
         left = [each for each in status_of(waiting)["initializers"] if each != own]
         waiting["status"]["initializers"] = left
         await inside.update(_CLUSTERS, waiting, subresource="status")

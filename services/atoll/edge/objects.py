@@ -17,6 +17,7 @@ import yaml
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.kcp.apis.resource_schema import resource_schema
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.user import SERVICE_ACCOUNT_PREFIX, global_name
 from atoll.machinery.meta.wellknown import RBAC_GROUP
 from atoll.machinery.process.resources import schema_path
 
@@ -33,10 +34,11 @@ WORKSPACE_TYPES = Resource("tenancy.kcp.io", "v1alpha1", "workspacetypes", names
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """The rules of a ClusterRole, and the groups that it is given to."""
+    """The rules of a ClusterRole, and the groups and the accounts of the service that it is given to."""
 
     rules: list[Object]
-    groups: tuple[str, ...]
+    groups: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
 
 
 class Service(msgspec.Struct, frozen=True):
@@ -82,17 +84,18 @@ def manifests() -> Iterator[Manifest]:
         yield Manifest(WORKSPACE_TYPES, kind)
 
 
-def grants() -> dict[str, list[Manifest]]:
-    """Return the RBAC of new workspaces, by WorkspaceType."""
-    return {
-        kind: [each for name, grant in roles.items() for each in _granted(name, grant)]
-        for kind, roles in service().grants.items()
-    }
+def grants(kind: str, home: str) -> list[Manifest]:
+    """Return the RBAC of new workspaces of a WorkspaceType; `home` is the logical cluster of the service."""
+    return [each for name, grant in service().grants[kind].items() for each in _granted(name, grant, home)]
 
 
-def _granted(name: str, grant: Grant) -> Iterator[Manifest]:
+def _granted(name: str, grant: Grant, home: str) -> Iterator[Manifest]:
     yield _role(name, grant.rules)
-    yield _binding(name, [{"apiGroup": RBAC_GROUP, "kind": "Group", "name": each} for each in grant.groups])
+    subjects = [{"apiGroup": RBAC_GROUP, "kind": "Group", "name": each} for each in grant.groups]
+    for account in grant.accounts:
+        local = f"{SERVICE_ACCOUNT_PREFIX}{service().namespace}:{account}"
+        subjects.append({"apiGroup": RBAC_GROUP, "kind": "User", "name": global_name(local, home)})
+    yield _binding(name, subjects)
 
 
 def _account(name: str, rules: list[Object]) -> Iterator[Manifest]:

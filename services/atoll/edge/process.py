@@ -18,7 +18,7 @@ from atoll.edge.config import EdgeControllersConfig
 from atoll.edge.health_server import HealthServer
 from atoll.edge.initializer import Initializer
 from atoll.edge.mailboxes import Mailboxes
-from atoll.edge.objects import grants, service
+from atoll.edge.objects import service
 from atoll.edge.where_resolver import WhereResolver
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Kubeconfig
@@ -65,7 +65,7 @@ async def start(config: EdgeControllersConfig) -> None:
     async with Client(mailbox, manager=Mailboxes.name) as first, Client(where, manager=WhereResolver.name) as second:
         mailboxes = Mailboxes(first, config.mailbox_parent or home, home, export)
         resolver = WhereResolver(second, export)
-        initializers = [Initializer(first, name, content) for name, content in grants().items()]
+        initializers = [Initializer(first, kind) for kind in service().grants]
         watches = [
             mailboxes.view.run(),
             mailboxes.workspaces.run(),

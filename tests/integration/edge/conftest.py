@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.clients.api import Api
+from harness.clients.api import Api, eventually
 from harness.clients.kubectl import Kubectl
 from harness.servers.edge_service import EdgeControllers, edge_init
 from harness.servers.shard_process import ShardProcess
@@ -20,10 +20,18 @@ def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
         yield running
 
 
+def are_ready(api: Api, *names: str) -> bool:
+    found = [api.get(f"/apis/tenancy.kcp.io/v1alpha1/workspaces/{name}").json for name in names]
+    return all(each["status"]["phase"] == "Ready" for each in found)
+
+
 @pytest.fixture(scope="package", autouse=True)
 def controllers(edge: ShardProcess) -> Iterator[EdgeControllers]:
     directory = edge.root.parent
     with EdgeControllers(directory / "controllers", directory / "edge.kubeconfig") as running:
+        api = Api(edge, "root")
+        eventually(lambda: are_ready(api, "imw1", "wmw1"), "the workspaces are initialized")
+        api.close()
         yield running
 
 

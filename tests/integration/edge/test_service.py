@@ -93,7 +93,12 @@ def test_a_controller_has_its_own_rights_in_the_workspace_of_the_service(
     edge_init(edge, tmp_path / "edge.kubeconfig")
     written = yaml.safe_load((tmp_path / "edge.kubeconfig").read_text())
     tokens = {user["name"]: user["user"]["token"] for user in written["users"]}
-    assert [context["name"] for context in written["contexts"]] == ["mailbox-controller", "where-resolver"]
+    assert [context["name"] for context in written["contexts"]] == [
+        "mailbox-controller",
+        "where-resolver",
+        "placement-translator",
+        "status-summarizer",
+    ]
     where = Api(edge, "root:espw", token=tokens["where-resolver"])
     mailbox = Api(edge, "root:espw", token=tokens["mailbox-controller"])
     assert mailbox.get(WORKSPACES).code == 200
