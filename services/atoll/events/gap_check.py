@@ -62,3 +62,24 @@ class GapCheck:
         if len(self._seen) > _MAX_SUBJECTS:
             _, forgotten = self._seen.popitem(last=False)
             self._floor = max(self._floor or 0, forgotten)
+
+
+class HintCheck(GapCheck):
+    """The checks of events without payloads, whose checksum and signature nobody can verify.
+
+    Each counts, whatever revision it claims, so that a forged one hides no other. `chained`: a subject's events name
+    the one before; without it, the caller sees by sequences that none is missing.
+    """
+
+    def __init__(self, floor: int | None, lineage: str = "", *, chained: bool = True) -> None:
+        super().__init__(floor, lineage)
+        self._chained = chained
+
+    def _check_change(self, subject: str, event: Event) -> EventAction | Gap:
+        if not self._chained:
+            return EventAction.APPLY
+        last = self._seen.get(subject, self._floor)
+        if last is not None and event.previous > last:
+            return Gap.MISSING
+        self._remember(subject, max(event.revision, last or 0))
+        return EventAction.APPLY

@@ -8,7 +8,7 @@ announced by a RESYNC.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 import msgspec
@@ -16,7 +16,7 @@ import structlog
 
 from atoll.events import event as public
 from atoll.events.event import Position
-from atoll.events.gap_check import EventAction, GapCheck
+from atoll.events.gap_check import EventAction, GapCheck, HintCheck
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.stream.connection import Access, ApiError, Connection, Reconnection, TooOld, Unavailable
 from atoll.machinery.stream.consumer.gaps import Gap
@@ -28,11 +28,18 @@ log = structlog.get_logger()
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """What to read: a stream, subject filters of it, and the name of the consumer that reads."""
+    """What to read: a stream, subject filters of it, and the name of the consumer that reads.
+
+    `headers_only`: payloads are not sent. Then an event says only that its object changed, as signature and checksum
+    are over the payload: whoever writes into the stream could make it up. `is_wanted` decides by the subject, before
+    anything is decoded; it needs filters that select the whole stream, whose sequences tell that none is missing.
+    """
 
     stream: str
     filters: tuple[str, ...]
     consumer: str
+    headers_only: bool = False
+    is_wanted: Callable[[str], bool] | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -57,6 +64,23 @@ class ChangeReader:
         self._check = GapCheck(None)
         self._created = ""
         self._sequence = self._written = 0
+        self._reader: PullConsumer | None = None
+        #: Why nothing is read now; empty while the stream is.
+        self.interruption = "not connected yet"
+
+    @property
+    def pending(self) -> int:
+        """Messages pending at the server, as far as known."""
+        return self._reader.pending if self._reader is not None else 0
+
+    @property
+    def position(self) -> Position | None:
+        """The position of all that was delivered and passed by. None at first."""
+        position = self._position
+        if position is None or self._sequence <= position.sequence:
+            return position
+        # The revision of what was passed by is not known.
+        return msgspec.structs.replace(position, sequence=self._sequence, revision=0, written=self._written)
 
     async def events(self) -> AsyncGenerator[public.Event, None]:
         """Deliver until closed, on one connection after the other."""
@@ -73,6 +97,7 @@ class ChangeReader:
                 finally:
                     await connection.close()
             except (Unavailable, ApiError, TooOld) as error:
+                self.interruption = str(error)
                 await retries.failed(error)
 
     async def _read(self, connection: Connection) -> AsyncGenerator[public.Event, None]:
@@ -125,12 +150,14 @@ class ChangeReader:
         reader = self._consumer(connection)
         try:
             await reader.open(self._start(info))
+            self._reader, self.interruption = reader, ""
             while True:
                 for message in await reader.batch():
                     event = self._accept(message, begin)
                     if event is not None:
                         yield self._deliver(event)
         finally:
+            self._reader = None
             await reader.close()
 
     def _consumer(self, connection: Connection, messages: int = 500) -> PullConsumer:
@@ -141,31 +168,45 @@ class ChangeReader:
         self._created, position = info["created"], self._position
         self._origin.begin(sourced=is_sourced(info))
         config: Object = {"filter_subjects": list(self._selection.filters)}
+        if self._selection.headers_only:
+            config["headers_only"] = True
+        self._check = self._checks(position)
         if position is None:
-            self._check, self._sequence, self._written = GapCheck(None), 0, 0
+            self._sequence, self._written = 0, 0
             return {**config, "deliver_policy": "all"}
-        self._check = GapCheck(position.revision or None, position.lineage)
         self._sequence, self._written = position.sequence, position.written
         start = position.sequence if position.written else position.sequence + 1
         return {**config, "deliver_policy": "by_start_sequence", "opt_start_seq": max(start, 1)}
 
+    def _checks(self, position: Position | None) -> GapCheck:
+        floor, lineage = (position.revision or None, position.lineage) if position is not None else (None, "")
+        if self._selection.headers_only:
+            return HintCheck(floor, lineage, chained=self._selection.is_wanted is None)
+        return GapCheck(floor, lineage)
+
     def _accept(self, message: Message, begin: Position | None) -> Event | None:
         """The event if it is to be delivered. Raises _GapFound."""
-        sequence, event = stream_sequence(message.reply), self._decode(message)
+        sequence, is_first = stream_sequence(message.reply), False
+        if begin is not None and begin.written and sequence == begin.sequence:
+            is_first = True
+        elif self._selection.is_whole and self._sequence and sequence != self._sequence + 1:
+            raise _GapFound(Gap.SKIPPED)
+        event = self._decode(message) if is_first or self._wants(message.subject) else None
         if event is None:
             self._sequence, self._written = sequence, 0
             return None
-        if begin is not None and begin.written and sequence == begin.sequence:
-            if event.revision != begin.written:
+        if is_first:
+            if begin is not None and event.revision != begin.written:
                 raise _GapFound(Gap.REWRITTEN)
             return None
-        if self._selection.is_whole and self._sequence and sequence != self._sequence + 1:
-            raise _GapFound(Gap.SKIPPED)
         result = self._check.check(message.subject, event)
         if isinstance(result, Gap):
             raise _GapFound(result)
         self._sequence, self._written = sequence, event.revision
         return event if result is EventAction.APPLY else None
+
+    def _wants(self, subject: str) -> bool:
+        return self._selection.is_wanted is None or self._selection.is_wanted(subject)
 
     def _deliver(self, event: Event) -> public.Event:
         self._position = Position(self._created, self._check.lineage, self._sequence, event.revision, self._written)

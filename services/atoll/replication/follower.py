@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from atoll.machinery.kcp.sharding.forgotten_stores import StoreForgotten, forgotten_stores
 from atoll.machinery.kcp.sharding.ownership import ROOT_SHARD
-from atoll.machinery.kcp.sharding.shards import EVENT_KEYS, STORE
+from atoll.machinery.kcp.sharding.shards import STORE
 from atoll.machinery.meta import partial
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import decode
@@ -30,7 +30,7 @@ from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.consumer.selection import Selection
 from atoll.machinery.stream.consumer.state_consumer import CannotSelect, ConsumerOptions, StateConsumer, may_select
 from atoll.machinery.stream.permissions import follower_consumer
-from atoll.machinery.stream.subjects import STATE, all_subjects, check_shard
+from atoll.machinery.stream.subjects import STATE, all_subjects, is_shard_name
 from atoll.replication.metrics import ReplicationMetrics
 from atoll.replication.needed_copies import NeededCopies, SelectedCopies
 from atoll.replication.needed_rows import NeededRows, whole_filters
@@ -38,7 +38,7 @@ from atoll.replication.notifications import ReplicaListener
 from atoll.replication.readable_pages import readable
 from atoll.replication.replica_writer import OWNERS_PENDING, MarkStore, ReplicaWriter
 from atoll.replication.root_types import RootTypes, learn_root_types
-from atoll.replication.shard_keys import KEYS_MARK, ShardKeys
+from atoll.replication.shard_keys import KEYS_MARK, ShardKeys, announced_keys
 from atoll.replication.shard_replica import ShardReplica, SourceShard
 from atoll.replication.sought_clusters import SoughtClusters
 from atoll.replication.sought_paths import Site, SoughtPaths
@@ -299,9 +299,9 @@ class Follower:
         self._take_forgotten(objects)
         for record in objects:
             name = record.key.name
-            if name != self._options.own and _is_name(name) and _store(record) not in self._forgotten:
+            if name != self._options.own and is_shard_name(name) and _store(record) not in self._forgotten:
                 found[name] = _region(record)
-                announced[name] = _event_keys(record)
+                announced[name] = announced_keys(record.value)
         self._keys.announce(announced)
         for consumer in self.consumers.values():
             consumer.keys_changed()
@@ -434,22 +434,6 @@ class Follower:
             await self.writer.write([Mark(FOLLOWED, msgspec.json.encode(names))])
         if self._keys.state != (self._store.get_mark(KEYS_MARK) or b"{}"):
             await self.writer.write([Mark(KEYS_MARK, self._keys.state)])
-
-
-def _is_name(name: str) -> bool:
-    try:
-        check_shard(name)
-    except ValueError:
-        return False
-    return True
-
-
-def _event_keys(record: Record) -> list[str]:
-    try:
-        text = _annotated(record.value).metadata.annotations.get(EVENT_KEYS, "")
-    except msgspec.DecodeError:
-        return []
-    return text.split(",") if text else []
 
 
 def _store(record: Record) -> str:

@@ -12,10 +12,13 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from atoll.machinery.kcp.sharding.shards import EVENT_KEYS
+from atoll.machinery.meta import partial
 from atoll.machinery.stream.event_keys import by_id
 
 #: The mark with the configured keys that Shard objects were last seen to name.
 KEYS_MARK = "replication.event-keys"
+_annotated = msgspec.json.Decoder(partial.Partial[partial.Annotations]).decode
 
 
 class ShardKeys:
@@ -48,3 +51,12 @@ class ShardKeys:
             return configured
         followed = not configured or self._named.get(shard) == sorted(configured)
         return announced if followed else configured
+
+
+def announced_keys(shard: bytes) -> list[str]:
+    """The public keys that a Shard object names, in its JSON."""
+    try:
+        text = _annotated(shard).metadata.annotations.get(EVENT_KEYS, "")
+    except msgspec.DecodeError:
+        return []
+    return text.split(",") if text else []

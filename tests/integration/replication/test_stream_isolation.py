@@ -15,6 +15,7 @@ from atoll.machinery.stream.connection import Access, Connection
 from atoll.machinery.stream.definitions import definition
 from atoll.machinery.stream.permissions import (
     Permissions,
+    changes_permissions,
     follower_consumer,
     operator_permissions,
     reader_permissions,
@@ -28,7 +29,7 @@ from harness.models.stream_attacks import Attempt, attempts
 from harness.servers.nats import NatsServer
 
 SHARDS = (ROOT, "east")
-READER = "proxy-front"
+READER, EDGE = "proxy-front", "edge-0"
 STREAMS = [(kind, shard) for shard in SHARDS for kind in KINDS]
 #: The content of a stream, and the consumers that others have of it.
 Standing = dict[str, tuple[int, int, int, list[str]]]
@@ -38,6 +39,7 @@ def users() -> list[NatsUser]:
     found = [NatsUser(shard_user(name), "secret", shard_permissions(name)) for name in SHARDS]
     peer = reader_user("east")
     found.append(NatsUser(READER, "secret", reader_permissions(READER, SHARDS)))
+    found.append(NatsUser(EDGE, "secret", changes_permissions(EDGE, SHARDS, ROOT)))
     found.append(NatsUser(peer, "secret", reader_permissions(peer, SHARDS, selects=True)))
     return [*found, NatsUser("operator", "secret", operator_permissions(ROOT))]
 
@@ -126,7 +128,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
         await site.end()
 
 
-@pytest.mark.parametrize("user", [shard_user("east"), READER, reader_user("east"), "operator"])
+@pytest.mark.parametrize("user", [shard_user("east"), READER, EDGE, reader_user("east"), "operator"])
 async def test_no_request_writes_into_or_removes_from_the_streams_of_others(site: Site, user: str) -> None:
     before = await site.standing(user)
     mine = follower_consumer(READER) if user == READER else ""

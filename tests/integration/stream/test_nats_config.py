@@ -35,6 +35,8 @@ async def test_every_user_connects_with_his_file_over_tls(tmp_path: Path) -> Non
         "root,eu-1",
         "--readers",
         "proxy-0",
+        "--edge",
+        "edge-0",
         "--port",
         str(port),
         "--tls-cert-file",
@@ -47,7 +49,7 @@ async def test_every_user_connects_with_his_file_over_tls(tmp_path: Path) -> Non
     assert configured(there, *flags) == 0
     server = await asyncio.create_subprocess_exec(str(find_binary()), "-c", str(there / "server.conf"))
     try:
-        for user in ("shard-root", "shard-eu-1", "proxy-0"):
+        for user in ("shard-root", "shard-eu-1", "proxy-0", "edge-0"):
             access = read_access(f"tls://127.0.0.1:{port}", str(there / f"nats-{user}.json"))
 
             async def connected() -> Connection | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from atoll.events import gap_check
-from atoll.events.gap_check import EventAction, GapCheck
+from atoll.events.gap_check import EventAction, GapCheck, HintCheck
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.stream.consumer.gaps import Gap
 from atoll.machinery.stream.events import Event, Operation
@@ -75,3 +75,26 @@ def test_damage_a_new_lineage_and_a_resync_are_gaps() -> None:
 def test_a_new_epoch_is_no_gap() -> None:
     one, two = written(A, A)
     assert actions(GapCheck(None), one, msgspec.structs.replace(two, epoch=two.epoch + 1)) == [EventAction.APPLY] * 2
+
+
+def without_payload(event: Event, **claimed: int) -> Event:
+    return msgspec.structs.replace(event, payload=b"", **claimed)
+
+
+def test_an_event_without_payload_is_damage_where_payloads_are_read_and_a_hint_where_they_are_not() -> None:
+    one, two = map(without_payload, written(A, A))
+    assert actions(GapCheck(None), one) == [Gap.DAMAGED]
+    assert actions(HintCheck(None), one, two) == [EventAction.APPLY] * 2
+
+
+def test_a_hint_with_a_made_up_revision_hides_no_later_one() -> None:
+    one, two, three = map(without_payload, written(A, A, A))
+    forged = without_payload(one, revision=three.revision + 1000)
+    assert actions(HintCheck(None), one, forged, two, three) == [EventAction.APPLY] * 4
+
+
+def test_a_missing_hint_is_a_gap_unless_sequences_tell() -> None:
+    one, _, three = map(without_payload, written(A, A, A))
+    assert actions(HintCheck(None), one, three) == [EventAction.APPLY, Gap.MISSING]
+    assert actions(HintCheck(one.revision), three) == [Gap.MISSING]
+    assert actions(HintCheck(None, chained=False), one, three) == [EventAction.APPLY] * 2

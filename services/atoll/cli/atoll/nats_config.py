@@ -17,7 +17,7 @@ from atoll.machinery.meta.labels import dns_label_errors
 from atoll.machinery.process.pki import write_private
 from atoll.machinery.stream.permissions import OPERATOR, reader_user, shard_user
 from atoll.machinery.stream.server.config import ListenOptions, TlsFiles, server_config
-from atoll.standalone.site.credentials import nats_users
+from atoll.standalone.site.credentials import edge_users, nats_users
 from atoll.standalone.site.runner import STREAMS_BYTES
 
 CONFIG, AUTHORITY = "server.conf", "nats-ca.crt"
@@ -26,12 +26,12 @@ CONFIG, AUTHORITY = "server.conf", "nats-ca.crt"
 def run(arguments: Sequence[str]) -> int:
     """Write the files. Return the exit code."""
     found = _parser().parse_args(list(arguments))
-    shards, readers = _names(found.shards), _names(found.readers)
-    for name in (*shards, *readers):
+    shards, readers, edge = _names(found.shards), _names(found.readers), _names(found.edge)
+    for name in (*shards, *readers, *edge):
         if errors := dns_label_errors(name):
             return fail(f"{name!r} is no name: {errors[0]}")
     taken = {OPERATOR, *(user(shard) for shard in shards for user in (shard_user, reader_user))}
-    if clash := taken.intersection(readers):
+    if clash := taken.intersection((*readers, *edge)) or set(readers).intersection(edge):
         return fail(f"{min(clash)!r} is the name of another user")
     directory, files = Path(found.directory).absolute(), (found.tls_cert_file, found.tls_private_key_file)
     if len({bool(file) for file in (*files, found.tls_ca_file)}) > 1:
@@ -39,13 +39,14 @@ def run(arguments: Sequence[str]) -> int:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         tls = _tls(found, directory) if found.tls_cert_file else None
-        users = nats_users(directory, shards, readers, AUTHORITY if tls else "")
+        authority = AUTHORITY if tls else ""
+        users = nats_users(directory, shards, readers, authority) + edge_users(directory, shards, edge, authority)
         where = ListenOptions(directory, found.bind_address, found.port, max(len(shards), 1) * STREAMS_BYTES, tls)
         write_private(directory / CONFIG, server_config(where, users))
     except OSError as error:
         return fail(str(error))
     sys.stdout.write(f"nats-server -c {directory / CONFIG}\n")
-    for name in (*(shard_user(shard) for shard in shards), *readers):
+    for name in (*(shard_user(shard) for shard in shards), *readers, *edge):
         sys.stdout.write(f"  {directory / f'nats-{name}.json'}\n")
     return 0
 
@@ -67,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--directory", required=True, help="where server.conf, streams and credentials are kept")
     parser.add_argument("--shards", required=True, help="comma separated names of shards, as root,eu-1,us-1")
     parser.add_argument("--readers", default="", help="comma separated names of front proxies and cache servers")
+    parser.add_argument("--edge", default="", help="comma separated names of processes `atoll edge-controllers`")
     parser.add_argument("--bind-address", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=4222, help="port to listen on")
     parser.add_argument("--tls-cert-file", default="", help="PEM file with the server's certificate")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from atoll.machinery.stream.subjects import KINDS, STATE, all_subjects, stream_name
+from atoll.machinery.stream.subjects import CHANGES, KINDS, STATE, all_subjects, stream_name
 
 #: NATS wildcards match whole tokens, so a prefix of consumer names cannot be granted; a list of names can.
 OPERATOR_CONSUMERS = ("operator", *(f"operator-{number}" for number in range(1, 16)))
@@ -108,6 +108,26 @@ def reader_permissions(user: str, shards: Sequence[str], region: str = "", *, se
     imports = [each for shard in shards for each in _reading(user, shard, region or shard_user(shard))]
     if selects:
         imports += [_selecting(user, shard, region or shard_user(shard)) for shard in shards]
+    return _importing(user, imports)
+
+
+def changes_permissions(user: str, shards: Sequence[str], root: str) -> Permissions:
+    """Read the changes of these shards and the state of `root`, and publish nothing.
+
+    The consumers carry the user's name. The server sees no filter of them, or any: all of these streams may be read.
+    """
+    imports = [*_reading(user, root, shard_user(root)), _selecting(user, root, shard_user(root))]
+    name = follower_consumer(user)
+    for shard in shards:
+        stream = stream_name(CHANGES, shard)
+        verbs = (
+            f"STREAM.INFO.{stream}",
+            f"CONSUMER.CREATE.{stream}.{name}",
+            f"CONSUMER.CREATE.{stream}.{name}.>",
+            f"CONSUMER.DELETE.{stream}.{name}",
+            f"CONSUMER.MSG.NEXT.{stream}.{name}",
+        )
+        imports.extend(_import(shard, shard_user(shard), verb) for verb in verbs)
     return _importing(user, imports)
 
 

@@ -87,6 +87,11 @@ def check_shard(shard: str) -> str:
     return shard
 
 
+def is_shard_name(name: str) -> bool:
+    """Whether a shard can have this name."""
+    return bool(_SHARD.match(name))
+
+
 def stream_name(kind: str, shard: str) -> str:
     """The JetStream stream that holds a shard's changes or its state."""
     return f"{_ROOT}-{kind}-{shard}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -34,6 +34,8 @@ from atoll.machinery.stream.event_keys import EventKeys, SigningKey, new_key
 from atoll.machinery.stream.permissions import (
     IMPORTED_API,
     OWN_API,
+    Permissions,
+    changes_permissions,
     inbox_prefix,
     reader_permissions,
     reader_user,
@@ -195,11 +197,29 @@ def nats_users(directory: Path, shards: Sequence[str], readers: Sequence[str], c
         found.append(NatsUser(publisher, publishing.password, shard_permissions(shard)))
         found.append(NatsUser(peer, reading.password, reader_permissions(peer, others, selects=True)))
     for user in readers:
-        path = directory / f"nats-{user}.json"
-        reading = _credential(user, _earlier(path), ca_file, IMPORTED_API)
-        write_credential(path, msgspec.structs.replace(reading, event_keys=public))
-        found.append(NatsUser(user, reading.password, reader_permissions(user, shards)))
+        found.append(reading_user(directory, reader_permissions(user, shards), user, public, ca_file))
     return found
+
+
+def edge_users(directory: Path, shards: Sequence[str], names: Sequence[str], ca_file: str = "") -> list[NatsUser]:
+    """Users of the controllers of the edge service, each with a credential file. After `nats_users`. Raises OSError."""
+    found = [_earlier(directory / f"nats-{shard_user(shard)}.json") for shard in shards]
+    keys = {
+        shard: EventKeys(each.signing_keys).announced
+        for shard, each in zip(shards, found, strict=True)
+        if each is not None
+    }
+    return [reading_user(directory, changes_permissions(name, shards, ROOT), name, keys, ca_file) for name in names]
+
+
+def reading_user(
+    directory: Path, permissions: Permissions, user: str, keys: Mapping[str, tuple[str, ...]], ca_file: str = ""
+) -> NatsUser:
+    """A user that only reads, with its credential file `nats-<user>.json`. A password of an earlier call stays."""
+    path = directory / f"nats-{user}.json"
+    reading = _credential(user, _earlier(path), ca_file, IMPORTED_API)
+    write_credential(path, msgspec.structs.replace(reading, event_keys=dict(keys)))
+    return NatsUser(user, reading.password, permissions)
 
 
 def _signing_keys(path: Path) -> tuple[SigningKey, ...]:
