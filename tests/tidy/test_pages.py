@@ -10,6 +10,7 @@ from pathlib import Path
 
 from atoll.cacheserver.config import CacheServerConfig
 from atoll.cli.atoll.main import COMMANDS
+from atoll.cli.kubectl import complete_kcp
 from atoll.edge.config import EdgeControllersConfig
 from atoll.frontproxy.config import FrontProxyConfig
 from atoll.standalone.site.processes import StartConfig
@@ -136,6 +137,7 @@ def test_every_flag_in_the_pages_is_one() -> None:
         *FrontProxyConfig.__struct_fields__,
         *CacheServerConfig.__struct_fields__,
         *EdgeControllersConfig.__struct_fields__,
+        *(flag.lstrip("-") for command in complete_kcp.FLAGS.values() for flag in command),
     }
     flags = {name.replace("_", "-") for name in settings} | _OTHER_FLAGS
     wrong = {

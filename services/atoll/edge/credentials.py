@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,8 +15,6 @@ from atoll.machinery.client.target import CLUSTERS
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.process.pki import write_private
 
-_AUTHORITY = "certificate-authority"
-
 
 def write(file: Path, administrator: Kubeconfig, path: str, tokens: Mapping[str, str]) -> None:
     """Write the file for the server of the administrator's current context. Raises OSError, KubeconfigError."""
@@ -25,9 +22,7 @@ def write(file: Path, administrator: Kubeconfig, path: str, tokens: Mapping[str,
 
 
 def _kubeconfig(administrator: Kubeconfig, path: str, tokens: Mapping[str, str]) -> Object:
-    cluster = administrator.entry("cluster", administrator.entry("context", administrator.current)["cluster"])
-    if file := cluster.pop(_AUTHORITY, ""):
-        cluster[f"{_AUTHORITY}-data"] = base64.b64encode((administrator.path.parent / file).read_bytes()).decode()
+    cluster = administrator.cluster_of(administrator.current)
     cluster["server"] = f"{cluster['server'].partition(CLUSTERS)[0].rstrip('/')}{CLUSTERS}{path}"
     return {
         "apiVersion": "v1",

@@ -121,3 +121,23 @@ async def test_a_file_is_the_shells_own_business(shell: Shell) -> None:
 async def test_a_server_that_does_not_answer_is_no_error(shell: Shell) -> None:
     shell.api.routes.clear()
     assert await shell.words("bind", "apiexport", "root:x:") == ([], 4)
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["pr"], ["prep-for-syncer", "prep-for-cluster"]),
+        (["ensure", ""], ["location", "wmw"]),
+        (["ensure", "wmw", "--with-kube", "t"], ["true"]),
+        (["ensure", "location", "--i"], ["--imw"]),
+        (["ensure", "location", "--imw", "ro"], ["root"]),
+        (["prep-for-syncer", "-o", "y"], []),
+        (["view", "--o"], ["--off"]),
+        (["remove", "location", "fl"], ["florin"]),
+        (["prep-for-syncer", ""], ["florin", "guilder"]),
+    ],
+)
+async def test_commands_of_edge_clusters_are_offered(shell: Shell, words: list[str], found: list[str]) -> None:
+    shell.holds("root:shop/apis/edge.kubestellar.io/v2alpha1/synctargets", named("florin"), named("guilder"))
+    shell.holds(f"root:shop{WORKSPACES}")
+    assert (await shell.words(*words, plugin="kubestellar"))[0] == found

@@ -75,39 +75,49 @@ def _identity(text: str) -> str:
 
 
 async def _bind(options: argparse.Namespace) -> None:
-    answers = Answers(options)
+    answers = _answers(options)
     kubeconfig, context = load_context(options)
     async with Client(workspaces.target(kubeconfig, context, options.workspace)) as client:
         path, name = reference(client.target.workspace, options.export)
-        binding = _manifest(options.name or name, path, name)
+        binding = manifest(options.name or name, path, name)
         if options.identity:
             binding["metadata"]["annotations"] = {PINNED_IDENTITY: options.identity}
-        claims = await _claims_of(client, path, name) if answers else None
-        if claims is not None:
-            answer_claims(binding, *answers.to(claims))
-        binding = await _created(client, binding)
-        shown = binding["metadata"]["name"]
-        say(f'APIBinding "{shown}" created. Waiting for it to be bound...')
-        binding = await _bound(client, binding, options.timeout)
-        if answers and claims is None:
-            binding = await _answered(client, binding, answers)
+        await bind_export(client, binding, answers, options.timeout)
+
+
+async def bind_export(client: Client, binding: Object, answers: Answers, timeout_s: float) -> None:
+    """Create a binding with the answers to its export's claims, and wait until it is bound. Raises Failure."""
+    export = binding["spec"]["reference"]["export"]
+    claims = await _claims_of(client, export["path"], export["name"]) if answers else None
+    if claims is not None:
+        answer_claims(binding, *answers.to(claims))
+    binding = await _created(client, binding)
+    shown = binding["metadata"]["name"]
+    say(f'APIBinding "{shown}" created. Waiting for it to be bound...')
+    binding = await _bound(client, binding, timeout_s)
+    if answers and claims is None:
+        binding = await _answered(client, binding, answers)
     say(f'APIBinding "{shown}" is bound.')
     warn_of_claims(binding)
 
 
-class Answers:
-    """The answers of the flags; false without any. Raises Failure for contradictory flags."""
+def _answers(options: argparse.Namespace) -> Answers:
+    """Return the answers of the flags. Raises Failure if they contradict each other."""
+    accepted = _each(options.accept_permission_claim, ACCEPTED)
+    rejected = _each(options.reject_permission_claim, REJECTED)
+    if both := accepted.keys() & rejected.keys():
+        raise Failure(f"the claim on {resource_name(min(both))} cannot be both accepted and rejected")
+    if options.accept_all_permission_claims and options.reject_all_permission_claims:
+        raise Failure("claims cannot all be both accepted and rejected")
+    everything = ACCEPTED if options.accept_all_permission_claims else ""
+    return Answers({**accepted, **rejected}, REJECTED if options.reject_all_permission_claims else everything)
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        accepted = _each(options.accept_permission_claim, ACCEPTED)
-        rejected = _each(options.reject_permission_claim, REJECTED)
-        if both := accepted.keys() & rejected.keys():
-            raise Failure(f"the claim on {resource_name(min(both))} cannot be both accepted and rejected")
-        if options.accept_all_permission_claims and options.reject_all_permission_claims:
-            raise Failure("claims cannot all be both accepted and rejected")
-        self._one = {**accepted, **rejected}
-        self._all = ACCEPTED if options.accept_all_permission_claims else ""
-        self._all = REJECTED if options.reject_all_permission_claims else self._all
+
+class Answers:
+    """Answers to claims: `one` by group and resource, `everything` to all others; false without any."""
+
+    def __init__(self, one: dict[tuple[str, str], str], everything: str) -> None:
+        self._one, self._all = one, everything
 
     def __bool__(self) -> bool:
         return bool(self._one or self._all)
@@ -140,7 +150,8 @@ def reference(current: str, text: str) -> tuple[str, str]:
     return workspaces.resolve(current, path or ":") if path[:1] in {"", ".", ":"} else path, name
 
 
-def _manifest(name: str, path: str, export: str) -> Object:
+def manifest(name: str, path: str, export: str) -> Object:
+    """Return an APIBinding to the export of another workspace."""
     return {
         "apiVersion": "apis.kcp.io/v1alpha2",
         "kind": "APIBinding",

@@ -1,4 +1,4 @@
-"""`kubectl_complete-kcp` and `kubectl_complete-atoll`: shell completion of the plug-ins.
+"""`kubectl_complete-kcp`, `kubectl_complete-atoll`, `kubectl_complete-kubestellar`: shell completion of the plug-ins.
 
 kubectl calls them like `complete`. Commands are words without dashes, in the order of COMMANDS; values of flags and
 object names come from the server. Invariant: as in `complete`, only suggestions are printed, never an error.
@@ -23,12 +23,27 @@ from atoll.cli.kubectl.complete import (
     query_server,
 )
 from atoll.cli.kubectl.workspaces import BINDINGS, EXPORTS, claim_name
+from atoll.edge.kinds import SYNC_TARGETS
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.objects import Object
 
 _COMMON = COMMON[:3]
 _CLAIMS = (*_COMMON, "--resource", "--identity-hash")
+_EDGE_KINDS = {"location": "an edge cluster of an inventory", "wmw": "a workspace for workloads"}
+_DEPLOYMENT = (
+    *_COMMON,
+    "--output-file",
+    "--syncer-image",
+    "--namespace",
+    "--kcp-namespace",
+    "--labels",
+    "--replicas",
+    "--qps",
+    "--burst",
+    "--lifetime",
+)
+_REGISTRATION = (*_DEPLOYMENT, "--imw", "--espw", "--silent")
 #: The subcommands of a command, with their descriptions.
 COMMANDS: dict[str, dict[str, str]] = {
     "kcp": {
@@ -42,6 +57,16 @@ COMMANDS: dict[str, dict[str, str]] = {
     "kcp claims get": {"apibinding": "of one APIBinding, or of all"},
     "kcp crd": {"snapshot": "print them as APIResourceSchemas"},
     "atoll": {"export": "what this workspace exports, and to whom"},
+    "kubestellar": {
+        "ensure": "create or repair",
+        "remove": "delete",
+        "prep-for-syncer": "the manifest of a syncer",
+        "prep-for-cluster": "ensure location, then prep-for-syncer",
+        "syncer-gen": "the manifest of a syncer, from its mailbox",
+        "view": "the workspace as it is for edge clusters",
+    },
+    "kubestellar ensure": _EDGE_KINDS,
+    "kubestellar remove": _EDGE_KINDS,
 }
 FLAGS: dict[str, tuple[str, ...]] = {
     "kcp bind apiexport": (
@@ -58,6 +83,14 @@ FLAGS: dict[str, tuple[str, ...]] = {
     "kcp claims reject": _CLAIMS,
     "kcp crd snapshot": ("--filename", "--prefix", "--output"),
     "atoll export": _COMMON,
+    "kubestellar ensure location": (*_COMMON, "--imw", "--espw"),
+    "kubestellar remove location": (*_COMMON, "--imw"),
+    "kubestellar ensure wmw": (*_COMMON, "--espw", "--with-kube"),
+    "kubestellar remove wmw": _COMMON,
+    "kubestellar prep-for-syncer": _REGISTRATION,
+    "kubestellar prep-for-cluster": _REGISTRATION,
+    "kubestellar syncer-gen": _DEPLOYMENT,
+    "kubestellar view": (*_COMMON, "--off"),
 }
 #: Flags that take the next word as their value.
 _VALUED = {
@@ -73,8 +106,12 @@ _VALUED = {
     "--prefix",
     "-o",
     "--output",
+    *_REGISTRATION[3:-1],
+    "--with-kube",
 }
-_FILES = {"-f", "--filename", "--kubeconfig"}
+_FILES = {"-f", "--filename", "--kubeconfig", "--output-file"}
+_WORKSPACES = {"-w", "--workspace", "--imw", "--espw"}
+_CHOICES = {"-o": ("yaml", "json"), "--output": ("yaml", "json"), "--with-kube": ("true", "false")}
 
 Question = Callable[[Client], Coroutine[Any, Any, Suggestions]]
 
@@ -87,6 +124,11 @@ def kcp() -> None:
 def atoll() -> None:
     """Entry point of `kubectl_complete-atoll`."""
     sys.exit(suggest("atoll", sys.argv[1:]))
+
+
+def kubestellar() -> None:
+    """Entry point of `kubectl_complete-kubestellar`."""
+    sys.exit(suggest("kubestellar", sys.argv[1:]))
 
 
 def suggest(plugin: str, arguments: Sequence[str]) -> int:
@@ -131,12 +173,12 @@ def _suggested(
 def _value(
     options: argparse.Namespace, command: str, names: list[str], flag: str, word: str
 ) -> tuple[Suggestions, int]:
-    if flag in _FILES:
+    if flag in _FILES or (flag == "-o" and command.startswith("kubestellar")):
         return {}, 0
-    if flag in {"-w", "--workspace"}:
+    if flag in _WORKSPACES:
         return query_server(options, lambda client: below(client, word)), NO_FILES | NO_SPACE
-    if flag in {"-o", "--output"}:
-        return {form: "" for form in ("yaml", "json") if form.startswith(word)}, NO_FILES
+    if flag in _CHOICES:
+        return {choice: "" for choice in _CHOICES[flag] if choice.startswith(word)}, NO_FILES
     if names and flag in {"--accept-permission-claim", "--reject-permission-claim", "--resource"}:
         return query_server(options, lambda client: _claimed(client, command, names[0], word)), NO_FILES
     return {}, NO_FILES
@@ -151,6 +193,10 @@ def _names(command: str, word: str) -> Question | None:
         "kcp claims get apibinding": BINDINGS,
         "kcp claims accept": BINDINGS,
         "kcp claims reject": BINDINGS,
+        "kubestellar ensure location": SYNC_TARGETS,
+        "kubestellar remove location": SYNC_TARGETS,
+        "kubestellar prep-for-syncer": SYNC_TARGETS,
+        "kubestellar prep-for-cluster": SYNC_TARGETS,
     }
     resource = kinds.get(command)
     return (lambda client: _listed(client, resource, "", word)) if resource is not None else None

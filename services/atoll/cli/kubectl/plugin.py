@@ -19,7 +19,11 @@ from atoll.machinery.wire.pending_response import ClientError
 
 
 class Failure(Exception):
-    """A command failed; the message is for the user."""
+    """A command failed; the message is for the user, `code` the exit code."""
+
+    def __init__(self, message: str, code: int = 1) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def common_flags() -> argparse.ArgumentParser:
@@ -46,7 +50,9 @@ def run(work: Coroutine[Any, Any, None]) -> int:
         asyncio.run(work)
     except KeyboardInterrupt:
         return 130
-    except (Failure, KubeconfigError, ApiError, ClientError, OSError) as error:
+    except Failure as failure:
+        return print_error(str(failure), failure.code)
+    except (KubeconfigError, ApiError, ClientError, OSError) as error:
         return print_error(str(error))
     except TimeoutError:
         return print_error("the server did not answer in time")

@@ -23,6 +23,8 @@ from atoll.machinery.meta.status import Forbidden, NotFound
 
 CURRENT, PREVIOUS = "workspace.kcp.io/current", "workspace.kcp.io/previous"
 ROOT, HOME = "root", "~"
+#: Path of the view of workspaces as they are for edge clusters, which `ws` stays in.
+EDGE_VIEW = "/services/edge-view"
 BINDINGS = Resource("apis.kcp.io", "v1alpha2", "apibindings", namespaced=False)
 EXPORTS = Resource("apis.kcp.io", "v1alpha2", "apiexports", namespaced=False)
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -73,8 +75,12 @@ def resolve(current: str, wanted: str) -> str:
 
 
 def target(kubeconfig: Kubeconfig, context: str, workspace: str = "") -> Target:
-    """Return the target of a context, in another workspace if given. Raises KubeconfigError, Failure."""
+    """Return the target of a context, in another workspace if given. Raises KubeconfigError, Failure.
+
+    It is the workspace itself, also where the context shows its edge view.
+    """
     found = kubeconfig.target(context)
+    found = msgspec.structs.replace(found, path=found.path.replace(EDGE_VIEW + CLUSTERS, CLUSTERS))
     if not workspace:
         return found
     return msgspec.structs.replace(found, path=found.path_of(resolve(found.workspace, normalize(workspace))))
@@ -169,12 +175,16 @@ def workspace_of(kubeconfig: Kubeconfig, context: str) -> str:
     return split_workspace(urlsplit(str(cluster.get("server") or "")).path)[1]
 
 
-def enter(kubeconfig: Kubeconfig, context: str, path: str) -> None:
-    """Make a workspace the current one, with the credentials of `context`, which becomes the previous one."""
-    if context == CURRENT == kubeconfig.current and workspace_of(kubeconfig, context) == path:
-        return
+def enter(kubeconfig: Kubeconfig, context: str, path: str, *, view: str | None = None) -> None:
+    """Make a workspace the current one, with the credentials of `context`, which becomes the previous one.
+
+    `view` is the path of the view to see it in, "" for none; None: as now.
+    """
     found = kubeconfig.entry("context", context)
-    cluster = with_workspace(kubeconfig.entry("cluster", found["cluster"]), path)
+    before = kubeconfig.entry("cluster", found["cluster"])
+    cluster = with_workspace(before, path, view)
+    if context == CURRENT == kubeconfig.current and cluster == before:
+        return
     _remember(kubeconfig, found)
     kubeconfig.set_entry("cluster", CURRENT, cluster)
     kubeconfig.set_entry("context", CURRENT, {**found, "cluster": CURRENT})
@@ -211,10 +221,12 @@ def create_context(kubeconfig: Kubeconfig, context: str, name: str, path: str) -
     kubeconfig.set_entry("context", name, {**found, "cluster": name})
 
 
-def with_workspace(cluster: Object, path: str) -> Object:
-    """Return a kubeconfig cluster for another workspace of the same server."""
+def with_workspace(cluster: Object, path: str, view: str | None = None) -> Object:
+    """Return a kubeconfig cluster for another workspace of the same server, in the same view or another."""
     url = urlsplit(str(cluster["server"]))
     prefix = split_workspace(url.path)[0]
+    if view is not None:
+        prefix = prefix.removesuffix(EDGE_VIEW) + view
     return {**cluster, "server": url._replace(path=prefix + CLUSTERS + path, query="", fragment="").geturl()}
 
 

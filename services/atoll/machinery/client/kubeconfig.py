@@ -7,6 +7,7 @@ into the first. Invariant: unchanged parts are kept, and a file is replaced atom
 
 from __future__ import annotations
 
+import base64
 import os
 import tempfile
 from collections.abc import Mapping
@@ -104,6 +105,14 @@ class Kubeconfig:
         """Add or replace a cluster, user or context."""
         found = self._find(kind, name)
         (found[0] if found is not None else self._files[0]).set(kind, name, value)
+
+    def cluster_of(self, context: str) -> Object:
+        """Return the cluster of a context with its authority as data, for another file. Raises KubeconfigError."""
+        entry = self._entry("cluster", str(self.entry("context", context).get("cluster") or ""))
+        found = {key: value for key, value in entry.value.items() if not key.startswith("certificate-authority")}
+        if authority := entry.data("certificate-authority"):
+            found["certificate-authority-data"] = base64.b64encode(authority).decode()
+        return found
 
     def target(self, context: str = "") -> Target:
         """Where a context points (the current one by default). Raises KubeconfigError."""

@@ -1,0 +1,130 @@
+"""The objects of a syncer in its edge cluster, in the order in which they are applied: pure.
+
+Invariant: the kubeconfig in them leads to one mailbox alone, and its token file lies beside it, so that a renewed token
+is a change of one key of the Secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import msgspec
+import yaml
+
+from atoll.machinery.client.target import CLUSTERS
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.wellknown import RBAC_GROUP
+
+#: Path of the view for syncers, below the server.
+MAILBOX_VIEW = "/services/mailbox"
+MOUNT = "/kubestellar"
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+class Registration(msgspec.Struct, frozen=True, kw_only=True):
+    """A syncer: its ID and namespace at the edge, SyncTarget, logical cluster of the mailbox, credential, process."""
+
+    id: str
+    namespace: str
+    target: str
+    uid: str
+    cluster: str
+    token: str
+    image: str
+    replicas: int
+    qps: float
+    burst: int
+
+
+def syncer_id(name: str, uid: str) -> str:
+    """Return the ID of the syncer of a SyncTarget."""
+    number, digits = int.from_bytes(hashlib.sha224(uid.encode()).digest()), ""
+    while number:
+        number, digit = divmod(number, 36)
+        digits = _DIGITS[digit] + digits
+    return f"kubestellar-syncer-{name}-{digits[:8]}"
+
+
+def manifests(found: Registration, server: Object) -> Iterator[Object]:
+    """Yield the seven objects. `server` is a kubeconfig's cluster, with its authority as data."""
+    placed = {"name": found.id, "namespace": found.namespace}
+    yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": found.namespace}}
+    yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": placed}
+    yield {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": f"{found.id}-token",
+            "namespace": found.namespace,
+            "annotations": {"kubernetes.io/service-account.name": found.id},
+        },
+        "type": "kubernetes.io/service-account-token",
+    }
+    yield from _rights(found.id, placed)
+    yield {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": placed,
+        "stringData": {"kubeconfig": _kubeconfig(found, server), "token": found.token},
+    }
+    yield _deployment(found, placed)
+
+
+def _rights(name: str, account: Object) -> Iterator[Object]:
+    """Yield role and binding: a syncer writes whatever is placed on its cluster."""
+    head = {"apiVersion": f"{RBAC_GROUP}/v1", "metadata": {"name": name}}
+    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]
+    yield {**head, "kind": "ClusterRole", "rules": rules}
+    reference = {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": name}
+    subjects = [{"kind": "ServiceAccount", **account}]
+    yield {**head, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": subjects}
+
+
+def _kubeconfig(found: Registration, server: Object) -> str:
+    base = str(server["server"]).partition(CLUSTERS)[0].rstrip("/")
+    cluster = {**server, "server": f"{base}{MAILBOX_VIEW}{CLUSTERS}{found.cluster}"}
+    context = {"cluster": "default-cluster", "user": "default-user", "namespace": "default"}
+    value = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "default-cluster", "cluster": cluster}],
+        "users": [{"name": "default-user", "user": {"tokenFile": "token"}}],
+        "contexts": [{"name": "default-context", "context": context}],
+        "current-context": "default-context",
+    }
+    return yaml.safe_dump(value, sort_keys=False)
+
+
+def _deployment(found: Registration, metadata: Object) -> Object:
+    labels = {"app": found.id}
+    arguments = [
+        f"--from-kubeconfig={MOUNT}/kubeconfig",
+        f"--sync-target-name={found.target}",
+        f"--sync-target-uid={found.uid}",
+        f"--secret={found.id}",
+        f"--qps={found.qps:g}",
+        f"--burst={found.burst}",
+    ]
+    container = {
+        "name": "kubestellar-syncer",
+        "image": found.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["atoll", "syncer"],
+        "args": arguments,
+        "env": [{"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}],
+        "volumeMounts": [{"name": "kubestellar", "mountPath": MOUNT, "readOnly": True}],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    pod = {
+        "serviceAccountName": found.id,
+        "containers": [container],
+        "volumes": [{"name": "kubestellar", "secret": {"secretName": found.id, "optional": False}}],
+    }
+    spec = {
+        "replicas": found.replicas,
+        "strategy": {"type": "Recreate"},
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": pod},
+    }
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
