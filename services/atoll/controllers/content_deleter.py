@@ -92,15 +92,24 @@ async def clear(loopback: Loopback, scope: Scope, remaining: RemainingContent) -
     """Delete the objects of a scope; count those kept by finalizers, or by a refusal, in `remaining`.
 
     Objects without finalizers are deleted in batches, with a log entry each; the others are marked once. Where webhooks
-    or policies may act on the deletion, each object is deleted by itself.
+    or policies may act on the deletion, or who runs an object is given time, each is deleted by itself.
     """
-    judged = reviewed_kinds(loopback, [scope])
-    if judged:
-        await delete_reviewed(loopback, judged[scope], scope, remaining)
+    kind = _singly_deleted(loopback, scope)
+    if kind is not None:
+        await delete_reviewed(loopback, kind, scope, remaining)
         return
     while (await loopback.store.submit([DeletePrefix(scope, BATCH)]))[0] >= BATCH:
         continue
     await delete_held(loopback, scope, remaining)
+
+
+def _singly_deleted(loopback: Loopback, scope: Scope) -> Kind | None:
+    """Return the kind of a scope whose objects are deleted one by one."""
+    with loopback.store.snapshot() as snapshot:
+        kind = loopback.core.catalogs.of(snapshot, scope.cluster).of_type(scope.type)
+        if kind is None or kind.grace_period_s is not None:
+            return kind
+        return kind if loopback.core.admission.reviews_deletions(snapshot, scope.cluster, kind) else None
 
 
 def reviewed_kinds(loopback: Loopback, scopes: Iterable[Scope]) -> dict[Scope, Kind]:

@@ -15,6 +15,7 @@ from atoll.machinery.storage.contract import (
     Check,
     ClusterEmpty,
     Cursor,
+    Delete,
     DeletePrefix,
     Flag,
     GateState,
@@ -88,6 +89,24 @@ async def test_a_deleted_object_is_gone_and_may_come_again(store: Store) -> None
         assert snapshot.revision_of(key("a")) == 0
     [third] = await create(store, "a")
     assert first < second < third
+
+
+async def test_a_deletion_may_change_the_object_first_which_watches_see(store: Store) -> None:
+    [first] = await store.submit([put(key("a"), data="x")])
+    cursor = store.cursor(HERE, first)
+    last = put(key("a"), expected=first, data="last")
+    with pytest.raises(RevisionConflict):
+        await store.submit([Delete(key("a"), first + 1, last.value, last.hole)])
+    [gone] = await store.submit([Delete(key("a"), first, last.value, last.hole)])
+    changed, deleted = await read_until(cursor, gone)
+    assert [changed.operation, deleted.operation] == [Operation.MODIFIED, Operation.DELETED]
+    assert first < changed.revision < deleted.revision == gone
+    cursor.close()
+    for change in (changed, deleted):
+        assert decode(change.after)["data"] == "last"
+        assert decode(change.after)["metadata"]["resourceVersion"] == str(change.revision)
+    with store.snapshot() as snapshot:
+        assert snapshot.get(key("a")) is None
 
 
 async def test_a_submit_is_all_or_nothing(store: Store) -> None:

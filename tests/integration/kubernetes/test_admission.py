@@ -58,6 +58,19 @@ def test_what_the_client_says_of_a_status_does_not_count(kube: Api) -> None:
     assert kube.post(CLAIMS, body).json["status"] == {"phase": "Pending"}
 
 
+def test_a_new_node_keeps_what_its_client_says_of_its_status(kube: Api) -> None:
+    status = {"capacity": {"cpu": "4"}, "phase": "Running", "config": {"error": "old"}}
+    made = kube.post(NODES, of("v1", "Node", "south", status=status)).json
+    kept = {name: value for name, value in made["status"].items() if name in {*status, "allocatable"}}
+    assert kept == {"capacity": {"cpu": "4"}, "allocatable": {"cpu": "4"}, "phase": "Running"}
+    refused = of("v1", "Node", "west", status={"capacity": {"cpu": "-4"}})
+    assert "status.capacity.cpu" in kube.post(NODES, refused, expect=422).message
+    changed = {"status": {"phase": "Terminated", "config": {"error": "old"}}}
+    kube.patch(f"{NODES}/south", changed, MERGE)
+    assert kube.get(f"{NODES}/south").json["status"] == made["status"]
+    assert "config" not in kube.patch(f"{NODES}/south/status", changed, MERGE).json["status"]
+
+
 def test_an_applied_pod_is_admitted_too(kube: Api) -> None:
     body = pod(serviceAccountName="robot")
     path = f"{PODS}/web?fieldManager=test"

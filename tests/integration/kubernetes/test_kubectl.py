@@ -81,7 +81,7 @@ def test_a_stored_node_is_cordoned_tainted_and_drained(kubectl: Kubectl) -> None
     assert "cordoned" in kubectl.ok("cordon", "berth")
     assert "tainted" in kubectl.ok("taint", "node", "berth", "a=b:NoSchedule")
     assert "declare no controller" in kubectl.run("drain", "berth", "--timeout=5s").stderr
-    drained = kubectl.ok("drain", "berth", "--force", "--timeout=20s")
+    drained = kubectl.ok("drain", "berth", "--force", "--grace-period=0", "--timeout=20s")
     assert "pod/p deleted" in drained and "node/berth drained" in drained
     spec = json.loads(kubectl.ok("get", "node", "berth", "-o", "json"))["spec"]
     assert spec["unschedulable"] is True

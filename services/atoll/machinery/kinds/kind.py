@@ -216,6 +216,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     #: A change of annotations raises it too.
     annotations_count: bool = False
     has_status: bool = False
+    #: A new object keeps the status that its client gives it.
+    status_at_creation: bool = False
     #: Dotted paths that a write does not change, by subresource ("" for the object itself), for kinds that declare
     #: them. Default: status, and on /status everything except status.
     resets: Mapping[str, tuple[str, ...]] = {}
@@ -244,6 +246,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     #: Called last; may take long.
     deferred_validator: DeferredValidator | None = None
     warnings: Callable[[Object], list[str]] = no_warnings
+    #: Seconds that a deleted object stays for who runs it, given those that the client asks for, never negative; None:
+    #: its kind knows no such time.
+    grace_period_s: Callable[[Object, int | None], int] | None = None
     #: Changes an object at the start of its deletion, if finalizers delay it (phase, conditions, finalizers).
     begin_deletion: Callable[[Object], None] = _no_change
     #: Whether something other than metadata.finalizers delays the deletion (a Namespace's spec.finalizers).

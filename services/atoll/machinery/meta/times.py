@@ -46,6 +46,12 @@ def format_time(seconds: int) -> str:
     return f"{moment.year:04d}-{moment.month:02d}-{moment.day:02d}T{moment:%H:%M:%S}Z"
 
 
+def later(moment: str, seconds: int) -> str:
+    """Return a time of `format_time` some seconds later, within the years 1 to 9999; a malformed one as it is."""
+    start = parse_time(moment)
+    return moment if start is None else format_time(min(max(int(start) + seconds, _FIRST), _LAST))
+
+
 def format_micro_time(seconds: int, nanoseconds: int = 0) -> str:
     """Like `format_time` with six digits of the second; nanoseconds are truncated, not rounded."""
     if not 0 <= nanoseconds < 1_000_000_000:

@@ -70,10 +70,12 @@ class Put(msgspec.Struct, frozen=True, tag=True):
 
 
 class Delete(msgspec.Struct, frozen=True, tag=True):
-    """Delete an object at revision `expected` (never 0)."""
+    """Delete an object at revision `expected` (never 0); a `value` is put first, with a log entry of its own."""
 
     key: ObjectKey
     expected: int
+    value: bytes = b""
+    hole: int = 0
 
 
 class Check(msgspec.Struct, frozen=True, tag=True):
@@ -348,8 +350,7 @@ class Rows(Protocol):
     ) -> list[ObjectKey]:
         """Return the objects with a system label pair, of one type if given, at most `limit` unless 0.
 
-        In the order of the index; `after` continues it. Admission guards system labels of some types only: pass one.
-        """
+        In the order of the index; `after` continues it. Admission guards system labels of some types only: pass one."""
 
 
 class ReplicaView(Rows, Protocol):
@@ -465,8 +466,7 @@ class Store(Protocol):
 
         Return one revision a mutation: that of its log entry, 0 for Check, the number deleted for DeletePrefix;
         replicas, sweeps, routes and marks document theirs. Raise one of the six errors; then nothing of this submit was
-        done. Cancelling the caller does not undo a queued submit.
-        """
+        done. Cancelling the caller does not undo a queued submit."""
 
     def queue(self, mutations: Sequence[Mutation], guards: Sequence[Guard] = ()) -> asyncio.Future[list[int]]:
         """Return the future of a `submit`. Raise StoreClosed at once, and ValueError for a repeated key."""

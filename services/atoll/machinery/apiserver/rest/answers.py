@@ -58,9 +58,10 @@ class RecordAnswer(msgspec.Struct, frozen=True):
 
     call: Call
     record: Record
+    status: int = 200
 
     def reply(self, revisions: Sequence[int]) -> Reply:
-        return present.single(self.call, self.record.value)
+        return present.single(self.call, self.record.value, self.status)
 
 
 class DeletionStatusAnswer(msgspec.Struct, frozen=True):

@@ -38,7 +38,7 @@ def plan_new(context: WriteContext, obj: Object, *, tracked: bool = False) -> Pr
     is_generated = not metadata.get("name")
     if is_generated:
         _generate_name(context, obj)
-    if call.kind.has_status and not call.whole:
+    if call.kind.has_status and not (call.whole or call.kind.status_at_creation):
         obj.pop("status", None)
     call.kind.prepare_create(obj)
     if not is_generated:

@@ -1,4 +1,4 @@
-"""DELETE: remove an object, or set its deletionTimestamp while finalizers hold it."""
+"""DELETE: remove an object, or set its deletionTimestamp while finalizers or a grace period hold it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from atoll.machinery.apiserver.call.options import DeleteOptions, delete_options
 from atoll.machinery.apiserver.conversion import bare
 from atoll.machinery.apiserver.rest.answers import DeletionStatusAnswer, EncodedObject, ObjectAnswer, RecordAnswer
 from atoll.machinery.apiserver.rest.body import check_small, decode_document
+from atoll.machinery.apiserver.rest.termination import Termination, is_as_short, termination
 from atoll.machinery.apiserver.rest.write import StoredObject, WriteContext, stored
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.objects import Object, decode, encode_json, finalizers_of, splice
@@ -34,7 +35,7 @@ _OPTIONS = Kind(group="", version="v1", kind="DeleteOptions", plural="", singula
 
 
 def plan_delete(context: WriteContext, name: str, options: DeleteOptions) -> Plan | MarkedForDeletion:
-    """Plan the deletion of an object, or its start while finalizers hold it. Raises NotFound, Conflict, Forbidden."""
+    """Plan the deletion of an object, or its start while something holds it. Raises NotFound, Conflict, Forbidden."""
     converted = context.call.kind
     if converted.conversion is not None:
         # Only metadata changes, which is the same in all versions: a failing webhook must not prevent the deletion.
@@ -44,6 +45,8 @@ def plan_delete(context: WriteContext, name: str, options: DeleteOptions) -> Pla
     if old is None:
         raise errors.not_found(call.kind, name)
     _check_preconditions(call, name, old, options)
+    if is_as_short(old.obj, options.grace_period_s):
+        return Plan(answer=RecordAnswer(call, old.record, _begun_status(options)))
     review = Review(
         call=call,
         group_resource=(call.kind.group, call.kind.plural),
@@ -59,15 +62,26 @@ def plan_delete(context: WriteContext, name: str, options: DeleteOptions) -> Pla
     guards = (*_gate(context), *review.guards)
     obj = {**old.obj, "metadata": {**old.obj["metadata"]}}
     _mark_propagation(obj, options)
-    blind = not options.resource_version
-    if not (obj["metadata"].get("finalizers") or call.kind.held(obj)):
+    is_held, end = bool(obj["metadata"].get("finalizers")) or call.kind.held(obj), None
+    if is_held or call.kind.grace_period_s is not None:
+        end = termination(call.kind, obj, options.grace_period_s, call.now)
+    if not is_held and end is None:
         gone = Delete(old.record.key, old.record.revision)
         return _gone(context, old, (gone, *review.writes), guards, options)
     checkpoint()
     obj = decode(encode_json(obj))
     checkpoint()
-    _mark(call, obj, old)
-    return MarkedForDeletion(call, obj, old, guards, options, blind, needs_conversion=converted.conversion is not None)
+    _mark(call, obj, old, end)
+    return MarkedForDeletion(
+        call,
+        obj,
+        old,
+        guards,
+        options,
+        needs_conversion=converted.conversion is not None,
+        goes=not is_held and end is not None and not end.period_s,
+        writes=tuple(review.writes),
+    )
 
 
 def _gate(context: WriteContext) -> tuple[Guard, ...]:
@@ -126,19 +140,25 @@ def _gone(
     return Plan(mutations=mutations, guards=guards, answer=answer, blind=not options.resource_version)
 
 
-def _mark(call: Call, obj: Object, old: StoredObject) -> None:
-    """Begin the deletion of an object with finalizers; a second delete changes nothing."""
+def _begun_status(options: DeleteOptions) -> int:
+    """Return the HTTP status for an object that is still there."""
+    return 202 if options.orphan is False else 200
+
+
+def _mark(call: Call, obj: Object, old: StoredObject, end: Termination | None) -> None:
+    """Begin the deletion of an object that stays for now; a second delete may shorten its time alone."""
     metadata = obj["metadata"]
+    if end is not None:
+        metadata["deletionTimestamp"] = end.at
+        metadata["deletionGracePeriodSeconds"] = end.period_s
     if not old.is_deleting:
-        metadata["deletionTimestamp"] = call.now
-        metadata["deletionGracePeriodSeconds"] = 0
         if metadata.get("generation"):
             metadata["generation"] += 1
         call.kind.begin_deletion(obj)
 
 
 class MarkedForDeletion(msgspec.Struct, frozen=True):
-    """The admitted start of the deletion of an object with finalizers, before encoding in its stored version."""
+    """The admitted start of the deletion of an object that is held, before encoding in its stored version."""
 
     call: Call
     #: In its stored version where `needs_conversion`, else in the call's.
@@ -146,11 +166,13 @@ class MarkedForDeletion(msgspec.Struct, frozen=True):
     old: StoredObject
     guards: tuple[Guard, ...]
     options: DeleteOptions
-    blind: bool
     #: A webhook has to bring the object into the call's version for the answer.
     needs_conversion: bool
     #: The deletion begins even if the conversion fails; the answer is then a Status.
     may_hide: bool = True
+    #: It goes at once, after watches have seen it marked; `writes` go with it.
+    goes: bool = False
+    writes: tuple[Mutation, ...] = ()
 
     def encode(self, stored_form: Object, served: Object | None = None) -> Plan:
         """Return the plan for the object in its stored version; `served` as a webhook made it, None if it could not."""
@@ -159,11 +181,15 @@ class MarkedForDeletion(msgspec.Struct, frozen=True):
         unchanged = splice(encoded.value, encoded.hole, record.revision) == record.value
         answer: Answer = DeletionStatusAnswer(self.call, stored_form)
         if served is not None or not self.needs_conversion:
-            status = 202 if self.options.orphan is False else 200
+            status = 200 if self.goes else _begun_status(self.options)
             answer = ObjectAnswer(self.call, encoded, status, record.revision if dry_run or unchanged else 0)
+        blind = not self.options.resource_version
         if dry_run:
-            return Plan(answer=answer, guards=self.guards, blind=self.blind)
+            return Plan(answer=answer, guards=self.guards, blind=blind)
+        if self.goes:
+            gone = Delete(record.key, record.revision, encoded.value, encoded.hole)
+            return Plan(mutations=(gone, *self.writes), guards=self.guards, answer=answer, blind=blind)
         mutation: Mutation = Put(record.key, encoded.value, encoded.hole, record.revision)
         if unchanged:
             mutation = Check(record.key, record.revision)
-        return Plan(mutations=(mutation,), guards=self.guards, answer=answer, blind=self.blind)
+        return Plan(mutations=(mutation,), guards=self.guards, answer=answer, blind=blind)

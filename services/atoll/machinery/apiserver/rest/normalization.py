@@ -77,7 +77,7 @@ def _copy_field(target: Object, source: Object, name: str) -> None:
 def normalize_new(call: Call, changed: Object, before: Object) -> Object:
     """Return a new object as admission changed it."""
     _keep(changed, before)
-    if call.kind.has_status and not call.whole:
+    if call.kind.has_status and not (call.whole or call.kind.status_at_creation):
         _copy_field(changed, before, "status")
     call.kind.prepare_create(changed)
     normalize(call, changed)

@@ -322,9 +322,11 @@ def admit(prepared: PreparedWrite, result: ValidationResult | None, view: View) 
 
 
 def is_released(kind: Kind, obj: Object) -> bool:
-    """Whether an object under deletion has no finalizers left."""
+    """Whether an object under deletion has no finalizers left, and who runs it no time."""
     metadata = obj["metadata"]
-    return bool(metadata.get("deletionTimestamp")) and not metadata.get("finalizers") and not kind.held(obj)
+    if not metadata.get("deletionTimestamp") or metadata.get("deletionGracePeriodSeconds"):
+        return False
+    return not metadata.get("finalizers") and not kind.held(obj)
 
 
 def _refuse_invalid(call: Call, obj: Object, errors: Sequence[FieldError]) -> None:

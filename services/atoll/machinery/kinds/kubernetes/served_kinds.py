@@ -80,6 +80,7 @@ def _kind(row: Row, version: Version, mark: str, identity: str) -> Kind:
         generation_counts=traits.generation_counts,
         annotations_count=traits.annotations_count,
         has_status="status" in version.subresources,
+        status_at_creation=traits.status_at_creation,
         resets={"status": traits.resets} if "status" in version.subresources else {},
         merges={
             **{name: MERGES[name] for name in version.subresources if name in MERGES},
@@ -88,6 +89,7 @@ def _kind(row: Row, version: Version, mark: str, identity: str) -> Kind:
         update_creates=traits.update_creates,
         unconditional_update=traits.unconditional_update,
         returns_deleted=traits.returns_deleted,
+        grace_period_s=traits.grace_period_s,
         name_rule=traits.name_rule,
         columns=_columns(row),
         cells=cells_of(row),

@@ -1,9 +1,9 @@
 """What kube-apiserver sets and resets on writes of its kinds, by component: phases, counters, fields of a type.
 
 `served_kinds` puts the functions into each Kind, as `prepare_create` and `prepare_update`. They take unvalidated
-objects before pruning and defaults, with nulls, and change them in place; status of clients is gone already. What
-depends on defaults, on other objects or on a draw is admission's (`shard.admission`). Invariant: none raises, and a
-second run changes nothing.
+objects before pruning and defaults, with nulls, and change them in place; status of clients is gone already, but for a
+Node's. What depends on defaults, on other objects or on a draw is admission's (`shard.admission`). Invariant: none
+raises, and a second run changes nothing.
 """
 
 from __future__ import annotations
@@ -123,9 +123,16 @@ def _bump(obj: Object, old: Object) -> None:
 
 
 def _drop_source(node: Object, old: Object | None = None) -> None:
-    """Drop the source of a kubelet's configuration, which is served only to who stored one in a former version."""
-    if mapping(old, "spec").get("configSource") is None:
-        mapping(node, "spec").pop("configSource", None)
+    """Drop what a Node says of a kubelet's configuration, which only who stored that in a former version keeps."""
+    for part, field in (("spec", "configSource"), ("status", "config")):
+        if mapping(old, part).get(field) is None:
+            mapping(node, part).pop(field, None)
+
+
+def _node_status(node: Object, old: Object) -> Object:
+    """Return the stored Node with the status of `node`, without what it says of a kubelet's configuration."""
+    _drop_source(node, old)
+    return {**old, "status": mapping(node, "status")}
 
 
 def _claim_status(claim: Object, old: Object) -> Object:
@@ -193,7 +200,10 @@ _UPDATE: Mapping[str, Update] = MappingProxyType(
 
 
 _MERGES: Mapping[str, Mapping[str, Merge]] = MappingProxyType(
-    {"io.k8s.api.resource.v1.ResourceClaim": MappingProxyType({"status": _claim_status})}
+    {
+        "io.k8s.api.core.v1.Node": MappingProxyType({"status": _node_status}),
+        "io.k8s.api.resource.v1.ResourceClaim": MappingProxyType({"status": _claim_status}),
+    }
 )
 
 

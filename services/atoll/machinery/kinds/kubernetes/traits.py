@@ -6,10 +6,13 @@ overwrites, a deletion answers with a Status.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import msgspec
+
+from atoll.machinery.kinds.kubernetes.pod_deletion import grace_period_s
+from atoll.machinery.meta.objects import Object
 
 
 class Traits(msgspec.Struct, frozen=True):
@@ -19,6 +22,7 @@ class Traits(msgspec.Struct, frozen=True):
     generation_at_creation: bool = True
     generation_counts: bool = True
     annotations_count: bool = False
+    status_at_creation: bool = False
     update_creates: bool = False
     unconditional_update: bool = True
     returns_deleted: bool = False
@@ -26,6 +30,7 @@ class Traits(msgspec.Struct, frozen=True):
     resets: tuple[str, ...] = ("spec",)
     #: Names of fields at any depth that hold arbitrary JSON, in which a null is a value.
     open_values: tuple[str, ...] = ()
+    grace_period_s: Callable[[Object, int | None], int] | None = None
 
 
 _COUNTED = Traits(generation=True)
@@ -47,7 +52,9 @@ TRAITS: Mapping[str, Traits] = MappingProxyType(
             generation=True,
             returns_deleted=True,
             resets=("spec", "metadata.deletionTimestamp", "metadata.ownerReferences"),
+            grace_period_s=grace_period_s,
         ),
+        "Node": Traits(status_at_creation=True),
         "Deployment": Traits(generation=True, annotations_count=True, resets=("spec", "metadata.labels")),
         "ReplicaSet": _COUNTED,
         "StatefulSet": Traits(generation=True, name_rule="label"),

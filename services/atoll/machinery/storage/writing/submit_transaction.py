@@ -259,6 +259,9 @@ class SubmitTransaction:
 
     def _delete(self, delete: Delete) -> int:
         found = self._expect(delete.key, self._live(delete.key), delete.expected)
+        if found is not None and delete.value:
+            self._put(Put(delete.key, delete.value, delete.hole, delete.expected))
+            found = self._live(delete.key)
         if found is None:
             raise ObjectMissing(delete.key)
         return self.remove(delete.key, found)
