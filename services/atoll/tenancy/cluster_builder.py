@@ -24,6 +24,7 @@ from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, LOGICAL_CLUSTE
 from atoll.machinery.meta.uids import new_uid
 from atoll.machinery.storage.contract import RevisionUnchanged
 from atoll.tenancy.bound_definitions import BoundCrds, has_to_prepare
+from atoll.tenancy.cluster_templates import ClusterTemplates
 from atoll.tenancy.lookups import Lookups
 
 
@@ -32,6 +33,10 @@ class ClusterBuilder:
 
     def __init__(self, loopback: Loopback, facts: Lookups) -> None:
         self._loopback, self._facts, self._bound = loopback, facts, BoundCrds()
+        self._templates = ClusterTemplates(loopback, self._export, self.add)
+
+    def _export(self, batch: Batch, path: str, name: str, seen_from: str) -> Export | None:
+        return export_for(batch, self._facts, path, name, seen_from)
 
     def parent(self, batch: Batch, cluster: str) -> Object:
         """Return the LogicalCluster that contains a Workspace. Raises TypeRefused if it does not exist."""
@@ -92,6 +97,15 @@ class ClusterBuilder:
             new_uid,
         )
         return unowned_cluster.plan_of(obj, cluster, request)
+
+    def create(self, batch: Batch, plan: workspace.WorkspacePlan) -> Object:
+        """Add all objects of a Workspace's new cluster to a batch; return its LogicalCluster."""
+        cluster = self._templates.fill(batch, plan)
+        if cluster is None:
+            manifests = workspace.build(plan)
+            self.add(batch, manifests)
+            cluster = manifests[0].object
+        return cluster
 
     def add(self, batch: Batch, manifests: Sequence[Manifest]) -> None:
         """Add a new cluster's objects to a batch, the LogicalCluster first."""

@@ -244,9 +244,8 @@ class WorkspaceController(ReplicaController):
 
     def _fill(self, batch: Batch, parent: str, obj: Object, plan: workspace.WorkspacePlan) -> None:
         """Add the new cluster's objects, then the scheduled Workspace."""
-        manifests = workspace.build(plan)
-        self._building.add(batch, manifests)
-        desired = workspace.desired_workspace(obj, manifests[0].object, plan.shard, plan.now)
+        cluster = self._building.create(batch, plan)
+        desired = workspace.desired_workspace(obj, cluster, plan.shard, plan.now)
         batch.update(self._writes.target(batch, parent, obj), desired, whole=True)
         revision = int(obj["metadata"]["resourceVersion"])
         # Fails if the Workspace was scheduled or changed since it was read.

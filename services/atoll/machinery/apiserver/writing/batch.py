@@ -217,6 +217,21 @@ class Batch:
         """Add a replacement of an object (or its subresource) read through this batch; `whole`: status too."""
         self._plan(make_call(target, "update", obj, self.manager, whole=whole), plan_update)
 
+    def add_planned(
+        self, mutations: Sequence[Mutation], guards: Sequence[Guard], holds: Callable[[Snapshot], bool]
+    ) -> None:
+        """Add writes that were planned and admitted in a state like this one. Raises Overtaken where it is another."""
+
+        def step() -> None:
+            with self._reading() as snapshot:
+                if not holds(snapshot):
+                    raise Overtaken
+            self._guards.extend(guard for guard in guards if guard not in self._guards)
+            for mutation in mutations:
+                self._add_mutation(mutation)
+
+        self._step(step)
+
     def delete(self, target: Target, options: DeleteOptions) -> None:
         """Add a deletion, or its start while finalizers hold the object. Raises NotFound."""
         call = make_call(target, "delete", None, self.manager)
