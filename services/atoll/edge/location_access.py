@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-
-import structlog
+from typing import NamedTuple
 
 from atoll.edge.export_view import ExportView
 from atoll.machinery.client.client import Client
-from atoll.machinery.client.informer import key_of
+from atoll.machinery.client.rbac_changes import CLUSTER_ROLES, follow_changes
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.edge.names import GROUP, VERSION
 from atoll.machinery.edge.where import Location
@@ -23,17 +22,19 @@ from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import Object, status_of
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.meta.user import AUTHENTICATED
-from atoll.machinery.meta.wellknown import RBAC_GROUP
-from atoll.machinery.process.backoff import Backoff
-from atoll.machinery.wire.pending_response import ClientError
-
-log = structlog.get_logger()
 
 REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
-_RBAC = tuple(Resource(RBAC_GROUP, "v1", each, namespaced=False) for each in ("clusterroles", "clusterrolebindings"))
 VERB, CLUSTER_GROUP = "place", "system:cluster:"
-MAX_ANSWERS = 65_536
-_BACKOFF = Backoff(0.2, 30.0, least=0.75)
+#: Bound of the remembered answers, with what Python takes for a row beside its texts.
+MAX_BYTES, _ROW_BYTES = 16 << 20, 400
+
+
+class _Answer(NamedTuple):
+    is_allowed: bool
+    size_bytes: int
+
+    def weight(self) -> int:
+        return self.size_bytes
 
 
 class LocationAccess:
@@ -41,7 +42,7 @@ class LocationAccess:
 
     def __init__(self, view: ExportView, changed: Callable[[str], None]) -> None:
         self._view, self._notify = view, changed
-        self._answers: LruCache[tuple[str, int, str, str], bool] = LruCache(MAX_ANSWERS)
+        self._answers: LruCache[tuple[str, int, str, str], _Answer] = LruCache(MAX_BYTES, _Answer.weight)
         #: How often the RBAC of a workspace ("*": of all) changed.
         self._changes: Counter[str] = Counter()
 
@@ -50,9 +51,10 @@ class LocationAccess:
         key = location.cluster, self._generation(location.cluster), location.name, workload
         found = self._answers.get(key)
         if found is None:
-            found = await self._review(location, workload)
+            size_bytes = _ROW_BYTES + sum(map(len, (location.cluster, location.name, workload)))
+            found = _Answer(await self._review(location, workload), size_bytes)
             self._answers.put(key, found)
-        return found
+        return found.is_allowed
 
     def _generation(self, cluster: str) -> int:
         return self._changes[cluster] + self._changes["*"]
@@ -76,26 +78,8 @@ class LocationAccess:
     async def follow(self, client: Client) -> None:
         """Watch the RBAC of the workspaces of one shard, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for resource in _RBAC:
-                tasks.create_task(self._follow(client, resource))
-
-    async def _follow(self, client: Client, resource: Resource) -> None:
-        failures = 0
-        while True:
-            try:
-                start = await client.request("GET", resource.path(), {"limit": "1"})
-                revision = start["metadata"]["resourceVersion"]
-                async with client.watch(resource, resourceVersion=revision) as events:
-                    # What changed before this revision was seen by nobody.
-                    self.changed("*")
-                    async for event in events:
-                        failures = 0
-                        if event.type != "BOOKMARK":
-                            self.changed(key_of(event.object)[0])
-            except (ApiError, ClientError, TimeoutError) as error:
-                log.info("rbac watch interrupted", resource=resource.plural, reason=str(error))
-            await asyncio.sleep(_BACKOFF.delay_s(failures))
-            failures += 1
+            for resource in CLUSTER_ROLES:
+                tasks.create_task(follow_changes(client, resource, self.changed))
 
     def changed(self, cluster: str) -> None:
         """Use no earlier answer for a workspace, "*": for any."""

@@ -13,65 +13,37 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-import structlog
-
 from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
 from atoll.machinery.apiserver.serving.open_watches import OpenWatches, StillAllowed, Watch
 from atoll.machinery.client.client import Client
-from atoll.machinery.client.informer import key_of
+from atoll.machinery.client.rbac_changes import CLUSTER_ROLES, ROLES, follow_changes
 from atoll.machinery.client.resource import Resource
-from atoll.machinery.meta.status import ApiError
-from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.contract import Store
-from atoll.machinery.wire.pending_response import ClientError
 from atoll.virtualworkspace_sdk.projection import Projection
 from atoll.virtualworkspace_sdk.reviews import Reviews
 
-log = structlog.get_logger()
-
 POLL_S, SWEEP_S = 5.0, 60.0
-BACKOFF = Backoff(0.2, 30.0, least=0.75)
 #: Reviews that one judgement waits for; each change meanwhile costs one.
 MAX_REVIEWS = 16
-RBAC_GROUP = "rbac.authorization.k8s.io"
-RBAC = tuple(
-    Resource(RBAC_GROUP, "v1", plural, namespaced=plural in {"roles", "rolebindings"})
-    for plural in ("clusterroles", "clusterrolebindings", "roles", "rolebindings")
-)
+RBAC = (*CLUSTER_ROLES, *ROLES)
 
 
 class _Followed:
     """The RBAC of one client: of the consumers of a shard, or of the export's workspace."""
 
     def __init__(self, client: Client, changed: Callable[[str], None]) -> None:
-        self._client, self._changed = client, changed
         self._open: set[Resource] = set()
-        self.tasks = [asyncio.create_task(self._follow(resource)) for resource in RBAC]
+        self.tasks = [
+            asyncio.create_task(follow_changes(client, each, changed, partial(self._note, each))) for each in RBAC
+        ]
 
     @property
     def whole(self) -> bool:
         """Whether every change is seen."""
         return len(self._open) == len(RBAC)
 
-    async def _follow(self, resource: Resource) -> None:
-        failures = 0
-        while True:
-            try:
-                start = await self._client.request("GET", resource.path(), {"limit": "1"})
-                revision = start["metadata"]["resourceVersion"]
-                async with self._client.watch(resource, resourceVersion=revision) as events:
-                    self._open.add(resource)
-                    # What changed before this revision was seen by nobody.
-                    self._changed("*")
-                    async for event in events:
-                        failures = 0
-                        if event.type != "BOOKMARK":
-                            self._changed(key_of(event.object)[0])
-            except (ApiError, ClientError, TimeoutError) as error:
-                log.debug("permissions not followed", resource=resource.plural, reason=str(error))
-            self._open.discard(resource)
-            await asyncio.sleep(BACKOFF.delay_s(failures))
-            failures += 1
+    def _note(self, resource: Resource, is_open: bool) -> None:
+        (self._open.add if is_open else self._open.discard)(resource)
 
 
 class Permissions:
