@@ -7,17 +7,21 @@ made stays.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 import structlog
 
 from atoll.edge.export_view import UNREAD, ExportView
+from atoll.edge.heartbeats import Heartbeats
 from atoll.edge.kinds import BINDINGS, SYNC_TARGETS, SYNCER_CONFIGS
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.informer import Informer, key_of
 from atoll.machinery.client.resource import WORKSPACES, Resource
 from atoll.machinery.control.queue import Requeue, WorkQueue
-from atoll.machinery.edge.names import API_VERSION, GROUP
+from atoll.machinery.edge.names import GROUP, THE_ONE
+from atoll.machinery.edge.syncerconfigs import plan_parts, specs_of
 from atoll.machinery.meta.objects import Object, annotations_of, spec_of, status_of
 from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
 
@@ -26,7 +30,6 @@ log = structlog.get_logger()
 KINDS = (SYNC_TARGETS, SYNCER_CONFIGS)
 #: Annotations of a mailbox: name and UID of its SyncTarget.
 TARGET_NAME, TARGET_UID = f"{GROUP}/sync-target-name", f"{GROUP}/sync-target-uid"
-CONFIG = "the-one"
 TYPE = "edge-mailbox"
 
 
@@ -43,7 +46,8 @@ class Mailboxes:
     def __init__(self, client: Client, parent: str, home: str, export: str) -> None:
         self._home, self._parent = home, client.cluster(parent)
         self.queue: WorkQueue[str] = WorkQueue()
-        self.view = ExportView(client, export, KINDS, self._changed)
+        self.heartbeats = Heartbeats(self._client_of, self._target_in)
+        self.view = ExportView(client, export, KINDS, self._changed, self.heartbeats.follow)
         self.workspaces = Informer(self._parent, WORKSPACES, self._workspace_changed)
         self._targets: dict[str, Object] = {}
         self._workspaces: dict[str, Object] = {}
@@ -56,10 +60,17 @@ class Mailboxes:
         if kind == SYNC_TARGETS:
             self._target_changed(cluster, old, new)
             return
-        if kind == SYNCER_CONFIGS and name == CONFIG:
+        if kind == SYNCER_CONFIGS and name == THE_ONE:
             (self._configured.discard if new is None else self._configured.add)(cluster)
         if kind in (SYNCER_CONFIGS, BINDINGS) and (mailbox := self._clusters.get(cluster)):
             self.queue.add(mailbox)
+
+    def _client_of(self, cluster: str) -> Client | None:
+        return self.view.client(cluster)
+
+    def _target_in(self, cluster: str) -> Object | None:
+        """Return the SyncTarget of the mailbox in a logical cluster."""
+        return self._targets.get(self._clusters.get(cluster, ""))
 
     def _target_changed(self, cluster: str, old: Object | None, new: Object | None) -> None:
         for each in (old, new):
@@ -68,7 +79,10 @@ class Mailboxes:
                 self._targets.pop(name, None)
                 self.queue.add(name)
         if new is not None and "deletionTimestamp" not in new["metadata"]:
-            self._targets[mailbox_name(cluster, new["metadata"]["uid"])] = new
+            name = mailbox_name(cluster, new["metadata"]["uid"])
+            self._targets[name] = new
+            if mailbox := spec_of(self._workspaces.get(name, {})).get("cluster"):
+                self.heartbeats.queue.add(mailbox)
 
     def _workspace_changed(self, old: Object | None, new: Object | None) -> None:
         found = new or old or {}
@@ -79,6 +93,7 @@ class Mailboxes:
             self._workspaces.pop(name, None)
         if cluster and new is not None:
             self._clusters[cluster] = name
+            self.heartbeats.queue.add(cluster)
         elif cluster:
             self._clusters.pop(cluster, None)
         self.queue.add(name)
@@ -134,11 +149,9 @@ class Mailboxes:
         inside = self.view.client(cluster)
         if inside is None or cluster in self._configured:
             return
-        config = {"apiVersion": API_VERSION, "kind": "SyncerConfig", "metadata": {"name": CONFIG}, "spec": {}}
-        try:
-            await inside.create(SYNCER_CONFIGS, config)
-        except AlreadyExists:
-            return
+        for config in plan_parts(specs_of({}, []), (), time.time_ns() // 1_000_000).create:
+            with suppress(AlreadyExists):
+                await inside.create(SYNCER_CONFIGS, config)
 
 
 def is_mailbox(workspace: Object) -> bool:

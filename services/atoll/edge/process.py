@@ -72,7 +72,7 @@ async def start(config: EdgeControllersConfig) -> None:
             resolver.view.run(),
             *(each.run() for each in initializers),
         ]
-        await _Process(config, root).run([mailboxes, resolver, *initializers], watches)
+        await _Process(config, root).run([mailboxes, mailboxes.heartbeats, resolver, *initializers], watches)
 
 
 class _Process:

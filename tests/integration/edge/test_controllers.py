@@ -110,6 +110,33 @@ def test_a_sync_target_has_a_mailbox_that_comes_back_and_goes_with_it(inventory:
     inside.close()
 
 
+def test_a_syncers_lease_makes_its_target_healthy_and_without_it_the_target_is_not(
+    inventory: Api, home: Api, root: Api
+) -> None:
+    name = mailbox_of(target(inventory, "heard"))
+    eventually(lambda: is_ready(home, name), "the mailbox")
+    inside = root.at(f"root:espw:{name}")
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+    inside.send("POST", "/api/v1/namespaces", namespace)
+    leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    # Its clock is wrong by years.
+    spec = {"holderIdentity": "pod", "renewTime": "2001-01-01T00:00:00.000000Z"}
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "syncer"}, "spec": spec}
+    inside.post(leases, lease)
+
+    def health() -> list[str]:
+        found = inventory.get(f"{TARGETS}/heard").json.get("status", {}).get("conditions", ())
+        return [each["status"] for each in found if each["type"] in {"Ready", "HeartbeatHealthy"}]
+
+    eventually(lambda: health() == ["True", "True"], "it is healthy")
+    time = inventory.get(f"{TARGETS}/heard").json["status"]["lastSyncerHeartbeatTime"]
+    config = inside.get(f"{GROUP}/syncerconfigs/the-one").json
+    assert config["status"]["lastSyncerHeartbeatTime"] == time > "2020"
+    inside.delete(f"{leases}/syncer")
+    eventually(lambda: health() == ["False", "False"], "it is not healthy")
+    inside.close()
+
+
 def test_a_workspace_that_a_user_made_stays_whatever_its_name(inventory: Api, home: Api) -> None:
     kind = {"name": "edge-mailbox", "path": "root:espw"}
     head = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace"}

@@ -1,0 +1,112 @@
+"""Heartbeats of syncers: the Lease that each renews in its mailbox, and what SyncTarget and SyncerConfig say of it.
+
+Leases of all mailboxes come by the export's view, which claims them. The moment of a renewal is its resourceVersion, as
+a revision counts microseconds of the center's clock: what an edge cluster takes for the time does not matter.
+Invariant: nothing is written but a change of health and, every five minutes, the time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import structlog
+
+from atoll.edge.kinds import LEASES, SYNC_TARGETS, SYNCER_CONFIGS
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.informer import Informer, key_of
+from atoll.machinery.control.queue import Requeue, WorkQueue
+from atoll.machinery.edge.names import THE_ONE
+from atoll.machinery.meta import times
+from atoll.machinery.meta.conditions import ERROR, FALSE, READY, TRUE, Condition, is_true, with_conditions
+from atoll.machinery.meta.objects import Object, status_of
+from atoll.machinery.meta.status import NotFound
+
+log = structlog.get_logger()
+
+#: Name and namespace of the Lease.
+LEASE, NAMESPACE = "syncer", "default"
+SILENT_S, REFRESH_S = 90.0, 300.0
+HEALTHY, TIME = "HeartbeatHealthy", "lastSyncerHeartbeatTime"
+
+
+class Heartbeats:
+    """The controller. The key is the logical cluster of a mailbox.
+
+    `target_of` returns the SyncTarget of one, `client_of` a client of a workspace.
+    """
+
+    name = "heartbeats"
+
+    def __init__(self, client_of: Callable[[str], Client | None], target_of: Callable[[str], Object | None]) -> None:
+        self._client_of, self._target_of = client_of, target_of
+        self.queue: WorkQueue[str] = WorkQueue()
+        self._informers: dict[Client, Informer] = {}
+        #: Mailbox -> seconds since 1970 of the last renewal.
+        self._heard: dict[str, float] = {}
+
+    async def follow(self, client: Client) -> None:
+        """Watch the Leases on one shard, until cancelled."""
+        if client not in self._informers:
+            self._informers[client] = Informer(client, LEASES, self._seen, fieldSelector=f"metadata.name={LEASE}")
+        await self._informers[client].run()
+
+    async def synced(self) -> None:
+        """Wait until the Leases of all shards were seen."""
+        for informer in list(self._informers.values()):
+            await informer.synced.wait()
+
+    def _seen(self, old: Object | None, new: Object | None) -> None:
+        cluster, namespace, _ = key_of(new or old or {})
+        if namespace != NAMESPACE:
+            return
+        if new is None:
+            self._heard.pop(cluster, None)
+        else:
+            self._heard[cluster] = int(new["metadata"]["resourceVersion"]) / 1e6
+        self.queue.add(cluster)
+
+    async def reconcile(self, mailbox: str) -> Requeue:
+        """Write what a heartbeat, or its absence, changes; return when the next one is overdue."""
+        target, heard_s, now_s = self._target_of(mailbox), self._heard.get(mailbox), time.time()
+        if target is None:
+            return None
+        status = heartbeat_status(status_of(target), heard_s, now_s)
+        if status != status_of(target):
+            await self._write(mailbox, target, status)
+        return max(heard_s + SILENT_S - now_s, 0.0) if heard_s is not None and now_s < heard_s + SILENT_S else None
+
+    async def _write(self, mailbox: str, target: Object, status: Object) -> None:
+        cluster, _, name = key_of(target)
+        inventory, inside = self._client_of(cluster), self._client_of(mailbox)
+        if inventory is None or inside is None:
+            return
+        is_healthy = is_true(status["conditions"], HEALTHY)
+        if is_healthy != is_true(status_of(target).get("conditions") or (), HEALTHY):
+            log.info("heartbeat", mailbox=mailbox, healthy=is_healthy)
+        with suppress(NotFound):
+            await inside.patch(SYNCER_CONFIGS, THE_ONE, {"status": {TIME: status.get(TIME)}}, subresource="status")
+        changed = {key: status.get(key) for key in (TIME, "conditions")}
+        with suppress(NotFound):
+            await inventory.patch(SYNC_TARGETS, name, {"status": changed}, subresource="status")
+
+
+def heartbeat_status(status: Object, heard_s: float | None, now_s: float) -> Object:
+    """Return the status of a SyncTarget whose syncer was heard last at `heard_s`; None: its Lease is not there.
+
+    A syncer that was never heard says nothing. The time is brought up to date with the health, or when it is
+    `REFRESH_S` old.
+    """
+    if heard_s is None and TIME not in status:
+        return status
+    is_healthy = heard_s is not None and now_s - heard_s < SILENT_S
+    conditions = [Condition(HEALTHY, TRUE), Condition(READY, TRUE)]
+    if not is_healthy:
+        text = f"no heartbeat of the syncer for {SILENT_S:.0f} seconds"
+        conditions = [Condition(kind, FALSE, "ErrorHeartbeat", text, ERROR) for kind in (HEALTHY, READY)]
+    found = with_conditions(status, times.now(), *conditions)
+    written_s = times.parse_time(status.get(TIME, "")) or 0.0
+    if heard_s is not None and (found != status or heard_s - written_s >= REFRESH_S):
+        found = {**found, TIME: times.format_time(int(heard_s))}
+    return found
