@@ -31,6 +31,8 @@ Work = Callable[[Callable[[], None]], T]
 
 TRY_S: Final = 0.004
 SLICE_S: Final = 0.008
+#: What is tried on the loop ends after so many times its limit, however little the thread ran.
+LONGEST_TRIES: Final = 3
 SLOTS: Final = 2
 #: Items of a list or mapping between two checkpoints.
 PART: Final = 512
@@ -50,6 +52,8 @@ class _Current(threading.local):
     due_s = math.inf
     #: It runs on the loop and may be stopped there.
     is_tried = False
+    #: What is tried is stopped after so much CPU time of the thread, or at this moment.
+    cpu_end_s = end_s = math.inf
 
 
 _current = _Current()
@@ -118,14 +122,20 @@ def try_on_loop(work: Work[T], limit_s: float) -> T:
 
 
 def _stop_when_due() -> None:
-    """The pause of what is tried on the loop."""
-    if time.monotonic() > _current.due_s:
-        raise Stopped
+    """The pause of what is tried on the loop. Time in which the thread did not run counts only in the long run: on a
+    busy machine most work would else be stopped for it, and done twice."""
+    current, now = _current, time.monotonic()
+    if now > current.due_s:
+        left_s = current.cpu_end_s - time.thread_time()
+        if left_s <= 0 or now > current.end_s:
+            raise Stopped
+        current.due_s = min(now + left_s, current.end_s)
 
 
 def _tried(work: Callable[[], T], limit_s: float) -> T:
-    current = _current
-    current.pause, current.due_s, current.is_tried = _stop_when_due, time.monotonic() + limit_s, True
+    current, now = _current, time.monotonic()
+    current.pause, current.due_s, current.is_tried = _stop_when_due, now + limit_s, True
+    current.cpu_end_s, current.end_s = time.thread_time() + limit_s, now + LONGEST_TRIES * limit_s
     try:
         return work()
     finally:

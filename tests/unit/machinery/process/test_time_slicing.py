@@ -250,3 +250,36 @@ def _spend(cpu_s: float) -> None:
     end = time.thread_time() + cpu_s
     while time.thread_time() < end:
         pass
+
+
+class Clocks:
+    """A wall clock and the time that this thread ran, in seconds."""
+
+    def __init__(self) -> None:
+        self.wall_s = self.ran_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.wall_s
+
+    def thread_time(self) -> float:
+        return self.ran_s
+
+
+@pytest.mark.parametrize(("ran_s", "turns"), [(0.001, 10), (0.0, 10), (0.01, 4)])
+def test_time_in_which_the_thread_did_not_run_stops_nothing_but_in_the_long_run(
+    monkeypatch: pytest.MonkeyPatch, ran_s: float, turns: int
+) -> None:
+    clocks, done = Clocks(), 0
+    monkeypatch.setattr(time_slicing, "time", clocks)
+
+    def endless() -> None:
+        nonlocal done
+        while True:
+            done += 1
+            clocks.wall_s += 0.01
+            clocks.ran_s += ran_s
+            checkpoint()
+
+    with pytest.raises(Stopped):
+        within_limit(endless, 0.03)
+    assert done == pytest.approx(turns, abs=1)
