@@ -12,6 +12,7 @@ from atoll.machinery.patch.errors import PatchError
 from atoll.machinery.patch.fieldset import (
     FieldSet,
     contains,
+    covers,
     difference,
     from_paths,
     intersection,
@@ -49,6 +50,10 @@ def test_operations_on_field_sets_are_those_on_sets_of_paths(a: Any, b: Any) -> 
     kept = copy.deepcopy((x, y))
     assert _as_set(x) == a
     assert _as_set(union(x, y)) == a | b
+    assert covers(x, y) == (b <= a)
+    assert covers(union(x, y), y)
+    above = frozenset(path[:-1] for path in a if len(path) > 1)
+    assert covers(x, from_paths(above)) == (above <= a)
     assert _as_set(intersection(x, y)) == a & b
     assert _as_set(difference(x, y)) == a - b
     beneath = {path for path in a if any(path[: len(gone)] == gone for gone in b)}

@@ -115,6 +115,21 @@ def union(a: FieldSet, b: FieldSet) -> FieldSet:
     return out
 
 
+def covers(a: FieldSet, b: FieldSet) -> bool:
+    """Whether all members of b are members of a."""
+    checkpoint()
+    for element, node in b.items():
+        other = a.get(element)
+        if other is None:
+            return False
+        if node is not other and node != other:
+            if (not node or SELF in node) and other and SELF not in other:
+                return False
+            if node and not covers(other, node):
+                return False
+    return True
+
+
 def _union_nodes(a: FieldSet, b: FieldSet) -> FieldSet:
     if not a or not b:
         whole = a or b

@@ -72,7 +72,10 @@ def decode(entries: Iterable[Object] | None) -> Owners:
 
 def encode(owners: Owners) -> list[Object]:
     """Encode owners as managedFields: Apply before Update, then by time, name, version, subresource."""
-    return [entry.wire or new_entry(entry) for entry in sorted(owners.values(), key=_sort_key)]
+    entries: Iterable[ManagedFieldsEntry] = owners.values()
+    if len(owners) > 1:
+        entries = sorted(entries, key=_sort_key)
+    return [entry.wire or new_entry(entry) for entry in entries]
 
 
 def set_managed_fields(metadata: Object, owners: Owners) -> None:

@@ -87,6 +87,8 @@ class Versions:
         self.own = api_version
         self._schema = schema
         self._options = options
+        #: Whether objects differ between versions.
+        self.are_converted = options.convert is not None
 
     def schema(self, api_version: str) -> TypeSchema | None:
         """Return the schema of a version; None when it is no longer served."""

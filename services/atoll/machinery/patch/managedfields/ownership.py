@@ -46,8 +46,9 @@ class VersionedChanges:
         schema = self._versions.schema(api_version)
         if schema is None:
             return None
-        live = self._versions.convert(self._live, api_version)
-        new = self._versions.convert(self._new, api_version)
+        live, new = self._live, self._new
+        if self._versions.are_converted:
+            live, new = self._versions.convert(live, api_version), self._versions.convert(new, api_version)
         compared = compare_owned(live, new, schema.root)
         return compared if self._reset is NO_RESET else self._reset.filter_all(compared)
 
@@ -65,6 +66,9 @@ def without_changes(owners: Owners, changes: VersionedChanges, writer: ManagerKe
     for key, entry in owners.items():
         comparison = changes.at(entry.manager.api_version)
         if comparison is None:
+            continue
+        if key == writer and not comparison.removed:
+            remaining[key] = entry
             continue
         fields = entry.fields if key == writer else difference(entry.fields, comparison.touched)
         fields = difference(fields, comparison.removed)

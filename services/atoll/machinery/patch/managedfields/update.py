@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from atoll.machinery.meta.objects import Object, encode_json
-from atoll.machinery.patch.fieldset import union
+from atoll.machinery.patch.fieldset import covers, union
 from atoll.machinery.patch.managedfields.managers import (
     ManagedFieldsEntry,
     Manager,
@@ -94,12 +94,16 @@ def _initial_owners(live: Object | None, metadata: Object, manager: Manager) -> 
 
 
 def _attributed(owners: Owners, changes: VersionedChanges, manager: Manager, versions: Versions, now: str) -> Owners:
-    owners = without_changes(reconcile_with_schema(owners, versions), changes, manager.key)
+    key = manager.key
+    owners = without_changes(reconcile_with_schema(owners, versions), changes, key)
     touched = changes.own.touched
     if touched:
-        entry = owners.get(manager.key)
-        fields = union(entry.fields, touched) if entry is not None else touched
-        owners[manager.key] = ManagedFieldsEntry(manager, now, fields)
+        entry = owners.get(key)
+        fields = touched
+        if entry is not None:
+            # Most updates change what their manager owns.
+            fields = entry.fields if covers(entry.fields, touched) else union(entry.fields, touched)
+        owners[key] = ManagedFieldsEntry(manager, now, fields)
     return cap(owners)
 
 
@@ -110,7 +114,7 @@ def keep_timestamps(live: Object, new: Object) -> None:
     and a no-op must not change a timestamp.
     """
     before, after = live["metadata"].get("managedFields"), new["metadata"].get("managedFields")
-    if before != after and only_times_differ(before, after) and _same_but_managed(live, new):
+    if before != after and _same_but_managed(live, new) and only_times_differ(before, after):
         new["metadata"]["managedFields"] = before
 
 

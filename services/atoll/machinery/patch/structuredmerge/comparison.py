@@ -57,9 +57,10 @@ def _owned(obj: Object, root: Type) -> Object:
     out.pop("kind", None)
     metadata = obj.get("metadata") or {}
     if metadata.__class__ is dict:
-        owned = out["metadata"] = dict(metadata)
-        for name in UNOWNED_METADATA & metadata.keys():
-            del owned[name]
+        # Of an object without labels and the like nothing is left.
+        owned = out["metadata"] = {}
+        for name in metadata.keys() - UNOWNED_METADATA:
+            owned[name] = metadata[name]
     for name in root.structs:
         if out.get(name) is None:
             out[name] = EMPTY
@@ -80,9 +81,12 @@ def _maps(old: Object, new: Object, type: Type) -> Comparison:
             out.added["f:" + name] = whole_node(value, type.field(name))
             continue
         before = old[name]
-        if before is value or (value.__class__ is str and before.__class__ is str and before == value):
+        if before is value:
             continue
-        if not same(before, value):
+        if value.__class__ is str and before.__class__ is str:
+            if before != value:
+                out.modified["f:" + name] = LEAF
+        elif not same(before, value):
             _pair(before, value, type.field(name), "f:" + name, out)
     for name, value in old.items() if len(old) <= PART else in_parts(old.items()):
         if name not in new:
