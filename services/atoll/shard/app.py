@@ -243,7 +243,12 @@ class ShardApp:
         observer = RequestObserver(RequestMetrics(self.registry), self.audit, requests)
         trust = self._shard_trust()
         services = virtual_workspaces(
-            self.core, self.authorizer, self.facts, self._cache_view(), self._remote_shards(trust)
+            self.core,
+            self.authorizer,
+            self.facts,
+            self._cache_view(),
+            self.identity.authenticator.is_still_valid,
+            self._remote_shards(trust),
         )
         virtual = self._virtual_resources(services, trust)
         resources = Resources(self.core, self._specials(), self._named(), self.watches, virtual)

@@ -26,13 +26,21 @@ from atoll.virtualworkspaces.cache import CacheView
 from atoll.virtualworkspaces.cache_kinds import exporter_of, replicated_kinds
 from atoll.virtualworkspaces.cache_rows import replicated_rows
 from atoll.virtualworkspaces.cached_resources import CachedResources
+from atoll.virtualworkspaces.edge import mailbox
+from atoll.virtualworkspaces.edge.catalogs import EdgeCatalogs
+from atoll.virtualworkspaces.edge.mailbox import IsAuthenticated, MailboxView
 from atoll.virtualworkspaces.framework import VirtualWorkspace
 from atoll.virtualworkspaces.lifecycle import LifecycleView
 from atoll.virtualworkspaces.replication import Replication, Shards
 
 
 def virtual_workspaces(
-    core: WriteService, authorizer: Authorizer, facts: Lookups, cache: CacheView, shards: Shards | None = None
+    core: WriteService,
+    authorizer: Authorizer,
+    facts: Lookups,
+    cache: CacheView,
+    is_authenticated: IsAuthenticated,
+    shards: Shards | None = None,
 ) -> dict[str, VirtualWorkspaceHandler]:
     """Return every virtual workspace by name. `shards` forwards to those of other shards."""
     kind, shipped = core.catalogs.builtin, core.catalogs.shipped
@@ -41,12 +49,14 @@ def virtual_workspaces(
     def lifecycle(which: Lifecycle) -> VirtualWorkspaceHandler:
         return VirtualWorkspace(LifecycleView(which, kind(LOGICAL_CLUSTERS), authorizer, facts.workspace_type))
 
+    box = MailboxView(EdgeCatalogs(core.catalogs), authorizer, core.store, is_authenticated)
     schemas = BoundSchemas(kind(API_RESOURCE_SCHEMAS), authorizer, core.store)
     return {
         INITIALIZATION.service: lifecycle(INITIALIZATION),
         TERMINATION.service: lifecycle(TERMINATION),
         apiexport.SERVICE: VirtualWorkspace(ExportView(core.catalogs, authorizer), shipped, acting=True),
         bound_schemas.SERVICE: VirtualWorkspace(schemas, implied=True),
+        mailbox.SERVICE: VirtualWorkspace(box, shipped, resolve=facts.cluster_of),
         replication.SERVICE: VirtualWorkspace(cached, shipped),
         CACHE_SERVICE: VirtualWorkspace(cache),
     }

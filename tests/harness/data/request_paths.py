@@ -23,6 +23,10 @@ SERVICES = (
     "/services/initializingworkspaces", "/services/initializingworkspaces/root:universal/clusters",
     "/services/terminatingworkspaces/root:universal/x/root/api", "/services/workspaces", "/services/nothing",
     "/services/initializingworkspaces/root:universal/clusters/root:x/api",
+    "/services/mailbox", "/services/mailbox/clusters", "/services/mailbox/clusters/*/api", "/services/mailbox/root/api",
+    "/services/mailbox/clusters/root", "/services/mailbox/clusters/root:x/api", "/services/mailbox/clusters/root/apis",
+    "/services/mailbox/clusters/root/apis/edge.kubestellar.io/v2alpha1/downsyncitems",
+    "/services/mailbox/clusters/root/api/v1/namespaces/default/secrets", "/services/mailbox/clusters/root/metrics",
 )  # fmt: skip
 CACHE = tuple(
     f"/services/cache{rest}"

@@ -58,3 +58,8 @@ def is_system_object(ref: ObjectRef, obj: Object) -> bool:
         return True
     rule = _RULES.get(ref.kind)
     return rule is not None and rule(ref, obj)
+
+
+def may_be_system(kind: tuple[str, str]) -> bool:
+    """Whether some objects of a kind, by group and resource, are system objects wherever they are."""
+    return kind in _RULES or kind == ("", "namespaces")

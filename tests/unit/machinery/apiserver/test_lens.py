@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll.machinery.apiserver.filtered_rows import FilteredRows, RowFilter
-from atoll.machinery.apiserver.filtered_rows import cursor as cursor_module
+from atoll.machinery.apiserver.filtered_rows import FilteredRows, RowFilter, feed_cursor
 from atoll.machinery.apiserver.filtered_rows.cursor import FilteredCursor
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import decode, encode
@@ -263,7 +262,7 @@ async def test_a_watch_from_beyond_the_list_window_goes_on_while_the_choice_stay
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows that decide changed more often than one read returns."""
-    monkeypatch.setattr(cursor_module, "READ_LIMIT", 5)
+    monkeypatch.setattr(feed_cursor, "READ_LIMIT", 5)
     clock = HandClock()
     store = open_store(store_options(tmp_path, list_window_s=10), clock=clock.clock())
     try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from atoll.machinery.apiserver.admission.chain import Plugin, Review
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
+from atoll.machinery.edge.denaturing import IDENTITY as DENATURED
 from atoll.machinery.meta.names import CORE, LOCAL, ObjectKey
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.meta.wellknown import SINGLETON
@@ -26,7 +27,7 @@ class BoundLifecycle(Plugin):
 
     def validate(self, review: Review) -> None:
         kind, cluster = review.call.kind, review.call.cluster
-        if review.operation != "create" or kind.identity in {CORE, LOCAL}:
+        if review.operation != "create" or kind.identity in {CORE, LOCAL, DENATURED}:
             return
         catalog = self._catalogs.of(review.view, cluster)
         served = catalog.find(kind.group, kind.version, kind.plural)

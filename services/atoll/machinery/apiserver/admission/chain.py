@@ -15,6 +15,7 @@ from atoll.machinery.apiserver.admission.configured.questions import Question
 from atoll.machinery.apiserver.admission.configured.registry import Acting
 from atoll.machinery.apiserver.call.call import Call, View
 from atoll.machinery.apiserver.call.options import DeleteOptions
+from atoll.machinery.edge.denaturing import IDENTITY as DENATURED
 from atoll.machinery.kinds.kind import DeferredValidator, Kind
 from atoll.machinery.meta.missing_answer import MissingAnswer
 from atoll.machinery.meta.names import CORE
@@ -146,7 +147,7 @@ class Admission:
     """The chain. Order matters: earlier plug-ins do not see the changes of later ones.
 
     Plug-ins mutate first, then what is configured, after which plug-ins see and limit each change. What is configured
-    validates first.
+    validates first. Denatured objects pass the plug-ins of every kind alone.
     """
 
     def __init__(self, plugins: Sequence[Plugin], configured: Configured | None = None) -> None:
@@ -160,7 +161,7 @@ class Admission:
 
     def mutate(self, review: Review) -> None:
         self._mutate(review)
-        if self.configured is not None:
+        if self.configured is not None and review.call.kind.identity != DENATURED:
             self.configured.mutate(review, self._mutate_again)
 
     def go_on(self, review: Review) -> None:
@@ -176,7 +177,9 @@ class Admission:
         is_kept = kind.identity != CORE and (kind.group, kind.plural) in self._one_by_one
         if is_kept and view.gate(cluster).state is not GateState.DELETING:
             return True
-        return self.configured is not None and self.configured.covers(view, cluster, kind, "DELETE")
+        if self.configured is None or kind.identity == DENATURED:
+            return False
+        return self.configured.covers(view, cluster, kind, "DELETE")
 
     def review_unstored(self, review: Review) -> None:
         """Let what is configured mutate and validate a request that stores no object, which no plug-in concerns."""
@@ -199,8 +202,14 @@ class Admission:
         rule = review.call.restrictions.write_rule
         if rule is not None:
             review.guards.extend(rule(review.view, review.obj, review.old))
-        for mutate in self._steps.get(review.group_resource, self._others).mutate:
+        for mutate in self._steps_of(review).mutate:
             mutate(review)
+
+    def _steps_of(self, review: Review) -> _Steps:
+        """Return the steps of a review: a denatured object is data, which the plug-ins of its kind do not concern."""
+        if review.call.kind.identity == DENATURED:
+            return self._others
+        return self._steps.get(review.group_resource, self._others)
 
     def validate(self, review: Review) -> None:
         check = review.call.restrictions.check
@@ -208,7 +217,7 @@ class Admission:
             check(review.obj, review.old)
         if self.configured is not None and review.acting is not None:
             self.configured.validate(review)
-        steps = self._steps.get(review.group_resource, self._others)
+        steps = self._steps_of(review)
         is_plain = review.call.kind.identity == CORE and not review.dry_run
         for validate in steps.validate_plain if is_plain else steps.validate:
             validate(review)

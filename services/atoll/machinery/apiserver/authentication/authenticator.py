@@ -20,12 +20,13 @@ from atoll.machinery.apiserver.authentication.assertion import AssertionVerifier
 from atoll.machinery.apiserver.authentication.certificates import Certificates, ClientCertificate
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator, impersonates, impersonation_request
 from atoll.machinery.apiserver.authentication.jwt import TokenError
+from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
 from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders, check_listed, in_family
 from atoll.machinery.apiserver.authentication.routing import bearer_token
 from atoll.machinery.apiserver.authentication.tokens import TokenSource, authenticated, token_digest
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.status import Unauthorized
-from atoll.machinery.meta.user import ANONYMOUS_USER, User
+from atoll.machinery.meta.user import ANONYMOUS_USER, User, is_service_account
 from atoll.machinery.wire.exchange import HttpRequest
 
 log = structlog.get_logger()
@@ -145,6 +146,16 @@ class Authenticator:
             acts_for = self._impersonator.act_within(requested, sender, within)
             return AuthenticationResult(sender, None, through, acts_for)
         return AuthenticationResult(self._impersonator.act_as(requested, sender, cluster, snapshot), sender, through)
+
+    def is_still_valid(self, request: HttpRequest, user: User, view: View) -> bool:
+        """Whether the token of a service account is valid in a later view; other credentials hold for their request."""
+        token = bearer_token(request)
+        if token is None or not is_service_account(user.name):
+            return True
+        try:
+            return self.bearers.user_of(token, view, "") is not None
+        except (Unauthorized, AuthenticationPending):
+            return False
 
     def _credentials(self, request: HttpRequest) -> _Credentials:
         """Read the headers of a request."""

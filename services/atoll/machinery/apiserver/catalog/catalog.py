@@ -70,6 +70,14 @@ class Catalog:
         return found
 
     @cached_property
+    def by_resource(self) -> Mapping[tuple[str, str], Kind]:
+        """The kind of each group and resource, in its first version."""
+        found: dict[tuple[str, str], Kind] = {}
+        for kind in self.kinds.values():
+            found.setdefault((kind.group, kind.plural), kind)
+        return found
+
+    @cached_property
     def virtual(self) -> tuple[Kind, ...]:
         """The kinds of virtual resources."""
         return tuple(kind for kind in self.kinds.values() if kind.virtual is not None)

@@ -2,7 +2,8 @@
 
 That takes up to a third of a second, so it is done beside the event loop before a catalogue asks: at the start of a
 shard with such a binding, by the controller that binds the export first, and in an API worker for the first request,
-which waits. Invariant: a process that serves no such binding loads nothing.
+which waits. Views may serve them too, under an identity of their own. Invariant: a process that serves neither loads
+nothing.
 """
 
 from __future__ import annotations
@@ -47,6 +48,18 @@ class ShippedKinds:
         from atoll.machinery.kinds.kubernetes.served_kinds import kinds_of_schema
 
         return kinds_of_schema(schema, identity)
+
+    def of_row(self, row: str, identity: str) -> tuple[Kind, ...]:
+        """Return the kinds of a row, such as `limitranges.core`, under another identity than the export's.
+
+        Raises KindsPending for who can wait; for others it loads them at once.
+        """
+        if self.can_wait and not self._is_loaded:
+            raise KindsPending(self.load)
+        from atoll.machinery.kinds.kubernetes.schema_names import schema_names
+        from atoll.machinery.kinds.kubernetes.served_kinds import kinds_of_schema
+
+        return kinds_of_schema(schema_names()[row], identity)
 
     async def load(self) -> None:
         """Load all kinds beside the event loop, once."""

@@ -12,7 +12,7 @@ from atoll.machinery.apiserver.call.call import Call
 from atoll.machinery.apiserver.rest.metadata import tidy_metadata
 from atoll.machinery.kinds.metadata import dedupe_owner_references, finalizer_warnings
 from atoll.machinery.kinds.scales import scaled
-from atoll.machinery.meta.objects import Object, spec_of, status_of
+from atoll.machinery.meta.objects import Object, annotations_of, spec_of, status_of
 
 _KEPT = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "generation", "managedFields")
 
@@ -39,7 +39,10 @@ def merged_for_subresource(call: Call, obj: Object, old: Object) -> Object:
         if kind.has_status and not call.whole:
             _copy_field(obj, old, "status")
         return obj
-    result: Object = {**old, "metadata": _metadata_for(kind.resets.get(subresource, ("metadata",)), obj, old)}
+    metadata = _metadata_for(kind.resets.get(subresource, ("metadata",)), obj, old)
+    if subresource == "status" and call.restrictions.status_annotations is not None:
+        metadata = _annotated(call.restrictions.status_annotations, obj, old)
+    result: Object = {**old, "metadata": metadata}
     if subresource == "finalize":
         spec = dict(spec_of(result))
         _copy_field(spec, spec_of(obj), "finalizers")
@@ -64,6 +67,15 @@ def _metadata_for(resets: Collection[str], obj: Object, old: Object) -> Object:
     for path in resets:
         if path.startswith("metadata."):
             _copy_field(metadata, stored, path.removeprefix("metadata."))
+    return metadata
+
+
+def _annotated(names: Collection[str], obj: Object, old: Object) -> Object:
+    """Return the stored metadata with these annotations of an object; field owners in any case."""
+    given = {name: value for name, value in annotations_of(obj).items() if name in names}
+    metadata = _metadata_for(("metadata",), obj, old)
+    if given:
+        metadata["annotations"] = {**annotations_of(old), **given}
     return metadata
 
 

@@ -35,6 +35,8 @@ from atoll.machinery.meta.types import (
     LOGICAL_CLUSTERS,
     ROLE_BINDINGS,
     ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
 )
 from atoll.machinery.storage.contract import Cursor, GateState, Scope, Snapshot, Store
 
@@ -52,6 +54,9 @@ _GRANTING = (
     ROLE_BINDINGS,
     CACHED_RESOURCES,
     CACHED_RESOURCE_ENDPOINT_SLICES,
+    # What credentials of service accounts depend on.
+    SERVICE_ACCOUNTS,
+    SECRETS,
 )
 
 

@@ -1,0 +1,162 @@
+"""The mailbox view: what the syncer of an edge cluster reads and writes in its mailbox.
+
+    /services/mailbox/clusters/<mailbox>/apis/edge.kubestellar.io/v2alpha1/downsyncitems    everything that goes down
+    /services/mailbox/clusters/<mailbox>/...                                                its objects, kind by kind
+
+`framework` brings requests here. The view needs the verb `sync` on `syncerconfigs` in the mailbox, which is the only
+right that its syncer has. `mailbox_rules` says what that stands for; everything else is forbidden, but that an account
+renews its own token. Denatured kinds are
+served as what they are at the edge. Invariants: a credential that is revoked ends open watches too; a status brings
+where it is from (EDGE_REVISION) and no other metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from msgspec.structs import replace
+
+from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision
+from atoll.machinery.apiserver.authorization.authorizer import Authorizer
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import Restrictions, View
+from atoll.machinery.apiserver.catalog.catalog import Catalog
+from atoll.machinery.apiserver.filtered_rows import Rows, RowSource
+from atoll.machinery.apiserver.request import Request, RequestScope, ScopeAuthorizer
+from atoll.machinery.edge.names import EDGE_REVISION, GROUP, VERSION
+from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.meta.names import is_cluster_name
+from atoll.machinery.meta.types import SERVICE_ACCOUNTS
+from atoll.machinery.meta.user import CLUSTER_NAME, SERVICE_ACCOUNT_PREFIX, User
+from atoll.machinery.storage.contract import Snapshot
+from atoll.machinery.wire.exchange import HttpRequest
+from atoll.virtualworkspaces.edge.carried import CONFIGS, CarriedReader, Mailbox
+from atoll.virtualworkspaces.edge.catalogs import MAX_CATALOGS, EdgeCatalogs
+from atoll.virtualworkspaces.edge.downsync_item import item_kind
+from atoll.virtualworkspaces.edge.downsync_rows import DownsyncRows
+from atoll.virtualworkspaces.edge.mailbox_rows import MailboxRows
+from atoll.virtualworkspaces.edge.mailbox_rules import EVENTS, ITEMS, LEASES, MailboxRules, verbs
+from atoll.virtualworkspaces.framework import Own, is_listed, view_kind
+
+SERVICE = "mailbox"
+_TOKENS = ("", "serviceaccounts", "token")
+
+#: Whether the credential of a request, by which its user was authenticated, is still valid in a view.
+IsAuthenticated = Callable[[HttpRequest, User, View], bool]
+
+
+class MailboxView:
+    """`framework.Content`."""
+
+    own_segments = 0
+
+    def __init__(
+        self, catalogs: EdgeCatalogs, authorizer: Authorizer, store: Rows, is_authenticated: IsAuthenticated
+    ) -> None:
+        self._catalogs, self._authorizer, self._store = catalogs, authorizer, store
+        self._is_authenticated = is_authenticated
+        self._reader = CarriedReader()
+        self._kept: LruCache[int, tuple[Catalog, Catalog]] = LruCache(MAX_CATALOGS)
+
+    def opens(self, view: View, user: User, own: Own) -> bool:
+        """Return whether the user holds the verb `sync` in the mailbox."""
+        (cluster,) = own
+        attributes = Attributes(
+            user=user,
+            verb="sync",
+            cluster=cluster if is_cluster_name(cluster) else "",
+            group=GROUP,
+            version=VERSION,
+            resource="syncerconfigs",
+        )
+        return self._authorizer.authorize(view, attributes).allowed
+
+    def show(self, request: Request, snapshot: Snapshot, own: Own) -> RequestScope:
+        """Return the scope of a request. Raises NotFound for a workspace without SyncerConfigs."""
+        info, cluster = request.info, request.cluster
+        if not cluster or not is_listed(info):
+            raise errors.not_served()
+        if (info.group, info.resource, info.subresource) == _TOKENS:
+            return self._renewal(request, snapshot, own)
+        mailbox = self._mailbox(snapshot, cluster)
+        if any(each not in mailbox.catalog.by_resource for each in CONFIGS):
+            raise errors.not_served()
+        kind = mailbox.catalog.find(info.group, info.version, info.resource)
+        rules = MailboxRules(mailbox, self._reader, info, kind) if kind is not None else None
+        return RequestScope(
+            authorize=self._authorizer_of(request, own, kind, rules),
+            catalog=mailbox.catalog,
+            restrictions=self._restrictions(mailbox, kind, rules),
+            keeps_watches=False,
+            depends_on=(cluster,),
+        )
+
+    def _authorizer_of(
+        self, request: Request, own: Own, kind: Kind | None, rules: MailboxRules | None
+    ) -> ScopeAuthorizer:
+        caller, info, cluster, http = request.user, request.info, request.cluster, request.http
+
+        def authorize(view: View, verb: str) -> Decision:
+            if not self.opens(view, caller, own) or not self._is_authenticated(http, caller, view):
+                return Decision(False)
+            if not info.is_resource:
+                return Decision(verb == "get")
+            if kind is None or rules is None:
+                return Decision(False)
+            served = self._mailbox(view, cluster).catalog.find(info.group, info.version, info.resource)
+            is_as_before = served is not None and (served.type, served.mark) == (kind.type, kind.mark)
+            return Decision(is_as_before and rules.allows(view, verb))
+
+        return authorize
+
+    def _renewal(self, request: Request, snapshot: Snapshot, own: Own) -> RequestScope:
+        """Return the scope of a request for a token of an account of the mailbox, which the account itself may make."""
+        caller, info, cluster, http = request.user, request.info, request.cluster, request.http
+        name = f"{SERVICE_ACCOUNT_PREFIX}{info.namespace}:{info.name}"
+        is_own = caller.name == name and tuple(caller.extra.get(CLUSTER_NAME, ())) == (cluster,)
+
+        def authorize(view: View, verb: str) -> Decision:
+            may_renew = is_own and verb == "create" and self._is_authenticated(http, caller, view)
+            return Decision(may_renew and self.opens(view, caller, own))
+
+        accounts = self._catalogs.own(snapshot, cluster).of_same_type(SERVICE_ACCOUNTS)
+        return RequestScope(authorize=authorize, catalog=Catalog(accounts))
+
+    def _restrictions(self, mailbox: Mailbox, kind: Kind | None, rules: MailboxRules | None) -> Restrictions:
+        if kind is None or rules is None:
+            return Restrictions()
+        return Restrictions(rows=self._rows(mailbox, kind), write_rule=rules.check, status_annotations=(EDGE_REVISION,))
+
+    def _rows(self, mailbox: Mailbox, kind: Kind) -> RowSource | None:
+        resource = kind.group, kind.plural
+        if resource == ITEMS:
+            return DownsyncRows(self._store, lambda view: self._mailbox(view, mailbox.cluster), self._reader)
+        if resource in (LEASES, *EVENTS, *CONFIGS):
+            return None
+        return MailboxRows(self._store, mailbox, self._reader, kind.type)
+
+    def _mailbox(self, view: View, cluster: str) -> Mailbox:
+        """Return a mailbox with the kinds that it serves in a view."""
+        own, served = self._catalogs.own(view, cluster), self._catalogs.of(view, cluster)
+        kept = self._kept.get(id(served))
+        # The entry keeps the catalog alive, so an equal id means the same one.
+        if kept is None:
+            kept = served, Catalog(_kinds(own, served), served.terminating, served.unavailable)
+            self._kept.put(id(served), kept)
+        return Mailbox(cluster, kept[1])
+
+
+def _kinds(own: Catalog, served: Catalog) -> Iterator[Kind]:
+    """Yield the kinds of a mailbox, with what a syncer may do with them."""
+    beside = (kind for kind in own.kinds.values() if (kind.group, kind.plural) in (LEASES, *EVENTS))
+    for kind in (*served.kinds.values(), *beside):
+        resource = kind.group, kind.plural
+        if allowed := verbs(resource):
+            subresources = tuple(
+                replace(each, verbs=tuple(verb for verb in verbs(resource, each.name) if verb in each.verbs))
+                for each in kind.subresources
+                if verbs(resource, each.name)
+            )
+            yield view_kind(kind, tuple(verb for verb in kind.verbs if verb in allowed), subresources)
+    yield item_kind()

@@ -1,0 +1,97 @@
+"""A mailbox with the account of its syncer, and the view as the syncer sees it.
+
+world = MailboxWorld(root)
+world.admin.post("/api/v1/namespaces/default/configmaps", configmap("a"))
+world.carry(namespaced("", "configmaps", "default", "a"))
+world.syncer.get(ITEMS)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.clients.api import Api, Object, eventually
+from harness.servers.edge_service import GROUP, an_object
+
+WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ITEMS, CONFIGS = f"{GROUP}/downsyncitems", f"{GROUP}/syncerconfigs"
+NAMESPACE = "/api/v1/namespaces/default"
+ACCOUNT = f"{NAMESPACE}/serviceaccounts/syncer"
+ROLE = "edge-syncer"
+
+
+def view(api: Api, cluster: str, token: str = "", service: str = "mailbox") -> Api:
+    """A client of a view of a workspace, by default of the mailbox view."""
+    found = Api(api.shard, token=token or api.token)
+    found.prefix = f"/services/{service}/clusters/{cluster}"
+    return found
+
+
+def namespaced(group: str, resource: str, namespace: str, *names: str, version: str = "v1") -> Object:
+    """An entry of a SyncerConfig for objects of a namespace."""
+    places = [{"namespace": namespace, "names": list(names)}]
+    entry = {"group": group, "resource": resource, "apiVersion": version, "objectsByNamespace": places}
+    return {"namespacedObjects": [entry]}
+
+
+class MailboxWorld:
+    """`admin` administers the mailbox `cluster`, `syncer` is its syncer in the view."""
+
+    def __init__(self, root: Api) -> None:
+        home = root.at("root:espw")
+        kind = {"name": "edge-mailbox", "path": "root:espw"}
+        body = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"generateName": "box-"}}
+        self.name = home.post(WORKSPACES, {**body, "spec": {"type": kind}}).json["metadata"]["name"]
+
+        def cluster() -> str:
+            found = home.get(f"{WORKSPACES}/{self.name}").json
+            return str(found["spec"]["cluster"]) if found["status"].get("phase") == "Ready" else ""
+
+        self.cluster = eventually(cluster, "the mailbox is ready")
+        self.path = f"root:espw:{self.name}"
+        self.admin = root.at(self.cluster)
+        self.admin.post(
+            "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+        )
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "syncer"}}
+        self.admin.post(f"{NAMESPACE}/serviceaccounts", account)
+        self.grant()
+        self.token = self.new_token()
+        self.syncer = view(root, self.cluster, self.token)
+        home.close()
+
+    def new_token(self) -> str:
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        return str(self.admin.post(f"{ACCOUNT}/token", request).json["status"]["token"])
+
+    def grant(self) -> None:
+        """Give the account its one right, unless it has it."""
+        head: Object = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": ROLE}}
+        rules = [{"apiGroups": ["edge.kubestellar.io"], "resources": ["syncerconfigs"], "verbs": ["sync"]}]
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE}
+        subject = {"kind": "ServiceAccount", "name": "syncer", "namespace": "default"}
+        for plural, body in (
+            ("clusterroles", {"kind": "ClusterRole", "rules": rules}),
+            ("clusterrolebindings", {"kind": "ClusterRoleBinding", "roleRef": reference, "subjects": [subject]}),
+        ):
+            if self.admin.send("GET", f"{RBAC}/{plural}/{ROLE}").code == 404:
+                self.admin.post(f"{RBAC}/{plural}", {**head, **body})
+
+    def carry(self, *parts: Object, name: str = "the-one") -> int:
+        """Write a SyncerConfig with these parts of a spec; return its revision."""
+        spec: dict[str, Any] = {}
+        for part in parts:
+            for field, value in part.items():
+                spec.setdefault(field, []).extend(value)
+        path = f"{CONFIGS}/{name}"
+        found = self.admin.send("GET", path)
+        if found.code == 404:
+            answer = self.admin.post(CONFIGS, an_object("SyncerConfig", name, spec))
+        else:
+            answer = self.admin.put(path, {**found.json, "spec": spec})
+        return int(answer.json["metadata"]["resourceVersion"])
+
+    def items(self, query: str = "") -> dict[str, Object]:
+        """The listed items by name."""
+        return {each["metadata"]["name"]: each for each in self.syncer.get(f"{ITEMS}{query}").json["items"]}
