@@ -14,6 +14,7 @@ from atoll.cli.kubectl import complete_kcp
 from atoll.edge.config import EdgeControllersConfig
 from atoll.frontproxy.config import FrontProxyConfig
 from atoll.standalone.site.processes import StartConfig
+from atoll.syncer.config import SyncerConfig
 from tidy.sources import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -138,6 +139,7 @@ def test_every_flag_in_the_pages_is_one() -> None:
         *CacheServerConfig.__struct_fields__,
         *EdgeControllersConfig.__struct_fields__,
         *(flag.lstrip("-") for command in complete_kcp.FLAGS.values() for flag in command),
+        *SyncerConfig.__struct_fields__,
     }
     flags = {name.replace("_", "-") for name in settings} | _OTHER_FLAGS
     wrong = {

@@ -21,6 +21,7 @@ USAGE = """usage: atoll COMMAND [options]
   edge-init     write the edge service into a workspace
   edge-controllers
                 run the controllers of edge clusters
+  syncer        carry what a mailbox lists to an edge cluster, and its status back
   nats-config   write configuration and users of a NATS server for several machines
   doctor        check disk, clock, versions and permissions
   fsck          check a store against itself
@@ -45,6 +46,7 @@ COMMANDS = {
     "virtual-workspaces": ("virtual_workspaces", "run"),
     "edge-init": ("edge_init", "run"),
     "edge-controllers": ("edge_controllers", "run"),
+    "syncer": ("syncer", "run"),
     "nats-config": ("nats_config", "run"),
     "doctor": ("doctor", "run"),
     "fsck": ("store", "fsck"),

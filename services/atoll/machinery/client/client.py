@@ -108,12 +108,23 @@ class Client:
         content_type: str = JSON,
     ) -> bytes:
         """Send a request to a path below the cluster; the body of a good answer."""
+        return (await self.exchange(method, path, query, body, content_type)).body
+
+    async def exchange(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        content_type: str = JSON,
+    ) -> ClientResponse:
+        """As `raw`; the whole of a good answer."""
         target = self._target(path, query)
         headers = self._headers((("content-type", content_type),) if body else ())
         for attempt in range(self._retries + 1):
             response = await self._http.request(method, target, headers, body)
             if response.status < 300:
-                return response.body
+                return response
             delay_s = _come_back_s(response)
             if delay_s is None or attempt == self._retries:
                 break

@@ -31,9 +31,10 @@ class Failure(msgspec.Struct, frozen=True):
 
     def is_due(self, ref: ObjectRef, attempt: str, now_s: float) -> bool:
         """Whether to try now. A clock that was set back does not make anything wait longer than the longest delay."""
-        return attempt != self.attempt or not 0 <= now_s - self.at_s < self._delay_s(ref)
+        return attempt != self.attempt or not 0 <= now_s - self.at_s < self.delay_s(ref)
 
-    def _delay_s(self, ref: ObjectRef) -> float:
+    def delay_s(self, ref: ObjectRef) -> float:
+        """Seconds from this failure to the next attempt."""
         # Objects that fail together do not come back together.
         share = zlib.crc32("/".join((ref.group, ref.resource, ref.namespace, ref.name)).encode()) / 2**32
         return min(_FIRST_S * 2.0 ** min(self.count - 1, 30), _LONGEST_S) * (0.75 + share / 4)

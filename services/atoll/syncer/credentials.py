@@ -1,0 +1,128 @@
+"""Credentials: the targets of both sides, and tokens that are renewed in time.
+
+The token of the center is renewed after 80 % of its life and put into a Secret at the edge; whatever a file says is
+read again, as a mounted Secret and a cluster's own token change there. Invariants: how old a token is, is asked of
+the center's clock, never of this machine's; a renewal that fails leaves the old token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.kubeconfig import Kubeconfig, Target
+from atoll.machinery.client.resource import Resource
+from atoll.machinery.client.target import Entry, make_target
+from atoll.machinery.meta.status import ApiError
+from atoll.machinery.wire.pending_response import ClientError
+
+log = structlog.get_logger()
+
+SECRETS = Resource("", "v1", "secrets")
+ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/syncer/token"
+IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+INTERVAL_S = 60.0
+_RENEWED_AT = 0.8
+#: OpenSSL's X509_V_FLAG_NO_CHECK_TIME.
+_NO_CHECK_TIME = 0x200000
+
+
+class _Claims(msgspec.Struct):
+    exp: int = 0
+    iat: int = 0
+
+
+def target(kubeconfig: str, context: str, environment: Mapping[str, str] = os.environ) -> Target:
+    """Return where to connect: a context of a kubeconfig, or without one the cluster around. Raises KubeconfigError.
+
+    The machine's clock may be wrong by a year, so the time of certificates is not looked at; authority and name are.
+    """
+    if kubeconfig:
+        found = Kubeconfig.load(kubeconfig).target(context)
+    else:
+        host = environment.get("KUBERNETES_SERVICE_HOST", "")
+        server = f"https://{f'[{host}]' if ':' in host else host}:{environment.get('KUBERNETES_SERVICE_PORT', '443')}"
+        cluster = {"server": server, "certificate-authority": "ca.crt"}
+        entry = Entry("the cluster", cluster, IN_CLUSTER)
+        found = make_target(entry, Entry("the pod", {"tokenFile": "token"}, IN_CLUSTER))
+    if found.tls is not None:
+        found.tls.verify_flags |= _NO_CHECK_TIME
+    return found
+
+
+def is_due(token: str, now_s: float) -> bool:
+    """Whether a token of the center is to be renewed. One that does not say when it ends never is."""
+    try:
+        payload = token.split(".")[1]
+        claims = msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), type=_Claims)
+    except (IndexError, ValueError):
+        return False
+    return 0 < claims.iat < claims.exp and now_s >= claims.iat + _RENEWED_AT * (claims.exp - claims.iat)
+
+
+class Tokens:
+    """Keeps the tokens of both clients good. `load` reads a target anew from its files."""
+
+    def __init__(self, center: Client, edge: Client, secret: str, namespace: str) -> None:
+        self._center, self._edge = center, edge
+        self._secret, self._namespace = secret, namespace
+        #: What each client's files said last.
+        self._read: dict[Client, str] = {}
+
+    async def run(self, sources: Mapping[Client, tuple[str, str]]) -> None:
+        """Look at the tokens every minute until cancelled; `sources` has kubeconfig and context of each client."""
+        while True:
+            for client, source in sources.items():
+                self._reload(client, *source)
+            try:
+                await self.renew()
+            except (ApiError, ClientError, TimeoutError, OSError) as error:
+                log.warning("token not renewed", reason=str(error) or type(error).__name__)
+            await asyncio.sleep(INTERVAL_S)
+
+    async def renew(self) -> None:
+        """Renew the token of the center, if it is due, and store it."""
+        token = _token(self._center.target)
+        if not (self._secret and is_due(token, await self._center_time())):
+            return
+        claim = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {}}
+        token = (await self._center.request("POST", ACCOUNT, None, claim))["status"]["token"]
+        data = {"data": {"token": base64.b64encode(token.encode()).decode()}}
+        await self._edge.patch(SECRETS, self._secret, data, self._namespace)
+        _set_token(self._center, token)
+        log.info("token renewed")
+
+    async def _center_time(self) -> float:
+        """Return the seconds of the center's clock."""
+        answer = await self._center.exchange("GET", "/apis/edge.kubestellar.io/v2alpha1")
+        return parsedate_to_datetime(answer.header("date")).timestamp()
+
+    def _reload(self, client: Client, kubeconfig: str, context: str) -> None:
+        try:
+            token = _token(target(kubeconfig, context))
+        except Exception as error:
+            log.warning("credentials not read", reason=str(error) or type(error).__name__)
+            return
+        before = self._read.get(client)
+        self._read[client] = token
+        # A file that is behind a renewal of ours does not count until it changes.
+        if before is not None and token != before:
+            _set_token(client, token)
+
+
+def _token(found: Target) -> str:
+    return dict(found.headers).get("authorization", "").removeprefix("Bearer ")
+
+
+def _set_token(client: Client, token: str) -> None:
+    others = [each for each in client.target.headers if each[0] != "authorization"]
+    headers = (("authorization", f"Bearer {token}"), *others)
+    client.target = msgspec.structs.replace(client.target, headers=headers)

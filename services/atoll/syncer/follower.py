@@ -1,0 +1,112 @@
+"""One resource, listed in pages and then watched: every object goes to a sink, none is kept.
+
+`Mailbox` follows what goes down, `Edge` each kind that is synced. Invariants: after any interruption the sink has
+been told of each object's last state or of its end; a watch that broke resumes from its revision, and only one whose
+revision is gone (410) is listed again, page by page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+import structlog
+
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.resource import Resource
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import ApiError
+from atoll.machinery.process.backoff import Backoff
+from atoll.machinery.wire.pending_response import ClientError
+
+log = structlog.get_logger()
+
+PAGE = "250"
+MAX_DELAY_S = 30.0
+BACKOFF = Backoff(0.2, MAX_DELAY_S, least=0.75)
+
+#: Namespace and name.
+Key = tuple[str, str]
+
+
+class Sink(Protocol):
+    """Takes what a follower reads. Its methods must not block."""
+
+    def changed(self, obj: Object) -> None:
+        """An object is new or changed, or is only listed again."""
+
+    def gone(self, obj: Object) -> None:
+        """An object is gone; this is its last state."""
+
+    def complete(self, keys: set[Key]) -> None:
+        """A list was read whole: objects with other keys are gone."""
+
+    def reached(self, revision: str) -> None:
+        """All up to this revision was told."""
+
+
+def key_of(obj: Object) -> Key:
+    """Return the key of an object."""
+    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+
+
+class Follower:
+    """`failure` is the reason why the state is not current, empty while it is."""
+
+    def __init__(self, client: Client, resource: Resource, sink: Sink, **options: str) -> None:
+        self._client, self._resource, self._sink, self._options = client, resource, sink, options
+        self._revision, self._failures = "", 0
+        self.failure = "not read yet"
+
+    async def run(self) -> None:
+        """Follow until cancelled; interruptions back off up to 30 s."""
+        while True:
+            wait_s = 0.0
+            try:
+                if not self._revision:
+                    await self._list()
+                await self._watch()
+                reason = ""
+            except ApiError as error:
+                if error.code == 410:
+                    self._revision = ""
+                wait_s, reason = float(error.details.retry_after_s), error.message
+            except (ClientError, TimeoutError, OSError) as error:
+                reason = str(error) or type(error).__name__
+            self.failure = reason
+            delay_s = min(max(wait_s, BACKOFF.delay_s(self._failures)), MAX_DELAY_S)
+            self._failures += 1
+            if reason:
+                log.info("watch interrupted", resource=self._resource.plural, reason=reason, again_s=round(delay_s, 3))
+            await asyncio.sleep(delay_s)
+
+    async def _list(self) -> None:
+        keys: set[Key] = set()
+        options = {**self._options, "limit": PAGE}
+        while True:
+            page = await self._client.request("GET", self._resource.path(), options)
+            lead = {"apiVersion": page["apiVersion"], "kind": str(page["kind"]).removesuffix("List")}
+            for item in page["items"]:
+                obj = item if "kind" in item else {**lead, **item}
+                keys.add(key_of(obj))
+                self._sink.changed(obj)
+            token = page["metadata"].get("continue")
+            if not token:
+                break
+            options["continue"] = token
+        self._revision = page["metadata"]["resourceVersion"]
+        self._sink.complete(keys)
+        self._sink.reached(self._revision)
+
+    async def _watch(self) -> None:
+        options = {**self._options, "resourceVersion": self._revision}
+        async with self._client.watch(self._resource, **options) as events:
+            self.failure = ""
+            async for event in events:
+                self._failures = 0
+                if event.type == "DELETED":
+                    self._sink.gone(event.object)
+                elif event.type != "BOOKMARK":
+                    self._sink.changed(event.object)
+                self._revision = event.object["metadata"]["resourceVersion"]
+                self._sink.reached(self._revision)

@@ -1,0 +1,111 @@
+"""A Lease as a lock and as a heartbeat: at the edge it says who writes there, in the mailbox that the syncer lives.
+
+Invariants: who holds it stops to count as holder when its last renewal is as old as the Lease lasts; another takes it
+over only after seeing it unchanged for that time. Both by a clock that only runs forward, so it does not matter what
+time the machines believe it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import msgspec
+import structlog
+
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.resource import Resource
+from atoll.machinery.meta.objects import Object, spec_of
+from atoll.machinery.meta.status import AlreadyExists, ApiError, Conflict, NotFound
+from atoll.machinery.wire.pending_response import ClientError
+
+log = structlog.get_logger()
+
+LEASES = Resource("coordination.k8s.io", "v1", "leases")
+NAMESPACE = "default"
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """How long a Lease lasts, and how often its holder renews it."""
+
+    lasts_s: float
+    renewal_s: float
+
+
+class Lease:
+    """One Lease; `taken` is called when this process becomes its holder."""
+
+    def __init__(self, client: Client, name: str, identity: str, timing: Timing, taken: Callable[[], None]) -> None:
+        self._client, self._name, self._identity = client, name, identity
+        self._timing, self._taken = timing, taken
+        self._lease: Object = {}
+        self._seen_at_s = self._renewed_at_s = float("-inf")
+        self.failure = "not read yet"
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this process is the holder."""
+        return time.monotonic() - self._renewed_at_s < self._timing.lasts_s
+
+    async def run(self) -> None:
+        """Renew or wait for it until cancelled."""
+        while True:
+            was_held, started_s = self.is_held, time.monotonic()
+            try:
+                await self._turn(started_s)
+                self.failure = ""
+            except (Conflict, AlreadyExists):
+                # Somebody wrote it meanwhile: look at it again at once.
+                self._lease = {}
+                continue
+            except (ApiError, ClientError, TimeoutError, OSError) as error:
+                self.failure = str(error) or type(error).__name__
+                self._lease = {}
+            if self.is_held and not was_held:
+                log.info("lease taken", lease=self._name)
+                self._taken()
+            await asyncio.sleep(self._timing.renewal_s)
+
+    async def release(self) -> None:
+        """Give it up, so that another need not wait."""
+        if self.is_held and self._lease:
+            self._renewed_at_s = float("-inf")
+            await self._client.update(LEASES, {**self._lease, "spec": {**spec_of(self._lease), "holderIdentity": ""}})
+
+    async def _turn(self, now_s: float) -> None:
+        if not (self.is_held and self._lease):
+            await self._look(now_s)
+        holder = spec_of(self._lease).get("holderIdentity") if self._lease else ""
+        is_free = not holder or holder == self._identity or now_s - self._seen_at_s > self._timing.lasts_s
+        if not is_free:
+            self._renewed_at_s = float("-inf")
+            return
+        if self._lease:
+            self._lease = await self._client.update(LEASES, self._renewed(self._lease))
+        else:
+            head = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+            metadata = {"name": self._name, "namespace": NAMESPACE}
+            self._lease = await self._client.create(LEASES, self._renewed({**head, "metadata": metadata, "spec": {}}))
+        self._renewed_at_s = now_s
+
+    async def _look(self, now_s: float) -> None:
+        """Read it; note when it was seen to change."""
+        before = self._lease
+        try:
+            self._lease = await self._client.get(LEASES, self._name, NAMESPACE)
+        except NotFound:
+            self._lease = {}
+        version = (self._lease.get("metadata") or {}).get("resourceVersion")
+        if version != (before.get("metadata") or {}).get("resourceVersion"):
+            self._seen_at_s = now_s
+
+    def _renewed(self, lease: Object) -> Object:
+        spec, now = spec_of(lease), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        if spec.get("holderIdentity") != self._identity:
+            transitions = int(spec.get("leaseTransitions") or 0) + (1 if spec.get("holderIdentity") else 0)
+            spec = {**spec, "acquireTime": now, "leaseTransitions": transitions}
+        lasts_s = max(1, round(self._timing.lasts_s))
+        spec = {**spec, "holderIdentity": self._identity, "renewTime": now, "leaseDurationSeconds": lasts_s}
+        return {**lease, "spec": spec}

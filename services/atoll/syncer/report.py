@@ -1,0 +1,112 @@
+"""What the center is told: the status of SyncerConfig `the-one`, and Events on what was adopted.
+
+Invariant: a status that did not change is not written, so a quiet syncer writes nothing but its Lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import Protocol
+
+import structlog
+
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.resource import Resource
+from atoll.machinery.edge.failures import Failure, error_rows
+from atoll.machinery.edge.names import SYNCER, THE_ONE, ObjectRef
+from atoll.machinery.meta.conditions import FALSE, TRUE, Condition, set_condition
+from atoll.machinery.meta.objects import Object, conditions_of, status_of
+from atoll.machinery.meta.status import ApiError
+from atoll.machinery.process.backoff import Backoff
+from atoll.machinery.wire.pending_response import ClientError
+from atoll.syncer.mailbox import CONFIGS, Mailbox
+
+log = structlog.get_logger()
+
+EVENTS = Resource("", "v1", "events")
+INTERVAL_S = 1.0
+_BACKOFF = Backoff(1.0, 30.0)
+_OWN = ("appliedRevision", "edgeUID", "syncerVersion", "errors", "conditions")
+
+
+class Progress(Protocol):
+    """What there is to report."""
+
+    @property
+    def applied(self) -> int: ...
+    @property
+    def failures(self) -> Mapping[ObjectRef, Failure]: ...
+    @property
+    def may_report(self) -> bool: ...
+
+
+class Report:
+    """Writes the status whenever it differs; `is_writer` says whether this process may."""
+
+    def __init__(self, client: Client, mailbox: Mailbox, progress: Progress, edge_uid: str) -> None:
+        self._client, self._mailbox, self._progress, self._edge_uid = client, mailbox, progress, edge_uid
+        self._version = metadata.version("atoll")
+
+    async def run(self) -> None:
+        """Report until cancelled."""
+        failures = 0
+        while True:
+            try:
+                await self._write()
+                failures, delay_s = 0, INTERVAL_S
+            except (ApiError, ClientError, TimeoutError, OSError) as error:
+                delay_s, failures = _BACKOFF.delay_s(failures), failures + 1
+                log.info("status not reported", reason=str(error) or type(error).__name__)
+            await asyncio.sleep(delay_s)
+
+    async def adopted(self, ref: ObjectRef, obj: Object) -> None:
+        """Tell that an object at the edge was there before. Best effort, as for all Events."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        regarding = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "name": ref.name}
+        if ref.namespace:
+            regarding["namespace"] = ref.namespace
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{ref.name[:200]}.", "namespace": ref.namespace or "default"},
+            "involvedObject": regarding,
+            "type": "Normal",
+            "reason": "Adopted",
+            "message": "The object was at the edge before; it is synced from now on, and stays when it is withdrawn.",
+            "source": {"component": SYNCER},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        try:
+            await self._client.create(EVENTS, event)
+        except (ApiError, ClientError, TimeoutError) as error:
+            log.info("event not written", reason=str(error) or type(error).__name__)
+
+    async def _write(self) -> None:
+        config = self._mailbox.the_one()
+        if config is None or not self._mailbox.is_complete or not self._progress.may_report:
+            return
+        before = status_of(config)
+        status = self._status(config)
+        if all(before.get(name) == status[name] for name in _OWN if status[name] or before.get(name)):
+            return
+        answer = await self._client.patch(CONFIGS, THE_ONE, {"status": status}, subresource="status")
+        self._mailbox.keep_config(answer)
+
+    def _status(self, config: Object) -> Object:
+        errors = error_rows(self._progress.failures)
+        message = f"{len(self._progress.failures)} objects fail, such as {errors[0]['name']}" if errors else ""
+        synced = Condition("Synced", FALSE if errors else TRUE, "Failing" if errors else "Synced", message)
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        return {
+            "appliedRevision": str(self._progress.applied),
+            "edgeUID": self._edge_uid,
+            "syncerVersion": self._version,
+            "errors": errors,
+            "conditions": set_condition(conditions_of(config), synced, now),
+        }

@@ -1,0 +1,259 @@
+"""The syncer: both sides, the work between them, and what each tells the others.
+
+Changes become keys in three queues, of downsync, status return and upsync; workers take them. Invariants: neither
+side's absence ends it: without the center the edge is held to what was read last, without the edge nothing is
+decided; the kinds that are followed at the edge are those that are listed, those that were ever written, Namespaces
+and definitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.resource import Resource
+from atoll.machinery.control.worker import work
+from atoll.machinery.edge.failures import Failure
+from atoll.machinery.edge.names import SYNCER, ObjectRef
+from atoll.machinery.edge.syncset import SyncSet
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import ApiError
+from atoll.machinery.meta.types import CRDS
+from atoll.machinery.process.backoff import Backoff
+from atoll.machinery.wire.pending_response import ClientError
+from atoll.syncer.downsync import Downsync, kinds_to_follow
+from atoll.syncer.edge import NAMESPACE_KIND, Edge
+from atoll.syncer.lease import Lease, Timing
+from atoll.syncer.mailbox import Mailbox
+from atoll.syncer.rate import RateLimit
+from atoll.syncer.report import Report
+from atoll.syncer.returns import Returns
+from atoll.syncer.state import State
+from atoll.syncer.upsync import Upsync, copies_of, upsynced_kinds
+
+log = structlog.get_logger()
+
+WORKERS = 4
+SAVE_S = 5.0
+MAILBOX_LEASE = "syncer"
+EDGE_TIMING, MAILBOX_TIMING = Timing(60.0, 20.0), Timing(90.0, 30.0)
+_BACKOFF = Backoff(0.2, 30.0)
+_DEFINITIONS = Resource(CRDS.group, "v1", CRDS.resource, namespaced=False)
+#: Kinds that are followed in any case, and those of which all objects are.
+_ALWAYS = {("", "namespaces"): NAMESPACE_KIND, (CRDS.group, CRDS.resource): _DEFINITIONS}
+_WHOLE = {("", "namespaces")}
+#: Kinds are looked for again after this time, if some were not served.
+_LOOK_AGAIN_S = 30.0
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What a syncer is told. `uid` is that of its SyncTarget."""
+
+    uid: str
+    qps: float = 30.0
+    burst: int = 20
+    state_file: Path | None = None
+    edge_timing: Timing = EDGE_TIMING
+    mailbox_timing: Timing = MAILBOX_TIMING
+
+
+class Syncer:
+    """Reads and writes through two clients, which are the caller's."""
+
+    def __init__(self, center: Client, cluster: Client, options: Options) -> None:
+        self._center, self._cluster, self._options = center, cluster, options
+        self.mailbox = Mailbox(center)
+        self.edge = Edge(cluster, options.uid, RateLimit(options.qps, options.burst))
+        self.downsync: Downsync | None = None
+        self.returns: Returns | None = None
+        self.upsync: Upsync | None = None
+        #: Kinds of which the copies in the mailbox are known.
+        self._searched: set[Resource] = set()
+        #: Why it does not work yet, empty once it does.
+        self.waits_for = "the edge cluster"
+        self._kinds_changed = asyncio.Event()
+        self._events: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._identify()
+        options, uid = self._options, self.edge.uid
+        state = State(options.uid, uid, options.state_file)
+        identity = f"{socket.gethostname()}_{state.identity}"
+        name = f"{SYNCER}-{options.uid}"
+        self._edge_lease = Lease(self._cluster, name, identity, options.edge_timing, self._look_at_all)
+        self._mailbox_lease = Lease(self._center, MAILBOX_LEASE, identity, options.mailbox_timing, self._look_at_all)
+        self._state = state
+        self.downsync = Downsync(self.mailbox, self.edge, state, lambda: self._edge_lease.is_held)
+        self.returns = Returns(self._center, self.mailbox, self.edge, lambda: self.may_report)
+        self.upsync = Upsync(self._center, self.mailbox, self.edge, state, lambda: self.may_report)
+        report = Report(self._center, self.mailbox, self, uid)
+        self.downsync.adopted = lambda ref, obj: self._tell(report, ref, obj)
+        self.mailbox.listener, self.edge.changed, self.edge.read = self, self._live_changed, self._kind_read
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for each in (self._edge_lease, self._mailbox_lease, self.mailbox, report):
+                    tasks.create_task(each.run())
+                tasks.create_task(self._follow_kinds())
+                tasks.create_task(self._save())
+                for _ in range(WORKERS):
+                    tasks.create_task(work("downsync", self.downsync.queue, self.downsync.reconcile))
+                    tasks.create_task(work("status", self.returns.queue, self.returns.reconcile))
+                    tasks.create_task(work("upsync", self.upsync.queue, self.upsync.reconcile))
+        finally:
+            await self.edge.close()
+
+    async def close(self) -> None:
+        """Remember what there is to remember, and let another one work at once. After `run` was cancelled."""
+        if self.downsync is None:
+            return
+        await asyncio.to_thread(self._state.save)
+        for lease in (self._edge_lease, self._mailbox_lease):
+            try:
+                await lease.release()
+            except (ApiError, ClientError, TimeoutError, OSError) as error:
+                log.info("lease not released", reason=str(error) or type(error).__name__)
+
+    # --- what there is to report
+
+    @property
+    def applied(self) -> int:
+        """The revision of the mailbox up to which everything was tried at the edge."""
+        return self.downsync.applied if self.downsync is not None else 0
+
+    @property
+    def failures(self) -> Mapping[ObjectRef, Failure]:
+        """What does not succeed."""
+        returned = self.returns.failures if self.returns is not None else {}
+        upsynced = self.upsync.failures if self.upsync is not None else {}
+        return {**upsynced, **returned, **self._state.failures}
+
+    @property
+    def may_report(self) -> bool:
+        """Whether this process is the one that writes to the mailbox."""
+        return self._mailbox_lease.is_held and self._edge_lease.is_held
+
+    # --- what changes
+
+    def wanted(self, ref: ObjectRef, revision: int) -> None:
+        """The mailbox wants something else of an object."""
+        assert self.downsync is not None
+        self.downsync.wanted(ref, revision)
+
+    def reported(self, ref: ObjectRef) -> None:
+        """The mailbox has a new object, or another status."""
+        assert self.returns is not None
+        self.returns.queue.add(ref)
+
+    def reconfigured(self, before: SyncSet, revision: int) -> None:
+        """The mailbox lists other objects."""
+        assert self.downsync is not None and self.returns is not None
+        self.waits_for = ""
+        self.downsync.reconfigured(before, revision)
+        self.returns.all()
+        if before.upsync != self.mailbox.carried.upsync or not before.number:
+            self._upsync_all()
+        self._kinds_changed.set()
+
+    def _live_changed(self, ref: ObjectRef) -> None:
+        assert self.downsync is not None and self.returns is not None
+        self.downsync.live_changed(ref)
+        self.returns.queue.add(ref)
+        if self.upsync is not None:
+            self.upsync.changed(ref)
+        if ref.kind == (CRDS.group, CRDS.resource):
+            self._kinds_changed.set()
+
+    def _kind_read(self, kind: tuple[str, str]) -> None:
+        assert self.downsync is not None
+        self.downsync.kind_read(kind)
+        self._upsync_all()
+
+    def _upsync_all(self) -> None:
+        if self.upsync is not None and self.mailbox.is_complete:
+            self.upsync.all()
+
+    def _look_at_all(self) -> None:
+        if self.downsync is not None and self.returns is not None and self.mailbox.is_complete:
+            self.downsync.all()
+            self.returns.all()
+            self._upsync_all()
+
+    def _tell(self, report: Report, ref: ObjectRef, obj: Object) -> None:
+        task = asyncio.create_task(report.adopted(self.mailbox.origin(ref), obj))
+        self._events.add(task)
+        task.add_done_callback(self._events.discard)
+
+    # --- background work
+
+    async def _identify(self) -> None:
+        """Wait for the edge cluster."""
+        failures = 0
+        while True:
+            try:
+                return await self.edge.identify()
+            except (ApiError, ClientError, TimeoutError, OSError) as error:
+                self.waits_for = f"the edge cluster, which does not answer: {error}"
+            await asyncio.sleep(_BACKOFF.delay_s(failures))
+            failures += 1
+
+    async def _follow_kinds(self) -> None:
+        """Follow at the edge the kinds that matter, whenever these change."""
+        failures = 0
+        self.edge.follow(_ALWAYS, _WHOLE)
+        while True:
+            self._kinds_changed.clear()
+            try:
+                is_whole = await self._find_kinds()
+                failures, wait_s = 0, None if is_whole else _LOOK_AGAIN_S
+            except (ApiError, ClientError, TimeoutError, OSError) as error:
+                log.info("kinds not found", reason=str(error) or type(error).__name__)
+                wait_s, failures = _BACKOFF.delay_s(failures), failures + 1
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._kinds_changed.wait()
+            except TimeoutError:
+                continue
+
+    async def _find_kinds(self) -> bool:
+        """Follow what is served of these kinds; return whether all are."""
+        state, carried = self._state, self.mailbox.carried
+        if state.kinds is None:
+            state.kinds = await self.edge.marked_kinds()
+        found = dict(_ALWAYS)
+        resources = {}
+        for group, version, name in self.mailbox.edge_kinds():
+            if resource := await self.edge.kinds.resource_of(group, version, name):
+                resources[group, name] = resource
+        self.mailbox.resolve(resources)
+        is_whole = True
+        for group, plural, version in kinds_to_follow(state, carried):
+            kind = await self.edge.kinds.find(group, plural, version)
+            if kind is None and (group, plural) not in carried.versions:
+                # Nothing is wanted of it any more: whatever version there is will do.
+                kind = await self.edge.kinds.find(group, plural, await self.edge.kinds.preferred(group))
+            if kind is None:
+                is_whole = False
+            else:
+                found.setdefault((group, plural), kind.resource)
+        upsynced = await upsynced_kinds(self.mailbox, self.edge.kinds)
+        self.edge.follow({**upsynced, **found}, {*_WHOLE, *upsynced})
+        for each in set(upsynced.values()) - self._searched:
+            state.copies = {**await copies_of(self._center, each), **state.copies}
+            self._searched.add(each)
+        self._upsync_all()
+        return is_whole
+
+    async def _save(self) -> None:
+        while True:
+            await asyncio.sleep(SAVE_S)
+            try:
+                await asyncio.to_thread(self._state.save)
+            except OSError as error:
+                log.warning("state not saved", reason=str(error))

@@ -1,0 +1,206 @@
+"""Upsync: objects of the edge that the mailbox asks for, as copies there, with their status.
+
+One reconcile an object: `machinery.edge.upsync.plan_upsync` decides, this reads and writes. Invariants: only what
+came up is ever written or deleted; a copy goes when its object or the wish for it is gone, also while no syncer ran;
+copies are bounded, those that are up already stay, and what is left out is reported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.resource import Resource
+from atoll.machinery.control.queue import Requeue, WorkQueue
+from atoll.machinery.edge.categories import comes_up
+from atoll.machinery.edge.failures import Failure, next_failure
+from atoll.machinery.edge.names import UPSYNCED, ObjectRef
+from atoll.machinery.edge.placements import ANY
+from atoll.machinery.edge.upsync import MAX_BYTES, MAX_OBJECTS, DeleteCopy, PutCopy, plan_upsync, upsync_copy
+from atoll.machinery.meta.objects import Object, annotations_of, encode_json
+from atoll.machinery.meta.status import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
+from atoll.machinery.process.backoff import Backoff
+from atoll.syncer.edge import NAMESPACE_KIND, Edge
+from atoll.syncer.kinds import Kinds
+from atoll.syncer.mailbox import Mailbox
+from atoll.syncer.packed import pack, unpack
+from atoll.syncer.state import State
+
+_SOON = Backoff(0.1, 30.0)
+_SERVER_CODES = (401, 429, 500, 503, 504)
+
+
+class Upsync:
+    """Objects to look at are in `queue`; `failures` has what did not come up."""
+
+    def __init__(
+        self, client: Client, mailbox: Mailbox, edge: Edge, state: State, is_writer: Callable[[], bool]
+    ) -> None:
+        self._client, self._mailbox, self._edge = client, mailbox, edge
+        self._state, self._is_writer = state, is_writer
+        self.queue: WorkQueue[ObjectRef] = WorkQueue()
+        self.failures: dict[ObjectRef, Failure] = {}
+        self.writes = 0
+        #: The copies as the mailbox answered them, and their sizes.
+        self._held: dict[ObjectRef, bytes] = {}
+        self._sizes: dict[ObjectRef, int] = {}
+        self._left_out: set[ObjectRef] = set()
+
+    def all(self) -> None:
+        """Look at everything."""
+        for ref in sorted({*self._edge.refs(), *self._state.copies}):
+            self.changed(ref)
+
+    def changed(self, ref: ObjectRef) -> None:
+        """Look at an object, if it comes up or did."""
+        if ref in self._state.copies or (comes_up(*ref.kind) and self._mailbox.carried.comes_up(ref)):
+            self.queue.add(ref)
+
+    async def reconcile(self, ref: ObjectRef) -> Requeue:
+        """Bring one copy to what the edge has."""
+        carried, live = self._mailbox.carried, self._edge.get(ref)
+        if not (self._is_writer() and self._mailbox.is_complete):
+            return None
+        if carried.comes_up(ref) and not self._edge.is_read(ref.kind):
+            return None
+        version = live["apiVersion"].rpartition("/")[2] if live is not None else self._state.copies.get(ref)
+        if version is None:
+            self._done(ref)
+            return None
+        resource = Resource(ref.group, version, ref.resource, namespaced=bool(ref.namespace))
+        if live is not None and carried.comes_up(ref) and not self._has_room(ref, live):
+            return None
+        try:
+            return await self._bring(ref, resource, live)
+        except (Conflict, AlreadyExists):
+            self._held.pop(ref, None)
+            return _SOON
+        except ApiError as error:
+            if error.code in _SERVER_CODES:
+                raise
+            return self._failed(ref, error.reason or str(error.code), error.message)
+
+    async def _bring(self, ref: ObjectRef, resource: Resource, live: Object | None) -> Requeue:
+        held = await self._read(ref, resource)
+        at_edge, in_mailbox = ({ref: each} if each is not None else {} for each in (live, held))
+        plan = plan_upsync(self._mailbox.carried, at_edge, in_mailbox, self._edge.uid)
+        if plan.taken:
+            return self._failed(ref, "NameTaken", "the mailbox has an object of this name that did not come up")
+        for write in plan.writes:
+            if isinstance(write, PutCopy):
+                await self._put(resource, write)
+            else:
+                await self._delete(resource, write)
+        self._done(ref)
+        return None
+
+    def _done(self, ref: ObjectRef) -> None:
+        self.failures.pop(ref, None)
+        if self._edge.get(ref) is None or not self._mailbox.carried.comes_up(ref):
+            self._forget(ref)
+
+    def _failed(self, ref: ObjectRef, reason: str, message: str) -> float:
+        failure = Failure("upsync", reason, message, "", 1, time.time())
+        self.failures[ref] = next_failure(self.failures.get(ref), failure)
+        return self.failures[ref].delay_s(ref)
+
+    def _has_room(self, ref: ObjectRef, live: Object) -> bool:
+        """Whether an object is within the bounds; it is counted then."""
+        size = len(encode_json(upsync_copy(ref, live, self._edge.uid)))
+        others = sum(self._sizes.values()) - self._sizes.get(ref, 0)
+        count = len(self._sizes) - (ref in self._sizes)
+        if count < MAX_OBJECTS and others + size <= MAX_BYTES:
+            self._sizes[ref] = size
+            self._left_out.discard(ref)
+            return True
+        self._left_out.add(ref)
+        self._failed(ref, "TooMany", f"at most {MAX_OBJECTS} objects and {MAX_BYTES} bytes come up")
+        return ref in self._state.copies
+
+    def _forget(self, ref: ObjectRef) -> None:
+        self._state.copies.pop(ref, None)
+        self._held.pop(ref, None)
+        if self._sizes.pop(ref, None) is not None and self._left_out:
+            self.queue.add(min(self._left_out))
+        self._left_out.discard(ref)
+
+    async def _read(self, ref: ObjectRef, resource: Resource) -> Object | None:
+        """Return the copy in the mailbox, None if there is none."""
+        if ref in self._held:
+            return unpack(self._held[ref])
+        try:
+            return await self._client.get(resource, ref.name, ref.namespace)
+        except NotFound:
+            return None
+
+    async def _put(self, resource: Resource, write: PutCopy) -> None:
+        ref, obj = write.ref, write.obj
+        # Noted first: a copy that nobody remembers would stay for ever.
+        self._state.copies[ref] = resource.version
+        if write.resource_version:
+            metadata = {**obj["metadata"], "resourceVersion": write.resource_version}
+            answer = await self._client.update(resource, {**obj, "metadata": metadata})
+        else:
+            answer = await self._create(resource, obj)
+        if "status" in obj and answer.get("status") != obj["status"]:
+            # A kind may have no status of its own, or none in the mailbox.
+            with contextlib.suppress(NotFound):
+                answer = await self._client.update(resource, {**answer, "status": obj["status"]}, "status")
+        self.writes += 1
+        self._held[ref] = pack(answer)
+
+    async def _create(self, resource: Resource, obj: Object) -> Object:
+        """Create a copy, and its Namespace if it lacks."""
+        try:
+            return await self._client.create(resource, obj)
+        except NotFound as error:
+            namespace = obj["metadata"].get("namespace", "")
+            if not namespace or error.details.kind != "namespaces":
+                raise
+        metadata = {"name": namespace, "annotations": {UPSYNCED: f"Namespace//{namespace}"}}
+        bare: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+        await self._client.create(NAMESPACE_KIND, bare)
+        return await self._client.create(resource, obj)
+
+    async def _delete(self, resource: Resource, write: DeleteCopy) -> None:
+        conditions = {"uid": write.uid, "resourceVersion": write.resource_version}
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
+        try:
+            await self._client.request("DELETE", resource.path(write.ref.namespace, write.ref.name), None, options)
+        except NotFound:
+            return
+        self.writes += 1
+
+
+async def copies_of(client: Client, resource: Resource) -> dict[ObjectRef, str]:
+    """Return what the mailbox has of a kind that came up, with its version: nothing where the kind is not served."""
+    found = {}
+    options = {"limit": "250"}
+    while True:
+        try:
+            page = await client.request("GET", resource.path(), options)
+        except (Forbidden, NotFound):
+            return {}
+        for item in page["items"]:
+            metadata = item["metadata"]
+            ref = ObjectRef(resource.group, resource.plural, metadata.get("namespace", ""), metadata["name"])
+            if UPSYNCED in annotations_of(item):
+                found[ref] = resource.version
+        if not (token := page["metadata"].get("continue")):
+            return found
+        options["continue"] = token
+
+
+async def upsynced_kinds(mailbox: Mailbox, kinds: Kinds) -> dict[tuple[str, str], Resource]:
+    """Return what is served at the edge of the kinds that the mailbox asks for."""
+    found = {}
+    for each in mailbox.carried.upsync:
+        version = await kinds.preferred(each.api_group)
+        served = await kinds.version(each.api_group, version) if version else {}
+        for name, kind in served.items():
+            is_asked_for = name in each.resources or ANY in each.resources
+            if is_asked_for and "watch" in kind.verbs and comes_up(each.api_group, name):
+                found[each.api_group, name] = kind.resource
+    return found

@@ -1,0 +1,52 @@
+"""A syncer in the test's own event loop, between a mailbox and an edge cluster.
+
+async with syncing((edge, workspace), view.target, Options(uid)) as syncer:
+    await until(is_idle(syncer, view), "everything was looked at")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.kubeconfig import Target
+from atoll.syncer.lease import Timing
+from atoll.syncer.syncer import Options, Syncer
+from harness.servers.in_process.mailbox_view import MailboxView
+
+#: Leases that another syncer takes over soon.
+TIMING = Timing(2.0, 0.3)
+#: Runs a syncer until the context ends.
+Run = Callable[..., AbstractAsyncContextManager[Syncer]]
+
+
+@asynccontextmanager
+async def syncing(cluster: tuple[Target, str], mailbox: Target, options: Options) -> AsyncIterator[Syncer]:
+    """Run a syncer; it ends in order."""
+    async with Client(mailbox, retries=0) as center, Client(*cluster) as client:
+        syncer = Syncer(center, client, options)
+        task = asyncio.create_task(syncer.run())
+        try:
+            yield syncer
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            await syncer.close()
+
+
+def is_idle(syncer: Syncer, view: MailboxView) -> Callable[[], Awaitable[bool]]:
+    """Whether a syncer has looked at all of a mailbox, and has nothing left to do."""
+
+    async def look() -> bool:
+        down, returns, mailbox = syncer.downsync, syncer.returns, syncer.mailbox
+        if down is None or returns is None or mailbox.revision != view.revision:
+            return False
+        is_read = all(syncer.edge.is_read(each.kind) for each in mailbox.refs())
+        is_done = not len(down.queue) and not len(returns.queue)
+        return is_read and is_done and syncer.may_report and bool(view.config_status.get("appliedRevision"))
+
+    return look
