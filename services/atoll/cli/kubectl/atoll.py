@@ -12,6 +12,7 @@ from atoll.cli.kubectl.plugin import print_error, say
 
 USAGE = """usage: kubectl atoll COMMAND [options]
 
+  edge [PLACEMENT] how far the placements of this workspace are; of one, how far each edge cluster is
   export [NAME]    what this workspace exports; of one export, who consumes it and how far its stream is behind
   root create PATH --shard NAME [--owner USER]
                    a tree of workspaces beside root, held by a shard
@@ -36,6 +37,10 @@ def dispatch(arguments: Sequence[str]) -> int:
         from atoll.cli.kubectl import root
 
         return root.dispatch(arguments[1:])
+    if arguments[0] == "edge":
+        from atoll.cli.kubectl import edge
+
+        return edge.dispatch(arguments[1:])
     if arguments[0] in {"export", "exports"}:
         from atoll.cli.kubectl import export
 

@@ -23,7 +23,7 @@ from atoll.cli.kubectl.complete import (
     query_server,
 )
 from atoll.cli.kubectl.workspaces import BINDINGS, EXPORTS, claim_name
-from atoll.edge.kinds import SYNC_TARGETS
+from atoll.edge.kinds import PLACEMENTS, SYNC_TARGETS
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.objects import Object
@@ -56,7 +56,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     "kcp claims": {"get": "show them", "accept": "accept them", "reject": "reject them"},
     "kcp claims get": {"apibinding": "of one APIBinding, or of all"},
     "kcp crd": {"snapshot": "print them as APIResourceSchemas"},
-    "atoll": {"export": "what this workspace exports, and to whom"},
+    "atoll": {"edge": "how far placements and edge clusters are", "export": "what this workspace exports, and to whom"},
     "kubestellar": {
         "ensure": "create or repair",
         "remove": "delete",
@@ -82,6 +82,7 @@ FLAGS: dict[str, tuple[str, ...]] = {
     "kcp claims accept": _CLAIMS,
     "kcp claims reject": _CLAIMS,
     "kcp crd snapshot": ("--filename", "--prefix", "--output"),
+    "atoll edge": (*_COMMON, "--espw"),
     "atoll export": _COMMON,
     "kubestellar ensure location": (*_COMMON, "--imw", "--espw"),
     "kubestellar remove location": (*_COMMON, "--imw"),
@@ -189,6 +190,7 @@ def _names(command: str, word: str) -> Question | None:
     if command == "kcp bind apiexport":
         return lambda client: _exports(client, word)
     kinds = {
+        "atoll edge": PLACEMENTS,
         "atoll export": EXPORTS,
         "kcp claims get apibinding": BINDINGS,
         "kcp claims accept": BINDINGS,
