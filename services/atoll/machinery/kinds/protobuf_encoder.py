@@ -24,6 +24,7 @@ from atoll.machinery.process.time_slicing import checkpoint
 _Writer: TypeAlias = Callable[[Any, int], bytes]
 _UINT64 = (1 << 64) - 1
 _MAP = "map<string,"
+_LIST, _LIST_METADATA = "List", "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"
 
 
 class NotEncodable(ValueError):
@@ -31,22 +32,55 @@ class NotEncodable(ValueError):
 
 
 def encode(obj: Object) -> bytes:
-    """Return an object as a body that decodes to the same. Raises NotEncodable."""
+    """Return an object, or a list of objects, as a body that decodes to the same. Raises NotEncodable."""
     api_version, kind = obj.get("apiVersion") or "", obj.get("kind") or ""
+    if kind.endswith(_LIST) and message_of(api_version, kind) is None:
+        return _body(api_version, kind, _list(api_version, kind.removesuffix(_LIST), obj))
+    return _body(api_version, kind, _same(api_version, kind, obj))
+
+
+def encode_event(type: str, obj: Object) -> bytes:
+    """Return an event of a watch, after its length. What the message cannot tell from absent is absent.
+
+    Raises NotEncodable.
+    """
+    api_version, kind = obj["apiVersion"], obj["kind"]
+    event = _block(1, type.encode()) + _block(2, _block(1, _body(api_version, kind, _raw(api_version, kind, obj))))
+    return len(event).to_bytes(4, "big") + event
+
+
+def _body(api_version: str, kind: str, raw: bytes) -> bytes:
+    meta = _block(1, api_version.encode()) + _block(2, kind.encode())
+    return protobuf.MAGIC + _block(1, meta) + _block(2, raw) + _block(3, b"") + _block(4, b"")
+
+
+def _list(api_version: str, kind: str, obj: Object) -> bytes:
+    """Return the message of a list: every list has its metadata and its items in the same fields."""
+    items = (_block(2, _same(api_version, kind, item)) for item in obj["items"])
+    return _block(1, _message(_LIST_METADATA, obj.get("metadata") or {}, 0)) + b"".join(items)
+
+
+def _same(api_version: str, kind: str, obj: Object) -> bytes:
+    """Return the message of an object, of which the same object is read."""
+    raw = _raw(api_version, kind, obj)
+    try:
+        is_same = protobuf.decode(_body(api_version, kind, raw)) == {**obj, "apiVersion": api_version, "kind": kind}
+    except ValueError as error:
+        raise NotEncodable(str(error)) from error
+    if not is_same:
+        raise NotEncodable("the message cannot hold the object")
+    return raw
+
+
+def _raw(api_version: str, kind: str, obj: Object) -> bytes:
     message = message_of(api_version, kind)
     if message is None:
         raise NotEncodable(f"{kind} in {api_version} has no message")
     content = {name: value for name, value in obj.items() if name not in {"apiVersion", "kind"}}
     try:
-        raw = _message(message, content, 0)
-        meta = _block(1, api_version.encode()) + _block(2, kind.encode())
-        body = protobuf.MAGIC + _block(1, meta) + _block(2, raw) + _block(3, b"") + _block(4, b"")
-        is_same = protobuf.decode(body) == obj
+        return _message(message, content, 0)
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise NotEncodable(str(error)) from error
-    if not is_same:
-        raise NotEncodable("the message cannot hold the object")
-    return body
 
 
 def _message(name: str, value: Mapping[str, Any], depth: int) -> bytes:
@@ -56,6 +90,8 @@ def _message(name: str, value: Mapping[str, Any], depth: int) -> bytes:
     inlined: dict[int, tuple[Row, Object]] = {}
     for key, item in value.items():
         checkpoint()
+        if item is None:
+            continue
         row, owner = fields.get(key, (None, None))
         if row is None:
             raise NotEncodable(f"{key} is no field of {name}")

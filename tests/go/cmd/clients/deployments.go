@@ -53,7 +53,7 @@ func deploymentInformer(media string) func(context.Context, clients) (any, error
 	return func(ctx context.Context, c clients) (any, error) {
 		way, got := &line{}, &atomic.Value{}
 		config := rest.CopyConfig(c.config)
-		config.ContentType, config.AcceptContentTypes, config.Dial = media, media+",application/json", way.dial
+		config.ContentType, config.AcceptContentTypes, config.Dial = media, media, way.dial
 		config.Wrap(wrapped(got))
 		typed, err := kubernetes.NewForConfig(config)
 		if err != nil {

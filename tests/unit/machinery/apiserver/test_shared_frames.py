@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from atoll.machinery.apiserver.call.negotiation import PROTOBUF, Form
 from atoll.machinery.apiserver.rest import frames
 from atoll.machinery.apiserver.rest.frames import FrameCache, PrivateFrames
+from atoll.machinery.kinds import protobuf
 from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.meta.objects import encode_json
+from atoll.machinery.meta.status import Details, Expired, InternalError
 from atoll.machinery.storage.contract import Change, Cursor, Interest, Operation, Scope
 from atoll.machinery.storage.lmdb_store import open_store
 from harness.data.stores import CONFIGMAPS, key, put, store_options
@@ -77,3 +81,19 @@ async def test_a_reading_is_shared_by_cursors_of_the_same_scope_name_position_an
     assert names(more) == ["a", "b", "c", "d"]
     assert [names(each) for each in alike] == [["d"]] * 2
     await store.close()
+
+
+def test_an_error_is_a_status_in_protobuf_too() -> None:
+    status = Expired("too old", Details("web", "apps", "deployments", retry_after_s=1)).status()
+    frame = frames.framed(Form(PROTOBUF), frames.ERROR, encode_json(status))
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    assert frame[4:].startswith(b"\x0a\x05ERROR\x12")
+    assert protobuf.decode(frame[frame.index(protobuf.MAGIC) :]) == status
+
+
+def test_an_event_that_protobuf_cannot_hold_is_an_error() -> None:
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+    with pytest.raises(InternalError):
+        frames.framed(Form(PROTOBUF), frames.ADDED, encode_json({**config_map, "later": 1}))
+    bare = frames.framed(Form(PROTOBUF), frames.ADDED, encode_json({**config_map, "data": {}}))
+    assert protobuf.decode(bare[bare.index(protobuf.MAGIC) :]) == config_map

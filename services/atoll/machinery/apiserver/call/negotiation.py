@@ -37,7 +37,6 @@ class Form(msgspec.Struct, frozen=True):
 
 
 PLAIN = Form()
-_PROTOBUF = Form(PROTOBUF)
 
 
 class Clause(msgspec.Struct, frozen=True):
@@ -79,29 +78,28 @@ def choose(accept: str, *, transforms: bool = True, protobuf: bool = False) -> F
     if not accept.strip():
         return PLAIN
     for clause in clauses(accept):
-        form = _PROTOBUF if protobuf and _is_protobuf(clause) else _form(clause)
+        form = _form(clause, protobuf)
         if form is not None and clause.quality > 0 and (transforms or not form.transform):
             return form
     served = f"{_SERVED}, {PROTOBUF}" if protobuf else _SERVED
     raise NotAcceptable(f"only the following media types are accepted: {served}")
 
 
-def _is_protobuf(clause: Clause) -> bool:
-    return clause.media_type == PROTOBUF and "as" not in clause.parameters and "g" not in clause.parameters
-
-
-def _form(clause: Clause) -> Form | None:
+def _form(clause: Clause, protobuf: bool) -> Form | None:
     if clause.media_type in _WILDCARDS:
         media_type = JSON
-    elif clause.media_type in {JSON, YAML}:
+    elif clause.media_type in {JSON, YAML} or (protobuf and clause.media_type == PROTOBUF):
         media_type = clause.media_type
     else:
         return None
     transform = clause.parameters.get("as", "")
     if not transform:
-        # Clients also send `stream=watch`, which changes nothing for JSON.
+        # Clients also send `stream=watch`, which changes nothing.
         return None if "g" in clause.parameters else Form(media_type)
     if transform not in _TRANSFORMS or clause.parameters.get("g") != "meta.k8s.io":
+        return None
+    if transform == "Table" and media_type == PROTOBUF:
+        # It has no message.
         return None
     version = clause.parameters.get("v", "")
     return Form(media_type, transform, version) if version in _META_VERSIONS else None

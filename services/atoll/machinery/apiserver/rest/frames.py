@@ -12,11 +12,13 @@ from itertools import count
 
 import msgspec
 
-from atoll.machinery.apiserver.call.negotiation import Form
+from atoll.machinery.apiserver.call.negotiation import PROTOBUF, Form
 from atoll.machinery.apiserver.catalog import tables
 from atoll.machinery.apiserver.rest.present import as_object, in_version
+from atoll.machinery.kinds import protobuf_encoder
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.meta.objects import Object, decode, encode_json
+from atoll.machinery.meta.status import InternalError
 from atoll.machinery.storage.contract import Change
 
 ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"
@@ -40,6 +42,16 @@ class FrameForm(msgspec.Struct, frozen=True):
 def line(type: str, body: bytes) -> bytes:
     """Return one event as a line."""
     return b'{"type":"%b","object":%b}\n' % (type.encode(), body)
+
+
+def framed(form: Form, type: str, body: bytes) -> bytes:
+    """Return one event of a JSON object in a form. Raises InternalError for one that protobuf cannot hold."""
+    if form.media_type != PROTOBUF:
+        return line(type, body)
+    try:
+        return protobuf_encoder.encode_event(type, decode(body))
+    except protobuf_encoder.NotEncodable as error:
+        raise InternalError(f"the object has no form in {PROTOBUF}: {error}") from error
 
 
 def object_encoder(kind: Kind, form: FrameForm) -> Callable[[bytes], bytes]:
@@ -92,7 +104,7 @@ def bookmark(kind: Kind, form: FrameForm, revision: int, *, initial_end: bool = 
         body = tables.partial({"metadata": metadata}, shape.version)
     else:
         body = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
-    return line(BOOKMARK, encode_json(body))
+    return framed(shape, BOOKMARK, encode_json(body))
 
 
 class FrameCache:
@@ -116,14 +128,14 @@ class FrameCache:
         """Return the frame of a change in a form, None if it is not cached."""
         return self._frames.get((revision, type, number))
 
-    def add(self, revision: int, type: str, number: int, body: bytes) -> bytes:
+    def add(self, revision: int, type: str, number: int, frame: bytes) -> bytes:
         """Cache the frame of a change in a form, and return it."""
-        found = self._frames[revision, type, number] = line(type, body)
-        self._bytes += len(found)
+        self._frames[revision, type, number] = frame
+        self._bytes += len(frame)
         while self._bytes > MAX_CACHED_BYTES and len(self._frames) > 1:
             _, dropped = self._frames.popitem(last=False)
             self._bytes -= len(dropped)
-        return found
+        return frame
 
     def joined(self, changes: Sequence[Change], number: int) -> bytes | None:
         """Return the frames of one reading in a form, for watches without selectors; None if they are not cached."""
@@ -149,6 +161,6 @@ class PrivateFrames(FrameCache):
     def add_joined(self, changes: Sequence[Change], number: int, frames: bytes) -> None:
         """Keep nothing."""
 
-    def add(self, revision: int, type: str, number: int, body: bytes) -> bytes:
+    def add(self, revision: int, type: str, number: int, frame: bytes) -> bytes:
         """Return the frame."""
-        return line(type, body)
+        return frame

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import msgspec
 
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Call
-from atoll.machinery.apiserver.call.negotiation import JSON
+from atoll.machinery.apiserver.call.in_slices import in_slices
+from atoll.machinery.apiserver.call.negotiation import JSON, PROTOBUF
 from atoll.machinery.apiserver.call.options import ListOptions, list_options
 from atoll.machinery.apiserver.catalog import tables
 from atoll.machinery.apiserver.catalog.selection import Selection, selection
@@ -59,7 +60,7 @@ def checked(call: Call) -> WatchRequest:
     options = list_options(call.info.query, watch=True)
     if call.info.name and not options.field_selector:
         options = msgspec.structs.replace(options, field_selector=f"metadata.name={call.info.name}")
-    if call.form.media_type != JSON:
+    if call.form.media_type not in {JSON, PROTOBUF}:
         raise NotAcceptable(f"only the following media types are accepted: {JSON}")
     legacy = options.initial_events is None and options.resource_version <= 0
     initial = legacy or bool(options.initial_events)
@@ -92,6 +93,8 @@ class Watch:
         self._form_number = cache.number(self._form)
         self._encode = frames.object_encoder(kind, self._form)
         self._needs_columns = call.form.transform == "Table"
+        #: Frames take long to make: the task makes them, beside the loop.
+        self._is_binary = call.form.media_type == PROTOBUF
         self._selects_all = request.chosen.is_everything
         self._ended = False
         #: Events above it are not sent, unless 0.
@@ -119,7 +122,7 @@ class Watch:
             cursor.close()
 
     def _fail(self, exchange: Exchange, error: ApiError) -> None:
-        exchange.write(frames.line(frames.ERROR, encode_json(error.status())))
+        exchange.write(frames.framed(self._call.form, frames.ERROR, encode_json(error.status())))
         exchange.finish()
 
     def _interest(self) -> Interest:
@@ -139,7 +142,7 @@ class Watch:
         while True:
             page = self._store.page(request.scope, at=revision, after=after)
             revision, after = page.revision, page.after
-            self._send_state(exchange, page.values if self._convert is None else await self._convert(page.values))
+            await self._send_state(exchange, page.values if self._convert is None else await self._convert(page.values))
             await exchange.drain()
             if after is None:
                 break
@@ -147,11 +150,16 @@ class Watch:
             self._write(exchange, frames.bookmark(self._call.kind, self._form, revision, initial_end=True))
         return revision
 
-    def _send_state(self, exchange: Exchange, values: list[bytes]) -> None:
-        chosen = self._request.chosen
+    async def _send_state(self, exchange: Exchange, values: list[bytes]) -> None:
+        state = await in_slices(lambda: [*self._state(values)]) if self._is_binary else self._state(values)
+        for frame in state:
+            self._write(exchange, frame)
+
+    def _state(self, values: list[bytes]) -> Iterator[bytes]:
+        chosen, form = self._request.chosen, self._call.form
         for value in values:
             if chosen.is_everything or chosen.matches(value):
-                self._write(exchange, frames.line(frames.ADDED, self._encode(value)))
+                yield frames.framed(form, frames.ADDED, self._encode(value))
 
     def _write(self, exchange: Exchange, frame: bytes) -> None:
         if self._needs_columns:
@@ -209,7 +217,7 @@ class Watch:
 
     def _serve(self, exchange: Exchange, cursor: Cursor, loop: asyncio.AbstractEventLoop) -> bool:
         """Send the changes of a commit; false if the task must go on."""
-        if self._ended or self._needs_columns or loop.time() >= self._due:
+        if self._ended or self._needs_columns or self._is_binary or loop.time() >= self._due:
             return False
         changes = cursor.read(READ_LIMIT)
         if not changes:
@@ -241,12 +249,22 @@ class Watch:
         kind = _OPERATIONS[change.operation] if self._selects_all else self._transition(change)
         if not kind:
             return b""
-        return self._cache.find(change.revision, kind, self._form_number) or self._encoded(change, kind)
+        found = self._cache.find(change.revision, kind, self._form_number)
+        return found or self._cache.add(change.revision, kind, self._form_number, self._encoded(change, kind))
+
+    async def _binary_frame(self, change: Change) -> bytes:
+        """Like `_frame`, but made beside the loop."""
+        kind = _OPERATIONS[change.operation] if self._selects_all else self._transition(change)
+        found = self._cache.find(change.revision, kind, self._form_number) if kind else b""
+        if found is None:
+            made = await in_slices(lambda: self._encoded(change, kind))
+            found = self._cache.add(change.revision, kind, self._form_number, made)
+        return found
 
     async def _send_changes(self, exchange: Exchange, changes: Sequence[Change]) -> None:
         size = 0
         for change in changes:
-            if frame := self._frame(change):
+            if frame := await self._binary_frame(change) if self._is_binary else self._frame(change):
                 self._write(exchange, frame)
                 size += len(frame)
                 if size > _DRAIN_BYTES:
@@ -255,12 +273,12 @@ class Watch:
         await exchange.drain()
 
     def _encoded(self, change: Change, kind: str) -> bytes:
-        """Return the frame of a change, encoded by the first watcher."""
+        """Return the frame of a change; the first watcher makes it."""
         value = change.after
         if kind == frames.DELETED and change.operation is not Operation.DELETED:
             # The object left the selection: as in Kubernetes, send the selected image at the revision of the change.
             value = with_revision(change.before or change.after, change.revision)
-        return self._cache.add(change.revision, kind, self._form_number, self._encode(value))
+        return frames.framed(self._call.form, kind, self._encode(value))
 
     async def _converted(self, changes: Sequence[Change]) -> Sequence[Change]:
         """Convert the images of changes to the request's version; only selectors read the earlier images."""

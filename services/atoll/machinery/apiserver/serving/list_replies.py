@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 import structlog
 
 from atoll.machinery.apiserver.call.call import Call, Reply
-from atoll.machinery.apiserver.call.negotiation import YAML
+from atoll.machinery.apiserver.call.negotiation import JSON, PROTOBUF, YAML
 from atoll.machinery.apiserver.request import Request
 from atoll.machinery.apiserver.rest import list as listing
 from atoll.machinery.apiserver.rest import yaml_list
@@ -48,9 +48,13 @@ async def stream(request: Request, call: Call, first: bytes, rest: AsyncIterator
 
 async def _send(request: Request, call: Call, parts: AsyncIterator[bytes]) -> None:
     exchange, packer = request.exchange, Packer() if request.preferences.gzip else None
-    if call.form.media_type == YAML:
+    media_type = call.form.media_type
+    if media_type == YAML:
         parts = yaml_list.encoded(listing.head(call), parts)
-    request.start(call.form.media_type, PACKED if packer is not None else ())
+    elif media_type == PROTOBUF:
+        # It would begin with its size; typed clients read JSON as well.
+        media_type = JSON
+    request.start(media_type, PACKED if packer is not None else ())
     try:
         async for part in parts:
             await exchange.drain()

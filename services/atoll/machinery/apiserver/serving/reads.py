@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Call, Reply, look_up
 from atoll.machinery.apiserver.call.in_slices import in_slices
-from atoll.machinery.apiserver.call.negotiation import JSON
+from atoll.machinery.apiserver.call.negotiation import JSON, PROTOBUF
 from atoll.machinery.apiserver.conversion import bare
 from atoll.machinery.apiserver.filtered_rows.row_filter import Rows
 from atoll.machinery.apiserver.request import Request
@@ -110,7 +110,7 @@ class Reads:
         if found.done:
             return request.reply_read(listing.whole(call, found, first))
         rest = listing.rest_of(call, found, first)
-        if call.form.media_type == JSON and request.is_pretty:
+        if call.form.media_type == PROTOBUF or (call.form.media_type == JSON and request.is_pretty):
             return list_replies.reply_held(request, call, first, rest)
         return list_replies.stream(request, call, first, rest)
 

@@ -37,8 +37,8 @@ _MUTATING = frozenset({"create", "update", "patch", "delete"})
 #: Object names resolved per caller (`~` is the caller's home); no object can have such a name.
 _MADE_UP = frozenset({"~"})
 _ON_ONE = frozenset({"update", "patch"})
-#: Verbs whose replies may be in Kubernetes protobuf; lists and watches are not.
-_PROTOBUF_VERBS = frozenset({"get", "create", "update", "patch", "delete"})
+#: Verbs that answer with one object.
+_OF_ONE = frozenset({"get", "create", "update", "patch", "delete"})
 
 #: Serves a create that does not store exactly one object (reviews, token requests, logical clusters), or the get of a
 #: name resolved per caller. Returns None to continue with the ordinary verb.
@@ -55,10 +55,11 @@ class VirtualResourceHandler(Protocol):
 def _form(accept: str, info: RequestInfo, kind: Kind) -> Form:
     """Return the form of the reply to a client that accepts protobuf. Raises NotAcceptable.
 
-    A built-in kind is in protobuf only for a client that accepts nothing else: its JSON is sent as it is stored.
+    A built-in kind is in protobuf only for a client that accepts nothing else: its JSON is sent as it is stored. Lists
+    and watches of other kinds never are.
     """
     transforms = "get" in kind.verbs
-    if info.verb not in _PROTOBUF_VERBS or not has_message(kind):
+    if not has_message(kind) or (info.verb not in _OF_ONE and not kind.builtin):
         return choose(accept, transforms=transforms)
     if kind.builtin:
         with contextlib.suppress(NotAcceptable):

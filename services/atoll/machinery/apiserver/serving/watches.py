@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Call, View
-from atoll.machinery.apiserver.call.negotiation import JSON
+from atoll.machinery.apiserver.call.negotiation import PROTOBUF
 from atoll.machinery.apiserver.conversion import bare
 from atoll.machinery.apiserver.filtered_rows import LabelledRows, Rows
 from atoll.machinery.apiserver.request import Request
@@ -51,7 +51,7 @@ class Watches:
         cache = self._frames if call.restrictions.rows is None else self._unshared
         serving = watch.Watch(call, rows_of(call, self._core.store), wanted, cache, convert)
         revision = max(wanted.options.resource_version, 0)
-        request.start(JSON)
+        request.start(f"{PROTOBUF};stream=watch" if call.form.media_type == PROTOBUF else call.form.media_type)
         scope, still = request.scope, None
         if not scope.keeps_watches:
             serving.recheck = self.open.check_up_to
@@ -68,7 +68,7 @@ class Watches:
                 await reach(self._core.store, wait_for)
             await serving.run(exchange)
         except ApiError as error:
-            exchange.write(frames.line(frames.ERROR, encode_json(error.status())))
+            exchange.write(frames.framed(call.form, frames.ERROR, encode_json(error.status())))
             exchange.finish()
         except ConnectionResetError:
             log.debug("client left during a watch", audit_id=request.audit_id)
