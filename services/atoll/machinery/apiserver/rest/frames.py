@@ -115,7 +115,8 @@ class FrameCache:
         self._frames: OrderedDict[tuple[int, str, int], bytes] = OrderedDict()
         self._forms: dict[FrameForm, int] = {}
         self._numbers = count()
-        self._joined: dict[tuple[int, int], tuple[Sequence[Change], bytes]] = {}
+        #: Frames of whole readings, by the identity of the reading, which is kept with them, and the form's number.
+        self.joined: dict[tuple[int, int], tuple[Sequence[Change], bytes]] = {}
         self._joined_bytes = 0
 
     def number(self, form: FrameForm) -> int:
@@ -137,17 +138,12 @@ class FrameCache:
             self._bytes -= len(dropped)
         return frame
 
-    def joined(self, changes: Sequence[Change], number: int) -> bytes | None:
-        """Return the frames of one reading in a form, for watches without selectors; None if they are not cached."""
-        found = self._joined.get((id(changes), number))
-        return found[1] if found is not None else None
-
     def add_joined(self, changes: Sequence[Change], number: int, frames: bytes) -> None:
-        """Cache the frames of one reading, which is kept with them so that no other gets its identity."""
+        """Cache the frames of one reading for watches without selectors; no other reading gets its identity."""
         if self._joined_bytes > MAX_JOINED_BYTES:
-            self._joined.clear()
+            self.joined.clear()
             self._joined_bytes = 0
-        self._joined[id(changes), number] = changes, frames
+        self.joined[id(changes), number] = changes, frames
         self._joined_bytes += len(frames) + sum(len(each.after) + len(each.before or b"") for each in changes)
 
 

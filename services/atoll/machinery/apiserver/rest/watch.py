@@ -227,9 +227,8 @@ class Watch:
             if self._ended:
                 self._unsent = changes
                 return False
-        joined = self._cache.joined(changes, self._form_number) if self._selects_all else None
-        if joined is None:
-            joined = self._joined(changes)
+        shared = self._cache.joined.get((id(changes), self._form_number)) if self._selects_all else None
+        joined = shared[1] if shared is not None else self._joined(changes)
         if joined is None or (joined and not exchange.write_now(joined)):
             self._unsent = changes
             return False

@@ -109,9 +109,19 @@ class LmdbCursor:
     # --- wake-up
 
     def wake(self, nothing_before: int) -> None:
-        """A commit changed the scope."""
-        self.mark(nothing_before)
-        self.nudge()
+        """A commit changed the scope. `mark` and `nudge` in one call, as each event takes it for each watch."""
+        if not self._pending:
+            self._pending = True
+            self.position = max(self.position, nothing_before)
+        waiter = self.waiter
+        if waiter is None or self.queued:
+            return
+        queue = self._cursors.queue
+        if queue and self.serve is not None and not waiter.done():
+            queue.append(self)
+            self.queued = True
+        else:
+            self.nudge()
 
     def mark(self, nothing_before: int) -> None:
         """A commit changed the scope; the hub calls `nudge` later."""

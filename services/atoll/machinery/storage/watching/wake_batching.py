@@ -30,19 +30,23 @@ class WakeBatcher:
 
     def wake(self, watchers: Collection[Watcher], nothing_before: int) -> None:
         """Mark all watchers now; wake them now, or after the pause of the last batch."""
+        loop = asyncio.get_running_loop()
+        if self._timer is None and loop.time() >= self._paused_until:
+            self._pause(loop, len(watchers))
+            for watcher in watchers:
+                watcher.wake(nothing_before)
+            return
         for watcher in watchers:
             watcher.mark(nothing_before)
         self._batch.update(watchers)
-        if self._timer is not None:
-            return
-        loop = asyncio.get_running_loop()
-        if loop.time() >= self._paused_until:
-            self._call(loop)
-        else:
+        if self._timer is None:
             self._timer = loop.call_at(self._paused_until, self._call, loop)
 
     def _call(self, loop: asyncio.AbstractEventLoop) -> None:
         batch, self._batch, self._timer = self._batch, set(), None
-        self._paused_until = loop.time() + min(len(batch) * _WATCHER_S, _LONGEST_PAUSE_S)
+        self._pause(loop, len(batch))
         for watcher in batch:
             watcher.nudge()
+
+    def _pause(self, loop: asyncio.AbstractEventLoop, watchers: int) -> None:
+        self._paused_until = loop.time() + min(watchers * _WATCHER_S, _LONGEST_PAUSE_S)
