@@ -6,6 +6,7 @@ Invariant: a status that did not change is not written, so a quiet syncer writes
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -72,7 +73,7 @@ class Report:
         event = {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"generateName": f"{ref.name[:200]}.", "namespace": ref.namespace or "default"},
+            "metadata": {"name": f"{ref.name[:200]}.{secrets.token_hex(8)}", "namespace": ref.namespace or "default"},
             "involvedObject": regarding,
             "type": "Normal",
             "reason": "Adopted",

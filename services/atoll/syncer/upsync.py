@@ -18,6 +18,7 @@ from atoll.machinery.edge.categories import comes_up
 from atoll.machinery.edge.failures import Failure, next_failure
 from atoll.machinery.edge.names import UPSYNCED, ObjectRef
 from atoll.machinery.edge.placements import ANY
+from atoll.machinery.edge.system_objects import is_system_object
 from atoll.machinery.edge.upsync import MAX_BYTES, MAX_OBJECTS, DeleteCopy, PutCopy, plan_upsync, upsync_copy
 from atoll.machinery.meta.objects import Object, annotations_of, encode_json
 from atoll.machinery.meta.status import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
@@ -65,16 +66,20 @@ class Upsync:
             return None
         if carried.comes_up(ref) and not self._edge.is_read(ref.kind):
             return None
-        version = live["apiVersion"].rpartition("/")[2] if live is not None else self._state.copies.get(ref)
-        if version is None:
+        is_wanted = live is not None and carried.comes_up(ref) and not is_system_object(ref, live)
+        version = live["apiVersion"].rpartition("/")[2] if live is not None else ""
+        version = self._state.copies.get(ref, version if is_wanted else "")
+        if not version:
             self._done(ref)
             return None
         resource = Resource(ref.group, version, ref.resource, namespaced=bool(ref.namespace))
-        if live is not None and carried.comes_up(ref) and not self._has_room(ref, live):
+        if live is not None and is_wanted and not self._has_room(ref, live):
             return None
         try:
             return await self._bring(ref, resource, live)
-        except (Conflict, AlreadyExists):
+        except AlreadyExists:
+            return self._name_taken(ref)
+        except Conflict:
             self._held.pop(ref, None)
             return _SOON
         except ApiError as error:
@@ -87,7 +92,7 @@ class Upsync:
         at_edge, in_mailbox = ({ref: each} if each is not None else {} for each in (live, held))
         plan = plan_upsync(self._mailbox.carried, at_edge, in_mailbox, self._edge.uid)
         if plan.taken:
-            return self._failed(ref, "NameTaken", "the mailbox has an object of this name that did not come up")
+            return self._name_taken(ref)
         for write in plan.writes:
             if isinstance(write, PutCopy):
                 await self._put(resource, write)
@@ -100,6 +105,10 @@ class Upsync:
         self.failures.pop(ref, None)
         if self._edge.get(ref) is None or not self._mailbox.carried.comes_up(ref):
             self._forget(ref)
+
+    def _name_taken(self, ref: ObjectRef) -> float:
+        self._state.copies.pop(ref, None)
+        return self._failed(ref, "NameTaken", "the mailbox has an object of this name that did not come up")
 
     def _failed(self, ref: ObjectRef, reason: str, message: str) -> float:
         failure = Failure("upsync", reason, message, "", 1, time.time())
@@ -127,12 +136,12 @@ class Upsync:
         self._left_out.discard(ref)
 
     async def _read(self, ref: ObjectRef, resource: Resource) -> Object | None:
-        """Return the copy in the mailbox, None if there is none."""
+        """Return the copy in the mailbox, None if there is none: what did not come up nobody sees there."""
         if ref in self._held:
             return unpack(self._held[ref])
         try:
             return await self._client.get(resource, ref.name, ref.namespace)
-        except NotFound:
+        except (Forbidden, NotFound):
             return None
 
     async def _put(self, resource: Resource, write: PutCopy) -> None:

@@ -5,7 +5,7 @@ async with MailboxView.serving() as view:
     view.withdraw(ref)
     view.cut(), view.join(), view.expire()
 
-It is held to what the real view does by tests/contract/edge/test_mailbox_view.py.
+It is held to what the real view does by tests/integration/edge/test_syncer_mailbox.py.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 
 from atoll.machinery.client.target import Target
-from atoll.machinery.edge.names import THE_ONE, ObjectRef
+from atoll.machinery.edge.names import THE_ONE, UPSYNCED, ObjectRef
 from atoll.machinery.edge.placements import upsync_set
 from atoll.machinery.edge.syncerconfigs import plan_parts, specs_of
-from atoll.machinery.meta.objects import Object, encode_json
-from atoll.machinery.meta.status import AlreadyExists, ApiError, Conflict, Expired, NotFound
+from atoll.machinery.meta.objects import Object, annotations_of, encode_json
+from atoll.machinery.meta.status import AlreadyExists, ApiError, Conflict, Expired, Forbidden, NotFound
 from atoll.machinery.patch.merge_patch import merge_patch
 from atoll.machinery.wire.exchange import Exchange
 from atoll.machinery.wire.limits import Limits
@@ -85,12 +85,11 @@ class MailboxView:
         return refs
 
     def withdraw(self, *refs: ObjectRef) -> None:
-        """List objects no more, and delete them."""
+        """List objects no more: they go before the list says so."""
         for ref in refs:
             self._listed.pop(ref, None)
-        self.write_config()
-        for ref in refs:
             self.delete(ref)
+        self.write_config()
 
     def upsync(self, sets: Iterable[Object]) -> None:
         """Ask for objects of the edge."""
@@ -197,8 +196,10 @@ class MailboxView:
         name = path if method != "POST" else f"{path}/{sent['metadata'].get('name', uuid.uuid4().hex)}"
         held = self.others.get(name)
         if method == "GET" and held is None and _is_collection(path):
-            kept = [obj for key, obj in self.others.items() if key.rpartition("/")[2] and _collection(key) == path]
+            kept = [obj for key, obj in self.others.items() if _collection(key) == path and _is_shown(key, obj)]
             return {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": kept}
+        if method != "POST" and held is not None and not _is_shown(name, held):
+            raise Forbidden("it did not come up")
         if method != "POST" and held is None:
             raise NotFound("not found")
         if method == "POST" and held is not None:
@@ -254,6 +255,11 @@ class MailboxView:
         self._log.append((self.revision, type_, item))
         for exchange in self._watches:
             exchange.write(_line(type_, item))
+
+
+def _is_shown(path: str, obj: Object) -> bool:
+    """Whether a syncer may see an object: its Lease and what came up."""
+    return "/leases/" in path or UPSYNCED in annotations_of(obj)
 
 
 def _collection(path: str) -> str:

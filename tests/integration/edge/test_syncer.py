@@ -1,0 +1,109 @@
+"""A syncer with nothing but its account's one right, on the view of its mailbox: down, status back, up, and revoked."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.kubeconfig import Kubeconfig, Target
+from atoll.machinery.client.resource import Resource
+from atoll.machinery.edge.names import UPSYNCED
+from atoll.machinery.meta.objects import Object, annotations_of
+from atoll.machinery.meta.status import NotFound
+from atoll.syncer.syncer import Options
+from harness.clients.api import Api, configmap, crd, workspace_under
+from harness.servers.in_process.syncer import TIMING, syncing
+from harness.servers.shard_process import ShardProcess
+from harness.waits import until
+from integration.edge.mailbox_world import CONFIGS, MailboxWorld
+from integration.edge.real_mailbox import RealMailbox, real_mailbox, world
+
+__all__ = ["real_mailbox", "world"]
+
+GROUP = "shapes.example.com"
+CIRCLES, CONFIGMAPS = Resource(GROUP, "v1", "circles"), Resource("", "v1", "configmaps")
+NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
+UP: Object = {"apiGroup": "", "resources": ["configmaps"], "namespaces": ["logs"], "names": ["*"]}
+
+
+@pytest.fixture(scope="module")
+def cluster(edge: ShardProcess, root: Api) -> tuple[Target, str]:
+    """A workspace as edge cluster."""
+    return Kubeconfig.load(str(edge.kubeconfig)).target("root"), workspace_under(root)
+
+
+@pytest.fixture
+async def client(cluster: tuple[Target, str]) -> AsyncIterator[Client]:
+    """An administrator of the edge cluster."""
+    async with Client(*cluster, manager="kubectl") as found:
+        yield found
+
+
+def finds(client: Client, resource: Resource, name: str, namespace: str) -> Callable[[], Awaitable[Any]]:
+    """An object, or None."""
+
+    async def look() -> Object | None:
+        try:
+            return await client.get(resource, name, namespace)
+        except NotFound:
+            return None
+
+    return look
+
+
+async def test_objects_go_down_and_their_status_and_what_is_asked_for_comes_back(
+    real_mailbox: RealMailbox, world: MailboxWorld, client: Client, cluster: tuple[Target, str]
+) -> None:
+    definition = crd("circles")
+    circle: Object = {"apiVersion": f"{GROUP}/v1", "kind": "Circle", "metadata": {"name": "k", "namespace": "shapes"}}
+    world.admin.post("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shapes"}})
+    (first,) = real_mailbox.place(definition, resource="customresourcedefinitions")
+    (ref,) = real_mailbox.place({**circle, "spec": {"replicas": 2}}, resource="circles")
+    options = Options("with-view", 500.0, 500, None, TIMING, TIMING)
+    async with syncing(cluster, real_mailbox.target, options) as syncer:
+        made = await until(finds(client, CIRCLES, "k", "shapes"), "it is there, after its definition and its Namespace")
+        assert made["spec"]["replicas"] == 2
+        await client.patch(CIRCLES, "k", {"status": {"replicas": 2}}, "shapes", "status")
+
+        async def reported() -> bool:
+            return real_mailbox.status(ref) == {"replicas": 2}
+
+        await until(reported, "its status came back")
+        await client.apply(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "logs"}})
+        await client.create(CONFIGMAPS, configmap("log", {"line": "1"}, namespace="logs"))
+        real_mailbox.upsync([UP])
+        path = "/api/v1/namespaces/logs/configmaps/log"
+
+        async def came_up() -> Any:
+            found = world.admin.send("GET", path)
+            return found.json if found.code == 200 else None
+
+        copy = await until(came_up, "a copy came up, with its Namespace")
+        assert copy["data"] == {"line": "1"}
+        assert annotations_of(copy)[UPSYNCED] == "ConfigMap/logs/log"
+        await client.delete(CONFIGMAPS, "log", "logs")
+
+        async def gone() -> bool:
+            return world.admin.send("GET", path).code == 404
+
+        await until(gone, "it went with its object")
+
+        async def applied() -> bool:
+            status = world.admin.get(f"{CONFIGS}/the-one").json.get("status") or {}
+            return bool(status.get("appliedRevision")) and not status.get("errors")
+
+        await until(applied, "the-one says how far it is")
+        real_mailbox.withdraw(ref, first)
+
+        async def withdrawn() -> bool:
+            try:
+                await client.get(Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", False), first.name)
+            except NotFound:
+                return True
+            return False
+
+        await until(withdrawn, "object and definition went")
+        assert not syncer.failures
