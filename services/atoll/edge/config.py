@@ -14,6 +14,8 @@ class EdgeControllersConfig(ServerConfig, frozen=True, kw_only=True):
 
     kubeconfig: str = ""
     mailbox_parent: str = ""
+    nats_url: str = ""
+    nats_credentials_file: str = ""
     directory: str = ".atoll-edge"
     secure_port: int = 0
     client_ca_file: str = ""
@@ -25,8 +27,12 @@ class EdgeControllersConfig(ServerConfig, frozen=True, kw_only=True):
             "mailbox_parent": "workspace below which mailboxes are made, where the controller's account needs rights;"
             " empty: that of the service",
         },
+        "Change streams": {
+            "nats_url": "NATS server with the changes of all shards; empty: changes of workloads are not seen",
+            "nats_credentials_file": "JSON file with user, password, inbox_prefix and ca_file for the NATS server",
+        },
         "Server": {
-            "directory": "directory of files made for the listener",
+            "directory": "directory of the positions, of what was applied, and of files made for the listener",
             **LISTEN_SETTINGS,
             "tls_cert_file": "PEM file with the serving certificate; empty: one is made",
             "tls_private_key_file": "PEM file with its key",
@@ -36,9 +42,16 @@ class EdgeControllersConfig(ServerConfig, frozen=True, kw_only=True):
         },
         "Logs": LOG_SETTINGS,
     }
-    COMMON: ClassVar[Collection[str]] = (*SUBJECTS["Edge service"], *SUBJECTS["Server"], "log_level")
+    COMMON: ClassVar[Collection[str]] = (
+        *SUBJECTS["Edge service"],
+        *SUBJECTS["Change streams"],
+        *SUBJECTS["Server"],
+        "log_level",
+    )
 
     def __post_init__(self) -> None:
         """Reject invalid values at start. Raises ValueError."""
         super().__post_init__()
+        if self.nats_credentials_file and not self.nats_url:
+            raise ValueError("nats_credentials_file requires nats_url")
         self.require_both_or_none("tls_cert_file", "tls_private_key_file")

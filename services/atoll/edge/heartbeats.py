@@ -44,7 +44,7 @@ class Heartbeats:
         self.queue: WorkQueue[str] = WorkQueue()
         self._informers: dict[Client, Informer] = {}
         #: Mailbox -> seconds since 1970 of the last renewal.
-        self._heard: dict[str, float] = {}
+        self._renewals: dict[str, float] = {}
 
     async def follow(self, client: Client) -> None:
         """Watch the Leases on one shard, until cancelled."""
@@ -62,20 +62,21 @@ class Heartbeats:
         if namespace != NAMESPACE:
             return
         if new is None:
-            self._heard.pop(cluster, None)
+            self._renewals.pop(cluster, None)
         else:
-            self._heard[cluster] = int(new["metadata"]["resourceVersion"]) / 1e6
+            self._renewals[cluster] = int(new["metadata"]["resourceVersion"]) / 1e6
         self.queue.add(cluster)
 
     async def reconcile(self, mailbox: str) -> Requeue:
         """Write what a heartbeat, or its absence, changes; return when the next one is overdue."""
-        target, heard_s, now_s = self._target_of(mailbox), self._heard.get(mailbox), time.time()
+        target, renewed_s, now_s = self._target_of(mailbox), self._renewals.get(mailbox), time.time()
         if target is None:
             return None
-        status = heartbeat_status(status_of(target), heard_s, now_s)
+        status = heartbeat_status(status_of(target), renewed_s, now_s)
         if status != status_of(target):
             await self._write(mailbox, target, status)
-        return max(heard_s + SILENT_S - now_s, 0.0) if heard_s is not None and now_s < heard_s + SILENT_S else None
+        left_s = renewed_s + SILENT_S - now_s if renewed_s is not None else 0.0
+        return left_s if left_s > 0 else None
 
     async def _write(self, mailbox: str, target: Object, status: Object) -> None:
         cluster, _, name = key_of(target)
@@ -92,21 +93,21 @@ class Heartbeats:
             await inventory.patch(SYNC_TARGETS, name, {"status": changed}, subresource="status")
 
 
-def heartbeat_status(status: Object, heard_s: float | None, now_s: float) -> Object:
-    """Return the status of a SyncTarget whose syncer was heard last at `heard_s`; None: its Lease is not there.
+def heartbeat_status(status: Object, renewed_s: float | None, now_s: float) -> Object:
+    """Return the status of a SyncTarget whose syncer was heard last at `renewed_s`; None: its Lease is not there.
 
     A syncer that was never heard says nothing. The time is brought up to date with the health, or when it is
     `REFRESH_S` old.
     """
-    if heard_s is None and TIME not in status:
+    if renewed_s is None and TIME not in status:
         return status
-    is_healthy = heard_s is not None and now_s - heard_s < SILENT_S
+    is_healthy = renewed_s is not None and now_s - renewed_s < SILENT_S
     conditions = [Condition(HEALTHY, TRUE), Condition(READY, TRUE)]
     if not is_healthy:
         text = f"no heartbeat of the syncer for {SILENT_S:.0f} seconds"
         conditions = [Condition(kind, FALSE, "ErrorHeartbeat", text, ERROR) for kind in (HEALTHY, READY)]
     found = with_conditions(status, times.now(), *conditions)
     written_s = times.parse_time(status.get(TIME, "")) or 0.0
-    if heard_s is not None and (found != status or heard_s - written_s >= REFRESH_S):
-        found = {**found, TIME: times.format_time(int(heard_s))}
+    if renewed_s is not None and (found != status or renewed_s - written_s >= REFRESH_S):
+        found = {**found, TIME: times.format_time(int(renewed_s))}
     return found

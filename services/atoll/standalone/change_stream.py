@@ -7,7 +7,7 @@ committed changes have `DRAIN_S` to reach the stream; the rest is published afte
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -24,9 +24,11 @@ from atoll.machinery.stream.connection import Access, TooOld
 from atoll.machinery.stream.credential_file import read_access
 from atoll.machinery.stream.definitions import AS_DEFINED, RetentionLimits
 from atoll.machinery.stream.event_keys import KEYS_FILE, EventKeys, InvalidKeysFile, load_keys
+from atoll.machinery.stream.permissions import Permissions
 from atoll.machinery.stream.publisher.publisher import Publisher, PublisherOptions
 from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerFailed, ServerOptions
 from atoll.shard.config import ShardConfig
+from atoll.standalone.site.credentials import reading_user
 from atoll.standalone.stream_quota import StreamQuota
 
 log = structlog.get_logger()
@@ -35,6 +37,7 @@ DRAIN_S = 3.0
 BACKOFF = Backoff(0.1, 30.0, least=1.0)
 CREDENTIALS_FILE = "stream.json"
 SERVER_DIRECTORY = "nats"
+NOBODY: Mapping[str, Permissions] = {}
 
 
 class ChangeStream:
@@ -44,9 +47,15 @@ class ChangeStream:
     """
 
     def __init__(
-        self, config: ShardConfig, store: LmdbStore, registry: CollectorRegistry, deposed: Callable[[], None]
+        self,
+        config: ShardConfig,
+        store: LmdbStore,
+        registry: CollectorRegistry,
+        deposed: Callable[[], None],
+        readers: Mapping[str, Permissions] = NOBODY,
     ) -> None:
-        self._config, self._store, self._deposed = config, store, deposed
+        """`readers` are further users of the embedded server, each with a credential file in the root directory."""
+        self._config, self._store, self._deposed, self._readers = config, store, deposed, readers
         self._registry = registry
         #: Access to the external server; None for the embedded one, whose access is known once it runs.
         self.access = read_access(config.nats_url, config.nats_credentials_file) if config.nats_url else None
@@ -59,6 +68,7 @@ class ChangeStream:
         self._quota = _quota(config, store)
         self._resizing: asyncio.Task[None] | None = None
         self._server: EmbeddedServer | None = None
+        self._address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._publisher: Publisher | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -82,6 +92,7 @@ class ChangeStream:
         access = self.access
         if access is None:
             server = await self._embedded()
+            self._address.set_result(server.address)
             access, options = server.access, msgspec.structs.replace(options, restart_server=server.restart)
         access = msgspec.structs.replace(access, signing_keys=self.signing_keys)
         publisher = Publisher(PublishedLog(self._store), KcpStreamPolicy(), access, lambda _: self._deposed(), options)
@@ -91,17 +102,24 @@ class ChangeStream:
             self._resizing = asyncio.create_task(self._quota.run(publisher.changes.resize))
         await publisher.run()
 
+    async def address(self) -> str:
+        """Return the address of the embedded server, once it runs."""
+        return await asyncio.shield(self._address)
+
     def _bounds(self) -> RetentionLimits:
         return RetentionLimits(max_bytes=self._quota.max_bytes) if self._quota is not None else AS_DEFINED
 
     async def _embedded(self) -> EmbeddedServer:
         """Return the embedded server once it runs; retry with growing delays while it does not start."""
         root, failures = Path(self._config.root_directory), 0
+        announced = EventKeys(self.signing_keys).announced
+        keys = {self._config.shard_name: announced}
         options = ServerOptions(
             directory=root / SERVER_DIRECTORY,
             shard=self._config.shard_name,
             credentials_file=root / CREDENTIALS_FILE,
-            event_keys=EventKeys(self.signing_keys).announced,
+            event_keys=announced,
+            users=tuple(reading_user(root, each, name, keys) for name, each in self._readers.items()),
         )
         while True:
             try:

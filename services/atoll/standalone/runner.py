@@ -31,6 +31,7 @@ from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.sealing import Sealer, ensure_key_file
 from atoll.machinery.stream.event_keys import EventKeys
+from atoll.machinery.stream.permissions import Permissions, changes_permissions
 from atoll.shard import kubeconfig, service_account_keys
 from atoll.shard.app import ShardApp
 from atoll.shard.authentication import Credentials, load
@@ -39,7 +40,9 @@ from atoll.shard.membership.root_shard import RootShard, require_not_forgotten, 
 from atoll.shard.object_counts import ObjectCounts
 from atoll.standalone import worker_count
 from atoll.standalone.change_stream import CREDENTIALS_FILE, ChangeStream, require_keys
+from atoll.standalone.edge_service import EDGE_USER, EdgeFiles, EdgeService, passed_on
 from atoll.standalone.listener import Listener
+from atoll.standalone.site.credentials import credential_path
 
 log = structlog.get_logger()
 
@@ -85,8 +88,8 @@ def prepare(config: ShardConfig) -> LmdbStore:
     return store
 
 
-async def start(config: ShardConfig) -> None:
-    """Run until SIGTERM or SIGINT.
+async def start(config: ShardConfig, *, edge: bool = False) -> None:
+    """Run until SIGTERM or SIGINT, with the edge service if asked for.
 
     Raises the errors of `prepare` before serving; KubeconfigError, OtherRoot and CredentialFileRefused for the settings
     of a shard that joins; BackgroundWorkFailed.
@@ -97,7 +100,7 @@ async def start(config: ShardConfig) -> None:
         log.warning("setting has no effect", setting="external-hostname", instead="shard-external-url")
     store = prepare(config)
     try:
-        await ShardRunner(config, store, began).run()
+        await ShardRunner(config, store, began, edge=edge).run()
     finally:
         await store.close()
 
@@ -105,8 +108,8 @@ async def start(config: ShardConfig) -> None:
 class ShardRunner:
     """One running shard."""
 
-    def __init__(self, config: ShardConfig, store: LmdbStore, began: float) -> None:
-        self._config, self._store, self._began = config, store, began
+    def __init__(self, config: ShardConfig, store: LmdbStore, began: float, *, edge: bool = False) -> None:
+        self._config, self._store, self._began, self._edge = config, store, began, edge
         self._root = Path(config.root_directory)
         self._life = Lifetime()
 
@@ -124,20 +127,25 @@ class ShardRunner:
             except (StoreFull, InsufficientStorage) as error:
                 raise StoreFull(self._no_room()) from error
             if app is not None:
-                stream = ChangeStream(self._config, self._store, app.registry, self._life.stop)
+                stream = ChangeStream(self._config, self._store, app.registry, self._life.stop, self._readers())
         finally:
             if stream is None:
                 await listener.close()
         if app is None or stream is None:
             return
         async with stream:
+            edge = EdgeService(self._edge_files(stream)) if self._edge else None
             self._life.run_in_background(*self._background(app, stream))
             if await self._life.run_until_stopped(listener.open(app, names, store_options(self._config))):
                 self._write_kubeconfig(app.url, credentials)
                 self._greet(app.url)
+                if edge is not None:
+                    edge.start()
                 # Objects made at start-up stay: exempt them from garbage collection.
                 gc.freeze()
                 await self._life.stopped()
+            if edge is not None:
+                await edge.stop()
             await self._drain(app, listener)
         self._life.check()
 
@@ -187,6 +195,20 @@ class ShardRunner:
         registrar = app.registrar(EventKeys(stream.signing_keys))
         app.health.add("registration", registrar.check)
         return registrar.run()
+
+    def _readers(self) -> dict[str, Permissions]:
+        shard = self._config.shard_name
+        return {EDGE_USER: changes_permissions(EDGE_USER, [shard], shard)} if self._edge else {}
+
+    def _edge_files(self, stream: ChangeStream) -> EdgeFiles:
+        root = self._root.absolute()
+        return EdgeFiles(
+            self._config.kubeconfig_file.absolute(),
+            root / "edge",
+            stream.address,
+            credential_path(root, EDGE_USER),
+            passed_on(self._config),
+        )
 
     def _write_kubeconfig(self, url: str, credentials: Credentials) -> None:
         if credentials.tokens is not None:

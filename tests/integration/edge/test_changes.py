@@ -59,7 +59,7 @@ class Reader:
     async def until_read(self) -> None:
         await eventually(lambda: self.source.check() is None and bool(self.source._reading))
 
-    async def until_told(self, *names: str) -> None:
+    async def until_changed(self, *names: str) -> None:
         await eventually(lambda: set(names) <= set(self.handler.names))
 
 
@@ -105,10 +105,10 @@ async def test_what_is_followed_is_told_of_every_shard_and_after_a_restart_what_
         # What is followed from now on is read from here on, though it came before the consumer.
         reader.source.follow(reader.handler, ("c1", "c2"))
         await root.put(config_map("c2", "three"))
-        await reader.until_told("three")
+        await reader.until_changed("three")
     await root.put(config_map("c2", "four"))
     async with reading(sea, there, clusters=("c1", "c2")) as reader:
-        await reader.until_told("four")
+        await reader.until_changed("four")
         assert reader.handler.names == ["four"], "what was handled is not told again"
         assert reader.handler.rereads == []
 
@@ -121,9 +121,9 @@ async def test_what_a_killed_process_had_not_done_is_told_again(sea: Archipelago
         await reader.until_read()
         reader.handler.is_idle = False
         await root.put(config_map("c1", "one"))
-        await reader.until_told("one")
+        await reader.until_changed("one")
     async with reading(sea, there) as reader:
-        await reader.until_told("one")
+        await reader.until_changed("one")
         assert reader.handler.rereads == []
 
 
@@ -138,15 +138,15 @@ async def test_of_a_whole_stream_only_what_is_followed_is_told_and_quiet_parts_k
         await reader.until_read()
         await root.put(ObjectKey(GADGETS, "far", "", "gadget"))
         await root.put(config_map("c1", "one"))
-        await reader.until_told("gadget", "one")
+        await reader.until_changed("gadget", "one")
         for number in range(20):
             await root.put(config_map("other", f"o{number}"))
         await root.put(config_map("c2", "two"))
-        await reader.until_told("two")
+        await reader.until_changed("two")
         assert len(reader.handler.changes) == 3
     async with reading(sea, there, clusters=("c1", "c2")) as reader:
         await root.put(config_map("c1", "three"))
-        await reader.until_told("three")
+        await reader.until_changed("three")
         assert (reader.handler.names, reader.handler.rereads) == (["three"], [])
 
 
@@ -162,16 +162,16 @@ async def test_lost_history_is_told_and_a_lost_server_is_reported_and_made_up_fo
         await eventually(lambda: "changes are not read of east" in (reader.source.check() or ""))
         await sea.shard("east").put(config_map("c1", "one"))
         assert address == sea.nats.server.address
-        await reader.until_told("one")
+        await reader.until_changed("one")
         await reader.until_read()
         assert len(reader.handler.rereads) == 2
         east = sea.shard("east")
         copy = await east.keep_store()
         east.publish()
         await east.put(config_map("c1", "lost"))
-        await reader.until_told("lost")
+        await reader.until_changed("lost")
         await east.restore(copy)
         east.publish()
         await eventually(lambda: reader.handler.rereads.count("east") == 2)
         await east.put(config_map("c1", "after"))
-        await reader.until_told("after")
+        await reader.until_changed("after")

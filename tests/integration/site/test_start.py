@@ -25,6 +25,8 @@ from harness.servers.processes import atoll, children, is_alive
 
 _SERVICES = Path(__file__).parents[3] / "services"
 START_TIMEOUT_S, STOP_TIMEOUT_S = 120.0, 90.0
+#: Processes beside shards and NATS, as their command lines have them.
+OTHERS = ("front-proxy", "edge-init", "edge-controllers")
 #: Files of a pair by the field of a kubeconfig.
 PARTS = {"certificate": "crt", "key": "key"}
 TYPE = """
@@ -103,7 +105,8 @@ class StartedSite:
         found: dict[str, int] = {}
         for pid, command in children(self.pid).items():
             named = re.search(r"--shard-name=(\S+)", command)
-            found[named[1] if named else "front-proxy" if "front-proxy" in command else "nats"] = pid
+            others = (each for each in OTHERS if each in command)
+            found[named[1] if named else next(others, "nats")] = pid
         return found
 
 
@@ -113,7 +116,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartedSite]:
     write_pair(directory, "users", authority := make_ca("users"))
     write_pair(directory, "carol", make_client(authority, "carol", ["system:kcp:admin"]))
     users = ("--client-ca-file", str(directory / "users.crt"), "--batteries-included=+user")
-    site = StartedSite(directory, "--shards", "3", *users)
+    site = StartedSite(directory, "--shards", "3", "--edge", *users)
     try:
         site.start()
         yield site
@@ -143,6 +146,17 @@ def test_a_new_user_works_in_workspaces_without_knowing_of_shards(started: Start
         kubectl.ok("ws", "root")
     shards = kubectl.ok("get", "shards", "-o", "name").split()
     assert shards == ["shard.core.kcp.io/root", "shard.core.kcp.io/shard-1", "shard.core.kcp.io/shard-2"]
+
+
+def test_the_edge_service_runs_beside_the_shards(started: StartedSite, kubectl: Kubectl) -> None:
+    eventually(lambda: "edge-controllers" in started.processes(), "the controllers run")
+    eventually(lambda: kubectl.run("ws", "root:imw1").code == 0, "the inventory")
+    head = {"apiVersion": "edge.kubestellar.io/v2alpha1", "kind": "SyncTarget", "metadata": {"name": "florin"}}
+    eventually(lambda: kubectl.run("apply", "-f", "-", stdin=json.dumps(head)).code == 0, "it is initialized")
+    uid = kubectl.ok("get", "synctarget", "florin", "-o", "jsonpath={.metadata.uid}")
+    kubectl.ok("ws", "root:espw")
+    eventually(lambda: f"-mb-{uid}" in kubectl.ok("get", "workspaces", "-o", "name"), "its mailbox")
+    kubectl.ok("ws", "root")
 
 
 def test_the_kubeconfig_has_kcps_contexts(started: StartedSite, kubectl: Kubectl) -> None:
@@ -202,8 +216,9 @@ def test_no_secret_stands_in_a_command_line(started: StartedSite) -> None:
 
 
 def test_a_process_that_dies_is_started_again(started: StartedSite, kubectl: Kubectl) -> None:
+    eventually(lambda: "edge-controllers" in started.processes(), "the controllers run")
     before = started.processes()
-    assert set(before) == {"root", "shard-1", "shard-2", "front-proxy", "nats"}
+    assert set(before) == {"root", "shard-1", "shard-2", "front-proxy", "nats", "edge-controllers"}
     for name in ("shard-1", "front-proxy"):
         os.kill(before[name], signal.SIGKILL)
     for name in ("shard-1", "front-proxy"):

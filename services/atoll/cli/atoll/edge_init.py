@@ -31,7 +31,10 @@ def run(arguments: Sequence[str]) -> int:
         if not path.startswith(f"{ROOT}:"):
             return fail(f"{path!r} is no path below {ROOT}")
     try:
-        written = asyncio.run(_run(Kubeconfig.load(found.kubeconfig), wanted, Path(found.output)))
+        administrator = Kubeconfig.load(found.kubeconfig)
+        if found.context:
+            administrator.use(found.context)
+        written = asyncio.run(_run(administrator, wanted, Path(found.output)))
     except TimeoutError:
         return fail("the server was not ready in time")
     except (KubeconfigError, ApiError, ClientError, OSError) as error:
@@ -51,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     text = "Write the edge service into its workspace, and the kubeconfig of its controllers. May be repeated."
     parser = argparse.ArgumentParser(prog="atoll edge-init", description=text, allow_abbrev=False)
     parser.add_argument("--kubeconfig", default="", metavar="FILE", help="kubeconfig of an administrator of root")
+    parser.add_argument("--context", default="", metavar="NAME", help="context in it; by default the current one")
     parser.add_argument("--espw-path", default="root:espw", metavar="PATH", help="workspace of the service")
     parser.add_argument(
         "--ensure-imw", default="root:imw1", metavar="PATHS", help="comma separated workspaces for inventories"

@@ -82,11 +82,12 @@ def write_all(
     bind_address: str,
     urls: dict[str, str],
     included: Collection[str] = batteries.DEFAULT,
+    edge: Sequence[str] = (),
 ) -> list[NatsUser]:
     """Write the credentials of every process of a site; return the users of its NATS server.
 
-    `urls` are the base URLs of shards and proxy by name, `included` the batteries. Raises PkiError, KubeconfigError,
-    OSError.
+    `urls` are the base URLs of shards and proxy by name, `included` the batteries, `edge` users of edge
+    controllers. Raises PkiError, KubeconfigError, OSError.
     """
     cas = authorities(layout)
     write_private(layout.account_key, pki.public_key_pem(_account_key(layout)))
@@ -100,7 +101,7 @@ def write_all(
         _component(layout, cas, name, urls[PROXY], (name, group))
     if batteries.ADMIN in included:
         _admin(layout, cas, urls, with_user=batteries.USER in included)
-    return nats_users(layout.pki, shards, (PROXY_USER, CACHE_USER))
+    return nats_users(layout.pki, shards, (PROXY_USER, CACHE_USER)) + edge_users(layout.pki, shards, edge)
 
 
 def _account_key(layout: Layout) -> bytes:
@@ -216,10 +217,15 @@ def reading_user(
     directory: Path, permissions: Permissions, user: str, keys: Mapping[str, tuple[str, ...]], ca_file: str = ""
 ) -> NatsUser:
     """A user that only reads, with its credential file `nats-<user>.json`. A password of an earlier call stays."""
-    path = directory / f"nats-{user}.json"
+    path = credential_path(directory, user)
     reading = _credential(user, _earlier(path), ca_file, IMPORTED_API)
     write_credential(path, msgspec.structs.replace(reading, event_keys=dict(keys)))
     return NatsUser(user, reading.password, permissions)
+
+
+def credential_path(directory: Path, user: str) -> Path:
+    """The credential file of a NATS user."""
+    return directory / f"nats-{user}.json"
 
 
 def _signing_keys(path: Path) -> tuple[SigningKey, ...]:

@@ -73,9 +73,10 @@ _PER_PROCESS = (
 
 
 class StartConfig(ShardConfig, frozen=True, kw_only=True):
-    """Settings of `atoll start`: those of a shard, and the number of shards."""
+    """Settings of `atoll start`: those of a shard, the number of shards, and the edge service."""
 
     shards: int = 0
+    edge: bool = False
 
     SUMMARY: ClassVar[str] = "Run a shard with an embedded NATS server, or with --shards a sharded deployment."
     COMMON: ClassVar[Collection[str]] = (
@@ -83,6 +84,7 @@ class StartConfig(ShardConfig, frozen=True, kw_only=True):
         "bind_address",
         "secure_port",
         "shards",
+        "edge",
         "workers",
         "feature_gates",
         "authentication_config",
@@ -94,6 +96,7 @@ class StartConfig(ShardConfig, frozen=True, kw_only=True):
         **ShardConfig.SUBJECTS,
         "Sharded deployment": {
             "shards": "run this number of shards and a front proxy on this machine; 0: one shard without a proxy",
+            "edge": "run the edge service in root:espw: workloads for edge clusters, and its controllers",
             **ShardConfig.SUBJECTS["Sharded deployment"],
         },
     }

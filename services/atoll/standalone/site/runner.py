@@ -27,6 +27,7 @@ from atoll.machinery.wire.client import Origin
 from atoll.shard import kubeconfig
 from atoll.shard.config import ShardConfig
 from atoll.standalone import worker_count
+from atoll.standalone.edge_service import EDGE_USER, EdgeFiles, EdgeService, passed_on
 from atoll.standalone.site import credentials, layout, processes
 from atoll.standalone.site.layout import NATS, NATS_HOST, PROXY, Layout, Ports, Site, SiteError
 from atoll.standalone.site.processes import SET_BY_SITE, ProcessSpec, StartConfig
@@ -42,6 +43,10 @@ def check(config: StartConfig) -> None:
     """Raise SiteError for settings that cannot be combined with `--shards`."""
     if not 0 <= config.shards <= layout.MAX_SHARDS:
         raise SiteError(f"shards {config.shards} is not between 0 and {layout.MAX_SHARDS}")
+    if config.edge and ADMIN not in config.batteries:
+        raise SiteError("--edge needs the administrators of the battery admin, who write the edge service")
+    if config.edge and config.nats_url:
+        raise SiteError("--edge with a NATS server of its own: run atoll edge-init and atoll edge-controllers")
     defaults = ShardConfig()
     conflicting = [name for name in SET_BY_SITE if getattr(config, name) != getattr(defaults, name)]
     if config.shards and conflicting:
@@ -61,8 +66,9 @@ async def start(config: StartConfig) -> None:
         try:
             site = plan(files, config, ports)
             shard = msgspec.structs.replace(config.shard, workers=worker_count.resolve(config.workers, config.shards))
-            users = prepare(files, site, shard)
-            await SiteRunner(files, site, shard, began).run(users)
+            users = prepare(files, site, shard, (EDGE_USER,) if config.edge else ())
+            edge = _edge_files(files, site, shard) if config.edge else None
+            await SiteRunner(files, site, shard, began).run(users, edge)
         finally:
             ports.close()
 
@@ -79,11 +85,20 @@ def plan(files: Layout, config: StartConfig, ports: Ports) -> Site:
     return site
 
 
-def prepare(files: Layout, site: Site, config: ShardConfig) -> list[NatsUser]:
+def prepare(files: Layout, site: Site, config: ShardConfig, edge: Sequence[str] = ()) -> list[NatsUser]:
     """Write the files of all processes; return the users of the NATS server. Raises PkiError, OSError."""
     urls = processes.urls_of(site, config)
     processes.write_mapping(files, urls)
-    return credentials.write_all(files, site.shards, config.bind_address, urls, config.batteries)
+    return credentials.write_all(files, site.shards, config.bind_address, urls, config.batteries, edge)
+
+
+def _edge_files(files: Layout, site: Site, config: ShardConfig) -> EdgeFiles:
+    async def nats_url() -> str:
+        return f"nats://{NATS_HOST}:{site.ports[NATS]}"
+
+    return EdgeFiles(
+        files.root / kubeconfig.FILE_NAME, files.root / "edge", nats_url, files.credential(EDGE_USER), passed_on(config)
+    )
 
 
 def nats_options(files: Layout, site: Site, users: Sequence[NatsUser]) -> ServerOptions:
@@ -105,8 +120,10 @@ class SiteRunner:
         self._files, self._site, self._config, self._began = files, site, config, began
         self._life = Lifetime()
 
-    async def run(self, users: Sequence[NatsUser]) -> None:
+    async def run(self, users: Sequence[NatsUser], edge: EdgeFiles | None = None) -> None:
+        """Run until stopped, with the edge service if there are files for it."""
         self._life.stop_on_signals()
+        service = EdgeService(edge) if edge is not None else None
         specs = processes.process_specs(self._files, self._site, self._config)
         async with EmbeddedServer(nats_options(self._files, self._site, users)):
             supervisors = [ProcessSupervisor(spec) for spec in specs]
@@ -115,9 +132,13 @@ class SiteRunner:
             try:
                 if await self._until_ready(supervisors):
                     self._greet(specs)
+                    if service is not None:
+                        service.start()
                     await self._life.stopped()
             finally:
                 log.info("draining")
+                if service is not None:
+                    await service.stop()
                 await self._drain(supervisors)
 
     async def _until_ready(self, supervisors: Sequence[ProcessSupervisor]) -> bool:

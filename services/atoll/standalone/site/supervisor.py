@@ -100,20 +100,36 @@ class ProcessSupervisor:
 
     async def _run_once(self) -> int:
         """Run the process until it exits; return the exit code."""
-        # A session of its own: an interrupt at the terminal reaches only the supervisor, which stops all in order.
-        self._child = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "atoll.cli",
-            *self.process.arguments,
-            env=environment(),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=self._stdout(),
-            start_new_session=True,
-            preexec_fn=die_with_parent(),
-        )
-        log.info("process started", process=self.process.name, pid=self._child.pid)
+        self._child = await _spawn(self.process, self._stdout())
         return await self._child.wait()
+
+
+async def run_to_end(process: ProcessSpec) -> int:
+    """Run a process that ends by itself; return its exit code. It is ended when this is cancelled."""
+    child = await _spawn(process, asyncio.subprocess.DEVNULL)
+    try:
+        return await child.wait()
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+
+
+async def _spawn(process: ProcessSpec, stdout: int | None) -> asyncio.subprocess.Process:
+    # A session of its own: an interrupt at the terminal reaches only the supervisor, which stops all in order.
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "atoll.cli",
+        *process.arguments,
+        env=environment(),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=stdout,
+        start_new_session=True,
+        preexec_fn=die_with_parent(),
+    )
+    log.info("process started", process=process.name, pid=child.pid)
+    return child
 
 
 def environment() -> dict[str, str]:

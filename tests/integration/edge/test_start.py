@@ -1,0 +1,83 @@
+"""`atoll start --edge`: one command with the edge service beside the shard."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.clients.api import Api, Object, eventually
+from harness.servers.edge_service import GROUP, an_object
+from harness.servers.processes import children, is_alive
+from harness.servers.shard_process import ShardProcess
+
+HOME, INVENTORY = "root:espw", "root:imw1"
+WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
+WRITTEN = (
+    WORKSPACES,
+    "/apis/tenancy.kcp.io/v1alpha1/workspacetypes",
+    "/apis/apis.kcp.io/v1alpha2/apiexports",
+    "/apis/apis.kcp.io/v1alpha1/apiresourceschemas",
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "/api/v1/namespaces/edge/serviceaccounts",
+    "/api/v1/namespaces/edge/secrets",
+)
+
+
+@pytest.fixture(scope="module")
+def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
+    with ShardProcess(tmp_path_factory.mktemp("edge-start"), "--edge", "true") as running:
+        yield running
+
+
+def revisions(api: Api) -> dict[str, str]:
+    """The revision of every object of the service, by path and name."""
+    lists: list[tuple[str, Object]] = [(path, each) for path in WRITTEN for each in api.get(path).json["items"]]
+    return {f"{path}/{each['metadata']['name']}": each["metadata"]["resourceVersion"] for path, each in lists}
+
+
+def has_mailbox(home: Api, uid: str) -> bool:
+    found = home.get(WORKSPACES).json["items"]
+    return any(each["metadata"]["name"].endswith(uid) and each["status"].get("phase") == "Ready" for each in found)
+
+
+def controllers(shard: ShardProcess) -> list[int]:
+    """Process ids of the controllers below the shard."""
+    found = [(pid, Path(f"/proc/{pid}/cmdline")) for pid in children(shard.pid)]
+    return [pid for pid, line in found if line.exists() and b"edge-controllers" in line.read_bytes()]
+
+
+def test_the_service_runs_beside_the_shard_and_a_second_start_changes_nothing(shard: ShardProcess) -> None:
+    inventory, home = Api(shard, INVENTORY), Api(shard, HOME)
+    eventually(lambda: inventory.send("GET", f"{GROUP}/synctargets").code == 200, "the inventory is initialized")
+    made = inventory.post(f"{GROUP}/synctargets", an_object("SyncTarget", "one")).json
+    eventually(lambda: has_mailbox(home, made["metadata"]["uid"]), "the mailbox is there")
+    before, running = revisions(home), controllers(shard)
+    assert len(running) == 1
+    for api in (inventory, home):
+        api.close()
+    shard.stop()
+    assert not any(map(is_alive, running)), "it ends with the shard"
+    shard.start()
+    inventory, home = Api(shard, INVENTORY), Api(shard, HOME)
+    made = inventory.post(f"{GROUP}/synctargets", an_object("SyncTarget", "two")).json
+    eventually(lambda: has_mailbox(home, made["metadata"]["uid"]), "the controllers work again")
+    after = revisions(home)
+    assert {name: after.get(name) for name in before} == before
+    for api in (inventory, home):
+        api.close()
+
+
+def test_controllers_that_die_are_started_again(shard: ShardProcess) -> None:
+    inventory, home = Api(shard, INVENTORY), Api(shard, HOME)
+    (before,) = eventually(lambda: controllers(shard), "the controllers run")
+    os.kill(before, signal.SIGKILL)
+    made = inventory.post(f"{GROUP}/synctargets", an_object("SyncTarget", "three")).json
+    eventually(lambda: has_mailbox(home, made["metadata"]["uid"]), "the controllers work again")
+    assert controllers(shard) != [before]
+    for api in (inventory, home):
+        api.close()
