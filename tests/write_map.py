@@ -17,7 +17,7 @@ TESTS = Path(__file__).resolve().parent
 sys.path[:0] = [str(TESTS), str(TESTS.parent / "services")]
 
 from tidy.imports import imported  # noqa: E402
-from tidy.sources import modules  # noqa: E402
+from tidy.sources import modules, parse  # noqa: E402
 
 MAP = TESTS / "MAP.md"
 HEAD = """# Where the tests of a module are
@@ -32,8 +32,14 @@ def test_files() -> list[Path]:
 
 
 @cache
-def _summary(path: Path) -> str:
-    text = ast.get_docstring(ast.parse(path.read_text())) or ""
+def _facts(path: Path) -> tuple[str, set[str]]:
+    """The first paragraph of a file's docstring and the modules that it imports."""
+    module = parse(path)
+    return _summary(module), imported(module, modules())
+
+
+def _summary(module: ast.Module) -> str:
+    text = ast.get_docstring(module) or ""
     return " ".join(text.partition("\n\n")[0].split())
 
 
@@ -41,15 +47,14 @@ def _integration() -> list[str]:
     lines = ["", "## By behaviour", ""]
     for folder in sorted({path.parent for path in test_files() if path.is_relative_to(TESTS / "integration")}):
         lines.append(f"- **{folder.relative_to(TESTS)}**")
-        lines += [f"  - `{path.stem}`: {_summary(path)}" for path in sorted(folder.glob("test_*.py"))]
+        lines += [f"  - `{path.stem}`: {_facts(path)[0]}" for path in sorted(folder.glob("test_*.py"))]
     return lines
 
 
 def _by_module() -> list[str]:
-    known = modules()
     users: dict[str, list[str]] = defaultdict(list)
     for path in test_files():
-        for name in imported(ast.parse(path.read_text()), known):
+        for name in _facts(path)[1]:
             users[name].append(str(path.relative_to(TESTS)).removesuffix(".py"))
     lines = ["", "## By module", "", "Modules that no test imports are covered by behaviour alone.", ""]
     lines += [f"- `{name}`: " + ", ".join(f"`{user}`" for user in sorted(users[name])) for name in sorted(users)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 from functools import cache
 from pathlib import Path
 
@@ -16,9 +17,21 @@ def source_files() -> tuple[Path, ...]:
     return tuple(sorted(SERVICES.rglob("*.py")))
 
 
+def parse(path: Path) -> ast.Module:
+    """The module of a file, without looking for garbage meanwhile: there is none, and it takes twice as long."""
+    gc.disable()
+    try:
+        return ast.parse(path.read_text())
+    finally:
+        gc.enable()
+
+
 @cache
 def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+    """The module of a source file, which stays: nobody looks for garbage in it again."""
+    found = parse(path)
+    gc.freeze()
+    return found
 
 
 def name_of(path: Path) -> str:

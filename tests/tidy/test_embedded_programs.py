@@ -12,27 +12,38 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tidy.sources import parse
 
 MISSING = object()
 _DOTTED = re.compile(r"[a-z_]\w*(\.\w+)*")
 TESTS = Path(__file__).resolve().parents[1]
 
 
-def programs() -> Iterator[tuple[str, ast.Module]]:
-    """Strings of tests that are programs and import the product, with where they stand."""
+@cache
+def named_in_tests() -> tuple[list[tuple[str, ast.Module]], list[tuple[str, str]]]:
+    """Programs and dotted names in the strings of tests, with where they stand. Each file is parsed once."""
+    found: list[tuple[str, ast.Module]] = []
+    dotted: list[tuple[str, str]] = []
     for path in sorted(TESTS.rglob("*.py")):
-        for line, text in texts(ast.parse(path.read_text())):
-            if not text.lstrip().startswith(("import ", "from ")) or " atoll." not in text:
-                continue
-            try:
-                program = ast.parse(text)
-            except SyntaxError:
-                continue
-            yield f"{path.relative_to(TESTS)}:{line}", program
+        module, where = parse(path), str(path.relative_to(TESTS))
+        found += [(f"{where}:{line}", program) for line, program in programs(module)]
+        dotted += [(where, text) for text in dotted_names(module)]
+    return found, dotted
+
+
+def programs(module: ast.Module) -> Iterator[tuple[int, ast.Module]]:
+    """Strings that are programs and import the product, with their lines."""
+    for line, text in texts(module):
+        if not text.lstrip().startswith(("import ", "from ")) or " atoll." not in text:
+            continue
+        with contextlib.suppress(SyntaxError):
+            yield line, ast.parse(text)
 
 
 def texts(module: ast.Module) -> Iterator[tuple[int, str]]:
@@ -134,14 +145,14 @@ def unresolved(text: str) -> bool:
 
 
 def test_programs_in_strings_name_what_exists() -> None:
-    found = list(programs())
+    found, _ = named_in_tests()
     assert len(found) > 30, "there are such programs"
     assert not [f"{where}: {text}" for where, program in found for text in problems(program)]
 
 
 def test_dotted_names_in_strings_name_what_exists() -> None:
-    found = [(path, text) for path in TESTS.rglob("*.py") for text in dotted_names(ast.parse(path.read_text()))]
-    assert not [f"{path.relative_to(TESTS)}: {text}" for path, text in found if unresolved(text)]
+    _, found = named_in_tests()
+    assert not [f"{where}: {text}" for where, text in found if unresolved(text)]
 
 
 @pytest.mark.parametrize(

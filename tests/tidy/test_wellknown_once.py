@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
 from atoll.machinery.meta import wellknown
+from tidy.sources import SERVICES, parsed, source_files
 
-SERVICES = Path(__file__).resolve().parents[2] / "services"
 KEYS = {value for name, value in vars(wellknown).items() if name.isupper() and isinstance(value, str) and "/" in value}
 
 
@@ -15,9 +14,9 @@ def test_a_wellknown_key_is_spelled_once() -> None:
     assert "kcp.io/cluster" in KEYS
     found = [
         f"{path.relative_to(SERVICES)}:{node.lineno}: {node.value}"
-        for path in sorted(SERVICES.rglob("*.py"))
+        for path in source_files()
         if path.stem != "wellknown"
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Constant) and node.value in KEYS
     ]
     assert not found

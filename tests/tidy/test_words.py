@@ -19,11 +19,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tidy.sources import ROOT, name_of, parsed, source_files
+from tidy.sources import ROOT, name_of, parse, source_files
 
 WORDS = frozenset(
     [
@@ -56,6 +57,7 @@ _PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 _WELL_KNOWN = re.compile("well_?known", re.IGNORECASE)
 
 
+@cache
 def parts(name: str) -> set[str]:
     """The words of a name; "well known" is Kubernetes' own term."""
     return {part.lower() for part in _PARTS.findall(_WELL_KNOWN.sub("", name))}
@@ -116,6 +118,6 @@ def test_names_have_none_of_these_words() -> None:
         if parts(path.stem) & WORDS and not is_sentence(path, path.stem)
     }
     for path in named_files():
-        worded = (name for name in names(parsed(path)) if parts(name) & WORDS)
+        worded = (name for name in names(parse(path)) if parts(name) & WORDS)
         found |= {f"{name_of(path)}: {name}" for name in worded if not is_sentence(path, name)}
     assert not found
