@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from harness.data.manifests import manifests_folder, sources
 from harness.seeds import draw_all, drawn
+from harness.servers.launch import preload_started_server
 
 #: What a run selects that is not told otherwise, and the folder whose tests the long tier repeats with all examples.
 DEFAULT_TIER, LONG_TIER, DRAWN = "not long", "long", "property/"
@@ -86,6 +87,7 @@ def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Col
 
 def pytest_configure(config: pytest.Config) -> None:
     """No test asserts on speed, nor do generated examples: a busy machine is no failure."""
+    preload_started_server()
     if config.option.markexpr != DEFAULT_TIER:
         draw_all()
     slow = [HealthCheck.too_slow]

@@ -13,20 +13,42 @@ import os
 import runpy
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.context import ForkServerProcess
+from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from typing import Protocol
+from unittest import mock
 
 from harness.environment import SERVICES
 
-_IMPORTED = ["start", "front_proxy", "cache_server"]
+_IMPORTED = [*(f"atoll.cli.atoll.{name}" for name in ("start", "front_proxy", "cache_server")), "atoll.shard.app"]
+#: Starts a shard, on top of that (`preload_started_server`).
+PRELOADED = "harness.servers.preloaded"
 #: Forks processes that have imported what a server imports.
 FORK_SERVER = multiprocessing.get_context("forkserver")
-FORK_SERVER.set_forkserver_preload([*(f"atoll.cli.atoll.{name}" for name in _IMPORTED), "atoll.shard.app"])
+FORK_SERVER.set_forkserver_preload(_IMPORTED)
 
 
 #: Where the code of servers is. The benchmarks set another checkout's, to compare.
 services = SERVICES
+
+
+def preload_started_server() -> None:
+    """Let servers be forked from a process in which a shard was started. Benchmarks do not: they measure starts."""
+    FORK_SERVER.set_forkserver_preload([*_IMPORTED, PRELOADED])
+
+
+def fork(target: Callable[..., None], *arguments: object) -> ForkServerProcess:
+    """Start a function in a forked process.
+
+    What is preloaded is imported by the path of the environment, and ignored where it is not found.
+    """
+    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path)):
+        ensure_running()
+    process = FORK_SERVER.Process(target=target, args=arguments)
+    process.start()
+    return process
 
 
 class Process(Protocol):
@@ -77,8 +99,7 @@ class _Forked:
     ) -> None:
         """`command` is a module and its arguments."""
         self._command = list(command)
-        self._process = FORK_SERVER.Process(target=_run, args=(self._command, environment, directory, outputs))
-        self._process.start()
+        self._process = fork(_run, self._command, environment, directory, outputs)
         assert self._process.pid is not None
         self.pid = self._process.pid
 

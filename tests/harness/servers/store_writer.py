@@ -17,7 +17,7 @@ from typing import Self
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.workers.submit_server import SubmitServer
-from harness.servers.launch import FORK_SERVER
+from harness.servers.launch import FORK_SERVER, fork
 
 LIMIT_S = 30.0
 
@@ -27,8 +27,7 @@ class StoreWriter:
 
     def __init__(self, options: StoreOptions, socket: Path) -> None:
         self._ours, theirs = FORK_SERVER.Pipe()
-        self._process = FORK_SERVER.Process(target=_run, args=(options, str(socket), theirs))
-        self._process.start()
+        self._process = fork(_run, options, str(socket), theirs)
         theirs.close()
 
     async def __aenter__(self) -> Self:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.control.manager import Manager
 from atoll.machinery.meta.names import ROOT, ResourceType
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.replication.peers import Peers
 from atoll.shard.app import ShardApp
 from atoll.shard.authentication import load
@@ -58,22 +61,27 @@ class InsideShard:
                 await asyncio.sleep(0.001)
 
 
+#: The root directory of a shard that was started and ended once; others of this process begin with a copy.
+STARTED: list[tempfile.TemporaryDirectory[str]] = []
+
+
 @contextlib.asynccontextmanager
 async def shard_inside(
     directory: Path, peers: Peers | None = None, tokens: str = "", level: str = "global"
 ) -> AsyncIterator[InsideShard]:
     """A new shard in a directory of its own; its controllers end with the context, and call others by `peers`.
 
-    `tokens` is a file of users' tokens, `level` the replication level of exports without one.
+    `tokens` is a file of users' tokens, `level` the replication level of exports without one. What the first start
+    writes is written once for all shards of the process, so that they share identities and uids of `root`.
     """
     root = directory / "inside"
+    if not root.exists():
+        shutil.copytree(await _root_of_started(), root)
     config = ShardConfig(
         root_directory=str(root), allow_any_filesystem=True, token_auth_file=tokens, default_replication_level=level
     )
-    store = prepare(config)
-    app = ShardApp(config, store, load(config, ["localhost"]), "https://127.0.0.1:6443")
+    app, store = await _bootstrapped(config)
     app.peers = peers
-    await app.bootstrap()
     manager = app.manager(store)
     running = asyncio.create_task(manager.run())
     try:
@@ -84,3 +92,20 @@ async def shard_inside(
         await asyncio.gather(running, return_exceptions=True)
         await app.close()
         await store.close()
+
+
+async def _bootstrapped(config: ShardConfig) -> tuple[ShardApp, LmdbStore]:
+    store = prepare(config)
+    app = ShardApp(config, store, load(config, ["localhost"]), "https://127.0.0.1:6443")
+    await app.bootstrap()
+    return app, store
+
+
+async def _root_of_started() -> Path:
+    if not STARTED:
+        made = tempfile.TemporaryDirectory()
+        app, store = await _bootstrapped(ShardConfig(root_directory=f"{made.name}/inside", allow_any_filesystem=True))
+        await app.close()
+        await store.close()
+        STARTED.append(made)
+    return Path(STARTED[0].name) / "inside"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
-import yaml
 from msgspec.structs import replace
 
 from atoll.machinery.kcp.kinds.served_versions import served_in_both
+from atoll.machinery.kcp.schema_files import definition
 from atoll.machinery.kcp.workspaces.deletion_phase import begin_deletion
 from atoll.machinery.kinds.custom import kinds_of_crd
 from atoll.machinery.kinds.kind import Kind, ValidationResult
@@ -17,27 +18,19 @@ from atoll.machinery.meta.names import CORE
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
-from atoll.machinery.process.resources import schema_path
 from atoll.machinery.schema.definitions.apiresourceschema import validate_resource_schema
 
 #: CRDs of `system:system-crds`, served in every cluster and not overridable.
 SYSTEM_CRDS = (
-    "apis.kcp.io_apibindings",
-    "apis.kcp.io_apiconversions",
-    "apis.kcp.io_apiexportendpointslices",
-    "apis.kcp.io_apiexports",
-    "apis.kcp.io_apiresourceschemas",
-    "cache.kcp.io_clustercachedresourceendpointslices",
-    "cache.kcp.io_clustercachedresources",
-    "core.kcp.io_logicalclusters",
+    "apibindings.apis.kcp.io",
+    "apiconversions.apis.kcp.io",
+    "apiexportendpointslices.apis.kcp.io",
+    "apiexports.apis.kcp.io",
+    "apiresourceschemas.apis.kcp.io",
+    "clustercachedresourceendpointslices.cache.kcp.io",
+    "clustercachedresources.cache.kcp.io",
+    "logicalclusters.core.kcp.io",
 )
-
-
-def load_crd(name: str) -> Object:
-    """Return one of our CRDs by file name."""
-    text = schema_path("crds", f"{name}.yaml").read_text()
-    crd: Object = yaml.load(text, Loader=yaml.CSafeLoader)
-    return crd
 
 
 _RESOURCE_SCHEMAS = "apiresourceschemas.apis.kcp.io"
@@ -45,13 +38,14 @@ _IN_BOTH_VERSIONS = ("apiexports.apis.kcp.io", "apibindings.apis.kcp.io")
 _ESTABLISHED: Object = {"conditions": [{"type": "Established", "status": "True"}]}
 
 
+@cache
 def system_kinds() -> tuple[Kind, ...]:
-    """Return every kind of the base catalogue, in discovery order.
+    """Return every kind of the base catalogue, in discovery order; made once per process.
 
     Two of kcp's kinds have an older version that differs in more than its apiVersion; `served_in_both` converts them
     without loss, which CRD conversion strategy `None` cannot.
     """
-    return (*NATIVE, *(kind for name in SYSTEM_CRDS for kind in _served(load_crd(name))))
+    return (*NATIVE, *(kind for name in SYSTEM_CRDS for kind in _served(definition(name))))
 
 
 def _served(crd: Object) -> list[Kind]:
