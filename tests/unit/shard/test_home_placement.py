@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from atoll.machinery.apiserver.writing.batch import Batch
+from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kcp.sharding.forgotten_stores import FORGOTTEN
 from atoll.machinery.kcp.sharding.scheduling import Candidate
 from atoll.machinery.kcp.sharding.shards import STORE
@@ -17,7 +18,7 @@ from atoll.machinery.kcp.workspaces.homes import HomeUser, Seat
 from atoll.machinery.meta import hashes
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.meta.status import AlreadyExists, NotFound, TooManyRequests
+from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound, TooManyRequests
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import LogEntry, Operation, Replica
 from atoll.shard.handlers.home_claims import HomeClaims
@@ -130,6 +131,24 @@ async def test_a_home_that_is_gone_is_placed_with_a_higher_generation(shard: Ins
     await running.create(USER, "")
     assert marked(shard).generation > before.generation
     assert far.methods().count("POST") == 2 and far.methods()[1] == "GET"
+
+
+async def test_a_marker_that_another_writer_changes_meanwhile_is_no_error_of_the_request(
+    shard: InsideShard, far: FarShard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update, overtaken = Batch.update, iter([True, False, True])
+
+    def updated(batch: Batch, target: Target, obj: Object, *, whole: bool = False) -> None:
+        if target.cluster == USER.cluster and next(overtaken, False):
+            raise Conflict("it was changed")
+        update(batch, target, obj, whole=whole)
+
+    monkeypatch.setattr(Batch, "update", updated)
+    running = await made(shard, far)
+    before = marked(shard)
+    far.answers["GET"] = lambda received: refusal(NotFound("it is gone"))
+    await running.create(USER, "")
+    assert marked(shard).generation > before.generation
 
 
 async def test_a_home_of_an_earlier_choice_does_not_count(shard: InsideShard, far: FarShard) -> None:

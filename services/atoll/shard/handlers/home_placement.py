@@ -27,7 +27,7 @@ from atoll.machinery.kcp.workspaces import homes
 from atoll.machinery.kcp.workspaces.homes import HomeUser, Seat
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, decode
-from atoll.machinery.meta.status import AlreadyExists, Details, NotFound, TooManyRequests
+from atoll.machinery.meta.status import AlreadyExists, Conflict, Details, NotFound, TooManyRequests
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.meta.wellknown import SINGLETON
 from atoll.machinery.process.retry import ATTEMPTS
@@ -120,11 +120,11 @@ class HomePlacement:
             return self._placement.is_lost_home(snapshot, seat)
 
     async def _place(self, user: HomeUser, region: str, silent: Collection[str], before: Seat | None) -> None:
-        """Write a new choice. If another request of the same user chose first, its choice counts; if an object that
-        the home's bindings need was written concurrently, the caller tries again."""
+        """Write a new choice. If another request of the same user chose first, its choice counts; if the marker or an
+        object that the home's bindings need was written concurrently, the caller tries again."""
         chosen = self._choose(user, region, {*silent, *await self._claims.shards(user.cluster)})
         generation = homes.next_generation(before.generation if before is not None else 0, time.time())
-        with suppress(AlreadyExists):
+        with suppress(AlreadyExists, Conflict):
             await self._placed(user, Seat(chosen.name, generation, chosen.store), before).try_submit()
 
     def _choose(self, user: HomeUser, region: str, without: Collection[str]) -> Candidate:
@@ -195,9 +195,10 @@ class HomePlacement:
             found = _marker(batch, cluster, seat.generation)
             if found is None:
                 return False
-            batch.update(self._target(cluster), homes.created(found), whole=True)
-            if await batch.try_submit():
-                return True
+            with suppress(Conflict):
+                batch.update(self._target(cluster), homes.created(found), whole=True)
+                if await batch.try_submit():
+                    return True
         return False
 
 
