@@ -286,7 +286,14 @@ REQUESTS = (
 
 
 def prepare(api: Api) -> None:
-    """Define the kind and create the objects that the requests read."""
+    """Define the kinds and create the objects that the requests read."""
+    for at in range(DEFINITIONS):
+        api.post(CRDS, _kinds(at))
+    prepare_objects(api)
+
+
+def prepare_objects(api: Api) -> None:
+    """What requests for Blobs and ConfigMaps read, `LARGEST` among them: their kind and the objects."""
     definition = crd("blobs", "bulk.example.com")
     version: Any = definition["spec"]["versions"][0]
     properties = version["schema"]["openAPIV3Schema"]["properties"]
@@ -301,8 +308,6 @@ def prepare(api: Api) -> None:
     version["selectableFields"] = [{"jsonPath": ".spec.colour"}]
     definition["spec"]["versions"].append({**version, "name": "v2", "storage": False})
     define(api, definition)
-    for at in range(DEFINITIONS):
-        api.post(CRDS, _kinds(at))
     for path, body in PREPARED:
         api.post(path, body())
 

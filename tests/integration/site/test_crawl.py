@@ -21,6 +21,8 @@ from harness.servers.site import ServingProcess, Site
 PEOPLE = ("", "nobody", "tenant")
 #: Whose crawl goes where. Root is crawled by nobody and by one without rights in `integration/security/test_crawl`.
 CRAWLS = [*((process, who) for process in ("front-proxy", "shard-1") for who in PEOPLE), ("root", "tenant")]
+#: Below prefixes that are closed to all, each person asks for every third path: together they ask for all.
+SHARE = len(PEOPLE)
 #: Paths that the proxy's own checks permit to all, as kcp's do.
 OWN_HEALTH = ("/livez/", "/readyz/")
 TENANCY = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
@@ -51,7 +53,7 @@ def paths(site: Site) -> list[str]:
     return found
 
 
-def crawl(unprivileged: Api, prefixes: Iterable[str], paths: list[str]) -> dict[str, int]:
+def crawl(unprivileged: Api, prefixes: Iterable[str], paths: Iterable[str]) -> dict[str, int]:
     """Responses other than 401 and 403."""
     seen: dict[str, int] = {}
     for prefix in prefixes:
@@ -62,31 +64,39 @@ def crawl(unprivileged: Api, prefixes: Iterable[str], paths: list[str]) -> dict[
     return {url: code for url, code in seen.items() if code not in {401, 403}}
 
 
+#: Closed to all who have no rights.
+CLOSED = (
+    "/clusters/system:admin",
+    "/clusters/system:shard",
+    "/clusters/0nowhere0",
+    "/clusters/*",
+    "/clusters/root:nowhere",
+)
+
+
+def own_prefixes(who: str, others: str) -> list[str]:
+    """Those under which responses may depend on the person. `root` is open to every authenticated user."""
+    return ["", f"/clusters/{others}", *([] if who else ["/clusters/root"])]
+
+
 def prefixes(who: str, others: str) -> list[str]:
-    # `root` is open to every authenticated user.
-    closed = [
-        "",
-        "/clusters/system:admin",
-        "/clusters/system:shard",
-        "/clusters/0nowhere0",
-        "/clusters/*",
-        "/clusters/root:nowhere",
-        f"/clusters/{others}",
-    ]
-    return closed if who else [*closed, "/clusters/root"]
+    return [*own_prefixes(who, others), *CLOSED]
 
 
 def allowed(who: str) -> tuple[str, ...]:
     return TO_THE_NAMED if who else PUBLIC
 
 
+@pytest.mark.parametrize("share", [SHARE, pytest.param(1, marks=pytest.mark.long)], ids=["a share", "all"])
 @pytest.mark.parametrize(("process", "who"), CRAWLS, ids=[f"{process}-{who or 'anonymous'}" for process, who in CRAWLS])
 def test_who_may_do_nothing_gets_nothing_on_any_path(
-    site: Site, paths: list[str], others: str, process: str, who: str
+    site: Site, paths: list[str], others: str, process: str, who: str, share: int
 ) -> None:
     at: ServingProcess = site.proxy if process == "front-proxy" else site.shards[process]
     unprivileged = at.api("", who)
-    found = crawl(unprivileged, prefixes(who, others), paths)
+    found = crawl(unprivileged, own_prefixes(who, others), paths)
+    for number, prefix in enumerate(CLOSED, PEOPLE.index(who)):
+        found |= crawl(unprivileged, [prefix], paths[number % share :: share])
     if process != "front-proxy":
         # A shard reports that a path is on another shard, as kcp's do; the proxy resolves it.
         found = {url: code for url, code in found.items() if code != 429 or not url.startswith(f"/clusters/{others}")}

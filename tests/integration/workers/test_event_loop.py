@@ -11,7 +11,7 @@ import pytest
 
 from harness.clients.api import Api, workspace_under
 from harness.clients.loop_probe import LoopProbe
-from harness.data.large_requests import LARGEST, LargeRequest, prepare
+from harness.data.large_requests import LARGEST, LargeRequest, prepare_objects
 from harness.servers.shard_process import ShardProcess
 from integration.workers.test_workers import workers
 
@@ -24,7 +24,7 @@ def bulk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with ShardProcess(tmp_path_factory.mktemp("worker"), "--workers", "1") as shard:
         api = Api(shard, "root")
         here = api.at(workspace_under(api))
-        prepare(here)
+        prepare_objects(here)
         yield here
         here.close()
         api.close()
