@@ -36,6 +36,11 @@ SUBJECTS = (
     "Group:alice",
 )
 ROLE_NAMES = ("r1", "r2", "r3")
+#: Access to the workspace, without which nothing else of RBAC is decisive.
+ACCESS = (
+    role("door", {"verbs": ["access"], "nonResourceURLs": ["/"]}),
+    binding("door", "door", "User:alice", "User:bob"),
+)
 
 
 def some(*values: str, max_size: int = 2) -> st.SearchStrategy[list[str]]:
@@ -86,36 +91,46 @@ objects = st.one_of(
 )
 changes = st.lists(st.tuples(st.sampled_from((WEB, ADMIN)), objects, st.booleans()), max_size=14)
 
-questions = st.lists(
-    st.one_of(
-        st.builds(
-            lambda user, verb, group, resource, ns, name: Attributes(
-                user=user,
-                verb=verb,
-                cluster=WEB,
-                group=group,
-                resource=resource[0],
-                subresource=resource[1],
-                namespace=ns,
-                name=name,
-            ),
-            st.sampled_from(USERS),
-            st.sampled_from(("get", "list", "create", "delete")),
-            st.sampled_from(("", "apps", "other")),
-            st.sampled_from((("pods", ""), ("pods", "log"), ("secrets", ""), ("secrets", "scale"))),
-            st.sampled_from(("", *NAMESPACES)),
-            st.sampled_from(("", "a", "b", "c")),
-        ),
-        st.builds(
-            lambda user, verb, path: Attributes(user=user, verb=verb, cluster=WEB, path=path),
-            st.sampled_from(USERS),
-            st.sampled_from(("get", "access", "post")),
-            st.sampled_from(("/", "/api", "/api/v1", "/apis", "/other")),
-        ),
+resource_questions = st.builds(
+    lambda user, verb, group, resource, ns, name: Attributes(
+        user=user,
+        verb=verb,
+        cluster=WEB,
+        group=group,
+        resource=resource[0],
+        subresource=resource[1],
+        namespace=ns,
+        name=name,
     ),
-    min_size=1,
-    max_size=8,
+    st.sampled_from(USERS),
+    st.sampled_from(("get", "list", "create", "delete")),
+    st.sampled_from(("", "apps", "other")),
+    st.sampled_from((("pods", ""), ("pods", "log"), ("secrets", ""), ("secrets", "scale"))),
+    st.sampled_from(("", *NAMESPACES)),
+    st.sampled_from(("", "a", "b", "c")),
 )
+url_questions = st.builds(
+    lambda user, verb, path: Attributes(user=user, verb=verb, cluster=WEB, path=path),
+    st.sampled_from(USERS),
+    st.sampled_from(("get", "access", "post")),
+    st.sampled_from(("/", "/api", "/api/v1", "/apis", "/other")),
+)
+questions = st.lists(st.one_of(resource_questions, url_questions), min_size=1, max_size=8)
+
+
+@st.composite
+def nearly_granted(draw: st.DrawFn) -> tuple[list[tuple[str, Object, bool]], list[Attributes]]:
+    """A role and a binding that grant a question, but perhaps for other names or in another namespace."""
+    question = draw(resource_questions)
+    verbs, groups, names = [question.verb], [question.group], draw(st.sampled_from(([], ["a"], ["b"])))
+    rule = {"verbs": verbs, "apiGroups": groups, "resources": [question.resource_path], "resourceNames": names}
+    # "" is a ClusterRole and a ClusterRoleBinding.
+    role_namespace, bound = draw(st.sampled_from(("", *NAMESPACES))), question.namespace
+    granted = role("r1", rule, namespace=role_namespace)
+    kind = "Role" if role_namespace and bound else "ClusterRole"
+    bind = binding("b1", "r1", f"User:{question.user.name}", namespace=bound, role_kind=kind)
+    return [(WEB, granted, False), (WEB, bind, False)], [question]
+
 
 Objects = dict[tuple[str, str, str, str], Object]
 
@@ -189,12 +204,17 @@ def _rule_allows(rule: Object, wanted: Attributes) -> bool:
 
 
 @settings(max_examples=drawn(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(st.tuples(changes, questions), min_size=1, max_size=3))
+@given(
+    st.lists(st.one_of(st.tuples(changes, questions), nearly_granted()), min_size=1, max_size=4),
+    st.sampled_from((True, True, True, False)),
+)
 def test_the_authorizer_agrees_with_a_naive_reading_of_the_objects(
-    rounds: list[tuple[list[tuple[str, Object, bool]], list[Attributes]]],
+    rounds: list[tuple[list[tuple[str, Object, bool]], list[Attributes]]], have_access: bool
 ) -> None:
     store, stored, authorizer = FakeStore(), Objects(), Authorizer()
     store.put(WEB, logical_cluster())
+    for obj in ACCESS if have_access else ():
+        apply(store, stored, ADMIN, obj, False)
     for made, wanted in rounds:
         for cluster, obj, remove in made:
             apply(store, stored, cluster, obj, remove)
@@ -223,8 +243,8 @@ def test_the_rules_listed_for_a_user_are_those_that_decide(
 ) -> None:
     store, stored, authorizer = FakeStore(), Objects(), Authorizer()
     store.put(WEB, logical_cluster())
-    store.put(ADMIN, role("door", {"verbs": ["access"], "nonResourceURLs": ["/"]}))
-    store.put(ADMIN, binding("door", "door", *(f"User:{user.name}" for user in USERS)))
+    for obj in ACCESS:
+        apply(store, stored, ADMIN, obj, False)
     for cluster, obj, remove in made:
         apply(store, stored, cluster, obj, remove)
     for question in wanted:
