@@ -105,6 +105,20 @@ def test_its_replicas_and_routes_go(forgotten: Forgotten) -> None:
     assert site.proxy.api(cluster).get(MAPS, expect=0).code in {403, 404, 503}
 
 
+def test_what_it_contained_elsewhere_is_listed_says_so_and_can_be_deleted(forgotten: Forgotten) -> None:
+    """The Workspace above is still there, so that the child has to learn of the loss by itself."""
+    path = f"root:{forgotten.workspace['metadata']['name']}:{forgotten.child['metadata']['name']}"
+    cluster = forgotten.child["spec"]["cluster"]
+    assert f"  {path}, logical cluster {cluster} on shard shard-2" in forgotten.said
+    inside = forgotten.site.shards["shard-2"].api(cluster)
+    assert inside.get(f"{MAPS}/left").code == 200
+    said = eventually(lambda: condition(inside.get(CLUSTER).json, "WorkspaceOwnerExists"), "it says so", 120.0)
+    assert (said["status"], said["reason"]) == ("False", "ShardLost")
+    assert inside.get(CLUSTER).json["spec"]["directlyDeletable"]
+    inside.delete(CLUSTER)
+    eventually(lambda: inside.send("GET", CLUSTER).code in {403, 404}, "it is gone", 120.0)
+
+
 def test_its_workspaces_say_so_and_are_made_again_elsewhere(forgotten: Forgotten) -> None:
     admin, name = forgotten.site.root.api("root"), forgotten.workspace["metadata"]["name"]
     lost = ready(admin, name, "Unavailable")
@@ -117,19 +131,6 @@ def test_its_workspaces_say_so_and_are_made_again_elsewhere(forgotten: Forgotten
     made = ready(admin, name)
     assert shard_of(made) in {"root", "shard-2"}
     forgotten.site.proxy.api(made["spec"]["cluster"]).post(MAPS, configmap("new"))
-
-
-def test_what_it_contained_elsewhere_is_listed_says_so_and_can_be_deleted(forgotten: Forgotten) -> None:
-    path = f"root:{forgotten.workspace['metadata']['name']}:{forgotten.child['metadata']['name']}"
-    cluster = forgotten.child["spec"]["cluster"]
-    assert f"  {path}, logical cluster {cluster} on shard shard-2" in forgotten.said
-    inside = forgotten.site.shards["shard-2"].api(cluster)
-    assert inside.get(f"{MAPS}/left").code == 200
-    said = eventually(lambda: condition(inside.get(CLUSTER).json, "WorkspaceOwnerExists"), "it says so", 120.0)
-    assert (said["status"], said["reason"]) == ("False", "ShardLost")
-    assert inside.get(CLUSTER).json["spec"]["directlyDeletable"]
-    inside.delete(CLUSTER)
-    eventually(lambda: inside.send("GET", CLUSTER).code in {403, 404}, "it is gone", 120.0)
 
 
 def test_its_homes_are_placed_again_at_the_next_use(forgotten: Forgotten) -> None:

@@ -16,6 +16,7 @@ from atoll.machinery.edge.syncerconfigs import plan_parts, specs_of, whole_numbe
 from atoll.machinery.edge.syncset import sync_set
 from atoll.machinery.meta.objects import Object
 from harness.data.patch_schemas import Live, thing
+from harness.seeds import drawn
 
 WORDS = st.sampled_from("pqr")
 MAPS = st.dictionaries(WORDS, WORDS, max_size=2)
@@ -53,7 +54,7 @@ def write(live: Live, step: str, obj: Object) -> None:
         live.apply(step, obj, force=True)
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(STEPS, THINGS)
 def test_an_apply_that_is_left_out_would_have_changed_nothing_and_one_is_enough(
     steps: list[tuple[str, Object]], wanted: Object
@@ -91,7 +92,7 @@ KEYS = st.sampled_from(
 PARTS = st.dictionaries(KEYS, WORDS, max_size=4)
 
 
-@settings(max_examples=30)
+@settings(max_examples=drawn(30))
 @given(PARTS, PARTS, st.lists(KEYS, unique=True, max_size=2), st.lists(st.sampled_from("123"), max_size=2))
 def test_a_copy_has_nothing_of_the_cluster_it_comes_from_and_is_its_own_copy(
     labels: dict[str, str], annotations: dict[str, str], finalizers: list[str], owners: list[str]
@@ -122,7 +123,7 @@ REFS = st.builds(
 SETS = st.builds(UpsyncSet, st.just("g"), st.tuples(WORDS), st.tuples(WORDS), st.tuples(WORDS))
 
 
-@settings(max_examples=30)
+@settings(max_examples=drawn(30))
 @given(st.lists(st.tuples(st.frozensets(REFS), st.frozensets(SETS, max_size=3)), min_size=1, max_size=4), st.booleans())
 def test_syncers_read_what_was_listed_and_never_a_whole_set_that_lacks_an_object_of_before_and_after(
     steps: list[tuple[frozenset[ObjectRef], frozenset[UpsyncSet]]], is_small: bool

@@ -21,6 +21,7 @@ from atoll.machinery.patch.managedfields.managers import Manager
 from atoll.machinery.patch.managedfields.options import ApplyOptions
 from atoll.machinery.patch.managedfields.update import track_update
 from harness.data.patch_schemas import SCHEMA, thing
+from harness.seeds import drawn
 
 GROUP, ME = "example.io", "sync-target-uid"
 NOW = "2026-01-01T00:00:00Z"
@@ -192,7 +193,7 @@ def do(step: tuple[Any, ...], edge: Edge, mailbox: Mailbox, syncer: Syncer) -> N
         syncer.state = SyncState(ME)
 
 
-@settings(max_examples=120)
+@settings(max_examples=drawn(120))
 @given(STEPS)
 def test_the_edge_ends_as_the_mailbox_says_whenever_the_syncer_is_killed(steps: list[tuple[Any, ...]]) -> None:
     edge, mailbox = Edge(), Mailbox()
@@ -234,7 +235,7 @@ def test_the_edge_ends_as_the_mailbox_says_whenever_the_syncer_is_killed(steps: 
     assert placed - set(edge.objects) <= syncer.made
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(STEPS, st.randoms(use_true_random=False))
 def test_nothing_is_deleted_under_a_list_that_is_older_incomplete_or_half_written(
     steps: list[tuple[Any, ...]], chance: random.Random

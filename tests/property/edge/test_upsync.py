@@ -11,6 +11,7 @@ from atoll.machinery.edge.names import ObjectRef
 from atoll.machinery.edge.syncset import SyncSet, sync_set
 from atoll.machinery.edge.upsync import PutCopy, is_upsynced, plan_upsync
 from atoll.machinery.meta.objects import Object
+from harness.seeds import drawn
 
 NAMES = st.sampled_from(("x", "y", "z"))
 STEPS = st.lists(
@@ -40,7 +41,7 @@ def carried(names: list[str]) -> SyncSet:
     return sync_set([{"metadata": metadata, "spec": {"upsync": [sets]}}])
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(STEPS)
 def test_the_mailbox_ends_with_the_objects_that_sets_ask_for_and_with_what_others_made(
     steps: list[tuple[Any, ...]],

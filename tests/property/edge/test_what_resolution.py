@@ -11,6 +11,7 @@ from atoll.machinery.edge.categories import BuiltIns
 from atoll.machinery.edge.names import ObjectRef
 from atoll.machinery.edge.placements import Placement, placement_of
 from atoll.machinery.edge.what import selection
+from harness.seeds import drawn
 
 GROUPS, RESOURCES = ("", "apps"), ("configmaps", "deployments")
 NAMESPACES, NAMES = ("a", "b"), ("x", "y")
@@ -77,7 +78,7 @@ def comes_up(sets: dict[str, Any], ref: ObjectRef) -> bool:
     )
 
 
-@settings(max_examples=80)
+@settings(max_examples=drawn(80))
 @given(st.lists(SPECS, max_size=2), OBJECTS, st.one_of(st.none(), LABELS))
 def test_an_object_goes_down_for_the_placements_whose_tests_it_meets_and_that_do_not_want_it_up(
     specs: list[dict[str, Any]], row: tuple[ObjectRef, dict[str, str]], namespace: dict[str, str] | None

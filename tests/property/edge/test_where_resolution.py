@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from atoll.machinery.edge.placements import placement_of
 from atoll.machinery.edge.slices import MAX_DESTINATIONS, destinations_of, plan_slices
 from atoll.machinery.edge.where import Destination, Resolution, WhereIndex, location_of, sync_target_of
+from harness.seeds import drawn
 
 NOW_S = 1_000_000.0
 PAST, FUTURE = "1970-01-01T00:00:01Z", "2036-01-01T00:00:00Z"
@@ -118,7 +119,7 @@ def usable(location: str) -> bool:
     return location != "l3"
 
 
-@settings(max_examples=50)
+@settings(max_examples=drawn(50))
 @given(st.lists(CHANGES, max_size=25))
 def test_each_step_gives_the_destinations_of_the_rules_and_names_every_placement_that_it_changes(
     changes: list[Change],
@@ -135,7 +136,7 @@ def test_each_step_gives_the_destinations_of_the_rules_and_names_every_placement
             assigned[name] = expected
 
 
-@settings(max_examples=30)
+@settings(max_examples=drawn(30))
 @given(st.lists(CHANGES, max_size=25), st.randoms(use_true_random=False))
 def test_any_order_of_arrival_from_several_shards_ends_in_the_same_destinations(
     changes: list[Change], chance: random.Random
@@ -159,7 +160,7 @@ def test_any_order_of_arrival_from_several_shards_ends_in_the_same_destinations(
 PLACEMENT = {"metadata": {"name": "p", "uid": "u"}}
 
 
-@settings(max_examples=20)
+@settings(max_examples=drawn(20))
 @given(st.lists(st.sets(st.integers(0, 60), max_size=60), max_size=6), st.integers(0, 3))
 def test_slices_hold_every_destination_once_and_none_is_missed_between_two_writes(
     steps: list[set[int]], scale: int

@@ -38,6 +38,15 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.cached_property import cached_property
 from atoll.machinery.meta.missing_answer import MissingAnswer
 from atoll.machinery.meta.objects import Object, fresh
+from atoll.machinery.meta.status import InternalError
+
+
+def _next(pending: Iterator[MissingAnswer | None]) -> MissingAnswer | None:
+    """Go on with a mutation. Its last item is None: one that was cut short is never taken for one that ended."""
+    try:
+        return next(pending)
+    except StopIteration:
+        raise InternalError("Internal error occurred: a mutation was cut short") from None
 
 
 class ValidatingPolicies(Protocol):
@@ -106,8 +115,7 @@ class ConfiguredAdmission:
         pending, review.pending = review.pending, None
         assert pending is not None
         with self._timed(review, ADMIT):
-            # Its last item is None: one that was cut short is never taken for one that ended.
-            lacking = evaluated(review.call.attempt, partial(next, pending))
+            lacking = evaluated(review.call.attempt, partial(_next, pending))
             if lacking is not None:
                 review.pending = pending
                 raise lacking
