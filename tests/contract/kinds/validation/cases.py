@@ -6,8 +6,8 @@ a PodSpec of many fields, or a selector and a template.
 
 from __future__ import annotations
 
-import copy
 import json
+import pickle
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -50,6 +50,11 @@ class Case(NamedTuple):
         return json.dumps(found if self.old is None else found | {"old": self.old})
 
 
+def copied(value: Any) -> Any:
+    """A copy of JSON, several times faster than `copy.deepcopy` makes one."""
+    return pickle.loads(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
+
+
 @cache
 def _valid() -> dict[str, Object]:
     """The valid objects by kind and name."""
@@ -85,7 +90,7 @@ def _mistakes() -> dict[str, dict[str, list[Object]]]:
 
 def _placed(obj: Object) -> Object:
     """A copy in the namespace of the cases, as far as it has one."""
-    made = copy.deepcopy(obj)
+    made = copied(obj)
     if kind_of(obj).namespaced:
         made["metadata"]["namespace"] = "default"
     return made
@@ -108,7 +113,7 @@ def plant(obj: Object, path: str, value: Any, *, is_written: bool = False) -> bo
     if value is None and isinstance(obj, dict) and not is_written:
         obj.pop(last, None)
     else:
-        obj[last] = copy.deepcopy(value)
+        obj[last] = copied(value)
     return True
 
 
@@ -117,7 +122,7 @@ def _case(name: str, verb: str, mistakes: list[Object]) -> Case | None:
     old = None
     if verb != "create":
         obj["metadata"] |= _STORED
-        old = copy.deepcopy(obj)
+        old = copied(obj)
     for mistake in mistakes:
         if not all(plant(obj, path, value) for path, value in mistake.items()):
             return None
@@ -186,7 +191,7 @@ def kind_of(obj: Object) -> Kind:
 
 
 def _normal(obj: Object) -> Object:
-    made = copy.deepcopy(obj)
+    made = copied(obj)
     schema = kind_of(obj).schema
     assert schema is not None
     schema.normalize(made)
@@ -195,13 +200,13 @@ def _normal(obj: Object) -> Object:
 
 def our_errors(case: Case) -> list[FieldError]:
     """What the schema and the checks of the kind find, as a write runs them."""
-    kind, obj = kind_of(case.object), copy.deepcopy(case.object)
+    kind, obj = kind_of(case.object), copied(case.object)
     assert kind.schema is not None
     if case.old is None:
         kind.prepare_create(obj)
         obj = _normal(obj)
         return [*kind.schema.validate(obj), *kind.validate(obj)]
-    old = copy.deepcopy(case.old)
+    old = copied(case.old)
     kind.prepare_create(old)
     old = _normal(old)
     if not case.subresource:
