@@ -134,7 +134,11 @@ class ShardProcess:
         return str(self.entry("user", user)["token"])
 
     def tls(self) -> ssl.SSLContext:
-        """A context that trusts only this shard's authority."""
+        """A context that trusts only this shard's authority, shared by all clients: none changes it."""
+        return _trusting(self.authority())
+
+    def new_tls(self) -> ssl.SSLContext:
+        """Such a context for one client, which may add its certificate."""
         return ssl.create_default_context(cadata=self.authority().decode())
 
     def authority(self) -> bytes:
@@ -198,6 +202,11 @@ class ShardProcess:
 def _parsed(kubeconfig: str) -> Any:
     """A kubeconfig's document. Every connection reads it, and parsing takes longer than most requests."""
     return yaml.load(kubeconfig, yaml.CSafeLoader)
+
+
+@lru_cache(maxsize=32)
+def _trusting(authority: bytes) -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=authority.decode())
 
 
 def process_of(api: Api) -> ShardProcess:

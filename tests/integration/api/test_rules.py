@@ -172,7 +172,7 @@ def test_the_most_expensive_rules_hold_up_nobody(api: Api) -> None:
     answers: list[int] = []
     other = api.at(api.cluster)
     other.get(CIRCLES)
-    body = circle(l=["ab"] * 250)
+    body = circle(l=["ab"] * 160)
 
     def write() -> None:
         try:

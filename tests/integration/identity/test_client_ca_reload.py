@@ -27,7 +27,7 @@ class Visitor:
     """A client with a certificate; each `ask` opens a connection unless one is passed."""
 
     def __init__(self, shard: ShardProcess, pair: pki.Pair, folder: Path) -> None:
-        self._shard, self._context = shard, shard.tls()
+        self._shard, self._context = shard, shard.new_tls()
         file = folder / "visitor.pem"
         file.write_bytes(pair.certificate + pair.key)
         self._context.load_cert_chain(file)

@@ -43,7 +43,7 @@ class Peer:
     """Requests with one certificate, or with none."""
 
     def __init__(self, shard: ShardProcess, certificate: Path | None) -> None:
-        self._shard, self._context = shard, shard.tls()
+        self._shard, self._context = shard, shard.new_tls()
         if certificate is not None:
             self._context.load_cert_chain(certificate)
 

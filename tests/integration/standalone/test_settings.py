@@ -151,7 +151,7 @@ def test_a_client_certificate_says_who_comes_in_with_which_groups(tmp_path: Path
         def ask(name: str) -> dict[str, Any]:
             api = Api(shard, "root", user="")
             connection = api.open()
-            context = shard.tls()
+            context = shard.new_tls()
             context.load_cert_chain(tmp_path / f"{name}.crt", tmp_path / f"{name}.key")
             connection._context = context  # type: ignore[attr-defined]
             try:
