@@ -8,6 +8,8 @@ import socket
 from pathlib import Path
 
 from atoll.machinery.process import pki
+from atoll.machinery.wire.server_exchange import ServerExchange
+from harness.garbage import left_over
 from harness.servers.in_process.front_proxy import (
     BEARER,
     CLIENT_CA,
@@ -32,6 +34,15 @@ async def test_each_gets_an_assertion_for_its_own_cluster(tmp_path: Path) -> Non
             answer = await client.ask(f"/clusters/{workspace}/api", headers=BEARER)
             said = claims(json.loads(answer.body)["headers"]["atoll-assertion"][0])
             assert (said["user"], said["cluster"]) == ("alice", cluster)
+
+
+async def test_they_leave_no_cycles(tmp_path: Path) -> None:
+    async with echoing() as shard, front(tmp_path, {"east": shard.url}) as proxy:
+        client = await proxy.connect()
+        with left_over() as found:
+            for _ in range(3):
+                assert (await client.ask(API, headers=BEARER)).status == 200
+        assert not [each for each in found if isinstance(each, ServerExchange)]
 
 
 async def test_each_gets_an_assertion_for_its_own_user(tmp_path: Path) -> None:

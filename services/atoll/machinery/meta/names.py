@@ -26,7 +26,7 @@ _SYSTEM_CLUSTER = re.compile(r"system:[a-z0-9]([a-z0-9:-]{0,53}[a-z0-9])?\Z")
 _PATH = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(:[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
 
 
-class ResourceType(msgspec.Struct, frozen=True, order=True):
+class ResourceType(msgspec.Struct, frozen=True, order=True, gc=False):
     """What is stored under one type number: group, plural resource and the identity that owns the schema.
 
     `identity` is CORE, LOCAL, or an APIExport's identity hash (64 lower-case hex digits).
@@ -43,7 +43,7 @@ class ResourceType(msgspec.Struct, frozen=True, order=True):
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
 
-class ObjectKey(msgspec.Struct, frozen=True, order=True):
+class ObjectKey(msgspec.Struct, frozen=True, order=True, gc=False):
     """The key of one object. `namespace` is empty for cluster-scoped kinds."""
 
     type: ResourceType

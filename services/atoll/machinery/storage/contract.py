@@ -216,7 +216,7 @@ class Page(msgspec.Struct, frozen=True):
     remaining: int = -1
 
 
-class Change(msgspec.Struct, frozen=True):
+class Change(msgspec.Struct, frozen=True, gc=False):
     """One log entry with its images, for watches.
 
     `before` is the record before the write with its own revision in it (None for ADDED); `after` the record written,
@@ -235,7 +235,7 @@ class Change(msgspec.Struct, frozen=True):
     sealed: bool = False
 
 
-class LogEntry(msgspec.Struct, frozen=True):
+class LogEntry(msgspec.Struct, frozen=True, gc=False):
     """One log entry for the publisher: `value` is the record as stored (sealed bytes stay sealed).
 
     For DELETED `value` is the before-image as stored. `crc` is CRC-32C of the value with its hole zeroed (of the sealed

@@ -287,14 +287,16 @@ class RequestPipeline:
         """Set the scope of the request: the authorizer's, or that of its virtual workspace."""
         service = self._handlers.services.get(request.info.service)
         if service is None or request.info.workspace:
-            request.scope = RequestScope(authorize=partial(self._decide, request))
+            # Not by the request itself: a cycle would keep it and its body until garbage is collected.
+            target = request.info, request.user, request.cluster
+            request.scope = RequestScope(authorize=partial(self._decide, *target))
             return
         request.configuration = None
         service.enter(request, snapshot)
 
-    def _decide(self, request: Request, view: View, verb: str) -> Decision:
+    def _decide(self, info: RequestInfo, user: User, cluster: str, view: View, verb: str) -> Decision:
         """Authorize a verb on the target of a request outside of virtual workspaces."""
-        attributes = attributes_of(request.info, request.user, request.cluster)
+        attributes = attributes_of(info, user, cluster)
         return self._authorization.authorize(view, with_verb(attributes, verb))
 
     def authorize(self, request: Request, snapshot: Snapshot) -> None:

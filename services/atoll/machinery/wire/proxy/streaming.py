@@ -137,6 +137,7 @@ class StreamingExchange(ServerExchange):
         """Send bytes of a final response that are all of it."""
         self._state = ENDED
         self._connection.send(data)
+        self._release_sink()
         self._connection.ended(self)
 
     def send_interim(self, data: bytes) -> None:
@@ -149,7 +150,13 @@ class StreamingExchange(ServerExchange):
             return
         self._state = ENDED
         self.keep_alive = self.keep_alive and keep_alive and self.body.ended
+        self._release_sink()
         self._connection.ended(self)
+
+    def _release_sink(self) -> None:
+        """Forget the sink of a whole body. It knows this exchange: the two would stay until garbage is collected."""
+        if self.body.ended:
+            self._sink = None
 
     def cut(self) -> None:
         """Close after what was sent, without the end of a response that will never be complete."""
