@@ -117,7 +117,7 @@ def reviewed_kinds(loopback: Loopback, scopes: Iterable[Scope]) -> dict[Scope, K
     core, judged = loopback.core, dict[Scope, Kind]()
     with loopback.store.snapshot() as snapshot:
         for scope in scopes:
-            kind = core.catalogs.of(snapshot, scope.cluster).of_type(scope.type)
+            kind = core.catalogs.kind_of(snapshot, scope.cluster, scope.type)
             if kind is not None and core.admission.reviews_deletions(snapshot, scope.cluster, kind):
                 judged[scope] = kind
     return judged
@@ -154,7 +154,7 @@ async def delete_held(loopback: Loopback, scope: Scope, remaining: RemainingCont
     """Delete objects with finalizers once each, and count them. `begin` adds the start of a deletion to a batch."""
     for records in islice(each_page_in_snapshots(loopback.store, scope), MAX_HELD // PAGE):
         with loopback.store.snapshot() as snapshot:
-            kind = loopback.core.catalogs.of(snapshot, scope.cluster).of_type(scope.type)
+            kind = loopback.core.catalogs.kind_of(snapshot, scope.cluster, scope.type)
         asked = []
         for record in records:
             remaining.add(scope.type, stored_finalizers(record))

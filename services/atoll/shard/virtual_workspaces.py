@@ -26,8 +26,8 @@ from atoll.virtualworkspaces.cache import CacheView
 from atoll.virtualworkspaces.cache_kinds import exporter_of, replicated_kinds
 from atoll.virtualworkspaces.cache_rows import replicated_rows
 from atoll.virtualworkspaces.cached_resources import CachedResources
-from atoll.virtualworkspaces.edge import mailbox
-from atoll.virtualworkspaces.edge.catalogs import EdgeCatalogs
+from atoll.virtualworkspaces.edge import edge_view, mailbox
+from atoll.virtualworkspaces.edge.edge_view import EdgeView
 from atoll.virtualworkspaces.edge.mailbox import IsAuthenticated, MailboxView
 from atoll.virtualworkspaces.framework import VirtualWorkspace
 from atoll.virtualworkspaces.lifecycle import LifecycleView
@@ -49,13 +49,15 @@ def virtual_workspaces(
     def lifecycle(which: Lifecycle) -> VirtualWorkspaceHandler:
         return VirtualWorkspace(LifecycleView(which, kind(LOGICAL_CLUSTERS), authorizer, facts.workspace_type))
 
-    box = MailboxView(EdgeCatalogs(core.catalogs), authorizer, core.store, is_authenticated)
+    box = MailboxView(core.catalogs, authorizer, core.store, is_authenticated)
+    data = EdgeView(core.catalogs, authorizer, core.store)
     schemas = BoundSchemas(kind(API_RESOURCE_SCHEMAS), authorizer, core.store)
     return {
         INITIALIZATION.service: lifecycle(INITIALIZATION),
         TERMINATION.service: lifecycle(TERMINATION),
         apiexport.SERVICE: VirtualWorkspace(ExportView(core.catalogs, authorizer), shipped, acting=True),
         bound_schemas.SERVICE: VirtualWorkspace(schemas, implied=True),
+        edge_view.SERVICE: VirtualWorkspace(data, shipped, resolve=facts.cluster_of),
         mailbox.SERVICE: VirtualWorkspace(box, shipped, resolve=facts.cluster_of),
         replication.SERVICE: VirtualWorkspace(cached, shipped),
         CACHE_SERVICE: VirtualWorkspace(cache),

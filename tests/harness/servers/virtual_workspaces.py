@@ -258,6 +258,24 @@ class Replicated(Stand):
         self.home.post(self.path, body)
 
 
+class Edged(Stand):
+    """Roles of a workspace as data."""
+
+    read_only = False
+
+    def __init__(self, admin: Api) -> None:
+        super().__init__(admin)
+        self.look(f"/services/edge-view/clusters/{cluster_of(self.home)}")
+        self.path = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles"
+
+    def target(self, name: str) -> tuple[Api, str]:
+        return self.one(name)
+
+    def add(self, name: str) -> None:
+        body = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": name}, "rules": []}
+        self.api.post(self.path, body)
+
+
 class OfThirdParty:
     """The provider of a third party's views, and their process; consumers come and go."""
 

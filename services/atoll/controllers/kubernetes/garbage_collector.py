@@ -217,7 +217,7 @@ class GarbageCollector(Controller):
         with self._loopback.store.snapshot() as snapshot:
             record = snapshot.get(key)
             catalogs = self._loopback.core.catalogs
-            kind = catalogs.base.of_type(key.type) or catalogs.of(snapshot, key.cluster).of_type(key.type)
+            kind = catalogs.base.of_type(key.type) or catalogs.kind_of(snapshot, key.cluster, key.type)
         return (kind, decode(record.value)) if record is not None and kind is not None else None
 
     async def _drop_finalizer(self, kind: Kind, key: ObjectKey, obj: Object, finalizer: str) -> None:

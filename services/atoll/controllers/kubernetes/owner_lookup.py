@@ -13,6 +13,7 @@ from typing import NamedTuple
 from atoll.controllers.kubernetes.owner_references import Reference
 from atoll.machinery.apiserver.rest.delete import FOREGROUND
 from atoll.machinery.apiserver.writing.loopback import Loopback
+from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object, decode, finalizers_of
@@ -67,13 +68,30 @@ class OwnerLookup:
     def key_of(self, snapshot: Snapshot, key: ObjectKey, reference: Reference) -> ObjectKey | None:
         """Return the key of an owner, in the dependent's cluster and, of a namespaced kind, in its namespace.
 
-        None if the kind is not served from this store.
+        None if the kind is not served from this store. Of a kind with objects that are stored apart it is the key with
+        the uid of the reference.
         """
+        found = [
+            ObjectKey(kind.type, key.cluster, key.namespace if kind.namespaced else "", reference.name)
+            for kind in self._kinds(snapshot, key.cluster, reference)
+        ]
+        if len(found) < 2:
+            return found[0] if found else None
+        return next((each for each in found if self._read(snapshot, each, reference.uid) is not None), found[0])
+
+    def _kinds(self, snapshot: Snapshot, cluster: str, reference: Reference) -> list[Kind]:
         group, _, version = reference.apiVersion.rpartition("/")
-        for kind in self._loopback.core.catalogs.of(snapshot, key.cluster).kinds.values():
-            if (kind.group, kind.version, kind.kind) == (group, version, reference.kind) and kind.virtual is None:
-                return ObjectKey(kind.type, key.cluster, key.namespace if kind.namespaced else "", reference.name)
-        return None
+        catalogs = self._loopback.core.catalogs
+        own = catalogs.of(snapshot, cluster)
+        served = (kind for kind in own.by_version.get((group, version), ()) if kind.kind == reference.kind)
+        found = [kind for kind in served if kind.virtual is None][:1]
+        apart = catalogs.edge.denatured(own, group, version, reference.kind)
+        return [*found, apart] if apart is not None else found
+
+    def _read(self, snapshot: Snapshot, key: ObjectKey, uid: str) -> Object | None:
+        record = snapshot.get(key)
+        obj = decode(record.value) if record is not None else None
+        return obj if obj is not None and obj["metadata"]["uid"] == uid else None
 
     def _owner(self, snapshot: Snapshot, key: ObjectKey, reference: Reference) -> Object | None:
         if self._deleted.get((key.cluster, reference.uid)) in ("", key.namespace):
@@ -83,12 +101,10 @@ class OwnerLookup:
             raise OwnerUnresolved(f"{reference.apiVersion} {reference.kind} is not served")
         if not key.namespace and self._is_namespaced(snapshot, owner_key):
             raise OwnerUnresolved("a cluster-scoped object cannot have a namespaced owner")
-        record = snapshot.get(owner_key)
-        owner = decode(record.value) if record is not None else None
-        return owner if owner is not None and owner["metadata"]["uid"] == reference.uid else None
+        return self._read(snapshot, owner_key, reference.uid)
 
     def _is_namespaced(self, snapshot: Snapshot, key: ObjectKey) -> bool:
-        kind = self._loopback.core.catalogs.of(snapshot, key.cluster).of_type(key.type)
+        kind = self._loopback.core.catalogs.kind_of(snapshot, key.cluster, key.type)
         return kind is not None and kind.namespaced
 
 

@@ -21,6 +21,8 @@ from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Restrictions, View
 from atoll.machinery.apiserver.catalog.catalog import Catalog
+from atoll.machinery.apiserver.catalog.catalogs import Catalogs
+from atoll.machinery.apiserver.catalog.edge_catalogs import MAX_CATALOGS
 from atoll.machinery.apiserver.filtered_rows import Rows, RowSource
 from atoll.machinery.apiserver.request import Request, RequestScope, ScopeAuthorizer
 from atoll.machinery.edge.names import EDGE_REVISION, GROUP, VERSION
@@ -32,7 +34,6 @@ from atoll.machinery.meta.user import CLUSTER_NAME, SERVICE_ACCOUNT_PREFIX, User
 from atoll.machinery.storage.contract import Snapshot
 from atoll.machinery.wire.exchange import HttpRequest
 from atoll.virtualworkspaces.edge.carried import CONFIGS, CarriedReader, Mailbox
-from atoll.virtualworkspaces.edge.catalogs import MAX_CATALOGS, EdgeCatalogs
 from atoll.virtualworkspaces.edge.downsync_item import item_kind
 from atoll.virtualworkspaces.edge.downsync_rows import DownsyncRows
 from atoll.virtualworkspaces.edge.mailbox_rows import MailboxRows
@@ -52,7 +53,7 @@ class MailboxView:
     own_segments = 0
 
     def __init__(
-        self, catalogs: EdgeCatalogs, authorizer: Authorizer, store: Rows, is_authenticated: IsAuthenticated
+        self, catalogs: Catalogs, authorizer: Authorizer, store: Rows, is_authenticated: IsAuthenticated
     ) -> None:
         self._catalogs, self._authorizer, self._store = catalogs, authorizer, store
         self._is_authenticated = is_authenticated
@@ -120,13 +121,15 @@ class MailboxView:
             may_renew = is_own and verb == "create" and self._is_authenticated(http, caller, view)
             return Decision(may_renew and self.opens(view, caller, own))
 
-        accounts = self._catalogs.own(snapshot, cluster).of_same_type(SERVICE_ACCOUNTS)
+        accounts = self._catalogs.of(snapshot, cluster).of_same_type(SERVICE_ACCOUNTS)
         return RequestScope(authorize=authorize, catalog=Catalog(accounts))
 
     def _restrictions(self, mailbox: Mailbox, kind: Kind | None, rules: MailboxRules | None) -> Restrictions:
         if kind is None or rules is None:
             return Restrictions()
-        return Restrictions(rows=self._rows(mailbox, kind), write_rule=rules.check, status_annotations=(EDGE_REVISION,))
+        return Restrictions(
+            rows=self._rows(mailbox, kind), write_rule=rules.check, is_data=True, status_annotations=(EDGE_REVISION,)
+        )
 
     def _rows(self, mailbox: Mailbox, kind: Kind) -> RowSource | None:
         resource = kind.group, kind.plural
@@ -138,7 +141,8 @@ class MailboxView:
 
     def _mailbox(self, view: View, cluster: str) -> Mailbox:
         """Return a mailbox with the kinds that it serves in a view."""
-        own, served = self._catalogs.own(view, cluster), self._catalogs.of(view, cluster)
+        own = self._catalogs.of(view, cluster)
+        served = self._catalogs.edge.of(own)
         kept = self._kept.get(id(served))
         # The entry keeps the catalog alive, so an equal id means the same one.
         if kept is None:

@@ -147,7 +147,7 @@ class Admission:
     """The chain. Order matters: earlier plug-ins do not see the changes of later ones.
 
     Plug-ins mutate first, then what is configured, after which plug-ins see and limit each change. What is configured
-    validates first. Denatured objects pass the plug-ins of every kind alone.
+    validates first. Objects that are data pass the plug-ins of every kind alone.
     """
 
     def __init__(self, plugins: Sequence[Plugin], configured: Configured | None = None) -> None:
@@ -199,17 +199,14 @@ class Admission:
         self._mutate(review)
 
     def _mutate(self, review: Review) -> None:
-        rule = review.call.restrictions.write_rule
-        if rule is not None:
-            review.guards.extend(rule(review.view, review.obj, review.old))
-        for mutate in self._steps_of(review).mutate:
+        call, resource = review.call, review.group_resource
+        restrictions = call.restrictions
+        if restrictions.write_rule is not None:
+            review.guards.extend(restrictions.write_rule(review.view, review.obj, review.old))
+        may_be_data = restrictions.is_data or call.kind.identity == DENATURED
+        steps = self._others if may_be_data and _is_data(call) else self._steps.get(resource, self._others)
+        for mutate in steps.mutate:
             mutate(review)
-
-    def _steps_of(self, review: Review) -> _Steps:
-        """Return the steps of a review: a denatured object is data, which the plug-ins of its kind do not concern."""
-        if review.call.kind.identity == DENATURED:
-            return self._others
-        return self._steps.get(review.group_resource, self._others)
 
     def validate(self, review: Review) -> None:
         check = review.call.restrictions.check
@@ -217,7 +214,17 @@ class Admission:
             check(review.obj, review.old)
         if self.configured is not None and review.acting is not None:
             self.configured.validate(review)
-        steps = self._steps_of(review)
+        steps = self._steps.get(review.group_resource, self._others)
+        if review.call.restrictions.is_data or review.call.kind.identity == DENATURED:
+            # What is kept beside an object follows each change of it.
+            is_kept = review.old is not None and review.group_resource in self._one_by_one
+            steps = self._others if _is_data(review.call) and not is_kept else steps
         is_plain = review.call.kind.identity == CORE and not review.dry_run
         for validate in steps.validate_plain if is_plain else steps.validate:
             validate(review)
+
+
+def _is_data(call: Call) -> bool:
+    """Whether the plug-ins of its kind do not concern an object: it is stored apart, or its view holds data alone."""
+    kind = call.kind
+    return kind.identity == DENATURED or (call.restrictions.is_data and kind.builtin and kind.identity != CORE)

@@ -78,6 +78,8 @@ class Restrictions(msgspec.Struct, frozen=True, kw_only=True):
     labels: LabelSelector | None = None
     #: Rows to read instead of the store's.
     rows: RowSource | None = None
+    #: Objects of Kubernetes' own kinds are data: nothing is allocated to them, and no other object decides about them.
+    is_data: bool = False
     #: Annotations that a write through /status sets, with nothing else of metadata; None: what the kind takes.
     status_annotations: tuple[str, ...] | None = None
 

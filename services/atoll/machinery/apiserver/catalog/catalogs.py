@@ -14,9 +14,11 @@ import msgspec
 
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.catalog.catalog import Catalog
+from atoll.machinery.apiserver.catalog.edge_catalogs import EdgeCatalogs
 from atoll.machinery.apiserver.catalog.export_index import BoundResource, ExportIndex, bound_resources
 from atoll.machinery.apiserver.catalog.shipped_kinds import ShippedKinds
 from atoll.machinery.apiserver.federation.federated_view import federated
+from atoll.machinery.edge.denaturing import IDENTITY as DENATURED
 from atoll.machinery.kcp.apis import bound_crds
 from atoll.machinery.kinds.custom import has_versions, kinds_of_crd, kinds_of_resource_schema
 from atoll.machinery.kinds.kind import Kind
@@ -86,6 +88,7 @@ class Catalogs:
 
     def __init__(self, system: Sequence[Kind], kubernetes: str = "") -> None:
         self._system, self.shipped = tuple(system), ShippedKinds(kubernetes)
+        self.edge = EdgeCatalogs(self.shipped)
         self.base = Catalog(self._system)
         self._by_cluster: LruCache[str, _CachedCatalog] = LruCache(MAX_CLUSTERS)
         self._by_content: LruCache[tuple[object, ...], Catalog] = LruCache(MAX_BYTES, self._weight)
@@ -118,6 +121,11 @@ class Catalogs:
             conversions = federated(view).last(API_CONVERSIONS, "") if follows else None
             self._by_cluster.put(cluster, _CachedCatalog(stamp, content, conversions))
         return catalog
+
+    def kind_of(self, view: View, cluster: str, type: ResourceType) -> Kind | None:
+        """Return the kind of stored objects, also of those that only the views of the edge layer serve."""
+        own = self.of(view, cluster)
+        return (self.edge.of(own) if type.identity == DENATURED else own).of_type(type)
 
     def for_request(self, view: View, cluster: str) -> Catalog:
         """Return the catalogue of a cluster for who can wait. Raises KindsPending if kinds are loaded first."""

@@ -15,6 +15,7 @@ import msgspec
 
 from atoll.machinery.apiserver.call.negotiation import JSON, YAML, clauses
 from atoll.machinery.apiserver.catalog.catalog import Catalog
+from atoll.machinery.edge.denaturing import IDENTITY as DENATURED
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import CORE
 from atoll.machinery.meta.objects import Object, encode_json
@@ -54,7 +55,7 @@ def groups(catalog: Catalog) -> dict[str, list[str]]:
     for kind in catalog.kinds.values():
         if kind.group:
             found[kind.group].add(kind.version)
-            if kind.identity == CORE:
+            if kind.identity in (CORE, DENATURED):
                 system[kind.group] = None
     ordered = [*system, *sorted(found.keys() - system.keys())]
     return {group: sorted(found[group], key=version_priority) for group in ordered}

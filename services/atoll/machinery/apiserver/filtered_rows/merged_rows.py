@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 import msgspec
 
 from atoll.machinery.apiserver.filtered_rows.row_filter import Reader
+from atoll.machinery.edge.denaturing import IDENTITY as DENATURED
 from atoll.machinery.meta.names import CORE, ObjectKey, ResourceType
 from atoll.machinery.meta.partial import ObjectName, Partial
 from atoll.machinery.meta.wellknown import CLUSTER
@@ -35,6 +36,8 @@ from atoll.machinery.storage.contract import (
 
 #: The identity of a kind whose rows are those of every identity.
 EVERY_IDENTITY = "*"
+#: Identities of the system's kinds, and of what only the views of the edge layer serve.
+_OTHERS = (CORE, DENATURED)
 #: Rows of one identity that are read at first, twice as many each time they are used up, and their bytes at most.
 FIRST_ROWS, MOST_ROWS, CHUNK_BYTES = 8, 512, 64 * 1024
 READ_LIMIT = 500
@@ -121,9 +124,9 @@ def _by_position(row: tuple[Position, bytes]) -> Position:
 
 
 def _types(snapshot: Snapshot, type: ResourceType) -> list[ResourceType]:
-    """Return the types of a resource in all identities but that of the system's kinds."""
+    """Return the types of a resource in all identities but _OTHERS."""
     found = snapshot.identities(type.group, type.resource)
-    return [ResourceType(type.group, type.resource, identity) for identity in found if identity != CORE]
+    return [ResourceType(type.group, type.resource, identity) for identity in found if identity not in _OTHERS]
 
 
 class _MergedCursor:
@@ -154,7 +157,7 @@ class _MergedCursor:
 
     def _concerns(self, key: ObjectKey) -> bool:
         scope, type = self._scope, key.type
-        if (type.resource, type.group) != (scope.type.resource, scope.type.group) or type.identity == CORE:
+        if (type.resource, type.group) != (scope.type.resource, scope.type.group) or type.identity in _OTHERS:
             return False
         return (not scope.cluster or key.cluster == scope.cluster) and scope.namespace in {"", key.namespace}
 
