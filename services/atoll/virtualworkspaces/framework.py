@@ -95,11 +95,11 @@ class VirtualWorkspace:
             raise forbidden(attributes_of(request.info, request.user, ""))
         request.info = self._inner(request, own, segments[depth:])
         request.cluster = "" if request.info.is_wildcard else request.info.workspace
-        self._shipped.can_wait = True
+        self._shipped.caller.can_wait = True
         try:
             request.enter(self._content.show(request, snapshot, own))
         finally:
-            self._shipped.can_wait = False
+            self._shipped.caller.can_wait = False
 
     def _cluster_of(self, snapshot: Snapshot, segments: list[str]) -> str:
         """Return the cluster that a URL names, "" for none."""

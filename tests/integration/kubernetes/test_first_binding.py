@@ -9,9 +9,12 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+import pytest
+
 from harness.clients.api import Api, configmap, eventually, workspace_under
-from harness.clients.exports import EXPORTS, bind
+from harness.clients.exports import EXPORTS, bind, make_export, schema
 from harness.clients.loop_probe import LoopProbe
+from harness.clients.policies import Policies, binding, policy, rule
 from harness.data.kubernetes_objects import DEPLOYMENTS, deployment
 from harness.servers.mutant_shard import patched
 from harness.servers.shard_process import ShardProcess
@@ -39,7 +42,7 @@ from atoll.machinery.apiserver.catalog.shipped_kinds import ShippedKinds
 of = ShippedKinds.of
 
 def noted(self, schema, identity):
-    if self.lacks(identity) and not self.can_wait:
+    if self.lacks(identity) and not self.caller.can_wait:
         sys.stderr.write({LATE!r})
     return of(self, schema, identity)
 
@@ -98,4 +101,35 @@ def test_after_a_restart_controllers_have_the_kinds_and_views_and_wildcards_wait
         here.delete(f"{one}?propagationPolicy=Foreground")
         eventually(lambda: here.send("GET", one).code == 404, "the garbage collector deletes it")
         here.close()
+        assert LATE not in shard.stderr_path.read_text()
+
+
+@pytest.mark.long
+def test_a_write_waits_for_the_kinds_that_an_exporters_policy_needs(tmp_path: Path) -> None:
+    """In workers that have served none of them, one with a plan at once and one with a plan in slices."""
+    circles = "/apis/shapes.example.com/v1/namespaces/default/circles"
+    with new_shard(tmp_path, "--workers", "2") as shard, contextlib.ExitStack() as open_:
+        root = open_.enter_context(contextlib.closing(Api(shard, "root")))
+        provider = open_.enter_context(contextlib.closing(root.at(workspace_under(root, type_="kubernetes"))))
+        consumer = open_.enter_context(contextlib.closing(root.at(workspace_under(root, type_="universal"))))
+        make_export(provider, "shapes", schema("circles"))
+        bind(consumer, provider.cluster, "shapes")
+        provider.post(DEPLOYMENTS, deployment("limit", replicas=5))
+        limited = policy(
+            "p",
+            "object.spec.replicas <= params.spec.replicas",
+            rules=[rule("circles", group="shapes.example.com")],
+            paramKind={"apiVersion": "apps/v1", "kind": "Deployment"},
+        )
+        reference = {"parameterNotFoundAction": "Deny", "name": "limit", "namespace": "default"}
+        Policies(provider).add(limited, binding("p", "p", paramRef=reference))
+        shard.restart()
+        for number, worker in enumerate(one_at_each(shard, consumer.cluster)):
+            note = {"note": "x" * (number * 100_000)}
+            body = {"apiVersion": "shapes.example.com/v1", "kind": "Circle"}
+            few = {**body, "metadata": {"name": f"few{number}", "annotations": note}, "spec": {"replicas": 5}}
+            many = {**body, "metadata": {"name": f"many{number}", "annotations": note}, "spec": {"replicas": 6}}
+            worker.post(circles, few)
+            assert "denied request" in worker.post(circles, many, expect=422).message
+            worker.close()
         assert LATE not in shard.stderr_path.read_text()

@@ -142,7 +142,7 @@ class PolicyParameters(Controller):
             params = param_kind(mapping(decode(record.value), "spec")) if record is not None else None
             if params is None:
                 return None
-            kind = resolve_kind(self._loopback.core.catalogs, snapshot, cluster, params)
+            kind = resolve_kind(self._loopback.core.catalogs.of(snapshot, cluster), params)
             return Reference(binding, binding.params, params, kind)
 
     # --- rows ---

@@ -61,7 +61,7 @@ class CachedResourceReferences(Plugin):
         return None if self._may(review.view, attributes) else f"no permission to list {resource.group_resource}"
 
     def _kind(self, review: Review, resource: Resource) -> Kind | None:
-        kinds = self._catalogs.of(review.view, review.call.cluster).kinds.values()
+        kinds = self._catalogs.for_request(review.view, review.call.cluster).kinds.values()
         return next((kind for kind in kinds if (kind.group, kind.plural) == (resource.group, resource.plural)), None)
 
 

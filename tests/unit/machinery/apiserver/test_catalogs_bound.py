@@ -47,6 +47,9 @@ async def bind(here: Cell, *clusters: str) -> None:
 async def test_clusters_that_bind_the_same_share_a_catalogue_and_one_that_unbinds_has_its_own(here: Cell) -> None:
     await bind(here, "one", "two")
     assert here.catalog("one") is here.catalog("two")
+    one, two = (here.core.catalogs._by_cluster.get(cluster) for cluster in ("one", "two"))
+    assert one is not None and two is not None
+    assert one.content is two.content
     held = here.found(API_BINDINGS, "one", "shapes")["metadata"]
     await here.change(API_BINDINGS, "one", "shapes", metadata={**held, "finalizers": [*held["finalizers"], "x/y"]})
     await here.delete(API_BINDINGS, "one", "shapes")

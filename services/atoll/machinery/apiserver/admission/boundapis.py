@@ -29,7 +29,7 @@ class BoundLifecycle(Plugin):
         kind, cluster = review.call.kind, review.call.cluster
         if review.operation != "create" or kind.identity in {CORE, LOCAL, DENATURED}:
             return
-        catalog = self._catalogs.of(review.view, cluster)
+        catalog = self._catalogs.for_request(review.view, cluster)
         served = catalog.find(kind.group, kind.version, kind.plural)
         if served is None or served.identity != kind.identity:
             raise errors.not_served()

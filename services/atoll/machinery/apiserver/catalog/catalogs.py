@@ -8,7 +8,7 @@ so that no invalidation is needed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -64,6 +64,13 @@ class Definition(msgspec.Struct, frozen=True):
         return 1024 + sum(kind.schema.size_bytes for kind in self.kinds if kind.schema is not None)
 
 
+class _Served(NamedTuple):
+    """A catalogue and its content, which all clusters that serve it refer to."""
+
+    content: tuple[object, ...]
+    catalog: Catalog
+
+
 class _CachedCatalog(msgspec.Struct, frozen=True):
     """The revisions and the content of a cluster's catalogue. `conversions` is the last revision of any
     APIConversion; None if no resource is bound in several versions."""
@@ -91,7 +98,7 @@ class Catalogs:
         self.edge = EdgeCatalogs(self.shipped)
         self.base = Catalog(self._system)
         self._by_cluster: LruCache[str, _CachedCatalog] = LruCache(MAX_CLUSTERS)
-        self._by_content: LruCache[tuple[object, ...], Catalog] = LruCache(MAX_BYTES, self._weight)
+        self._by_content: LruCache[tuple[object, ...], _Served] = LruCache(MAX_BYTES, self._weight)
         self._definitions: LruCache[tuple[ObjectKey, str], tuple[int, Definition]] = LruCache(
             MAX_BYTES, lambda entry: entry[1].size_bytes
         )
@@ -112,10 +119,10 @@ class Catalogs:
             return self.base
         found = self._by_cluster.get(cluster)
         if found is not None and found.is_current(view, stamp):
-            catalog = self._by_content.get(found.content)
-            if catalog is not None:
-                return catalog
-        content, catalog, follows = self._load(view, cluster)
+            served = self._by_content.get(found.content)
+            if served is not None:
+                return served.catalog
+        (content, catalog), follows = self._load(view, cluster)
         if not catalog.unavailable:
             # A missing bound CRD is looked up each time: no row of the cluster changes when it appears.
             conversions = federated(view).last(API_CONVERSIONS, "") if follows else None
@@ -128,15 +135,18 @@ class Catalogs:
         return (self.edge.of(own) if type.identity == DENATURED else own).of_type(type)
 
     def for_request(self, view: View, cluster: str) -> Catalog:
-        """Return the catalogue of a cluster for who can wait. Raises KindsPending if kinds are loaded first."""
-        self.shipped.can_wait = True
+        """Return the catalogue of a cluster for a request or the plan of a write, which can wait.
+
+        Raises KindsPending if kinds are loaded first.
+        """
+        self.shipped.caller.can_wait = True
         try:
             return self.of(view, cluster)
         finally:
-            self.shipped.can_wait = False
+            self.shipped.caller.can_wait = False
 
-    def _load(self, view: View, cluster: str) -> tuple[tuple[object, ...], Catalog, bool]:
-        """Return content and catalogue of a cluster, and whether it depends on APIConversions."""
+    def _load(self, view: View, cluster: str) -> tuple[_Served, bool]:
+        """Return the catalogue of a cluster with its content, and whether it depends on APIConversions."""
         kinds, follows = [*self._system], False
         terminating: set[tuple[str, str]] = set()
         unavailable: set[tuple[str, str]] = set()
@@ -155,14 +165,14 @@ class Catalogs:
                 terminating.update((kind.group, kind.plural) for kind in definition.kinds)
         # Kinds are shared values, and a cached catalogue keeps its kinds alive: the same ones mean the same content.
         content: tuple[object, ...] = (*map(id, kinds[len(self._system) :]), *sorted(terminating), *sorted(unavailable))
-        catalog = self._by_content.get(content)
-        if catalog is None:
-            catalog = Catalog(kinds, terminating, unavailable)
-            self._by_content.put(content, catalog)
-        return content, catalog, follows
+        served = self._by_content.get(content)
+        if served is None:
+            served = _Served(content, Catalog(kinds, terminating, unavailable))
+            self._by_content.put(content, served)
+        return served, follows
 
-    def _weight(self, catalog: Catalog) -> int:
-        mine = (kind.schema for kind in catalog.kinds.values() if kind.identity != CORE)
+    def _weight(self, served: _Served) -> int:
+        mine = (kind.schema for kind in served.catalog.kinds.values() if kind.identity != CORE)
         return MIN_WEIGHT + sum(schema.size_bytes for schema in mine if schema is not None)
 
     def _defined(self, view: View, scope: Scope) -> Iterator[Definition]:

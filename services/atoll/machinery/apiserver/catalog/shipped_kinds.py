@@ -1,25 +1,37 @@
 """The kinds of root's export `kubernetes` for catalogues: their modules and tables are loaded with the first use.
 
 That takes up to a third of a second, so it is done beside the event loop before a catalogue asks: at the start of a
-shard with such a binding, by the controller that binds the export first, and in an API worker for the first request,
-which waits. Views may serve them too, under an identity of their own. Invariant: a process that serves neither loads
-nothing.
+shard with such a binding, by the controller that binds the export first, and in an API worker for the first request or
+plan of a write, which waits. Views may serve them too, under an identity of their own. Invariant: a process that serves
+neither loads nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 
 from atoll.machinery.kinds.kind import Kind
+from atoll.machinery.meta.missing_answer import MissingAnswer
 
 
-class KindsPending(Exception):
-    """A request needs kinds that are not loaded: await `load`, then serve it again."""
+class KindsPending(MissingAnswer):
+    """A request or a plan needs kinds that are not loaded: fetch them, then begin again."""
 
     def __init__(self, load: Callable[[], Awaitable[None]]) -> None:
         super().__init__("Kubernetes' kinds are not loaded")
-        self.load = load
+        self._load = load
+
+    async def fetch(self) -> None:
+        """Load the kinds beside the event loop."""
+        await self._load()
+
+
+class _Caller(threading.local):
+    """Whether the code of this thread can wait for kinds: a plan in slices has a thread of its own."""
+
+    can_wait = False
 
 
 class ShippedKinds:
@@ -29,8 +41,7 @@ class ShippedKinds:
         self._identity = identity
         self._is_loaded = False
         self._loading = asyncio.Lock()
-        #: Whether who asks can wait for kinds that are not loaded.
-        self.can_wait = False
+        self.caller = _Caller()
 
     def lacks(self, identity: str) -> bool:
         """Return whether an identity is that of Kubernetes' kinds, and they are not loaded."""
@@ -43,7 +54,7 @@ class ShippedKinds:
         """
         if identity != self._identity or not identity:
             return ()
-        if self.can_wait and not self._is_loaded:
+        if self.caller.can_wait and not self._is_loaded:
             raise KindsPending(self.load)
         from atoll.machinery.kinds.kubernetes.served_kinds import kinds_of_schema
 
@@ -54,7 +65,7 @@ class ShippedKinds:
 
         Raises KindsPending for who can wait; for others it loads them at once.
         """
-        if self.can_wait and not self._is_loaded:
+        if self.caller.can_wait and not self._is_loaded:
             raise KindsPending(self.load)
         from atoll.machinery.kinds.kubernetes.schema_names import schema_names
         from atoll.machinery.kinds.kubernetes.served_kinds import kinds_of_schema

@@ -224,7 +224,7 @@ class OpenWatches:
             return None
 
     async def _check_when_loaded(self, pending: KindsPending, cluster: str, revision: int) -> None:
-        await pending.load()
+        await pending.fetch()
         self._check(cluster, revision)
 
     def _check_converted(self, _: str, revision: int) -> None:

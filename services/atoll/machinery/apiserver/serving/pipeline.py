@@ -38,7 +38,6 @@ from atoll.machinery.apiserver.call.call import Reply, View
 from atoll.machinery.apiserver.call.gate import check_gate
 from atoll.machinery.apiserver.call.preferences import Preferences, preferences_of
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo, inside, parse
-from atoll.machinery.apiserver.catalog.shipped_kinds import KindsPending
 from atoll.machinery.apiserver.configuration_cache import MAX_TARGET_BYTES, Access, Configuration, ConfigurationCache
 from atoll.machinery.apiserver.request import Observer, Request, RequestScope, fail
 from atoll.machinery.meta.missing_answer import MissingAnswer
@@ -206,8 +205,6 @@ class RequestPipeline:
             else:
                 # The caller is authenticated already: the token is that of a TokenReview.
                 fail(request, ServiceUnavailable(str(error)))
-        except KindsPending as pending:
-            exchange.spawn(self._serve_after(exchange, fetches, pending.load))
         except MissingAnswer as missing:
             exchange.spawn(self._serve_after(exchange, fetches, missing.fetch))
         except Exception as error:

@@ -149,14 +149,14 @@ class Resources:
             raise errors.not_served()
         if kind is None and request.scope.catalog is not None:
             raise errors.not_served()
-        catalogs.shipped.can_wait = True
+        catalogs.shipped.caller.can_wait = True
         try:
             if kind is None and info.identity:
                 kind = catalogs.by_identity(snapshot, wanted, info.identity)
             elif kind is None and choose(request.http.header("accept")).transform.startswith("PartialObjectMetadata"):
                 return self._kind_of_metadata(request, catalogs.served_anywhere(snapshot, wanted))
         finally:
-            catalogs.shipped.can_wait = False
+            catalogs.shipped.caller.can_wait = False
         if kind is None:
             raise errors.not_served()
         return kind

@@ -165,7 +165,7 @@ class Registry:
         return found
 
     def _made(self, view: View, cluster: str, kind: Kind, sources: Sequence[ClusterConfiguration]) -> Acting | None:
-        others = equivalents(self._catalogs.of(view, cluster), kind)
+        others = equivalents(self._catalogs.for_request(view, cluster), kind)
 
         def concerned(criteria: Criteria) -> bool:
             return criteria.concerns(kind, others)

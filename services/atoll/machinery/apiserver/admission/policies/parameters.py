@@ -16,6 +16,7 @@ from atoll.machinery.apiserver.admission.policies.errors import ConfigurationErr
 from atoll.machinery.apiserver.admission.policies.policy import Binding, BoundPolicy, ParamKind, ParamRef
 from atoll.machinery.apiserver.admission.policies.replicated_parameters import ReplicatedParameters, is_remote
 from atoll.machinery.apiserver.call.call import View
+from atoll.machinery.apiserver.catalog.catalog import Catalog
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.kinds.conversion import Unconverted
 from atoll.machinery.kinds.kind import Kind
@@ -56,7 +57,7 @@ class Parameters:
         params = bound.policy.params
         if params is None or is_remote(view, bound.cluster):
             return None
-        found = resolve_kind(self._catalogs, view, bound.cluster, params)
+        found = resolve_kind(self._catalogs.for_request(view, bound.cluster), params)
         if found is None:
             raise unknown_kind(params)
         return found
@@ -112,9 +113,9 @@ class Parameters:
         return objects
 
 
-def resolve_kind(catalogs: Catalogs, view: View, cluster: str, wanted: ParamKind) -> Kind | None:
-    """Return the kind that a cluster serves under a group, version and kind, or None."""
-    served = catalogs.of(view, cluster).by_version.get((wanted.group, wanted.version), ())
+def resolve_kind(catalog: Catalog, wanted: ParamKind) -> Kind | None:
+    """Return the kind that a catalogue has under a group, version and kind, or None."""
+    served = catalog.by_version.get((wanted.group, wanted.version), ())
     return next((kind for kind in served if kind.kind == wanted.kind), None)
 
 

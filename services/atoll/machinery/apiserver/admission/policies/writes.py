@@ -109,7 +109,7 @@ class PolicyWrites(Plugin):
         return found
 
     def _resource(self, review: Review, kind: ParamKind) -> _Resource:
-        found = resolve_kind(self._catalogs, review.view, review.call.cluster, kind)
+        found = resolve_kind(self._catalogs.for_request(review.view, review.call.cluster), kind)
         return _Resource(kind.group, kind.version, "*" if found is None else found.plural)
 
     def _may_read(self, review: Review, found: _Resource, verb: str, namespace: str, name: str) -> bool:
