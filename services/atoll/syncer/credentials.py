@@ -28,9 +28,10 @@ log = structlog.get_logger()
 
 SECRETS = Resource("", "v1", "secrets")
 ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/syncer/token"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/syncer"
 IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 INTERVAL_S = 60.0
-_RENEWED_AT = 0.8
+RENEWED_AT = 0.8
 #: OpenSSL's X509_V_FLAG_NO_CHECK_TIME.
 _NO_CHECK_TIME = 0x200000
 
@@ -58,18 +59,18 @@ def target(kubeconfig: str, context: str, environment: Mapping[str, str] = os.en
     return found
 
 
-def is_due(token: str, now_s: float) -> bool:
+def is_due(token: str, now_s: float, share: float = RENEWED_AT) -> bool:
     """Whether a token of the center is to be renewed. One that does not say when it ends never is."""
     try:
         payload = token.split(".")[1]
         claims = msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), type=_Claims)
     except (IndexError, ValueError):
         return False
-    return 0 < claims.iat < claims.exp and now_s >= claims.iat + _RENEWED_AT * (claims.exp - claims.iat)
+    return 0 < claims.iat < claims.exp and now_s >= claims.iat + share * (claims.exp - claims.iat)
 
 
 class Tokens:
-    """Keeps the tokens of both clients good. `load` reads a target anew from its files."""
+    """Keeps the tokens of both clients good; `secret` empty: that of the center is not renewed."""
 
     def __init__(self, center: Client, edge: Client, secret: str, namespace: str) -> None:
         self._center, self._edge = center, edge
@@ -81,17 +82,17 @@ class Tokens:
         """Look at the tokens every minute until cancelled; `sources` has kubeconfig and context of each client."""
         while True:
             for client, source in sources.items():
-                self._reload(client, *source)
+                self.reload(client, *source)
             try:
                 await self.renew()
             except (ApiError, ClientError, TimeoutError, OSError) as error:
                 log.warning("token not renewed", reason=str(error) or type(error).__name__)
             await asyncio.sleep(INTERVAL_S)
 
-    async def renew(self) -> None:
-        """Renew the token of the center, if it is due, and store it."""
+    async def renew(self, share: float = RENEWED_AT) -> None:
+        """Renew the token of the center, if this share of its life is over, and store it."""
         token = _token(self._center.target)
-        if not (self._secret and is_due(token, await self._center_time())):
+        if not (self._secret and is_due(token, await self._center_time(), share)):
             return
         claim = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {}}
         token = (await self._center.request("POST", ACCOUNT, None, claim))["status"]["token"]
@@ -102,10 +103,11 @@ class Tokens:
 
     async def _center_time(self) -> float:
         """Return the seconds of the center's clock."""
-        answer = await self._center.exchange("GET", "/apis/edge.kubestellar.io/v2alpha1")
+        answer = await self._center.exchange("GET", LEASE)
         return parsedate_to_datetime(answer.header("date")).timestamp()
 
-    def _reload(self, client: Client, kubeconfig: str, context: str) -> None:
+    def reload(self, client: Client, kubeconfig: str, context: str) -> None:
+        """Take a token that its file has since the last look."""
         try:
             token = _token(target(kubeconfig, context))
         except Exception as error:

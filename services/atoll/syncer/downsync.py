@@ -13,6 +13,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from itertools import islice
 
+import structlog
+
 from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.edge.applied import digest, record_of
 from atoll.machinery.edge.categories import goes_to_edge
@@ -42,9 +44,13 @@ from atoll.syncer.kinds import Kind
 from atoll.syncer.mailbox import Mailbox, definition_of
 from atoll.syncer.state import State
 
+log = structlog.get_logger()
+
 _NAMESPACES, _DEFINITIONS = (NAMESPACES.group, NAMESPACES.resource), (CRDS.group, CRDS.resource)
 #: A conflict or a kind that is not served yet: what changes it is on its way.
 _SOON = Backoff(0.05, 30.0)
+#: How often to look at what others still use.
+_HELD_S = 300.0
 #: Answers that say nothing about the object.
 _SERVER_CODES = (401, 429, 500, 503, 504)
 #: Revision of keys that wait for another attempt: what was tried does not hold up `applied`.
@@ -137,6 +143,7 @@ class Downsync:
             self._state.failures.pop(ref, None)
             if not is_listed:
                 self._state.records.pop(ref, None)
+                self._look_again(ref, live)
             return None
         if (delay_s := self._put_off_s(actions[0])) > 0:
             self.queue.add(ref, _TRIED, delay_s)
@@ -147,6 +154,11 @@ class Downsync:
         if (failure := self._state.failures.get(ref)) is not None:
             self.queue.add(ref, _TRIED, failure.delay_s(ref))
         return None
+
+    def _look_again(self, ref: ObjectRef, live: dict[ObjectRef, Object]) -> None:
+        """Look now and then at a Namespace or definition of ours that what others have in it keeps."""
+        if ref.kind in (_NAMESPACES, _DEFINITIONS) and len(live) > 1 and is_made_by(self._state.syncer, ref, live[ref]):
+            self.queue.add(ref, _TRIED, _HELD_S)
 
     def _put_off_s(self, action: Action) -> float:
         """Return the seconds until an action that failed is to be tried again."""
@@ -249,7 +261,9 @@ class Downsync:
             if error.code == 409 and isinstance(action, Delete | Annotate):
                 return False
             self._failed(action, error)
+            log.info("edge write refused", operation=_operation(action), reason=error.message, **_names(ref))
         else:
+            log.info("edge write", operation=_operation(action), **_names(ref))
             self._state.failures.pop(ref, None)
         return True
 
@@ -274,14 +288,21 @@ class Downsync:
             self._state.kinds.add((resource.group, resource.plural, resource.version))
 
     def _failed(self, action: Action, error: ApiError) -> None:
-        operation = type(action).__name__.lower()
         reason = error.reason or str(error.code)
-        failure = Failure(operation, reason, error.message, _attempt(action), 1, time.time())
+        failure = Failure(_operation(action), reason, error.message, _attempt(action), 1, time.time())
         self._state.failures[action.ref] = next_failure(self._state.failures.get(action.ref), failure)
 
 
 def _is_usable(ref: ObjectRef, live: Object) -> bool:
     return ref.kind != _DEFINITIONS or is_true(conditions_of(live), "Established")
+
+
+def _operation(action: Action) -> str:
+    return type(action).__name__.lower()
+
+
+def _names(ref: ObjectRef) -> dict[str, str]:
+    return {"group": ref.group, "resource": ref.resource, "namespace": ref.namespace, "name": ref.name}
 
 
 def _attempt(action: Action) -> str:

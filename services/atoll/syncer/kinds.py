@@ -13,7 +13,7 @@ import msgspec
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.meta.status import NotFound
+from atoll.machinery.meta.status import ApiError
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -56,11 +56,8 @@ class Kinds:
         """Return the version of a group that the server prefers, empty if there is none."""
         if not group:
             return "v1"
-        try:
-            found = await self._client.request("GET", f"/apis/{group}")
-        except NotFound:
-            return ""
-        return str(found["preferredVersion"]["version"])
+        found = await self._read(f"/apis/{group}")
+        return "" if found is None else str(found["preferredVersion"]["version"])
 
     async def all(self) -> list[Kind]:
         """Return every kind that can be listed, in the version that the server prefers."""
@@ -74,12 +71,20 @@ class Kinds:
         found = self._versions.get((group, version))
         if found is None:
             path = f"/apis/{group}/{version}" if group else f"/api/{version}"
-            try:
-                resources = (await self._client.request("GET", path))["resources"]
-            except NotFound:
+            answer = await self._read(path)
+            if answer is None:
                 return {}
-            found = self._versions[group, version] = dict(_kinds(group, version, resources))
+            found = self._versions[group, version] = dict(_kinds(group, version, answer["resources"]))
         return found
+
+    async def _read(self, path: str) -> Object | None:
+        """Return a document, None if it is not there: then kube-apiserver answers in plain text."""
+        try:
+            return await self._client.request("GET", path)
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
 
 
 def _kinds(group: str, version: str, resources: list[Object]) -> Iterator[tuple[str, Kind]]:

@@ -70,8 +70,12 @@ class Lease:
 
     async def release(self) -> None:
         """Give it up, so that another need not wait."""
-        if self.is_held and self._lease:
-            self._renewed_at_s = float("-inf")
+        if not self.is_held:
+            return
+        self._renewed_at_s = float("-inf")
+        # The answer to the last renewal may have been lost.
+        await self._look(time.monotonic())
+        if self._lease and spec_of(self._lease).get("holderIdentity") == self._identity:
             await self._client.update(LEASES, {**self._lease, "spec": {**spec_of(self._lease), "holderIdentity": ""}})
 
     async def _turn(self, now_s: float) -> None:

@@ -16,6 +16,7 @@ from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.edge.failures import Failure, next_failure
 from atoll.machinery.edge.names import EDGE_REVISION, ObjectRef
 from atoll.machinery.edge.returns import PutStatus, status_return
+from atoll.machinery.meta.equality import same
 from atoll.machinery.meta.status import ApiError, Conflict, NotFound
 from atoll.machinery.process.backoff import Backoff
 from atoll.syncer.edge import Edge
@@ -85,6 +86,8 @@ def difference(before: Any, after: Any) -> Any:
         return after
     removed = {name: None for name in before if name not in after}
     changed = {
-        name: difference(before.get(name), value) for name, value in after.items() if before.get(name, removed) != value
+        name: difference(before.get(name), value)
+        for name, value in after.items()
+        if name not in before or not same(before[name], value)
     }
     return removed | changed

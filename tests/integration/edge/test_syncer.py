@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -13,6 +14,8 @@ from atoll.machinery.client.resource import Resource
 from atoll.machinery.edge.names import UPSYNCED
 from atoll.machinery.meta.objects import Object, annotations_of
 from atoll.machinery.meta.status import NotFound
+from atoll.syncer.credentials import Tokens
+from atoll.syncer.mailbox import ITEMS
 from atoll.syncer.syncer import Options
 from harness.clients.api import Api, configmap, crd, workspace_under
 from harness.servers.in_process.syncer import TIMING, syncing
@@ -107,3 +110,25 @@ async def test_objects_go_down_and_their_status_and_what_is_asked_for_comes_back
 
         await until(withdrawn, "object and definition went")
         assert not syncer.failures
+
+
+async def test_an_account_renews_its_own_token_through_the_view(
+    real_mailbox: RealMailbox, world: MailboxWorld, client: Client
+) -> None:
+    secret = Resource("", "v1", "secrets")
+    await client.create(secret, {"kind": "Secret", "metadata": {"name": "syncer-1", "namespace": "default"}})
+    lease = {"kind": "Lease", "metadata": {"name": "syncer", "namespace": "default"}, "spec": {}}
+    leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    world.admin.send("POST", leases, {"apiVersion": "coordination.k8s.io/v1", **lease})
+    async with Client(real_mailbox.target) as center:
+        tokens = Tokens(center, client, "syncer-1", "default")
+        before = dict(center.target.headers)["authorization"]
+        await tokens.renew()
+        assert dict(center.target.headers)["authorization"] == before
+        # As if its life were over.
+        await tokens.renew(share=-1.0)
+        renewed = dict(center.target.headers)["authorization"].removeprefix("Bearer ")
+        assert renewed not in ("", before)
+        stored = (await client.get(secret, "syncer-1", "default"))["data"]["token"]
+        assert base64.b64decode(stored).decode() == renewed
+        assert (await center.request("GET", ITEMS.path()))["kind"] == "DownsyncItemList"

@@ -8,7 +8,7 @@ from typing import Any
 
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
-from atoll.machinery.edge.names import ADOPTED, DOWNSYNCED, OVERWRITE, SYNCED_BY, ObjectRef
+from atoll.machinery.edge.names import ADOPTED, DOWNSYNCED, EDGE_REVISION, OVERWRITE, SYNCED_BY, ObjectRef
 from atoll.machinery.meta.objects import Object, annotations_of, labels_of
 from atoll.machinery.meta.status import NotFound
 from atoll.syncer.syncer import Syncer
@@ -244,3 +244,37 @@ async def test_of_two_syncers_one_writes_and_the_other_takes_over(view: MailboxV
             assert sorted(writes) == [0, 2] or sorted(writes) == [0, 1]
         view.place(configmap("c", {"a": "2"}, namespace="two"))
         await until(has(edge, "c", "two", {"a": "2"}), "the other one writes")
+
+
+async def test_a_namespace_with_objects_of_others_stays_and_one_without_goes(
+    view: MailboxView, edge: Client, run: Run
+) -> None:
+    refs = []
+    for name in ("shared", "ours"):
+        body: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        refs += view.place(body, resource="namespaces") + view.place(configmap("c", namespace=name))
+    async with run():
+        await until(lambda: at(edge, "c", "shared"), "the first is there")
+        await until(lambda: at(edge, "c", "ours"), "the second is there")
+        await edge.create(CONFIGMAPS, configmap("theirs", namespace="shared"))
+        view.withdraw(*refs)
+
+        async def gone() -> bool:
+            try:
+                return "deletionTimestamp" in (await edge.get(NAMESPACES, "ours"))["metadata"]
+            except NotFound:
+                return True
+
+        await until(gone, "the one without others goes")
+        await until(lacks(edge, "c", "shared"), "what was ours goes")
+        assert "deletionTimestamp" not in (await edge.get(NAMESPACES, "shared"))["metadata"]
+        assert await at(edge, "theirs", "shared")
+
+
+async def test_where_a_status_is_from_stays_in_the_mailbox(view: MailboxView, edge: Client, run: Run) -> None:
+    noted = configmap("noted", {"a": "1"}, namespace="default", annotations={EDGE_REVISION: "uid/5", "other": "1"})
+    view.place(noted)
+    async with run():
+        await until(has(edge, "noted", "default", {"a": "1"}), "it is there")
+        marks = annotations_of(await edge.get(CONFIGMAPS, "noted", "default"))
+        assert (EDGE_REVISION in marks, marks["other"]) == (False, "1")

@@ -50,6 +50,7 @@ def test_a_token_is_due_after_four_fifths_of_its_life_by_the_clock_that_is_asked
         ({"conditions": [{"type": "A"}, {"type": "B"}]}, {"conditions": [{"type": "B"}]}),
         ({"a": {"b": 1}}, {"a": [1]}),
         ({"a": 0}, {"a": False}),
+        ({}, {"a": {}}),
     ],
 )
 def test_the_patch_of_a_status_makes_one_of_the_other(before: object, after: object) -> None:

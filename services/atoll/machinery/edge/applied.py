@@ -35,7 +35,7 @@ def digest(value: Any) -> str:
 
 
 def record_of(configuration: Object, answer: Object, manager: str) -> ApplyRecord:
-    """Return the record of an apply. Status, revision and other managers' ownership of the answer do not count."""
+    """Return the record of an apply. Of the answer only what this manager owns counts."""
     return ApplyRecord(digest(configuration), _fingerprint(answer, manager))
 
 
@@ -61,13 +61,30 @@ def _entry(live: Object, manager: str, subresource: str = "") -> Object:
 
 
 def _fingerprint(live: Object, manager: str) -> str:
-    metadata = {
-        name: value
-        for name, value in live["metadata"].items()
-        if name not in ("resourceVersion", "managedFields", "generation")
-    }
-    content = {name: value for name, value in live.items() if name != "status"}
-    return digest({**content, "metadata": metadata, "": _entry(live, manager).get("fieldsV1")})
+    """Return a digest of the fields that a manager owns and of their values, whatever others own beside them."""
+    fields = _entry(live, manager).get("fieldsV1") or {}
+    return digest([fields, _owned(live, fields)])
+
+
+def _owned(value: Any, fields: FieldSet) -> Any:
+    """Return the part of a value that these fields are."""
+    parts = {element: node for element, node in fields.items() if element != SELF}
+    if isinstance(value, dict) and parts:
+        return {name: _owned(each, parts[FIELD + name]) for name, each in value.items() if FIELD + name in parts}
+    if not isinstance(value, list) or not parts:
+        return value
+    found = []
+    for item in value:
+        for element, node in parts.items():
+            if (
+                element.startswith(KEY)
+                and isinstance(item, dict)
+                and _has(item, msgspec.json.decode(element[len(KEY) :]))
+            ):
+                found.append(_owned(item, node))
+        if value_element(item) in parts:
+            found.append(item)
+    return found
 
 
 def _body(configuration: Object) -> Object:

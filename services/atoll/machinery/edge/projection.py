@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from atoll.machinery.edge.allocated import without_allocated
-from atoll.machinery.edge.names import EXECUTING_COUNT, PROJECTED, PROJECTED_VALUE, SOURCES
+from atoll.machinery.edge.names import EDGE_REVISION, EXECUTING_COUNT, PROJECTED, PROJECTED_VALUE, SOURCES
 from atoll.machinery.meta.objects import Object, annotations_of, finalizers_of, labels_of, owner_references_of
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _SYSTEM_DOMAINS = ("kcp.io", "internal.atoll.dev")
-_DROPPED = frozenset({LAST_APPLIED, EXECUTING_COUNT, PROJECTED, SOURCES})
+_DROPPED = frozenset({LAST_APPLIED, EXECUTING_COUNT, PROJECTED, SOURCES, EDGE_REVISION})
 
 
 class Source(msgspec.Struct, frozen=True):

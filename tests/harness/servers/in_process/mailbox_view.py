@@ -61,6 +61,8 @@ class MailboxView:
     @asynccontextmanager
     async def serving(cls) -> AsyncIterator[MailboxView]:
         view = cls()
+        # `the-one` is there from birth.
+        view.write_config()
         server = Server(view, Limits())
         view.port = await server.start("127.0.0.1", 0)
         try:
@@ -196,9 +198,9 @@ class MailboxView:
         name = path if method != "POST" else f"{path}/{sent['metadata'].get('name', uuid.uuid4().hex)}"
         held = self.others.get(name)
         if method == "GET" and held is None and _is_collection(path):
-            kept = [obj for key, obj in self.others.items() if _collection(key) == path and _is_shown(key, obj)]
+            kept = [obj for key, obj in self.others.items() if _collection(key) == path and _is_visible(key, obj)]
             return {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "1"}, "items": kept}
-        if method != "POST" and held is not None and not _is_shown(name, held):
+        if method != "POST" and held is not None and not _is_visible(name, held):
             raise Forbidden("it did not come up")
         if method != "POST" and held is None:
             raise NotFound("not found")
@@ -257,7 +259,7 @@ class MailboxView:
             exchange.write(_line(type_, item))
 
 
-def _is_shown(path: str, obj: Object) -> bool:
+def _is_visible(path: str, obj: Object) -> bool:
     """Whether a syncer may see an object: its Lease and what came up."""
     return "/leases/" in path or UPSYNCED in annotations_of(obj)
 

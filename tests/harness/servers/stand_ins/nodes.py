@@ -9,6 +9,7 @@ A Pod that asks for a node by its affinity, as those of DaemonSets do, gets it l
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import socket
 import threading
@@ -51,7 +52,7 @@ class Nodes:
     def _run(self) -> None:
         while not self._stopped.is_set():
             # The server may be going, or may end the watch.
-            with contextlib.suppress(OSError, AssertionError, ValueError, AttributeError):
+            with contextlib.suppress(OSError, http.client.HTTPException, AssertionError, ValueError, AttributeError):
                 self._follow()
             self._stopped.wait(_AGAIN_S)
 
