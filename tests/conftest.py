@@ -19,15 +19,14 @@ from harness.servers.launch import preload_started_server
 DEFAULT_TIER, LONG_TIER, DRAWN = "not long", "long", "property/"
 
 #: Files and folders that a run begins with: those of the longest files first, then what starts servers of its own.
+#: Those of one line are mixed: while files of one wait for servers, files of another compute.
 FIRST = (
-    "tidy/test_tidy.py",
-    "fault/",
-    "integration/security/test_matrix.py",
-    "integration/cli/test_exports.py",
-    "integration/site/",
-    "integration/",
-    "contract/",
-    "property/",
+    ("tidy/test_tidy.py",),
+    ("fault/", "contract/", "property/"),
+    ("integration/security/test_matrix.py",),
+    ("integration/cli/test_exports.py",),
+    ("integration/site/",),
+    ("integration/",),
 )
 
 
@@ -116,7 +115,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if _below(item.path).startswith(DRAWN):
                 item.add_marker(LONG_TIER)
-    places = {path: _place(path) for path in {item.path for item in items}}
+    places = _places({item.path for item in items})
     items.sort(key=lambda item: (places[item.path], item.path))
 
 
@@ -124,9 +123,18 @@ def _below(file: Path) -> str:
     return file.relative_to(Path(__file__).parent).as_posix()
 
 
-def _place(file: Path) -> int:
-    path = _below(file)
-    return next((number for number, prefix in enumerate(FIRST) if path.startswith(prefix)), len(FIRST))
+def _places(files: set[Path]) -> dict[Path, tuple[int, float]]:
+    """The place of each file: the line of FIRST, and the part of the files of its folder that come before it."""
+    folders: dict[tuple[int, str], list[Path]] = {}
+    for file in sorted(files):
+        path = _below(file)
+        found = (
+            (line, prefix) for line, prefixes in enumerate(FIRST) for prefix in prefixes if path.startswith(prefix)
+        )
+        folders.setdefault(next(found, (len(FIRST), "")), []).append(file)
+    return {
+        file: (line, number / len(found)) for (line, _), found in folders.items() for number, file in enumerate(found)
+    }
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
