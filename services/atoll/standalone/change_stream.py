@@ -37,7 +37,7 @@ DRAIN_S = 3.0
 BACKOFF = Backoff(0.1, 30.0, least=1.0)
 CREDENTIALS_FILE = "stream.json"
 SERVER_DIRECTORY = "nats"
-NOBODY: Mapping[str, Permissions] = {}
+NO_READERS: Mapping[str, Permissions] = {}
 
 
 class ChangeStream:
@@ -52,7 +52,7 @@ class ChangeStream:
         store: LmdbStore,
         registry: CollectorRegistry,
         deposed: Callable[[], None],
-        readers: Mapping[str, Permissions] = NOBODY,
+        readers: Mapping[str, Permissions] = NO_READERS,
     ) -> None:
         """`readers` are further users of the embedded server, each with a credential file in the root directory."""
         self._config, self._store, self._deposed, self._readers = config, store, deposed, readers

@@ -65,7 +65,7 @@ class _Template(msgspec.Struct, frozen=True):
     reads: Reads
 
 
-class _Known(msgspec.Struct):
+class _Entry(msgspec.Struct):
     """A kind of cluster: how often it was planned in full since it had a template, and its template."""
 
     size_bytes: int
@@ -80,7 +80,7 @@ class ClusterTemplates:
 
     def __init__(self, loopback: Loopback, find_export: FindExport, add: Add) -> None:
         self._loopback, self._find_export, self._add = loopback, find_export, add
-        self._known: LruCache[bytes, _Known] = LruCache(MAX_BYTES, lambda known: known.size_bytes)
+        self._entries: LruCache[bytes, _Entry] = LruCache(MAX_BYTES, lambda entry: entry.size_bytes)
 
     def fill(self, batch: Batch, plan: WorkspacePlan) -> Object | None:
         """Add the objects of a new cluster to a batch without writes; return its LogicalCluster. None without a
@@ -88,22 +88,22 @@ class ClusterTemplates:
         if len(batch) or not plan.parent_cluster or ":" not in plan.path:
             return None
         key = _kind_of(plan)
-        known = self._known.get(key) or _Known(len(key))
-        if known.template is None:
-            known.seen += 1
-            if known.seen >= known.needed:
-                known.seen, known.used, known.template = 0, 0, self._made(plan)
-            known.size_bytes = len(key) + _size(known.template)
-            self._known.put(key, known)
-        if known.template is None:
+        entry = self._entries.get(key) or _Entry(len(key))
+        if entry.template is None:
+            entry.seen += 1
+            if entry.seen >= entry.needed:
+                entry.seen, entry.used, entry.template = 0, 0, self._made(plan)
+            entry.size_bytes = len(key) + _size(entry.template)
+            self._entries.put(key, entry)
+        if entry.template is None:
             return None
         try:
-            cluster = _filled(batch, plan, known.template)
+            cluster = _filled(batch, plan, entry.template)
         except Overtaken:
-            known.needed = FIRST if known.used >= known.needed else min(2 * known.needed, MOST)
-            known.template = None
+            entry.needed = FIRST if entry.used >= entry.needed else min(2 * entry.needed, MOST)
+            entry.template = None
             return None
-        known.used += cluster is not None
+        entry.used += cluster is not None
         return cluster
 
     def _made(self, plan: WorkspacePlan) -> _Template | None:
