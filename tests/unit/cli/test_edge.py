@@ -67,7 +67,7 @@ async def test_edge_clusters_of_a_placement_are_shown_as_far_as_the_caller_may_r
     terminal.api.on(f"GET {PLACEMENTS}/web", placement("web", conditions=BROKEN))
     rows = [
         {"cluster": "c1", "locationName": f"at-{name}", "syncTargetName": name, "syncTargetUID": f"u{name}"}
-        for name in ("a", "b")
+        for name in ("a", "b", "c")
     ]
     owner = {"kind": "EdgePlacement", "name": "web", "uid": "uid-web"}
     mine: Object = {"metadata": {"name": "web", "ownerReferences": [owner]}, "destinations": rows}
@@ -80,10 +80,13 @@ async def test_edge_clusters_of_a_placement_are_shown_as_far_as_the_caller_may_r
     terminal.api.on(f"GET {mailbox}ua{EDGE}/syncerconfigs/the-one", config)
     terminal.api.on(f"GET {target}/b", Forbidden("no"))
     terminal.api.on(f"GET {mailbox}ub{EDGE}/syncerconfigs/the-one", Forbidden("no"))
+    terminal.api.on(f"GET {target}/c", {"status": {}})
+    terminal.api.on(f"GET {mailbox}uc{EDGE}/syncerconfigs/the-one", {"metadata": {"name": "the-one"}})
     lines = (await terminal.edge("web")).out.splitlines()
-    head, first, second, problem = (line.split() for line in lines)
+    head, first, second, third, problem = (line.split() for line in lines)
     assert head == ["SYNCTARGET", "LOCATION", "HEARD", "ERRORS", "FIRST", "ERROR"]
     assert (first[:2], first[3:]) == (["a", "at-a"], ["2", "deployments.apps", "n/d:", "no", "room"])
     assert first[2].endswith("s")
     assert second == ["b", "at-b", "-", "-"]
+    assert third == ["c", "at-c", "never", "0"]
     assert problem == ["Synced:", "ObjectsFailing:", "t:", "no"]

@@ -29,7 +29,7 @@ from atoll.machinery.meta.status import Forbidden, NotFound
 
 HEAD = ("NAME", "OBJECTS", "DESTINATIONS", "SYNCED", "BEHIND", "FAILING", "SILENT", "PROBLEM")
 HEAD_OF_ONE = ("SYNCTARGET", "LOCATION", "HEARD", "ERRORS", "FIRST ERROR")
-UNKNOWN, PARALLEL = "-", 16
+UNKNOWN, NEVER, PARALLEL = "-", "never", 16
 #: Counts of a status, as the columns have them.
 _COUNTS = ("total", "upToDate", "behind", "failing", "silent")
 
@@ -129,7 +129,8 @@ def destination_row(destination: Destination, reached: Reached, now_s: float) ->
     heard = errors = UNKNOWN
     first = ""
     if reached.target is not None:
-        heard = times.age(status_of(reached.target).get("lastSyncerHeartbeatTime"), now_s)
+        last = status_of(reached.target).get("lastSyncerHeartbeatTime")
+        heard = times.age(last, now_s) if last else NEVER
     if reached.config is not None:
         found = status_of(reached.config).get("errors") or []
         errors, first = str(len(found)), error_text(found[0]) if found else ""
