@@ -90,6 +90,8 @@ class ClusterTemplates:
         key = _kind_of(plan)
         entry = self._entries.get(key) or _Entry(len(key))
         if entry.template is None:
+            # Weighed again, as its size changes.
+            self._entries.drop(key)
             entry.seen += 1
             if entry.seen >= entry.needed:
                 entry.seen, entry.used, entry.template = 0, 0, self._made(plan)

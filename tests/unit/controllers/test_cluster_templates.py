@@ -10,17 +10,18 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from atoll.machinery.apiserver.writing.batch import Batch, Overtaken
-from atoll.machinery.apiserver.writing.recorded_batch import RecordedBatch
+from atoll.machinery.apiserver.writing.recorded_batch import Reads, Recorded, RecordedBatch
 from atoll.machinery.kcp.sharding.replication_level import LEVEL
 from atoll.machinery.kcp.workspaces import workspace
 from atoll.machinery.kcp.workspaces.workspacetypes import TypeReference, resolve
 from atoll.machinery.meta import times, wellknown
 from atoll.machinery.meta.hashes import cluster_name_of
-from atoll.machinery.meta.names import ROOT
+from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.objects import Object, decode, encode_json, labels_of
 from atoll.machinery.meta.types import API_EXPORTS, API_RESOURCE_SCHEMAS, CONFIG_MAPS, VALIDATING_POLICIES
-from atoll.machinery.storage.contract import Put
+from atoll.machinery.storage.contract import Put, RevisionUnchanged
 from atoll.tenancy.cluster_builder import ClusterBuilder, export_for
+from atoll.tenancy.cluster_templates import _template
 from harness.clients.exports import export, schema
 from harness.servers.in_process.shard import InsideShard, shard_inside
 
@@ -132,6 +133,8 @@ async def test_a_template_is_made_for_those_that_recur_and_not_across_creators(s
     assert clusters.filled("second") is not None
     assert clusters.filled("third", owner={"username": "eve"}) is None
     assert clusters.filled("fourth") is not None
+    cache = clusters.builder._templates._entries
+    assert cache._total == sum(each.size_bytes for each in cache.values()) > 5_000
 
 
 async def test_what_an_export_claims_since_is_accepted_by_the_next_cluster(shard: InsideShard) -> None:
@@ -196,3 +199,15 @@ async def test_clusters_that_bind_what_only_their_organization_may_have_no_templ
     await shard.until_idle()
     clusters = Clusters(shard, "shaped")
     assert [clusters.filled(f"n{number}") for number in range(6)] == [None] * 6
+
+
+async def test_plans_that_depend_on_a_stand_in_beyond_its_own_places_make_no_template() -> None:
+    reads = Reads()
+    recorded = Recorded((), (), reads)
+    assert _template(recorded, "new", {b"t123": b"name"}) is not None
+    reads.note(0, "revision_of", ObjectKey(API_EXPORTS, ROOT, "", "t123"))
+    assert _template(recorded, "new", {b"t123": b"name"}) is None
+    guard = RevisionUnchanged(ObjectKey(API_EXPORTS, ROOT, "", "t123"), 1)
+    assert _template(Recorded((), (guard,), Reads()), "new", {b"t123": b"name"}) is None
+    elsewhere = Put(ObjectKey(API_EXPORTS, ROOT, "", "a"), b"{}", 1, 0)
+    assert _template(Recorded((elsewhere,), (), Reads()), "new", {b"t123": b"name"}) is None

@@ -29,7 +29,7 @@ class Reads:
 
     def __init__(self) -> None:
         self._found: dict[Hashable, object] = {}
-        self._again: list[Callable[[Snapshot], Any]] = []
+        self._reads: list[Callable[[Snapshot], Any]] = []
         #: Their apply count; None if they were not read.
         self._replicas: int | None = None
 
@@ -37,7 +37,7 @@ class Reads:
         """Note what a method of a snapshot returned. The first time counts: what changed since does not hold."""
         if (method, arguments) not in self._found:
             self._found[method, arguments] = found
-            self._again.append(methodcaller(method, *arguments))
+            self._reads.append(methodcaller(method, *arguments))
 
     def note_replicas(self, count: int) -> None:
         """Note the state of all replicas."""
@@ -52,7 +52,7 @@ class Reads:
         """Whether every read finds the same in a snapshot."""
         if self._replicas is not None and snapshot.replicas.count != self._replicas:
             return False
-        return [read(snapshot) for read in self._again] == list(self._found.values())
+        return [read(snapshot) for read in self._reads] == list(self._found.values())
 
 
 class Recorded(NamedTuple):
