@@ -278,3 +278,20 @@ async def test_where_a_status_is_from_stays_in_the_mailbox(view: MailboxView, ed
         await until(has(edge, "noted", "default", {"a": "1"}), "it is there")
         marks = annotations_of(await edge.get(CONFIGMAPS, "noted", "default"))
         assert (EDGE_REVISION in marks, marks["other"]) == (False, "1")
+
+
+async def test_an_edge_sync_config_carries_objects_under_other_names(view: MailboxView, edge: Client, run: Run) -> None:
+    up: Object = {"kind": "ConfigMap", "group": "", "version": "v1", "name": "upper", "namespace": "default"}
+    rule = {"upstream": up, "downstream": {**up, "name": "lower"}}
+    spec = {"downSyncedResources": [up], "conversions": [rule]}
+    head = {"apiVersion": "edge.kubestellar.io/v2alpha1", "kind": "EdgeSyncConfig", "metadata": {"name": "esc"}}
+    config = ObjectRef("edge.kubestellar.io", "edgesyncconfigs", "", "esc")
+    view.put(config, {**head, "spec": spec})
+    view.put(ObjectRef("", "configmaps", "default", "upper"), configmap("upper", {"a": "1"}, namespace="default"))
+    async with run():
+        await until(has(edge, "lower", "default", {"a": "1"}), "it has the other name")
+        assert await at(edge, "upper", "default") is None
+        view.put(ObjectRef("", "configmaps", "default", "upper"), configmap("upper", {"a": "2"}, namespace="default"))
+        await until(has(edge, "lower", "default", {"a": "2"}), "changes follow")
+        view.delete(config)
+        await until(lacks(edge, "lower", "default"), "it goes with the wish")
