@@ -9,22 +9,28 @@ import asyncio
 import functools
 import sys
 from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry
 
+from atoll.edge.changes import ChangeSource
 from atoll.edge.config import EdgeControllersConfig
 from atoll.edge.health_server import HealthServer
 from atoll.edge.initializer import Initializer
 from atoll.edge.mailboxes import Mailboxes
 from atoll.edge.objects import service
+from atoll.edge.placement_translator.translator import PlacementTranslator
+from atoll.edge.store import EdgeStore
 from atoll.edge.where_resolver import WhereResolver
+from atoll.machinery.apiserver.serving.health import Check, Notice
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Kubeconfig
 from atoll.machinery.control.manager import ControllerMetrics
 from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.control.worker import work
+from atoll.machinery.edge.categories import BuiltIns
 from atoll.machinery.process import pki
 from atoll.machinery.process.freed_memory import return_freed_memory
 from atoll.machinery.process.lifetime import Lifetime
@@ -32,6 +38,7 @@ from atoll.machinery.process.listen_address import serving_names, take_port
 from atoll.machinery.process.pki import Pair
 from atoll.machinery.process.tls import server_context
 from atoll.machinery.storage.environment.filesystem import require_local
+from atoll.machinery.stream.credential_file import read_access
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
 
@@ -60,19 +67,38 @@ async def start(config: EdgeControllersConfig) -> None:
         require_local(root)
     await asyncio.to_thread(root.mkdir, mode=0o700, parents=True, exist_ok=True)
     kubeconfig, export = Kubeconfig.load(config.kubeconfig), service().export
-    mailbox, where = (kubeconfig.target(name) for name in (Mailboxes.name, WhereResolver.name))
-    home = mailbox.workspace
-    async with Client(mailbox, manager=Mailboxes.name) as first, Client(where, manager=WhereResolver.name) as second:
-        mailboxes = Mailboxes(first, config.mailbox_parent or home, home, export)
+    async with AsyncExitStack() as stack:
+        store = EdgeStore(root / "store", allow_any_filesystem=config.allow_any_filesystem)
+        stack.callback(store.close)
+        first, second, third = [
+            await stack.enter_async_context(Client(kubeconfig.target(name), manager=name))
+            for name in (Mailboxes.name, WhereResolver.name, PlacementTranslator.name)
+        ]
+        home = first.target.workspace
+        parent = config.mailbox_parent or home
+        mailboxes = Mailboxes(first, parent, home, export)
         resolver = WhereResolver(second, export)
+        translator = PlacementTranslator(third, parent, export, BuiltIns(), store)
         initializers = [Initializer(first, kind) for kind in service().grants]
+        process = _Process(config, root)
+        source = process.changes(store)
         watches = [
             mailboxes.view.run(),
             mailboxes.workspaces.run(),
             resolver.view.run(),
+            *translator.watches(),
+            translator.start(source.follow if source is not None else None),
+            *([source.run()] if source is not None else []),
             *(each.run() for each in initializers),
         ]
-        await _Process(config, root).run([mailboxes, mailboxes.heartbeats, resolver, *initializers], watches)
+        controllers: list[Controller] = [
+            mailboxes,
+            mailboxes.heartbeats,
+            resolver,
+            *translator.controllers,
+            *initializers,
+        ]
+        await process.run(controllers, watches)
 
 
 class _Process:
@@ -82,13 +108,24 @@ class _Process:
         self._registry = CollectorRegistry()
         self._metrics = ControllerMetrics(self._registry)
         self._waiting: set[str] = set()
+        self._checks: dict[str, Check] = {"controllers": self._check}
+
+    def changes(self, store: EdgeStore) -> ChangeSource | None:
+        """Return the changes of all shards, if the process has a NATS server."""
+        config = self._config
+        if not config.nats_url:
+            return None
+        access = read_access(config.nats_url, config.nats_credentials_file)
+        source = ChangeSource(access, store, self._registry)
+        self._checks["changes"] = Notice(source.check)
+        return source
 
     async def run(self, controllers: list[Controller], watches: list[Coroutine[Any, Any, None]]) -> None:
         """Serve and work until stopped."""
         self._life.stop_on_signals()
         config = self._config
         self._waiting.update(each.name for each in controllers)
-        server = Server(HealthServer(self._registry, {"controllers": self._check}), Limits(), self._tls())
+        server = Server(HealthServer(self._registry, self._checks), Limits(), self._tls())
         listen = functools.partial(server.start, config.bind_address)
         port = await take_port(listen, config.bind_address, config.secure_port, self._root)
         works = [self._control(each) for each in controllers]

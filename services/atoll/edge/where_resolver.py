@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from atoll.edge.events import warning_event
 from atoll.edge.export_view import UNREAD, ExportView
 from atoll.edge.kinds import BINDINGS, EVENTS, LOCATIONS, PLACEMENTS, SLICES, SYNC_TARGETS
 from atoll.edge.location_access import LocationAccess
@@ -23,16 +24,15 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.client.informer import key_of
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.control.queue import Requeue, WorkQueue
-from atoll.machinery.edge.names import API_VERSION
 from atoll.machinery.edge.placements import InvalidPlacement, placement_of
-from atoll.machinery.edge.slices import SliceWrites, destinations_of, plan_slices
+from atoll.machinery.edge.slices import SliceWrites, destinations_of, placement_name_of, plan_slices
 from atoll.machinery.edge.where import Destination, Key, Resolution, WhereIndex, location_of, sync_target_of
 from atoll.machinery.meta import times
 from atoll.machinery.meta.conditions import FALSE, TRUE, WARNING, Condition, set_condition
 from atoll.machinery.meta.lru import LruCache
-from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, owner_references_of, status_of
+from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, status_of
 from atoll.machinery.meta.selectors import LabelSelector
-from atoll.machinery.meta.status import AlreadyExists, NotFound
+from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
 
 KINDS = (PLACEMENTS, SLICES, LOCATIONS, SYNC_TARGETS)
 #: Prefix of the annotations that say what is wrong with a placement from before it was refused.
@@ -109,11 +109,11 @@ class WhereResolver:
     def _slice_changed(self, cluster: str, name: str, old: Object | None, new: Object | None) -> None:
         for each in (old, new):
             if each is not None:
-                placement = cluster, _owner_of(each)
+                placement = cluster, placement_name_of(each)
                 self._slices[placement].pop(name, None)
                 self._add({placement})
         if new is not None:
-            self._slices[cluster, _owner_of(new)][name] = new
+            self._slices[cluster, placement_name_of(new)][name] = new
 
     def _access_changed(self, cluster: str) -> None:
         """Resolve what selects Locations of a workspace ("*": of any) anew."""
@@ -179,7 +179,8 @@ class WhereResolver:
             mark = hashlib.sha256(f"{obj['metadata']['uid']}/{cluster}/{uid}/{locations}".encode()).hexdigest()[:16]
             if self._warned.get(mark):
                 continue
-            event = _event(obj, f"SyncTarget {uid} is at Locations {', '.join(locations)}: the first counts", mark)
+            text = f"SyncTarget {uid} is at Locations {', '.join(locations)}: the first counts"
+            event = warning_event(obj, self.name, "SharedSyncTarget", text, mark)
             with suppress(AlreadyExists):
                 await client.create(EVENTS, event)
             self._warned.put(mark, True)
@@ -226,11 +227,6 @@ def _errors(obj: Object) -> list[str]:
     return []
 
 
-def _owner_of(slice: Object) -> str:
-    owners = [each["name"] for each in owner_references_of(slice) if each["kind"] == "EdgePlacement"]
-    return str(owners[0] if owners else slice["metadata"]["name"])
-
-
 async def _write_slices(client: Client, plan: SliceWrites) -> None:
     for each in plan.create:
         await client.create(SLICES, each)
@@ -257,23 +253,8 @@ async def _write_errors(client: Client, obj: Object, errors: list[str]) -> None:
 
 async def _write_status(client: Client, obj: Object, status: Object) -> None:
     if status != status_of(obj):
-        await client.patch(PLACEMENTS, obj["metadata"]["name"], {"status": status}, subresource="status")
-
-
-def _event(obj: Object, message: str, mark: str) -> Object:
-    metadata, now = obj["metadata"], times.now()
-    involved = {"apiVersion": API_VERSION, "kind": "EdgePlacement", "name": metadata["name"], "uid": metadata["uid"]}
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": f"{metadata['name'][:230]}.{mark}", "namespace": "default"},
-        "involvedObject": involved,
-        "reason": "SharedSyncTarget",
-        "type": "Warning",
-        "count": 1,
-        "message": message,
-        "source": {"component": WhereResolver.name},
-        "reportingComponent": WhereResolver.name,
-        "firstTimestamp": now,
-        "lastTimestamp": now,
-    }
+        # Others write other fields of it. After a conflict the new state comes as a change.
+        metadata = obj["metadata"]
+        patch = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}
+        with suppress(Conflict):
+            await client.patch(PLACEMENTS, metadata["name"], patch, subresource="status")

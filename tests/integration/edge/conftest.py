@@ -9,13 +9,21 @@ import pytest
 
 from harness.clients.api import Api, eventually
 from harness.clients.kubectl import Kubectl
+from harness.servers.configured_nats import ConfiguredNats
 from harness.servers.edge_service import EdgeControllers, edge_init
 from harness.servers.shard_process import ShardProcess
 
 
 @pytest.fixture(scope="package")
-def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
-    with ShardProcess(tmp_path_factory.mktemp("edge")) as running:
+def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConfiguredNats]:
+    """The NATS server with the changes of the shard."""
+    with ConfiguredNats(tmp_path_factory.mktemp("nats"), "--shards", "root", "--edge", "edge-0") as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
+def edge(nats: ConfiguredNats, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
+    with ShardProcess(tmp_path_factory.mktemp("edge"), *nats.flags("shard-root")) as running:
         edge_init(running, running.root.parent / "edge.kubeconfig")
         yield running
 
@@ -26,9 +34,10 @@ def are_ready(api: Api, *names: str) -> bool:
 
 
 @pytest.fixture(scope="package", autouse=True)
-def controllers(edge: ShardProcess) -> Iterator[EdgeControllers]:
+def controllers(nats: ConfiguredNats, edge: ShardProcess) -> Iterator[EdgeControllers]:
     directory = edge.root.parent
-    with EdgeControllers(directory / "controllers", directory / "edge.kubeconfig") as running:
+    flags = nats.flags("edge-0")
+    with EdgeControllers(directory / "controllers", directory / "edge.kubeconfig", *flags) as running:
         api = Api(edge, "root")
         eventually(lambda: are_ready(api, "imw1", "wmw1"), "the workspaces are initialized")
         api.close()

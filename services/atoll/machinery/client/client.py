@@ -26,6 +26,7 @@ from atoll.machinery.wire.pending_response import ClientLimits
 
 USER_AGENT = "atoll"
 JSON, MERGE, APPLY = "application/json", "application/merge-patch+json", "application/apply-patch+yaml"
+DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 WILDCARD = "*"
 #: A watch without events for longer counts as broken; servers send bookmarks every minute.
 WATCH_IDLE_S = 150.0
@@ -119,8 +120,15 @@ class Client:
         content_type: str = JSON,
     ) -> ClientResponse:
         """As `raw`; the whole of a good answer."""
-        target = self._target(path, query)
         headers = self._headers((("content-type", content_type),) if body else ())
+        return await self._send(method, self._target(path, query), headers, body)
+
+    async def discover(self, path: str) -> Object:
+        """Return the groups, versions and resources below `/api` or `/apis` in one document."""
+        headers = (*self.target.headers, ("user-agent", self._manager), ("accept", DISCOVERY))
+        return _object((await self._send("GET", self._target(path, None), headers, b"")).body)
+
+    async def _send(self, method: str, target: str, headers: Headers, body: bytes) -> ClientResponse:
         for attempt in range(self._retries + 1):
             response = await self._http.request(method, target, headers, body)
             if response.status < 300:
@@ -141,14 +149,7 @@ class Client:
     ) -> Object:
         """As `raw`, with JSON both ways."""
         data = encode_json(body) if body is not None else b""
-        answer = await self.raw(method, path, query, data, content_type)
-        try:
-            found = _decode(answer)
-        except msgspec.DecodeError as error:
-            raise BadResponse(f"the answer is no JSON: {error}") from error
-        if not isinstance(found, dict):
-            raise BadResponse("the answer is no JSON object")
-        return found
+        return _object(await self.raw(method, path, query, data, content_type))
 
     # --- verbs
 
@@ -161,15 +162,24 @@ class Client:
 
         Raises Expired if the list took longer than the server keeps its revision; begin again then.
         """
-        found = await self.request("GET", resource.path(namespace), options)
-        token = found["metadata"].pop("continue", "")
-        while token:
-            more = await self.request("GET", resource.path(namespace), {**options, "continue": token})
-            found["items"].extend(more["items"])
-            token = more["metadata"].get("continue", "")
+        found: Object = {}
+        async for page in self.pages(resource, namespace, **options):
+            found = {**page, "items": [*found["items"], *page["items"]]} if found else page
+        found["metadata"].pop("continue", None)
         found["metadata"].pop("remainingItemCount", None)
-        _complete(found)
         return found
+
+    async def pages(self, resource: Resource, namespace: str = "", **options: str) -> AsyncGenerator[Object, None]:
+        """Yield the pages of a list, of `limit` items each; as `list`."""
+        token = ""
+        while True:
+            query = {**options, "continue": token} if token else options
+            page = await self.request("GET", resource.path(namespace), query)
+            token = page["metadata"].get("continue", "")
+            _complete(page)
+            yield page
+            if not token:
+                return
 
     async def create(self, resource: Resource, obj: Object, namespace: str = "") -> Object:
         """Create an object and return it as stored. `namespace` defaults to the object's own. Raises AlreadyExists."""
@@ -232,6 +242,16 @@ class Client:
 def _path_of(resource: Resource, obj: Object, subresource: str) -> str:
     metadata = obj["metadata"]
     return resource.path(metadata.get("namespace", ""), metadata["name"], subresource)
+
+
+def _object(answer: bytes) -> Object:
+    try:
+        found = _decode(answer)
+    except msgspec.DecodeError as error:
+        raise BadResponse(f"the answer is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BadResponse("the answer is no JSON object")
+    return found
 
 
 def _complete(found: Object) -> None:

@@ -45,6 +45,12 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_HASH_SIZE]
 
 
+def placement_name_of(slice: Object) -> str:
+    """Return the name of the placement of a slice."""
+    owners = [each["name"] for each in owner_references_of(slice) if each["kind"] == "EdgePlacement"]
+    return str(owners[0] if owners else slice["metadata"]["name"])
+
+
 def destinations_of(slices: Iterable[Object]) -> list[Destination]:
     """Return the destinations that slices name, sorted; of one SyncTarget the first."""
     found = {each.sync_target: each for each in sorted(_all(slices), reverse=True)}

@@ -1,0 +1,32 @@
+"""Events of the edge service about EdgePlacements: what their owner can repair.
+
+Invariant: the name of an Event has a mark of what it says, so the same is said once.
+"""
+
+from __future__ import annotations
+
+from atoll.machinery.edge.names import API_VERSION
+from atoll.machinery.meta import times
+from atoll.machinery.meta.objects import Object
+
+MAX_MESSAGE = 1024
+
+
+def warning_event(placement: Object, component: str, reason: str, message: str, mark: str) -> Object:
+    """Return the Event of a warning."""
+    metadata, now = placement["metadata"], times.now()
+    involved = {"apiVersion": API_VERSION, "kind": "EdgePlacement", "name": metadata["name"], "uid": metadata["uid"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{metadata['name'][:230]}.{mark}", "namespace": "default"},
+        "involvedObject": involved,
+        "reason": reason,
+        "type": "Warning",
+        "count": 1,
+        "message": message[:MAX_MESSAGE],
+        "source": {"component": component},
+        "reportingComponent": component,
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+    }

@@ -1,0 +1,68 @@
+"""What one workspace sends: data, no I/O.
+
+`reading` fills it, `contents` keeps one for each workspace with placements. Invariant: `items` has what was read last,
+and `by_uid` the same objects.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from atoll.machinery.client.discovery import ServedKind
+from atoll.machinery.edge.names import ObjectRef
+from atoll.machinery.edge.what import Selection
+from atoll.machinery.meta import types
+from atoll.machinery.meta.objects import Object
+
+Kind = tuple[str, str]
+NAMESPACES = (types.NAMESPACES.group, types.NAMESPACES.resource)
+#: Kinds of objects that define kinds.
+DEFINERS = tuple((each.group, each.resource) for each in (types.CRDS, types.API_BINDINGS))
+
+
+class Item(msgspec.Struct, frozen=True):
+    """An object that is sent. `digest` is of what it gives to its copies; `owners` are uids in its workspace."""
+
+    selection: Selection
+    version: str
+    digest: str
+    uid: str
+    owners: tuple[str, ...] = ()
+
+
+class Content:
+    """What one workspace sends."""
+
+    def __init__(self) -> None:
+        self.items: dict[ObjectRef, Item] = {}
+        self.by_uid: dict[str, ObjectRef] = {}
+        #: Uid of an owner -> what it owns.
+        self._owned: dict[str, set[ObjectRef]] = {}
+        self.kinds: dict[Kind, ServedKind] = {}
+        #: Kinds that placements ask for and the account may not read.
+        self.forbidden: set[Kind] = set()
+        #: Namespaces by name with their labels, where a placement selects by these.
+        self.namespaces: dict[str, Object] = {}
+        self.selected: dict[Kind, Selection] = {}
+        #: What to read: everything, and single objects.
+        self.is_stale, self.stale_refs = True, set[ObjectRef]()
+        #: Whether everything was read once.
+        self.is_complete = False
+
+    def put(self, ref: ObjectRef, item: Item | None) -> None:
+        """Replace what is sent of an object."""
+        before = self.items.pop(ref, None)
+        if before is not None:
+            self.by_uid.pop(before.uid, None)
+            for uid in before.owners:
+                self._owned[uid].discard(ref)
+                if not self._owned[uid]:
+                    del self._owned[uid]
+        if item is not None:
+            self.items[ref], self.by_uid[item.uid] = item, ref
+            for uid in item.owners:
+                self._owned.setdefault(uid, set()).add(ref)
+
+    def owned_by(self, uid: str) -> set[ObjectRef]:
+        """Return what an object owns, by its uid."""
+        return self._owned.get(uid, set())

@@ -1,0 +1,135 @@
+"""What workspaces send: the controller that reads them, and the objects for their copies.
+
+It reads a workspace with placements when something of it may have changed, under the translator's account; `projection`
+takes objects from here. Memory: one `Item` an object that is sent, objects in a cache of a fixed size, nothing of a
+workspace without placements. Invariant: after a failure what was to be read is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from atoll.edge.placement_translator.content import DEFINERS, NAMESPACES, Content
+from atoll.edge.placement_translator.reading import Keep, Reading
+from atoll.edge.placement_translator.topology import Topology
+from atoll.machinery.client.client import Client
+from atoll.machinery.control.queue import Requeue, WorkQueue
+from atoll.machinery.edge.categories import BuiltIns, goes_to_mailbox
+from atoll.machinery.edge.names import ObjectRef
+from atoll.machinery.edge.projection import render
+from atoll.machinery.meta.lru import LruCache
+from atoll.machinery.meta.objects import Object, encode_json, owner_references_of
+from atoll.machinery.meta.status import NotFound
+from atoll.machinery.meta.wellknown import RBAC_GROUP
+
+#: Bytes of objects that are kept for their copies.
+CACHE_BYTES = 32 * 1024 * 1024
+_decode = msgspec.json.Decoder().decode
+
+#: Called with a workspace that was read, and its objects that changed with their placements before and after.
+Changed = Callable[[str, Mapping[ObjectRef, set[str]]], None]
+
+
+class Contents:
+    """The controller. Keys are logical clusters of workspaces."""
+
+    name = "placement-translator-contents"
+
+    def __init__(self, base: Client, topology: Topology, built_ins: BuiltIns, changed: Changed) -> None:
+        self._base, self._topology, self._built_ins, self._changed = base, topology, built_ins, changed
+        self.queue: WorkQueue[str] = WorkQueue()
+        self._contents: dict[str, Content] = {}
+        self._objects: LruCache[tuple[str, ObjectRef], bytes] = LruCache(CACHE_BYTES, len)
+
+    # --- changes
+
+    def reread(self, cluster: str) -> None:
+        """Everything of a workspace may have changed, its placements among it."""
+        if cluster in self._contents or self._topology.names(cluster):
+            self._contents.setdefault(cluster, Content()).is_stale = True
+            self.queue.add(cluster)
+
+    def reread_all(self) -> None:
+        """Everything of all workspaces may have changed."""
+        for cluster in self._topology.workspaces() | self._contents.keys():
+            self.reread(cluster)
+
+    def object_changed(self, cluster: str, ref: ObjectRef) -> None:
+        """An object of a workspace changed."""
+        content = self._contents.get(cluster)
+        if content is None:
+            return
+        if ref.group == RBAC_GROUP or ref.kind in DEFINERS or ref.kind == NAMESPACES:
+            content.is_stale = True
+        elif goes_to_mailbox(*ref.kind):
+            content.stale_refs.add(ref)
+        else:
+            return
+        self.queue.add(cluster)
+
+    # --- answers
+
+    def get(self, cluster: str) -> Content | None:
+        """Return what a workspace sends; None without placements, and before it was first looked at."""
+        return self._contents.get(cluster)
+
+    async def source(self, cluster: str, ref: ObjectRef) -> Object | None:
+        """Return an object that is sent, without what belongs to its workspace; owners have their uids there.
+
+        None if it is gone, which is then told soon. Raises ApiError, ClientError, TimeoutError.
+        """
+        cached = self._objects.get((cluster, ref))
+        if cached is None:
+            content = self._contents.get(cluster)
+            kind = content.kinds.get(ref.kind) if content is not None else None
+            try:
+                if kind is None:
+                    return None
+                obj = await self._base.cluster(cluster).get(kind.resource, ref.name, ref.namespace)
+            except NotFound:
+                return None
+            cached = self._keeper(cluster)(ref, obj)
+        found: Object = _decode(cached)
+        return found
+
+    # --- reconcile
+
+    async def synced(self) -> None:
+        """Wait until all placements and mailboxes were seen."""
+        await self._topology.complete.wait()
+
+    async def reconcile(self, cluster: str) -> Requeue:
+        """Read what may have changed, and tell what did."""
+        content = self._contents.get(cluster)
+        if content is None:
+            return None
+        if not self._topology.names(cluster):
+            self._forget(cluster, content)
+            return None
+        is_stale, refs = content.is_stale, content.stale_refs
+        content.is_stale, content.stale_refs = False, set()
+        placements = self._topology.placements(cluster)
+        reading = Reading(self._base.cluster(cluster), content, placements, self._built_ins, self._keeper(cluster))
+        try:
+            await (reading.everything() if is_stale else reading.some(refs))
+            content.is_complete = True
+        except BaseException:
+            content.is_stale, content.stale_refs = content.is_stale or is_stale, content.stale_refs | refs
+            raise
+        finally:
+            self._changed(cluster, reading.changed)
+        return None
+
+    def _forget(self, cluster: str, content: Content) -> None:
+        del self._contents[cluster]
+        self._changed(cluster, {ref: set(item.selection.placements) for ref, item in content.items.items()})
+
+    def _keeper(self, cluster: str) -> Keep:
+        def keep(ref: ObjectRef, obj: Object) -> bytes:
+            data = encode_json(render(obj, {each["uid"]: each["uid"] for each in owner_references_of(obj)}))
+            self._objects.put((cluster, ref), data)
+            return data
+
+        return keep

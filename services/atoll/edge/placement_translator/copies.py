@@ -1,0 +1,185 @@
+"""One copy in a mailbox: applied, checked or withdrawn.
+
+`projection` calls it for each object that changed on either side. Invariants: a copy that is in force costs no write;
+withdrawn is only what the translator wrote, once the workspaces that it comes from were read; a Namespace stays, as
+others may use it.
+"""
+
+from __future__ import annotations
+
+from atoll.edge.placement_translator.content import NAMESPACES, Item
+from atoll.edge.placement_translator.contents import Contents
+from atoll.edge.placement_translator.records import Copy, CopyRecords
+from atoll.edge.placement_translator.topology import Topology
+from atoll.machinery.client.client import MERGE, Client
+from atoll.machinery.client.resource import Resource
+from atoll.machinery.edge.applied import ApplyRecord, digest, is_in_force, record_of
+from atoll.machinery.edge.names import SOURCES, TRANSLATOR, ObjectRef
+from atoll.machinery.edge.projection import Source, bare_namespace, is_projected, merge, render
+from atoll.machinery.meta.objects import Object, annotations_of, finalizers_of
+from atoll.machinery.meta.status import Conflict, NotFound, ServiceUnavailable
+
+
+class Copies:
+    """Copies in all mailboxes. Methods raise ApiError, ClientError and TimeoutError."""
+
+    def __init__(self, base: Client, topology: Topology, contents: Contents, records: CopyRecords) -> None:
+        self._base, self._topology, self._contents, self._records = base, topology, contents, records
+
+    def wanted(self, mailbox: str) -> dict[ObjectRef, dict[str, Item]]:
+        """Return all that a mailbox is to have, with the item of each workspace that sends it."""
+        found: dict[ObjectRef, dict[str, Item]] = {}
+        for cluster, placements in self._topology.senders(mailbox).items():
+            content = self._contents.get(cluster)
+            for ref, item in content.items.items() if content is not None else ():
+                if not placements.isdisjoint(item.selection.placements):
+                    found.setdefault(ref, {})[cluster] = item
+        return found
+
+    def wanted_one(self, mailbox: str, ref: ObjectRef) -> dict[str, Item]:
+        """Return the item of each workspace that sends an object to a mailbox."""
+        found: dict[str, Item] = {}
+        for cluster, placements in self._topology.senders(mailbox).items():
+            content = self._contents.get(cluster)
+            item = content.items.get(ref) if content is not None else None
+            if item is not None and not placements.isdisjoint(item.selection.placements):
+                found[cluster] = item
+        return found
+
+    async def put(self, mailbox: str, ref: ObjectRef, live: Object | None, *, is_live_due: bool) -> bool:
+        """Bring a copy into force, or withdraw it if no workspace sends it; return whether its uid is another.
+
+        `live` is the copy as it was just read; with `is_live_due` it is read, as somebody may have changed it.
+        """
+        sources = self.wanted_one(mailbox, ref)
+        if not sources:
+            await self._withdraw(mailbox, ref, live)
+            return False
+        record, digested = self._records.get(mailbox, ref), self._digest(mailbox, sources)
+        if record is not None and record.sources == digested:
+            if live is None and not is_live_due:
+                return False
+            if live is not None and record.revision == int(live["metadata"]["resourceVersion"]):
+                return False
+        configuration = await self._configuration(mailbox, ref, sources)
+        if configuration is None:
+            return False
+        resource = _resource(ref, version_of(configuration))
+        if is_live_due and live is None:
+            live = await self._read(mailbox, resource, ref)
+        if live is not None and "deletionTimestamp" in live["metadata"] and ref.kind != NAMESPACES:
+            # Its finalizers are the edge's: here nobody else takes them off. It is made again once it is gone.
+            await self._delete(mailbox, resource, ref, live)
+            return False
+        written, applied = (record.written, record.applied) if record is not None else (0, None)
+        if live is None or not is_in_force(configuration, live, TRANSLATOR, applied):
+            live = await self._client(mailbox).apply(resource, configuration, manager=TRANSLATOR)
+            written = int(live["metadata"]["resourceVersion"])
+        metadata, applied = live["metadata"], record_of(configuration, live, TRANSLATOR)
+        revision = int(metadata["resourceVersion"])
+        copy = Copy(version_of(configuration), digested, applied, metadata["uid"], revision, written)
+        if copy != record:
+            self._records.put(mailbox, ref, copy)
+        return record is None or record.uid != copy.uid
+
+    def _digest(self, mailbox: str, sources: dict[str, Item]) -> str:
+        return digest(
+            {name: [item.digest, item.version, self._owners(mailbox, name, item)] for name, item in sources.items()}
+        )
+
+    async def _configuration(self, mailbox: str, ref: ObjectRef, sources: dict[str, Item]) -> Object | None:
+        """Return the configuration of a copy; None if all its sources are gone, which is told soon."""
+        rendered = []
+        for cluster, item in sources.items():
+            obj = await self._contents.source(cluster, ref)
+            if obj is not None:
+                rendered.append(Source(cluster, render(obj, self._owners(mailbox, cluster, item))))
+        return merge(rendered) if rendered else None
+
+    def _owners(self, mailbox: str, cluster: str, item: Item) -> dict[str, str]:
+        """Return uids of the owners of an object in its workspace, and of their copies."""
+        content, found = self._contents.get(cluster), dict[str, str]()
+        for uid in item.owners if content is not None else ():
+            owner = content.by_uid.get(uid) if content is not None else None
+            record = self._records.get(mailbox, owner) if owner is not None else None
+            if record is not None:
+                found[uid] = record.uid
+        return found
+
+    def found(self, mailbox: str, ref: ObjectRef, live: Object) -> None:
+        """Take down a copy that has no record, so that it is withdrawn."""
+        metadata = live["metadata"]
+        copy = Copy(version_of(live), "", ApplyRecord("", ""), metadata["uid"], int(metadata["resourceVersion"]), 0)
+        self._records.put(mailbox, ref, copy)
+
+    async def ensure_namespace(self, mailbox: str, name: str) -> None:
+        """Make a Namespace that objects need; one that is there stays as it is."""
+        ref = ObjectRef(*NAMESPACES, "", name)
+        if await self._read(mailbox, _resource(ref, "v1"), ref) is None:
+            await self._client(mailbox).apply(_resource(ref, "v1"), bare_namespace(name), manager=TRANSLATOR)
+
+    async def _withdraw(self, mailbox: str, ref: ObjectRef, live: Object | None) -> None:
+        record = self._records.get(mailbox, ref)
+        version = version_of(live) if live is not None else record.version if record is not None else ""
+        if not version:
+            return
+        resource = _resource(ref, version)
+        if live is None:
+            live = await self._read(mailbox, resource, ref)
+        if live is not None and is_projected(live):
+            unread = [each for each in _sources_of(live) if not self._topology.has_read(each)]
+            if unread:
+                raise ServiceUnavailable(f"workspaces that it comes from are not read: {', '.join(unread)}")
+            await self._delete(mailbox, resource, ref, live)
+        self._records.put(mailbox, ref, None)
+
+    async def _delete(self, mailbox: str, resource: Resource, ref: ObjectRef, live: Object) -> None:
+        client, metadata = self._client(mailbox), live["metadata"]
+        if ref.kind == NAMESPACES:
+            if not is_in_force(bare_namespace(ref.name), live, TRANSLATOR):
+                await client.apply(resource, bare_namespace(ref.name), manager=TRANSLATOR)
+            return
+        path, kept = resource.path(ref.namespace, ref.name), finalizers_of(live)
+        if applied := _applied_finalizers(live):
+            left = [each for each in kept if each not in applied]
+            body: Object = {"metadata": {"resourceVersion": metadata["resourceVersion"], "finalizers": left}}
+            await client.request("PATCH", path, {"fieldManager": TRANSLATOR}, body, MERGE)
+        if "deletionTimestamp" in metadata:
+            return
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": metadata["uid"]}}
+        try:
+            await client.request("DELETE", path, body=body)
+        except (NotFound, Conflict):
+            return
+
+    async def _read(self, mailbox: str, resource: Resource, ref: ObjectRef) -> Object | None:
+        try:
+            return await self._client(mailbox).get(resource, ref.name, ref.namespace)
+        except NotFound:
+            return None
+
+    def _client(self, mailbox: str) -> Client:
+        return self._base.cluster(mailbox)
+
+
+def _resource(ref: ObjectRef, version: str) -> Resource:
+    return Resource(ref.group, version, ref.resource, bool(ref.namespace))
+
+
+def version_of(obj: Object) -> str:
+    """Return the version of an object's API, without its group."""
+    return str(obj["apiVersion"]).rpartition("/")[2]
+
+
+def _sources_of(live: Object) -> list[str]:
+    """Return the workspaces that a copy comes from."""
+    return [each for each in annotations_of(live).get(SOURCES, "").split(",") if each]
+
+
+def _applied_finalizers(live: Object) -> set[str]:
+    """Return the finalizers of a copy that it has from its source."""
+    for entry in live["metadata"].get("managedFields") or ():
+        if entry.get("manager") == TRANSLATOR and not entry.get("subresource"):
+            fields = (entry.get("fieldsV1") or {}).get("f:metadata", {}).get("f:finalizers", {})
+            return {each.removeprefix('v:"').removesuffix('"') for each in fields if each.startswith("v:")}
+    return set()

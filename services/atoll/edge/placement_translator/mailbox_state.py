@@ -1,0 +1,56 @@
+"""What is to be done in one mailbox, and what failed in it: data, no I/O.
+
+`projection` keeps one for each mailbox with destinations or copies. Invariant: what was taken and not done is put back.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from atoll.machinery.edge.failures import Failure
+from atoll.machinery.edge.names import ObjectRef
+
+
+class Due(msgspec.Struct):
+    """What to look at. Objects with True may have been changed in the mailbox."""
+
+    #: All copies, by lists of the mailbox.
+    is_unread: bool = False
+    #: All that is sent, against the records.
+    is_moved: bool = False
+    #: The list for the syncer.
+    is_unlisted: bool = False
+    refs: dict[ObjectRef, bool] = msgspec.field(default_factory=dict)
+
+    def add(self, ref: ObjectRef, *, is_live_due: bool) -> None:
+        """Add an object."""
+        self.refs[ref] = self.refs.get(ref, False) or is_live_due
+
+    def join(self, other: Due) -> None:
+        """Add what another one has."""
+        self.is_unread |= other.is_unread
+        self.is_moved |= other.is_moved
+        self.is_unlisted |= other.is_unlisted
+        for ref, is_live_due in other.refs.items():
+            self.add(ref, is_live_due=is_live_due)
+
+
+class MailboxState:
+    """One mailbox."""
+
+    def __init__(self) -> None:
+        self.due = Due(is_moved=True)
+        #: Whether all that was due at first was done.
+        self.is_read = False
+        self.failures: dict[ObjectRef, Failure] = {}
+        #: Namespaces that are there.
+        self.namespaces: set[str] = set()
+        #: When to write the list; None while it is as it should be.
+        self.list_at_s: float | None = None
+        #: Revision of the last write of the list.
+        self.listed = 0
+
+    def take(self) -> Due:
+        """Return what is due, which is then not any more."""
+        taken, self.due = self.due, Due()
+        return taken

@@ -1,0 +1,292 @@
+"""The controller of mailboxes: copies of what workspaces send, and then the list of them for the syncer.
+
+Keys are logical clusters of mailboxes. Invariants: nothing is withdrawn before all workspaces that send were read; the
+list names what is in the mailbox and nothing else, and is written after it, once for a burst; an object that the
+mailbox refuses waits alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any
+
+import structlog
+
+from atoll.edge.export_view import UNREAD
+from atoll.edge.placement_translator.content import DEFINERS, NAMESPACES, Item
+from atoll.edge.placement_translator.contents import Contents
+from atoll.edge.placement_translator.copies import Copies
+from atoll.edge.placement_translator.mailbox_state import Due, MailboxState
+from atoll.edge.placement_translator.records import CopyRecords
+from atoll.edge.placement_translator.syncer_list import write_list
+from atoll.edge.placement_translator.topology import Topology
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.discovery import served_kinds
+from atoll.machinery.control.queue import Requeue, WorkQueue
+from atoll.machinery.edge.categories import DENATURED, category_of, goes_to_mailbox
+from atoll.machinery.edge.failures import Failure, next_failure
+from atoll.machinery.edge.names import PROJECTED, PROJECTED_VALUE, ObjectRef
+from atoll.machinery.edge.placements import UpsyncSet
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import ApiError
+
+log = structlog.get_logger()
+
+PAGE = 500
+#: Requests under way at a time, in all mailboxes; objects in work at a time in one.
+MAX_REQUESTS, BATCH = 16, 200
+#: How long a list waits for more of a burst.
+BURST_S = 0.05
+
+Work = Callable[[], Awaitable[None]]
+#: Called with a mailbox after each reconcile, and the objects that were looked at.
+Done = Callable[[str, Iterable[ObjectRef]], None]
+
+
+class Projection:
+    """The controller."""
+
+    name = "placement-translator-projection"
+
+    def __init__(self, base: Client, topology: Topology, contents: Contents, records: CopyRecords, done: Done) -> None:
+        self._base, self._topology, self._contents, self._records = base, topology, contents, records
+        self.copies = Copies(base, topology, contents, records)
+        self._done = done
+        self.queue: WorkQueue[str] = WorkQueue()
+        self._states: dict[str, MailboxState] = {}
+        self._requests = asyncio.Semaphore(MAX_REQUESTS)
+
+    # --- changes
+
+    def due(self, mailbox: str) -> Due:
+        """Return what is due in a mailbox, to add to it; `wake` then."""
+        return self._state(mailbox).due
+
+    def wake(self, mailbox: str) -> None:
+        """Look at a mailbox."""
+        self.queue.add(mailbox)
+
+    def state(self, mailbox: str) -> MailboxState | None:
+        """Return what is known of a mailbox."""
+        return self._states.get(mailbox)
+
+    def is_read(self, mailbox: str) -> bool:
+        """Whether all copies of a mailbox were looked at since the start."""
+        state = self._states.get(mailbox)
+        return state is not None and state.is_read
+
+    def active(self) -> set[str]:
+        """Return the mailboxes with copies, or with something to do."""
+        return set(self._states)
+
+    def moved(self) -> list[str]:
+        """Return the mailboxes whose placements changed since they were looked at."""
+        return [mailbox for mailbox, state in self._states.items() if state.due.is_moved]
+
+    def reread_all(self) -> None:
+        """Any copy may have been changed."""
+        for mailbox in self._topology.all_mailboxes():
+            if self._topology.senders(mailbox) or mailbox in self._states or not self._records.is_swept(mailbox):
+                self.due(mailbox).is_unread = True
+                self.wake(mailbox)
+
+    def forget(self, mailbox: str) -> None:
+        """A mailbox is gone."""
+        self._states.pop(mailbox, None)
+        self._records.forget(mailbox)
+
+    def _state(self, mailbox: str) -> MailboxState:
+        found = self._states.get(mailbox)
+        if found is None:
+            found = self._states[mailbox] = MailboxState()
+            found.due.is_unread = not self._records.is_swept(mailbox)
+        return found
+
+    # --- reconcile
+
+    async def synced(self) -> None:
+        """Wait until all placements and mailboxes were seen."""
+        await self._topology.complete.wait()
+
+    async def reconcile(self, mailbox: str) -> Requeue:
+        """Bring the copies and their list up to date."""
+        if not self._topology.is_mailbox(mailbox):
+            return None
+        senders, state = self._topology.senders(mailbox), self._state(mailbox)
+        contents = [self._contents.get(cluster) for cluster in senders]
+        if any(each is None or not each.is_complete for each in contents):
+            # It is woken once they were read.
+            return None
+        if not self._topology.has_read(mailbox):
+            return UNREAD
+        due = state.take()
+        try:
+            await self._copy(mailbox, state, due)
+        except BaseException:
+            state.due.join(due)
+            raise
+        finally:
+            await self._records.flush()
+            self._done(mailbox, due.refs)
+        state.is_read = True
+        self._done(mailbox, ())
+        wait_s = await self._list(mailbox, state)
+        if not senders and not self._records.of(mailbox) and state.list_at_s is None:
+            self._states.pop(mailbox, None)
+        return wait_s
+
+    async def _copy(self, mailbox: str, state: MailboxState, due: Due) -> None:
+        now_s = time.time()
+        if due.is_unread:
+            await self._read(mailbox, state)
+            due.is_moved = True
+        if due.is_moved:
+            for ref in (*self.copies.wanted(mailbox), *self._records.of(mailbox)):
+                due.add(ref, is_live_due=False)
+        if due.is_moved or due.is_unlisted:
+            state.list_at_s = state.list_at_s or now_s + BURST_S
+        for ref, failure in state.failures.items():
+            if failure.is_due(ref, failure.attempt, now_s):
+                due.add(ref, is_live_due=True)
+        for refs in self._in_order(mailbox, due):
+            await self._put(mailbox, state, refs)
+        if self._records.take_moved(mailbox):
+            state.list_at_s = state.list_at_s or time.time() + BURST_S
+
+    def _in_order(self, mailbox: str, due: Due) -> list[dict[ObjectRef, bool]]:
+        """Return objects in the order of their writes."""
+        stages: list[dict[ObjectRef, bool]] = [{}, {}, {}, {}, {}, {}]
+        for ref, is_live_due in sorted(due.refs.items()):
+            sources = self.copies.wanted_one(mailbox, ref)
+            stages[_stage(ref, sources)][ref] = is_live_due
+        return [each for each in stages if each]
+
+    async def _put(self, mailbox: str, state: MailboxState, refs: dict[ObjectRef, bool]) -> None:
+        needed = {ref.namespace for ref in refs if ref.namespace and self.copies.wanted_one(mailbox, ref)}
+        for name in sorted(needed - state.namespaces):
+            await self._attempt(
+                mailbox, state, ObjectRef(*NAMESPACES, "", name), partial(self._ensure, mailbox, state, name)
+            )
+        rows = list(refs.items())
+        for start in range(0, len(rows), BATCH):
+            works = [
+                self._attempt(mailbox, state, ref, partial(self._put_one, mailbox, ref, is_live_due=is_live_due))
+                for ref, is_live_due in rows[start : start + BATCH]
+            ]
+            await _all(works)
+            await self._records.flush()
+
+    async def _ensure(self, mailbox: str, state: MailboxState, name: str) -> None:
+        await self.copies.ensure_namespace(mailbox, name)
+        state.namespaces.add(name)
+
+    async def _put_one(self, mailbox: str, ref: ObjectRef, *, is_live_due: bool, live: Object | None = None) -> None:
+        if await self.copies.put(mailbox, ref, live, is_live_due=is_live_due):
+            self._owner_changed(mailbox, ref)
+
+    def _owner_changed(self, mailbox: str, ref: ObjectRef) -> None:
+        """What an object owns has the uid of its copy, which is new."""
+        for cluster, item in self.copies.wanted_one(mailbox, ref).items():
+            content = self._contents.get(cluster)
+            for owned in content.owned_by(item.uid) if content is not None else ():
+                self.due(mailbox).add(owned, is_live_due=False)
+                self.wake(mailbox)
+
+    async def _attempt(self, mailbox: str, state: MailboxState, ref: ObjectRef, work: Work) -> None:
+        async with self._requests:
+            try:
+                await work()
+            except ApiError as error:
+                failure = Failure("apply", error.reason or str(error.code), error.message, "", 1, time.time())
+                state.failures[ref] = next_failure(state.failures.get(ref), failure)
+                state.namespaces.discard(ref.namespace)
+                state.list_at_s = state.list_at_s or time.time() + BURST_S
+                log.info("copy refused", mailbox=mailbox, resource=ref.resource, group=ref.group, reason=error.reason)
+            else:
+                state.failures.pop(ref, None)
+
+    # --- reading a mailbox
+
+    async def _read(self, mailbox: str, state: MailboxState) -> None:
+        """Compare all copies in a mailbox with what is sent; what has a record and is not there has none any more."""
+        client, gone = self._base.cluster(mailbox), self._records.of(mailbox)
+        state.namespaces.clear()
+        async for ref, live in self._inventory(client):
+            gone.pop(ref, None)
+            if self.copies.wanted_one(mailbox, ref):
+                work = partial(self._put_one, mailbox, ref, is_live_due=False, live=live)
+                await self._attempt(mailbox, state, ref, work)
+            elif self._records.get(mailbox, ref) is None:
+                # It is withdrawn in its order.
+                self.copies.found(mailbox, ref, live)
+        for ref in gone:
+            self._records.put(mailbox, ref, None)
+        self._records.put_swept(mailbox)
+
+    async def _inventory(self, client: Client) -> AsyncIterator[tuple[ObjectRef, Object]]:
+        selector = f"{PROJECTED}={PROJECTED_VALUE}"
+        for (group, plural), kind in (await served_kinds(client)).items():
+            is_carried = goes_to_mailbox(group, plural) and category_of(group, plural) != DENATURED
+            if not is_carried or "list" not in kind.verbs:
+                continue
+            async for page in client.pages(kind.resource, labelSelector=selector, limit=str(PAGE)):
+                for live in page["items"]:
+                    metadata = live["metadata"]
+                    yield ObjectRef(group, plural, metadata.get("namespace", ""), metadata["name"]), live
+
+    # --- the list
+
+    def _listing(self, mailbox: str) -> dict[ObjectRef, str]:
+        """Return what is in a mailbox and wanted there, with versions."""
+        return {
+            ref: record.version
+            for ref, record in self._records.of(mailbox).items()
+            if self.copies.wanted_one(mailbox, ref)
+        }
+
+    async def _list(self, mailbox: str, state: MailboxState) -> float | None:
+        """Write the list if it is time; return when to come back."""
+        now_s = time.time()
+        if state.list_at_s is not None and state.list_at_s <= now_s and not state.due.refs:
+            state.list_at_s = None
+            try:
+                written = await write_list(self._base.cluster(mailbox), self._listing(mailbox), self._upsync(mailbox))
+            except BaseException:
+                state.list_at_s = now_s
+                raise
+            state.listed = written or state.listed
+            self._done(mailbox, ())
+        waits = [state.list_at_s - now_s] if state.list_at_s is not None else []
+        waits += [failure.at_s + failure.delay_s(ref) - now_s for ref, failure in state.failures.items()]
+        return max(min(waits), 0.0) if waits else None
+
+    def _upsync(self, mailbox: str) -> set[UpsyncSet]:
+        senders = self._topology.senders(mailbox)
+        return {
+            each
+            for cluster, names in senders.items()
+            for placement in self._topology.placements(cluster)
+            if placement.name in names
+            for each in placement.upsync
+        }
+
+
+def _stage(ref: ObjectRef, sources: dict[str, Item]) -> int:
+    """Return the place of a write: definitions, Namespaces, the others before what they own; away it goes back."""
+    if not sources:
+        return 5 if ref.kind in DEFINERS or ref.kind == NAMESPACES else 4
+    if ref.kind in DEFINERS:
+        return 0
+    if ref.kind == NAMESPACES:
+        return 1
+    return 3 if any(item.owners for item in sources.values()) else 2
+
+
+async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Wait for all, whatever fails. Raises the first error."""
+    for result in await asyncio.gather(*works, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result

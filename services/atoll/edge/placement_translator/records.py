@@ -1,0 +1,126 @@
+"""Records of copies in mailboxes: what was applied, and what the server answered.
+
+`copies` reads and writes them. They lie in the store of the process. Invariant: a record says that the copy was in the
+mailbox; without records the mailboxes are listed, and nothing is written that is in force.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+
+import msgspec
+
+from atoll.edge.store import APPLIED, EdgeStore
+from atoll.machinery.edge.applied import ApplyRecord
+from atoll.machinery.edge.names import ObjectRef
+
+_COPY, _REPORTED, _SWEPT = b"c", b"r", b"s"
+
+
+class Copy(msgspec.Struct, frozen=True, array_like=True):
+    """A copy: its version, a digest of its sources, the last apply, its uid, its revision, that of our last write."""
+
+    version: str
+    sources: str
+    applied: ApplyRecord
+    uid: str
+    revision: int
+    written: int
+
+
+class _Row(msgspec.Struct, frozen=True, array_like=True):
+    ref: ObjectRef
+    copy: Copy | None = None
+    version: str = ""
+
+
+_decode = msgspec.msgpack.Decoder(_Row).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class CopyRecords:
+    """Reads see what was put, before it is on disk; `flush` writes it in one commit."""
+
+    def __init__(self, store: EdgeStore) -> None:
+        self._store = store
+        self._unwritten: dict[bytes, bytes | None] = {}
+        self._lock = asyncio.Lock()
+        #: Mailboxes with other copies, or copies of another version, than when they were taken.
+        self._moved: set[str] = set()
+
+    def get(self, mailbox: str, ref: ObjectRef) -> Copy | None:
+        """Return the record of a copy, None without one."""
+        value = self._read(_key(_COPY, mailbox, ref))
+        return None if value is None else _decode(value).copy
+
+    def put(self, mailbox: str, ref: ObjectRef, copy: Copy | None) -> None:
+        """Replace or remove the record of a copy."""
+        before = self.get(mailbox, ref)
+        if (before and before.version) != (copy and copy.version):
+            self._moved.add(mailbox)
+        self._unwritten[_key(_COPY, mailbox, ref)] = None if copy is None else _encode(_Row(ref, copy))
+
+    def take_moved(self, mailbox: str) -> bool:
+        """Return whether a mailbox has other copies, or copies of another version, than at the last call."""
+        is_moved = mailbox in self._moved
+        self._moved.discard(mailbox)
+        return is_moved
+
+    def of(self, mailbox: str) -> dict[ObjectRef, Copy]:
+        """Return all records of a mailbox."""
+        return {row.ref: row.copy for row in self._rows(_COPY, mailbox) if row.copy is not None}
+
+    def reported(self, cluster: str) -> dict[ObjectRef, str]:
+        """Return the objects of a workspace with a reported state, and their versions."""
+        return {row.ref: row.version for row in self._rows(_REPORTED, cluster)}
+
+    def put_reported(self, cluster: str, ref: ObjectRef, version: str) -> None:
+        """Take down that an object has a reported state, "" that it has none."""
+        self._unwritten[_key(_REPORTED, cluster, ref)] = _encode(_Row(ref, None, version)) if version else None
+
+    def is_swept(self, mailbox: str) -> bool:
+        """Whether all copies in a mailbox have a record."""
+        return self._read(_prefix(_SWEPT, mailbox)) is not None
+
+    def put_swept(self, mailbox: str) -> None:
+        """Take down that all copies in a mailbox have a record."""
+        self._unwritten[_prefix(_SWEPT, mailbox)] = b"1"
+
+    def forget(self, mailbox: str) -> None:
+        """Remove everything about a mailbox that is gone."""
+        for ref in self.of(mailbox):
+            self.put(mailbox, ref, None)
+        self._unwritten[_prefix(_SWEPT, mailbox)] = None
+
+    async def flush(self) -> None:
+        """Write what was put. Raises the errors of the store."""
+        async with self._lock:
+            batch = dict(self._unwritten)
+            if batch:
+                await asyncio.to_thread(self._store.write, {APPLIED: batch})
+            for key, value in batch.items():
+                if self._unwritten.get(key, b"") is value:
+                    del self._unwritten[key]
+
+    def _read(self, key: bytes) -> bytes | None:
+        return self._unwritten[key] if key in self._unwritten else self._store.applied.get(key)
+
+    def _rows(self, part: bytes, cluster: str) -> list[_Row]:
+        prefix = _prefix(part, cluster)
+        found: Mapping[bytes, bytes | None] = {
+            **dict(self._store.applied.items(prefix)),
+            **{key: value for key, value in self._unwritten.items() if key.startswith(prefix)},
+        }
+        return [_decode(value) for value in found.values() if value is not None]
+
+
+def _prefix(part: bytes, cluster: str) -> bytes:
+    return part + cluster.encode() + b"\0"
+
+
+def _key(part: bytes, cluster: str, ref: ObjectRef) -> bytes:
+    """Return the key of a record. Names may be longer than a key, so it has their hash."""
+    text = "\0".join((ref.group, ref.resource, ref.namespace, ref.name))
+    return _prefix(part, cluster) + hashlib.sha256(text.encode()).digest()[:16]

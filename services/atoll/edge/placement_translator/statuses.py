@@ -1,0 +1,174 @@
+"""The controller of EdgePlacement.status: numbers, conditions, and an Event when a condition needs its owner.
+
+Keys are placements. It asks `topology`, `contents` and `projection`, and what syncers report. Invariant: a status that
+holds is not written again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+
+from atoll.edge.events import warning_event
+from atoll.edge.export_view import ExportView
+from atoll.edge.kinds import EVENTS, PLACEMENTS
+from atoll.edge.placement_translator.content import DEFINERS, Content, Kind
+from atoll.edge.placement_translator.contents import Contents
+from atoll.edge.placement_translator.placement_status import (
+    PROJECTED,
+    SYNCED,
+    DestinationState,
+    Projected,
+    name_of,
+    status_with,
+)
+from atoll.edge.placement_translator.projection import Projection
+from atoll.edge.placement_translator.reading import EVERY_KIND, not_carried
+from atoll.edge.placement_translator.records import CopyRecords
+from atoll.edge.placement_translator.topology import Topology
+from atoll.machinery.control.queue import Requeue, WorkQueue
+from atoll.machinery.edge.names import ObjectRef
+from atoll.machinery.edge.placements import Placement
+from atoll.machinery.edge.where import Destination, Key
+from atoll.machinery.meta.conditions import ERROR, FALSE, WARNING, find
+from atoll.machinery.meta.objects import Object, conditions_of, status_of
+from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
+
+#: How long a status waits for more changes.
+BURST_S = 0.2
+#: How long after a start a status waits for mailboxes to be read.
+READ_S = 30.0
+COMPONENT = "placement-translator"
+#: A kind that was just defined in a mailbox is not served at once.
+PATIENT, PATIENCE = "NotFound", 3
+#: Reasons without an Event: others tell of them, or their owner cannot do anything.
+_QUIET = frozenset({"DestinationsSilent", "Invalid"})
+
+
+class Statuses:
+    """The controller."""
+
+    name = "placement-translator-statuses"
+
+    def __init__(self, view: ExportView, topology: Topology, contents: Contents, records: CopyRecords) -> None:
+        self._view, self._topology, self._contents, self._records = view, topology, contents, records
+        self.queue: WorkQueue[Key] = WorkQueue()
+        self._started_s = time.monotonic()
+        #: Set before the first reconcile.
+        self.projection: Projection
+        #: Mailbox -> status of its SyncerConfig.
+        self._reports: dict[str, Object] = {}
+
+    def look(self, cluster: str, placements: Iterable[str]) -> None:
+        """Something of placements changed."""
+        for each in placements:
+            self.queue.add((cluster, each), delay_s=BURST_S)
+
+    def look_at_mailbox(self, mailbox: str) -> None:
+        """Something of a mailbox changed."""
+        for cluster, placements in self._topology.senders(mailbox).items():
+            self.look(cluster, placements)
+
+    def set_report(self, mailbox: str, config: Object | None) -> None:
+        """Take over what a syncer says."""
+        status = {} if config is None else status_of(config)
+        if status != self._reports.get(mailbox, {}):
+            self._reports[mailbox] = status
+            self.look_at_mailbox(mailbox)
+        if not status:
+            self._reports.pop(mailbox, None)
+
+    async def synced(self) -> None:
+        """Wait until all placements and mailboxes were seen."""
+        await self._topology.complete.wait()
+
+    async def reconcile(self, key: Key) -> Requeue:
+        """Write the status of a placement if it differs."""
+        cluster, name = key
+        obj, client, content = self._topology.object_of(*key), self._view.client(cluster), self._contents.get(cluster)
+        if obj is None or client is None or content is None or not content.is_complete:
+            return None
+        if (wait_s := self._wait_s(cluster, name)) > 0:
+            return wait_s
+        status = status_with(obj, self._projected(cluster, name, content))
+        if status == status_of(obj):
+            return None
+        # Others write other fields of it.
+        metadata = {"resourceVersion": obj["metadata"]["resourceVersion"]}
+        with suppress(NotFound, Conflict):
+            await client.patch(PLACEMENTS, name, {"metadata": metadata, "status": status}, subresource="status")
+            await self._tell(key, obj, status)
+        return None
+
+    def _wait_s(self, cluster: str, name: str) -> float:
+        """Return how long to wait for mailboxes that were not read yet: what was said before the start may hold."""
+        mailboxes = self._topology.mailboxes(cluster, [name])
+        if all(self.projection.is_read(each) for each in mailboxes):
+            return 0.0
+        return self._started_s + READ_S - time.monotonic()
+
+    def _projected(self, cluster: str, name: str, content: Content) -> Projected:
+        refs = {ref for ref, item in content.items.items() if name in item.selection.placements}
+        placements = [each for each in self._topology.placements(cluster) if each.name == name]
+        asked = {key for key in content.forbidden if _is_about(key, placements)}
+        found = self._topology.destinations(cluster, name)
+        states = tuple(self._destination(mailbox, each, refs) for mailbox, each in sorted(found.items()))
+        return Projected(bool(placements), len(refs), asked, not_carried(placements), states)
+
+    def _destination(self, name: str, destination: Destination, refs: set[ObjectRef]) -> DestinationState:
+        mailbox = self._topology.cluster_of(name)
+        state = self.projection.state(mailbox)
+        if not mailbox or state is None:
+            return DestinationState(destination.sync_target_name)
+        report = self._reports.get(mailbox, {})
+        refused = {
+            ref: f"{each.reason}: {each.message}"
+            for ref, each in state.failures.items()
+            if ref in refs and (each.reason != PATIENT or each.count >= PATIENCE)
+        }
+        errors = tuple(
+            f"{name_of(ref)}: {row.get('message', '')}"
+            for row in report.get("errors") or ()
+            if (ref := _ref_of(row)) in refs
+        )
+        records = [self._records.get(mailbox, ref) for ref in refs]
+        written = max([state.listed, *(each.written for each in records if each is not None)])
+        due = state.due
+        is_projected = all(records) and state.list_at_s is None and not (due.is_moved or due.refs or due.is_unread)
+        applied = str(report.get("appliedRevision") or "")
+        return DestinationState(
+            destination.sync_target_name,
+            refused,
+            errors,
+            is_projected,
+            self._topology.is_silent(name) or not report,
+            applied.isdecimal() and int(applied) >= written,
+        )
+
+    async def _tell(self, key: Key, obj: Object, status: Object) -> None:
+        """Make an Event of each condition that came to need its owner."""
+        client = self._view.client(key[0])
+        for kind in (PROJECTED, SYNCED):
+            after, before = find(status["conditions"], kind), find(conditions_of(obj), kind)
+            is_bad = after is not None and after["status"] == FALSE and after.get("severity") in {WARNING, ERROR}
+            if client is None or after is None or not is_bad or after.get("reason") in _QUIET:
+                continue
+            if before is not None and before.get("message") == after.get("message"):
+                continue
+            text = after.get("message", "")
+            mark = hashlib.sha256(f"{obj['metadata']['uid']}/{kind}/{text}".encode()).hexdigest()[:16]
+            with suppress(AlreadyExists, NotFound):
+                await client.create(EVENTS, warning_event(obj, COMPONENT, after["reason"], text, mark))
+
+
+def _is_about(kind: Kind, placements: list[Placement]) -> bool:
+    """Whether placements ask for a kind that may not be read, or for those that it defines."""
+    if kind == EVERY_KIND or kind in DEFINERS:
+        return True
+    return any(test.covers(*kind) for each in placements for test in each.downsync)
+
+
+def _ref_of(row: Object) -> ObjectRef:
+    return ObjectRef(*(str(row.get(field) or "") for field in ("group", "resource", "namespace", "name")))

@@ -1,0 +1,48 @@
+"""The list for a syncer: SyncerConfigs of a mailbox, written as `plan_parts` says.
+
+`projection` calls `write_list`. Invariant: a part is replaced whole, so what somebody added to its spec is gone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+
+from atoll.edge.kinds import SYNCER_CONFIGS
+from atoll.machinery.client.client import Client
+from atoll.machinery.edge.names import TRANSLATOR, ObjectRef
+from atoll.machinery.edge.placements import UpsyncSet
+from atoll.machinery.edge.syncerconfigs import plan_parts, specs_of
+from atoll.machinery.meta.objects import Object, annotations_of, labels_of
+from atoll.machinery.meta.status import NotFound
+
+
+async def write_list(client: Client, objects: Mapping[ObjectRef, str], upsync: Collection[UpsyncSet]) -> int:
+    """Write what differs; return the revision of the last write, 0 without one. Raises ApiError, ClientError."""
+    existing = {each["metadata"]["name"]: each for each in (await client.list(SYNCER_CONFIGS))["items"]}
+    plan = plan_parts(specs_of(objects, upsync), existing.values(), int(time.time() * 1000))
+    revision, query = 0, {"fieldManager": TRANSLATOR}
+    for each in plan.create:
+        answer = await client.request("POST", SYNCER_CONFIGS.path(), query, each)
+        revision = int(answer["metadata"]["resourceVersion"])
+    for each in plan.apply:
+        name = each["metadata"]["name"]
+        body = _replaced(existing[name], each)
+        answer = await client.request("PUT", SYNCER_CONFIGS.path(name=name), query, body)
+        revision = int(answer["metadata"]["resourceVersion"])
+    for each in plan.delete:
+        try:
+            await client.delete(SYNCER_CONFIGS, each["metadata"]["name"])
+        except NotFound:
+            continue
+    return revision
+
+
+def _replaced(stored: Object, part: Object) -> Object:
+    """Return a stored part with the content of another; its revision has to be current."""
+    metadata = {
+        **stored["metadata"],
+        "labels": {**labels_of(stored), **labels_of(part)},
+        "annotations": {**annotations_of(stored), **annotations_of(part)},
+    }
+    return {**stored, "metadata": metadata, "spec": part["spec"]}

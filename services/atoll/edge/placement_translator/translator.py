@@ -1,0 +1,196 @@
+"""The placement translator: joins its controllers, and hands each change to those that it concerns.
+
+Control objects are watched by the export's view, mailboxes in their parent; workload objects and copies are told by the
+changes streams (`atoll.edge.changes`). Invariant: of a start everything is read, so no state but the records has to
+survive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from typing import Any, TypeAlias
+
+from atoll.edge.changes import Change, ChangeHandler
+from atoll.edge.export_view import ExportView
+from atoll.edge.heartbeats import HEALTHY
+from atoll.edge.kinds import BINDINGS, PLACEMENTS, SLICES, SYNC_TARGETS, SYNCER_CONFIGS
+from atoll.edge.mailboxes import is_mailbox, mailbox_name
+from atoll.edge.placement_translator.contents import Contents
+from atoll.edge.placement_translator.projection import Projection
+from atoll.edge.placement_translator.records import CopyRecords
+from atoll.edge.placement_translator.reported_states import ReportedStates
+from atoll.edge.placement_translator.statuses import Statuses
+from atoll.edge.placement_translator.topology import Topology
+from atoll.edge.store import EdgeStore
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.informer import Informer, key_of
+from atoll.machinery.client.resource import WORKSPACES, Resource
+from atoll.machinery.edge.categories import BuiltIns
+from atoll.machinery.edge.names import THE_ONE, ObjectRef
+from atoll.machinery.meta.conditions import FALSE, find
+from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, labels_of, spec_of, status_of
+
+KINDS = (PLACEMENTS, SLICES, SYNCER_CONFIGS, SYNC_TARGETS)
+#: Sets the clusters whose changes a handler is told.
+Follow: TypeAlias = Callable[[ChangeHandler, Collection[str]], None]
+
+
+class PlacementTranslator:
+    """All of it. `client` is of its account, `parent` the workspace of all mailboxes."""
+
+    name = "placement-translator"
+
+    def __init__(self, client: Client, parent: str, export: str, built_ins: BuiltIns, store: EdgeStore) -> None:
+        self._topology, records = Topology(), CopyRecords(store)
+        self.view = ExportView(client, export, KINDS, self._control_changed)
+        self._topology.has_read = self.view.has_read
+        self.mailboxes = Informer(client.cluster(parent), WORKSPACES, self._workspace_changed)
+        self._contents = Contents(client, self._topology, built_ins, self._content_changed)
+        self._reported = ReportedStates(client, self._topology, self._contents, records)
+        self._statuses = Statuses(self.view, self._topology, self._contents, records)
+        self._projection = Projection(client, self._topology, self._contents, records, self._projected)
+        self._statuses.projection = self._projection
+        self._records = records
+        self.controllers = (self._contents, self._projection, self._reported, self._statuses)
+        self._follow: Follow | None = None
+
+    def watches(self) -> list[Coroutine[Any, Any, None]]:
+        """Return what to run in the background."""
+        return [self.view.run(), self.mailboxes.run()]
+
+    async def start(self, follow: Follow | None) -> None:
+        """Wait until all placements and mailboxes were seen, then follow them and read all there is."""
+        await self.view.complete.wait()
+        await self.mailboxes.synced.wait()
+        self._follow = follow
+        self._topology.complete.set()
+        self._follow_all()
+        self.reread("")
+
+    # --- changes of workload objects and of copies
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was told is done."""
+        return not any(len(each.queue) for each in self.controllers)
+
+    def reread(self, shard: str) -> None:
+        """Anything may have changed."""
+        self._contents.reread_all()
+        self._projection.reread_all()
+
+    def changed(self, change: Change) -> None:
+        """An object of a workspace with placements changed, or of a mailbox."""
+        ref = ObjectRef(change.group, change.resource, change.namespace, change.name)
+        if not self._topology.is_mailbox(change.cluster):
+            self._contents.object_changed(change.cluster, ref)
+            return
+        record = self._records.get(change.cluster, ref)
+        if record is not None and not change.deleted and record.revision == change.revision:
+            # It is what was written here, or looked at.
+            return
+        self._projection.due(change.cluster).add(ref, is_live_due=True)
+        self._projection.wake(change.cluster)
+
+    # --- changes of control objects
+
+    def _control_changed(self, kind: Resource, old: Object | None, new: Object | None) -> None:
+        cluster, _, name = key_of(new or old or {})
+        if kind == PLACEMENTS:
+            self._placement_changed(cluster, name, new)
+        elif kind == SLICES:
+            for (_, placement), mailboxes in self._topology.set_slice(cluster, old, new).items():
+                self._moved(self._topology.cluster_of(each) for each in mailboxes)
+                self._reported.look_at_all(cluster)
+                self._statuses.look(cluster, [placement])
+            self._follow_all()
+        elif kind == SYNCER_CONFIGS:
+            self._config_changed(cluster, old, new)
+        elif kind == SYNC_TARGETS:
+            mailbox = mailbox_name(cluster, (new or old or {})["metadata"]["uid"])
+            heartbeat = find(conditions_of(new), HEALTHY) if new is not None else None
+            is_silent = heartbeat is not None and heartbeat["status"] == FALSE
+            if self._topology.set_silent(mailbox, is_silent):
+                self._statuses.look_at_mailbox(self._topology.cluster_of(mailbox))
+        elif kind == BINDINGS:
+            # Its workspace may be reached from now on.
+            self._statuses.look(cluster, self._topology.names(cluster))
+
+    def _placement_changed(self, cluster: str, name: str, new: Object | None) -> None:
+        before = self._topology.mailboxes(cluster, [name])
+        if self._topology.set_placement(cluster, name, new):
+            # They are woken once the workspace was read.
+            for mailbox in before | self._topology.mailboxes(cluster, [name]):
+                self._projection.due(mailbox).is_moved = True
+            self._follow_all()
+            if self._topology.complete.is_set():
+                self._contents.reread(cluster)
+        self._statuses.look(cluster, [name])
+
+    def _config_changed(self, cluster: str, old: Object | None, new: Object | None) -> None:
+        if (new or old or {})["metadata"]["name"] == THE_ONE:
+            self._statuses.set_report(cluster, new)
+        is_another = old is None or new is None or _content(old) != _content(new)
+        if is_another and self._topology.is_mailbox(cluster) and self._projection.state(cluster) is not None:
+            self._projection.due(cluster).is_unlisted = True
+            self._wake([cluster])
+
+    def _workspace_changed(self, old: Object | None, new: Object | None) -> None:
+        found = new or old or {}
+        name, cluster = found["metadata"]["name"], ""
+        is_there = new is not None and "deletionTimestamp" not in new["metadata"]
+        if is_there and is_mailbox(found) and status_of(found).get("phase") == "Ready":
+            cluster = spec_of(found)["cluster"]
+        before = self._topology.set_mailbox(name, cluster)
+        if before == cluster:
+            return
+        if before:
+            self._projection.forget(before)
+        for sender, placements in self._topology.senders(cluster).items():
+            self._statuses.look(sender, placements)
+            self._reported.look_at_all(sender)
+        if self._topology.senders(cluster):
+            self._moved([cluster])
+        self._follow_all()
+
+    # --- what controllers tell each other
+
+    def _content_changed(self, cluster: str, changed: Mapping[ObjectRef, set[str]]) -> None:
+        for ref, placements in changed.items():
+            for mailbox in self._topology.mailboxes(cluster, placements):
+                self._projection.due(mailbox).add(ref, is_live_due=False)
+            self._reported.look(cluster, ref)
+        names = self._topology.names(cluster)
+        self._wake(self._topology.mailboxes(cluster, names))
+        self._wake(self._projection.moved())
+        self._statuses.look(cluster, names)
+
+    def _projected(self, mailbox: str, refs: Iterable[ObjectRef]) -> None:
+        for cluster in self._topology.senders(mailbox):
+            for ref in refs:
+                self._reported.look(cluster, ref)
+        self._statuses.look_at_mailbox(mailbox)
+
+    def _moved(self, mailboxes: Iterable[str]) -> None:
+        """Other placements have these as destinations."""
+        found = [each for each in mailboxes if each]
+        for each in found:
+            self._projection.due(each).is_moved = True
+        self._wake(found)
+
+    def _wake(self, mailboxes: Iterable[str]) -> None:
+        if self._topology.complete.is_set():
+            for each in mailboxes:
+                self._projection.wake(each)
+
+    def _follow_all(self) -> None:
+        """Follow workspaces with placements, and mailboxes that are or were destinations."""
+        if self._follow is None:
+            return
+        mailboxes = {each for each in self._topology.all_mailboxes() if self._topology.senders(each)}
+        self._follow(self, self._topology.workspaces() | mailboxes | self._projection.active())
+
+
+def _content(config: Object) -> tuple[Object, ...]:
+    """Return what counts of a SyncerConfig: not its status."""
+    return spec_of(config), labels_of(config), annotations_of(config)

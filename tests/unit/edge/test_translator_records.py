@@ -1,0 +1,75 @@
+"""Records of copies: seen at once, on disk after a flush, and gone with their mailbox."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from atoll.edge.placement_translator.records import Copy, CopyRecords
+from atoll.edge.store import EdgeStore
+from atoll.machinery.edge.applied import ApplyRecord
+from atoll.machinery.edge.names import ObjectRef
+
+A, LONG = ObjectRef("", "configmaps", "default", "a"), ObjectRef("g" * 253, "r" * 63, "n" * 63, "x" * 253)
+
+
+def copy(version: str = "v1") -> Copy:
+    return Copy(version, "s", ApplyRecord("c", "a"), "uid", 7, 5)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EdgeStore]:
+    found = EdgeStore(tmp_path, allow_any_filesystem=True)
+    yield found
+    found.close()
+
+
+async def test_what_was_put_is_seen_before_and_after_it_is_on_disk(store: EdgeStore) -> None:
+    records = CopyRecords(store)
+    records.put("m", A, copy())
+    records.put("m", LONG, copy("v2"))
+    records.put("n", A, copy())
+    assert records.of("m") == {A: copy(), LONG: copy("v2")}
+    assert CopyRecords(store).of("m") == {}
+    await records.flush()
+    again = CopyRecords(store)
+    assert again.of("m") == {A: copy(), LONG: copy("v2")}
+    again.put("m", A, None)
+    assert (again.get("m", A), again.get("n", A)) == (None, copy())
+    assert again.of("m") == {LONG: copy("v2")}
+    await again.flush()
+    assert CopyRecords(store).of("m") == {LONG: copy("v2")}
+
+
+async def test_a_mailbox_is_forgotten_with_all_its_copies(store: EdgeStore) -> None:
+    records = CopyRecords(store)
+    records.put("m", A, copy())
+    records.put_swept("m")
+    await records.flush()
+    assert records.is_swept("m")
+    records.forget("m")
+    await records.flush()
+    assert (records.of("m"), records.is_swept("m")) == ({}, False)
+
+
+def test_a_list_moves_with_objects_and_versions_and_not_with_revisions(store: EdgeStore) -> None:
+    records = CopyRecords(store)
+    records.put("m", A, copy())
+    assert (records.take_moved("m"), records.take_moved("m"), records.take_moved("n")) == (True, False, False)
+    records.put("m", A, Copy("v1", "other", ApplyRecord("x", "y"), "uid", 9, 9))
+    assert not records.take_moved("m")
+    records.put("m", A, copy("v2"))
+    assert records.take_moved("m")
+    records.put("m", A, None)
+    assert records.take_moved("m")
+
+
+async def test_reported_states_are_remembered_with_their_version(store: EdgeStore) -> None:
+    records = CopyRecords(store)
+    records.put_reported("w", A, "v1")
+    await records.flush()
+    assert CopyRecords(store).reported("w") == {A: "v1"}
+    records.put_reported("w", A, "")
+    assert records.reported("w") == {}

@@ -1,0 +1,90 @@
+"""What a placement says of its objects and destinations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from atoll.edge.placement_translator.placement_status import DestinationState, Projected, status_with
+from atoll.machinery.edge.names import ObjectRef
+from atoll.machinery.meta.objects import Object
+
+REF = ObjectRef("apps", "deployments", "default", "web")
+UP = DestinationState("up", is_projected=True, is_applied=True)
+BEHIND = DestinationState("late", is_projected=True)
+SILENT = DestinationState("mute", is_projected=True, is_silent=True)
+FAILING = DestinationState("bad", errors=("deployments.apps default/web: no",), is_projected=True, is_silent=True)
+REFUSED = DestinationState("full", {REF: "Forbidden: quota"})
+
+
+def said(*destinations: DestinationState, obj: Object | None = None, **fields: Any) -> Object:
+    values: dict[str, Any] = {"is_valid": True, "object_count": 2, "forbidden": (), "not_carried": (), **fields}
+    return status_with(obj or {"metadata": {}}, Projected(destinations=destinations, **values))
+
+
+def condition(status: Object, type_: str) -> tuple[str, str, str]:
+    (row,) = [each for each in status["conditions"] if each["type"] == type_]
+    return row["status"], row.get("reason", ""), row.get("message", "")
+
+
+def test_each_destination_is_counted_once() -> None:
+    status = said(UP, BEHIND, SILENT, FAILING, REFUSED)
+    assert status["destinations"] == {"total": 5, "upToDate": 1, "behind": 1, "silent": 1, "failing": 2}
+    assert status["objectCount"] == 2
+
+
+def test_others_fields_stay_and_the_same_is_said_again() -> None:
+    before = {"specGeneration": 4, "matchingLocationCount": 7, "conditions": [{"type": "Resolved", "status": "True"}]}
+    status = said(UP, obj={"metadata": {}, "status": before})
+    assert (status["specGeneration"], status["matchingLocationCount"]) == (4, 7)
+    assert [each["type"] for each in status["conditions"]] == ["Projected", "Resolved", "Synced"]
+    assert said(UP, obj={"metadata": {}, "status": status}) == status
+
+
+@pytest.mark.parametrize(
+    ("destinations", "fields", "projected"),
+    [
+        ((UP, SILENT), {}, ("True", "", "")),
+        ((), {}, ("True", "", "")),
+        ((UP,), {"is_valid": False}, ("False", "Invalid", "the placement has no effect")),
+        (
+            (UP,),
+            {"forbidden": {("", "secrets"), ("apps", "deployments")}},
+            ("False", "Forbidden", "the account of the placement translator may not list deployments.apps, secrets"),
+        ),
+        (
+            (UP,),
+            {"forbidden": {("*", "*")}},
+            ("False", "Forbidden", "the workspace does not let the account of the placement translator in"),
+        ),
+        ((UP, REFUSED), {}, ("False", "ObjectsRefused", "deployments.apps default/web: Forbidden: quota")),
+        ((UP,), {"not_carried": {("", "limitranges")}}, ("False", "NotCarried", "not carried: limitranges")),
+        ((DestinationState("new"),), {}, ("False", "InProgress", "mailboxes of new")),
+    ],
+)
+def test_a_condition_says_why_mailboxes_lack_objects(
+    destinations: tuple[DestinationState, ...], fields: dict[str, Any], projected: tuple[str, str, str]
+) -> None:
+    assert condition(said(*destinations, **fields), "Projected") == projected
+
+
+@pytest.mark.parametrize(
+    ("destinations", "synced"),
+    [
+        ((UP,), ("True", "", "")),
+        ((UP, BEHIND), ("False", "InProgress", "late")),
+        ((UP, BEHIND, SILENT), ("False", "DestinationsSilent", "mute")),
+        ((UP, SILENT, FAILING), ("False", "ObjectsFailing", "bad: deployments.apps default/web: no")),
+        ((REFUSED, BEHIND), ("False", "ObjectsRefused", "full")),
+    ],
+)
+def test_a_condition_says_why_edge_clusters_lack_objects(
+    destinations: tuple[DestinationState, ...], synced: tuple[str, str, str]
+) -> None:
+    assert condition(said(*destinations), "Synced") == synced
+
+
+def test_a_text_names_a_few_and_counts_the_others() -> None:
+    many = [DestinationState(f"d{number}", is_projected=True) for number in range(8)]
+    assert condition(said(*many), "Synced") == ("False", "InProgress", "d0, d1, d2, d3, d4 and 3 more")
