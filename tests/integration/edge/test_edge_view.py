@@ -132,8 +132,11 @@ def test_accounts_quotas_and_admission_of_the_view_do_nothing(own: Api, data: Ap
     account = data.post(f"{DEFAULT}/serviceaccounts", core("ServiceAccount", "robot")).json
     own.get(f"{DEFAULT}/serviceaccounts/robot", expect=404)
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    assert data.send("POST", f"{DEFAULT}/serviceaccounts/robot/token", request).code == 404
+    assert data.send("POST", f"{DEFAULT}/serviceaccounts/default/token", request).code == 404
     assert "secrets" not in account
+    of_account = {"annotations": {"kubernetes.io/service-account.name": "default"}}
+    secret = core("Secret", "token", of_account, type="kubernetes.io/service-account-token")
+    data.post(f"{DEFAULT}/secrets", secret, expect=403)
     pod = core("Pod", "uses", spec={"serviceAccountName": "robot", "containers": [{"name": "a", "image": "b"}]})
     made = data.post(f"{DEFAULT}/pods", pod).json
     assert [each["name"] for each in made["spec"].get("volumes", [])] == []

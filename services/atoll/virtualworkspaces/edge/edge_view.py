@@ -6,25 +6,28 @@
 stored under an identity of their own, so a Role of the view and one of the workspace may have one name. The workspace's
 own RBAC guards the view under the real names of resources; as nothing in it grants anything, there is no check of
 escalation. Invariant: nothing that is written through the view has an effect on this server; its own objects are
-neither listed nor read.
+neither listed, read nor written.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision, attributes_of, with_verb
 from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.apiserver.call import errors
-from atoll.machinery.apiserver.call.call import Restrictions, View
+from atoll.machinery.apiserver.call.call import Restrictions, View, WriteRule
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.filtered_rows import MappedRows, Rows
 from atoll.machinery.apiserver.request import Request, RequestScope
 from atoll.machinery.edge.denaturing import IDENTITY
+from atoll.machinery.edge.names import ObjectRef
 from atoll.machinery.edge.system_objects import is_system_object, may_be_system
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import ResourceType, is_cluster_name
-from atoll.machinery.meta.objects import decode
+from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.user import User
-from atoll.machinery.storage.contract import Snapshot
+from atoll.machinery.storage.contract import Guard, Snapshot
 from atoll.virtualworkspaces.edge.carried import ref_of
 from atoll.virtualworkspaces.framework import Own, is_listed
 
@@ -61,7 +64,9 @@ class EdgeView:
         return RequestScope(
             authorize=authorize,
             catalog=catalog,
-            restrictions=Restrictions(rows=MappedRows(self._store, _visible), is_data=True),
+            restrictions=Restrictions(
+                rows=MappedRows(self._store, _visible), is_data=True, write_rule=_write_rule(info.namespace, kind)
+            ),
             keeps_watches=False,
             depends_on=(cluster,),
         )
@@ -70,6 +75,21 @@ class EdgeView:
         """Return whether a kind is served as before; a terminating definition changes nothing."""
         now = self._catalogs.edge.of(self._catalogs.of(view, cluster)).find(kind.group, kind.version, kind.plural)
         return now is not None and (now.type, now.mark) == (kind.type, kind.mark)
+
+
+def _write_rule(namespace: str, kind: Kind | None) -> WriteRule | None:
+    """Return the rule that no system object is written: a Secret for a token would be given one."""
+    if kind is None or kind.identity == IDENTITY or not may_be_system((kind.group, kind.plural)):
+        return None
+
+    def rule(view: View, obj: Object | None, old: Object | None) -> Sequence[Guard]:
+        name = str((obj or old or {})["metadata"].get("name", ""))
+        ref = ObjectRef(kind.group, kind.plural, namespace if kind.namespaced else "", name)
+        if obj is not None and is_system_object(ref, obj):
+            raise errors.forbidden(kind, name, "objects of the system are not data")
+        return ()
+
+    return rule
 
 
 def _visible(type: ResourceType, value: bytes) -> bytes | None:
