@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -95,6 +95,7 @@ class Watch:
         self._needs_columns = call.form.transform == "Table"
         #: Frames take long to make: the task makes them, beside the loop.
         self._is_binary = call.form.media_type == PROTOBUF
+        self._line = partial(frames.framed, call.form) if self._is_binary else frames.line
         self._selects_all = request.chosen.is_everything
         self._ended = False
         #: Events above it are not sent, unless 0.
@@ -151,15 +152,12 @@ class Watch:
         return revision
 
     async def _send_state(self, exchange: Exchange, values: list[bytes]) -> None:
-        state = await in_slices(lambda: [*self._state(values)]) if self._is_binary else self._state(values)
-        for frame in state:
+        for frame in await in_slices(lambda: self._state(values)) if self._is_binary else self._state(values):
             self._write(exchange, frame)
 
-    def _state(self, values: list[bytes]) -> Iterator[bytes]:
-        chosen, form = self._request.chosen, self._call.form
-        for value in values:
-            if chosen.is_everything or chosen.matches(value):
-                yield frames.framed(form, frames.ADDED, self._encode(value))
+    def _state(self, values: list[bytes]) -> list[bytes]:
+        chosen, encode, line = self._request.chosen, self._encode, self._line
+        return [line(frames.ADDED, encode(value)) for value in values if chosen.is_everything or chosen.matches(value)]
 
     def _write(self, exchange: Exchange, frame: bytes) -> None:
         if self._needs_columns:
@@ -277,7 +275,7 @@ class Watch:
         if kind == frames.DELETED and change.operation is not Operation.DELETED:
             # The object left the selection: as in Kubernetes, send the selected image at the revision of the change.
             value = with_revision(change.before or change.after, change.revision)
-        return frames.framed(self._call.form, kind, self._encode(value))
+        return self._line(kind, self._encode(value))
 
     async def _converted(self, changes: Sequence[Change]) -> Sequence[Change]:
         """Convert the images of changes to the request's version; only selectors read the earlier images."""
