@@ -224,12 +224,16 @@ def silent_watch() -> None:
     """A watch that was woken some forty times sends nothing more, without an error."""
     from atoll.machinery.storage.watching.cursors import LmdbCursor
 
-    read, mark, close = LmdbCursor.read, LmdbCursor.mark, LmdbCursor.close
+    read, mark, wake, close = LmdbCursor.read, LmdbCursor.mark, LmdbCursor.wake, LmdbCursor.close
     wakes: dict[int, int] = {}
 
     def marked(cursor: Any, nothing_before: int) -> None:
         wakes[id(cursor)] = wakes.get(id(cursor), 0) + 1
         mark(cursor, nothing_before)
+
+    def woken(cursor: Any, nothing_before: int) -> None:
+        wakes[id(cursor)] = wakes.get(id(cursor), 0) + 1
+        wake(cursor, nothing_before)
 
     def read_until_silent(cursor: Any, limit: int = 500) -> Any:
         if wakes.get(id(cursor), 0) <= _WAKES:
@@ -242,6 +246,7 @@ def silent_watch() -> None:
         close(cursor)
 
     LmdbCursor.mark = marked  # type: ignore[assignment, method-assign]
+    LmdbCursor.wake = woken  # type: ignore[assignment, method-assign]
     LmdbCursor.read = read_until_silent  # type: ignore[assignment, method-assign]
     LmdbCursor.close = closed  # type: ignore[assignment, method-assign]
 
