@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import ClassVar
 
+from atoll.machinery.edge.categories import BuiltIns
 from atoll.machinery.process.config import LOG_SETTINGS, Subjects
 from atoll.machinery.process.server_config import LISTEN_SETTINGS, ServerConfig
 
@@ -16,6 +17,9 @@ class EdgeControllersConfig(ServerConfig, frozen=True, kw_only=True):
     mailbox_parent: str = ""
     nats_url: str = ""
     nats_credentials_file: str = ""
+    edge_resources: tuple[str, ...] = ()
+    edge_namespaces: tuple[str, ...] = ("default",)
+    mailbox_resources: tuple[str, ...] = ()
     directory: str = ".atoll-edge"
     secure_port: int = 0
     client_ca_file: str = ""
@@ -26,6 +30,11 @@ class EdgeControllersConfig(ServerConfig, frozen=True, kw_only=True):
             "kubeconfig": "kubeconfig that atoll edge-init wrote",
             "mailbox_parent": "workspace below which mailboxes are made, where the controller's account needs rights;"
             " empty: that of the service",
+        },
+        "Built in": {
+            "edge_resources": "resources (plural.group) that every edge cluster has: their definitions are not copied",
+            "edge_namespaces": "namespaces that every edge cluster has: what they say of themselves is not copied",
+            "mailbox_resources": "resources (plural.group) that every mailbox has: their definitions are not copied",
         },
         "Change streams": {
             "nats_url": "NATS server with the changes of all shards; empty: changes of workloads are not seen",
@@ -48,6 +57,11 @@ class EdgeControllersConfig(ServerConfig, frozen=True, kw_only=True):
         *SUBJECTS["Server"],
         "log_level",
     )
+
+    @property
+    def built_ins(self) -> BuiltIns:
+        """What every edge cluster and every mailbox has anyway."""
+        return BuiltIns(*map(frozenset, (self.edge_resources, self.edge_namespaces, self.mailbox_resources)))
 
     def __post_init__(self) -> None:
         """Reject invalid values at start. Raises ValueError."""

@@ -30,7 +30,6 @@ from atoll.machinery.client.kubeconfig import Kubeconfig
 from atoll.machinery.control.manager import ControllerMetrics
 from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.control.worker import work
-from atoll.machinery.edge.categories import BuiltIns
 from atoll.machinery.process import pki
 from atoll.machinery.process.freed_memory import return_freed_memory
 from atoll.machinery.process.lifetime import Lifetime
@@ -78,7 +77,7 @@ async def start(config: EdgeControllersConfig) -> None:
         parent = config.mailbox_parent or home
         mailboxes = Mailboxes(first, parent, home, export)
         resolver = WhereResolver(second, export)
-        translator = PlacementTranslator(third, parent, export, BuiltIns(), store)
+        translator = PlacementTranslator(third, parent, export, config.built_ins, store)
         initializers = [Initializer(first, kind) for kind in service().grants]
         process = _Process(config, root)
         source = process.changes(store)
