@@ -20,9 +20,10 @@ from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.objects import Object, encode
 from atoll.machinery.meta.types import API_EXPORTS, LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import Put, Snapshot
+from atoll.machinery.stream.publisher.publish_window import WindowLimits
+from atoll.machinery.stream.publisher.publisher import PublisherOptions
 from atoll.replication.shard_replica import ReplicaProgress
 from harness.servers.in_process.followers import TYPES, Archipelago, Member, cluster_key, workspace_key
-from harness.servers.in_process.publisher import QUICK
 from loadtest.report import Row
 
 SHARDS = tuple(f"s{number}" for number in range(8))
@@ -31,9 +32,9 @@ EXPORTS = 5
 #: Of the workspaces of each shard, one in so many changes while the follower is away.
 CHANGED = 10
 _BATCH = 500
-_TIMEOUT_S = 1200.0
+_TIMEOUT_S = 3600.0
 #: At the start of a connection alone, when the streams are empty.
-_UNAUDITED = msgspec.structs.replace(QUICK, audit_interval_s=0.0)
+_UNAUDITED = PublisherOptions(audit_interval_s=0.0, limits=WindowLimits(stall_s=60.0))
 _MODES = {"all": False, "needed": True}
 
 
