@@ -25,8 +25,7 @@ SERVICES = (
     "/services/initializingworkspaces/root:universal/clusters/root:x/api",
     "/services/edge-view", "/services/edge-view/clusters/*/api", "/services/edge-view/clusters/root",
     "/services/edge-view/clusters/root:x/api",
-    "/services/edge-view/clusters/root/apis/rbac.authorization.k8s.io/v1/roles",
-    "/services/edge-view/clusters/root/api/v1/namespaces/default/secrets", "/services/edge-view/clusters/root/metrics",
+    "/services/edge-view/clusters/root/metrics",
     "/services/mailbox", "/services/mailbox/clusters", "/services/mailbox/clusters/*/api", "/services/mailbox/root/api",
     "/services/mailbox/clusters/root", "/services/mailbox/clusters/root:x/api", "/services/mailbox/clusters/root/apis",
     "/services/mailbox/clusters/root/apis/edge.kubestellar.io/v2alpha1/downsyncitems",
@@ -45,11 +44,15 @@ CACHE = tuple(
                  "/shards/*/clusters/*/version", "/shards/*/clusters/*/metrics", "/clusters/*/api", "/version")
 )  # fmt: skip
 _LIFECYCLE = "/services/{}workspaces/root:universal/clusters/{}"
-VIEWS = tuple(
-    _LIFECYCLE.format(view, cluster) + path
-    for view in ("initializing", "terminating") for cluster in ("*", "root", "unheard-of")
-    for path in ("/api", "/apis", "/apis/core.kcp.io/v1alpha1/logicalclusters", "/api/v1/namespaces/default/configmaps",
-                 "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster", "/openapi/v3", "/metrics")
+VIEWS = (
+    *(
+        _LIFECYCLE.format(view, cluster) + path
+        for view in ("initializing", "terminating") for cluster in ("*", "root", "unheard-of")
+        for path in ("/api", "/apis", "/apis/core.kcp.io/v1alpha1/logicalclusters", "/openapi/v3", "/metrics",
+                     "/api/v1/namespaces/default/configmaps", "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster")
+    ),
+    "/services/edge-view/clusters/root/apis/rbac.authorization.k8s.io/v1/roles",
+    "/services/edge-view/clusters/root/api/v1/namespaces/default/secrets",
 )  # fmt: skip
 _SCHEMAS = tuple(
     f"/services/apiresourceschema/root{clusters}{path}"

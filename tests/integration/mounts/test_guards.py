@@ -37,6 +37,7 @@ def authorize(self, request, snapshot):
         return plain(self, request, snapshot)
     served, parent = request.cluster, pipeline.parse(request.http.method, request.target).workspace.rpartition(":")[0]
     request.cluster = self._resolver.find(snapshot, parent).cluster
+    self._enter(request, snapshot)
     try:
         return plain(self, request, snapshot)
     finally:

@@ -84,7 +84,6 @@ class StartConfig(ShardConfig, frozen=True, kw_only=True):
         "bind_address",
         "secure_port",
         "shards",
-        "edge",
         "workers",
         "feature_gates",
         "authentication_config",

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from atoll.machinery.apiserver.authorization.attributes import Attributes, Decision, attributes_of, with_verb
 from atoll.machinery.apiserver.authorization.authorizer import Authorizer
+from atoll.machinery.apiserver.authorization.refusal import forbidden
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Restrictions, View, WriteRule
 from atoll.machinery.apiserver.catalog.catalogs import Catalogs
@@ -49,9 +50,12 @@ class EdgeView:
         return self._authorizer.authorize(view, path).allowed
 
     def show(self, request: Request, snapshot: Snapshot, own: Own) -> RequestScope:
-        """Return the scope of a request. Raises NotFound for what is neither a resource nor a document."""
+        """Return the scope of a request. Raises NotFound, Forbidden for what is neither a resource nor a document."""
         info, cluster, caller = request.info, request.cluster, request.user
         if not cluster or not is_listed(info):
+            attributes = attributes_of(info, caller, cluster)
+            if cluster and not self._authorizer.authorize(snapshot, attributes).allowed:
+                raise forbidden(attributes)
             raise errors.not_served()
         catalog = self._catalogs.edge.of(self._catalogs.of(snapshot, cluster))
         kind = catalog.find(info.group, info.version, info.resource)

@@ -30,7 +30,9 @@ class OfOthers(Recording):
 )
 def test_it_sees_custom_kinds_and_dry_runs_and_no_other_write(identity: str, dry_run: bool, seen: int) -> None:
     always, of_others = Recording(), OfOthers()
-    call: Any = SimpleNamespace(kind=SimpleNamespace(identity=identity), restrictions=SimpleNamespace(check=None))
+    call: Any = SimpleNamespace(
+        kind=SimpleNamespace(identity=identity), restrictions=SimpleNamespace(check=None, is_data=False)
+    )
     review: Any = SimpleNamespace(
         call=call, dry_run=dry_run, acting=None, group_resource=("", "configmaps"), obj={}, old=None
     )
