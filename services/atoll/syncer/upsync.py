@@ -70,7 +70,7 @@ class Upsync:
         version = live["apiVersion"].rpartition("/")[2] if live is not None else ""
         version = self._state.copies.get(ref, version if is_wanted else "")
         if not version:
-            self._done(ref)
+            self._done(ref, is_gone=live is None or not carried.comes_up(ref))
             return None
         resource = Resource(ref.group, version, ref.resource, namespaced=bool(ref.namespace))
         if live is not None and is_wanted and not self._has_room(ref, live):
@@ -89,8 +89,9 @@ class Upsync:
 
     async def _bring(self, ref: ObjectRef, resource: Resource, live: Object | None) -> Requeue:
         held = await self._read(ref, resource)
+        carried = self._mailbox.carried
         at_edge, in_mailbox = ({ref: each} if each is not None else {} for each in (live, held))
-        plan = plan_upsync(self._mailbox.carried, at_edge, in_mailbox, self._edge.uid)
+        plan = plan_upsync(carried, at_edge, in_mailbox, self._edge.uid)
         if plan.taken:
             return self._name_taken(ref)
         for write in plan.writes:
@@ -98,12 +99,13 @@ class Upsync:
                 await self._put(resource, write)
             else:
                 await self._delete(resource, write)
-        self._done(ref)
+        self._done(ref, is_gone=live is None or not carried.comes_up(ref))
         return None
 
-    def _done(self, ref: ObjectRef) -> None:
+    def _done(self, ref: ObjectRef, *, is_gone: bool) -> None:
+        """`is_gone` says what was brought: an object that went meanwhile has a copy, which is looked at again."""
         self.failures.pop(ref, None)
-        if self._edge.get(ref) is None or not self._mailbox.carried.comes_up(ref):
+        if is_gone:
             self._forget(ref)
 
     def _name_taken(self, ref: ObjectRef) -> float:
