@@ -15,8 +15,8 @@ from atoll.syncer.state import State
 from atoll.syncer.upsync import Upsync
 
 REF = ObjectRef("", "configmaps", "logs", "line")
-ASKED = {"apiGroup": "", "resources": ["configmaps"], "namespaces": ["logs"], "names": ["*"]}
-CONFIG: Object = {"kind": "SyncerConfig", "metadata": {"name": "the-one"}, "spec": {"upsync": [ASKED]}}
+UPSYNC_SET = {"apiGroup": "", "resources": ["configmaps"], "namespaces": ["logs"], "names": ["*"]}
+CONFIG: Object = {"kind": "SyncerConfig", "metadata": {"name": "the-one"}, "spec": {"upsync": [UPSYNC_SET]}}
 LIVE: Object = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
