@@ -64,6 +64,31 @@ async def test_filters_of_single_objects_are_bounded(count: int, filters: int) -
     assert len(await subjects.unread()) == 0
 
 
+class Moving(Chosen):
+    """A selection that notes whether it counts as changed while rows are dropped."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.subjects = SelectedSubjects("east", (), self)
+        self.changed_meanwhile: list[bool] = []
+
+    async def release(self, keys: Sequence[ObjectKey]) -> None:
+        self.changed_meanwhile.append(self.subjects.changed)
+
+
+async def test_what_was_selected_is_unread_while_the_rows_of_what_left_are_dropped() -> None:
+    moving = Moving()
+    await moving.subjects.follow_all()
+    assert not moving.subjects.changed
+    first, second = sorted(moving.keys)
+    moving.keys, moving.version = {second, ObjectKey(LOGICAL_CLUSTERS, "later", "", "cluster")}, 2
+    found = await moving.subjects.unread()
+    assert moving.changed_meanwhile[-1]
+    moving.subjects.read(found)
+    assert not moving.subjects.changed
+    assert first not in moving.keys
+
+
 def test_each_replicated_resource_is_followed_whole_or_selected() -> None:
     patterns = [each.split(".") for each in whole_filters("east")]
     types = {ResourceType(*name, "f" * 64) for name in REPLICATED | REPLICATED_IF_ANNOTATED}

@@ -107,6 +107,8 @@ class SelectedSubjects:
         self._version, wanted = self._selection.version, self._selection.wanted()
         superfluous = list(self._followed - wanted)
         self._followed &= wanted
+        # Before the wait, during which it would count as read.
+        self._unread = wanted - self._followed
         await self._selection.release(superfluous)
 
     def read(self, keys: Iterable[ObjectKey]) -> None:
