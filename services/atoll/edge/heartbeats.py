@@ -17,7 +17,7 @@ from atoll.edge.kinds import LEASES, SYNC_TARGETS, SYNCER_CONFIGS
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.informer import Informer, key_of
 from atoll.machinery.control.queue import Requeue, WorkQueue
-from atoll.machinery.edge.names import THE_ONE
+from atoll.machinery.edge.names import LEASE_NAME, LEASE_NAMESPACE, THE_ONE
 from atoll.machinery.meta import times
 from atoll.machinery.meta.conditions import ERROR, FALSE, READY, TRUE, Condition, is_true, with_conditions
 from atoll.machinery.meta.objects import Object, status_of
@@ -26,7 +26,6 @@ from atoll.machinery.meta.status import NotFound
 log = structlog.get_logger()
 
 #: Name and namespace of the Lease.
-LEASE, NAMESPACE = "syncer", "default"
 SILENT_S, REFRESH_S = 90.0, 300.0
 HEALTHY, TIME = "HeartbeatHealthy", "lastSyncerHeartbeatTime"
 
@@ -49,7 +48,7 @@ class Heartbeats:
     async def follow(self, client: Client) -> None:
         """Watch the Leases on one shard, until cancelled."""
         if client not in self._informers:
-            self._informers[client] = Informer(client, LEASES, self._seen, fieldSelector=f"metadata.name={LEASE}")
+            self._informers[client] = Informer(client, LEASES, self._seen, fieldSelector=f"metadata.name={LEASE_NAME}")
         await self._informers[client].run()
 
     async def synced(self) -> None:
@@ -59,7 +58,7 @@ class Heartbeats:
 
     def _seen(self, old: Object | None, new: Object | None) -> None:
         cluster, namespace, _ = key_of(new or old or {})
-        if namespace != NAMESPACE:
+        if namespace != LEASE_NAMESPACE:
             return
         if new is None:
             self._renewals.pop(cluster, None)

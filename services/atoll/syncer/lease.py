@@ -17,6 +17,7 @@ import structlog
 
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
+from atoll.machinery.edge.names import LEASE_NAMESPACE
 from atoll.machinery.meta.objects import Object, spec_of
 from atoll.machinery.meta.status import AlreadyExists, ApiError, Conflict, NotFound
 from atoll.machinery.wire.pending_response import ClientError
@@ -24,7 +25,6 @@ from atoll.machinery.wire.pending_response import ClientError
 log = structlog.get_logger()
 
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
-NAMESPACE = "default"
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -90,7 +90,7 @@ class Lease:
             self._lease = await self._client.update(LEASES, self._renewed(self._lease))
         else:
             head = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
-            metadata = {"name": self._name, "namespace": NAMESPACE}
+            metadata = {"name": self._name, "namespace": LEASE_NAMESPACE}
             self._lease = await self._client.create(LEASES, self._renewed({**head, "metadata": metadata, "spec": {}}))
         self._renewed_at_s = now_s
 
@@ -98,7 +98,7 @@ class Lease:
         """Read it; note when it was seen to change."""
         before = self._lease
         try:
-            self._lease = await self._client.get(LEASES, self._name, NAMESPACE)
+            self._lease = await self._client.get(LEASES, self._name, LEASE_NAMESPACE)
         except NotFound:
             self._lease = {}
         version = (self._lease.get("metadata") or {}).get("resourceVersion")

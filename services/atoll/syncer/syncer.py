@@ -20,7 +20,7 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.control.worker import work
 from atoll.machinery.edge.failures import Failure
-from atoll.machinery.edge.names import SYNCER, ObjectRef
+from atoll.machinery.edge.names import LEASE_NAME, SYNCER, ObjectRef
 from atoll.machinery.edge.syncset import SyncSet
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import ApiError
@@ -41,7 +41,6 @@ log = structlog.get_logger()
 
 WORKERS = 4
 SAVE_S = 5.0
-MAILBOX_LEASE = "syncer"
 EDGE_TIMING, MAILBOX_TIMING = Timing(60.0, 20.0), Timing(90.0, 30.0)
 _BACKOFF = Backoff(0.2, 30.0)
 _DEFINITIONS = Resource(CRDS.group, "v1", CRDS.resource, namespaced=False)
@@ -88,7 +87,7 @@ class Syncer:
         identity = f"{socket.gethostname()}_{state.identity}"
         name = f"{SYNCER}-{options.uid}"
         self._edge_lease = Lease(self._cluster, name, identity, options.edge_timing, self._look_at_all)
-        self._mailbox_lease = Lease(self._center, MAILBOX_LEASE, identity, options.mailbox_timing, self._look_at_all)
+        self._mailbox_lease = Lease(self._center, LEASE_NAME, identity, options.mailbox_timing, self._look_at_all)
         self._state = state
         self.downsync = Downsync(self.mailbox, self.edge, state, lambda: self._edge_lease.is_held)
         self.returns = Returns(self._center, self.mailbox, self.edge, lambda: self.may_report)

@@ -188,20 +188,16 @@ class Upsync:
 async def copies_of(client: Client, resource: Resource) -> dict[ObjectRef, str]:
     """Return what the mailbox has of a kind that came up, with its version: nothing where the kind is not served."""
     found = {}
-    options = {"limit": "250"}
-    while True:
-        try:
-            page = await client.request("GET", resource.path(), options)
-        except (Forbidden, NotFound):
-            return {}
-        for item in page["items"]:
-            metadata = item["metadata"]
-            ref = ObjectRef(resource.group, resource.plural, metadata.get("namespace", ""), metadata["name"])
-            if UPSYNCED in annotations_of(item):
-                found[ref] = resource.version
-        if not (token := page["metadata"].get("continue")):
-            return found
-        options["continue"] = token
+    try:
+        async for page in client.pages(resource, limit="250"):
+            for item in page["items"]:
+                metadata = item["metadata"]
+                ref = ObjectRef(resource.group, resource.plural, metadata.get("namespace", ""), metadata["name"])
+                if UPSYNCED in annotations_of(item):
+                    found[ref] = resource.version
+    except (Forbidden, NotFound):
+        return {}
+    return found
 
 
 async def upsynced_kinds(mailbox: Mailbox, kinds: Kinds) -> dict[tuple[str, str], Resource]:

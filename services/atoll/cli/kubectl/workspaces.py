@@ -18,13 +18,14 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Kubeconfig
 from atoll.machinery.client.resource import WORKSPACES, Resource
 from atoll.machinery.client.target import CLUSTERS, Target, split_workspace
+from atoll.machinery.edge import names
 from atoll.machinery.meta.objects import Object, spec_of, status_of
 from atoll.machinery.meta.status import Forbidden, NotFound
 
 CURRENT, PREVIOUS = "workspace.kcp.io/current", "workspace.kcp.io/previous"
 ROOT, HOME = "root", "~"
 #: Path of the view of workspaces as they are for edge clusters, which `ws` stays in.
-EDGE_VIEW = "/services/edge-view"
+EDGE_VIEW = f"/services/{names.EDGE_VIEW}"
 BINDINGS = Resource("apis.kcp.io", "v1alpha2", "apibindings", namespaced=False)
 EXPORTS = Resource("apis.kcp.io", "v1alpha2", "apiexports", namespaced=False)
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")

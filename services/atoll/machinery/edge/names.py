@@ -37,6 +37,10 @@ DOWNSYNCED, ADOPTED = f"{GROUP}/downsynced", f"{GROUP}/adopted"
 UPSYNCED = f"{GROUP}/upsynced"
 #: Annotation of mailbox objects: the uid of the edge cluster and the resourceVersion there of what came up.
 EDGE_REVISION = f"{GROUP}/edge-revision"
+#: Views, `/services/<name>/clusters/<workspace>`: for a syncer, and a workspace as it is for edge clusters.
+MAILBOX_VIEW, EDGE_VIEW = "mailbox", "edge-view"
+#: The Lease in a mailbox by which its syncer is known to live.
+LEASE_NAMESPACE, LEASE_NAME = "default", "syncer"
 #: Field managers of copies in mailboxes and of objects at the edge.
 TRANSLATOR, SYNCER = "placement-translator", "kubestellar-syncer"
 

@@ -22,7 +22,7 @@ from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.filtered_rows import MappedRows, Rows
 from atoll.machinery.apiserver.request import Request, RequestScope
 from atoll.machinery.edge.denaturing import IDENTITY
-from atoll.machinery.edge.names import ObjectRef
+from atoll.machinery.edge.names import EDGE_VIEW, ObjectRef
 from atoll.machinery.edge.system_objects import is_system_object, may_be_system
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import ResourceType, is_cluster_name
@@ -32,7 +32,7 @@ from atoll.machinery.storage.contract import Guard, Snapshot
 from atoll.virtualworkspaces.edge.carried import ref_of
 from atoll.virtualworkspaces.framework import Own, is_listed
 
-SERVICE = "edge-view"
+SERVICE = EDGE_VIEW
 
 
 class EdgeView:

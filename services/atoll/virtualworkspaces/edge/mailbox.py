@@ -25,7 +25,7 @@ from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.catalog.edge_catalogs import MAX_CATALOGS
 from atoll.machinery.apiserver.filtered_rows import Rows, RowSource
 from atoll.machinery.apiserver.request import Request, RequestScope, ScopeAuthorizer
-from atoll.machinery.edge.names import EDGE_REVISION, GROUP, VERSION
+from atoll.machinery.edge.names import EDGE_REVISION, GROUP, MAILBOX_VIEW, VERSION
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import is_cluster_name
@@ -40,7 +40,7 @@ from atoll.virtualworkspaces.edge.mailbox_rows import MailboxRows
 from atoll.virtualworkspaces.edge.mailbox_rules import EVENTS, ITEMS, LEASES, MailboxRules, verbs
 from atoll.virtualworkspaces.framework import Own, is_listed, view_kind
 
-SERVICE = "mailbox"
+SERVICE = MAILBOX_VIEW
 _TOKENS = ("", "serviceaccounts", "token")
 
 #: Whether the credential of a request, by which its user was authenticated, is still valid in a view.

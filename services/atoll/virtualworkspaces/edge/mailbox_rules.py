@@ -19,7 +19,7 @@ from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.edge.categories import comes_up, goes_to_edge
-from atoll.machinery.edge.names import EDGE_REVISION, GROUP, SYNCER, UPSYNCED, ObjectRef
+from atoll.machinery.edge.names import EDGE_REVISION, GROUP, LEASE_NAME, LEASE_NAMESPACE, SYNCER, UPSYNCED, ObjectRef
 from atoll.machinery.edge.placements import ANY
 from atoll.machinery.edge.projection import is_projected
 from atoll.machinery.edge.system_objects import is_system_object
@@ -33,7 +33,7 @@ from atoll.virtualworkspaces.edge.downsync_item import RESOURCE
 from atoll.virtualworkspaces.framework import READ_VERBS
 
 #: The syncer's Lease.
-LEASES, LEASE_NAMESPACE, LEASE_NAME = ("coordination.k8s.io", "leases"), "default", "syncer"
+LEASES = ("coordination.k8s.io", "leases")
 EVENTS = (("", "events"), ("events.k8s.io", "events"))
 NAMESPACES = ("", "namespaces")
 ITEMS = (GROUP, RESOURCE)

@@ -13,11 +13,10 @@ import msgspec
 import yaml
 
 from atoll.machinery.client.target import CLUSTERS
+from atoll.machinery.edge.names import MAILBOX_VIEW
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.wellknown import RBAC_GROUP
 
-#: Path of the view for syncers, below the server.
-MAILBOX_VIEW = "/services/mailbox"
 MOUNT = "/kubestellar"
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -83,7 +82,7 @@ def _rights(name: str, account: Object) -> Iterator[Object]:
 
 def _kubeconfig(found: Registration, server: Object) -> str:
     base = str(server["server"]).partition(CLUSTERS)[0].rstrip("/")
-    cluster = {**server, "server": f"{base}{MAILBOX_VIEW}{CLUSTERS}{found.cluster}"}
+    cluster = {**server, "server": f"{base}/services/{MAILBOX_VIEW}{CLUSTERS}{found.cluster}"}
     context = {"cluster": "default-cluster", "user": "default-user", "namespace": "default"}
     value = {
         "apiVersion": "v1",

@@ -18,13 +18,14 @@ from atoll.cli.kubectl.kubestellar import account, flags, locations
 from atoll.cli.kubectl.kubestellar.account import Account
 from atoll.cli.kubectl.kubestellar.manifest import Registration, manifests, syncer_id
 from atoll.cli.kubectl.plugin import Failure, duration_s
+from atoll.cli.kubectl.root import CLUSTERS
 from atoll.cli.kubectl.workspaces import EXPORTS, phase_of
 from atoll.edge.kinds import SYNC_TARGETS
 from atoll.edge.mailboxes import mailbox_name
 from atoll.edge.objects import service
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Kubeconfig
-from atoll.machinery.client.resource import WORKSPACES, Resource
+from atoll.machinery.client.resource import WORKSPACES
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.objects import Object, annotations_of
 from atoll.machinery.meta.status import Forbidden, NotFound
@@ -34,7 +35,6 @@ MAILBOX_TIMEOUT_S = 30.0
 ASK_AGAIN_S = 0.5
 #: Exit codes: the workspace of the service is none; there is no mailbox in time.
 NO_SERVICE, NO_MAILBOX = 2, 5
-_CLUSTERS = Resource("core.kcp.io", "v1alpha1", "logicalclusters", namespaced=False)
 
 
 def add_commands(commands: flags.Commands[argparse.ArgumentParser]) -> None:
@@ -97,7 +97,7 @@ async def _for_syncer(options: argparse.Namespace) -> None:
 async def _syncer_gen(options: argparse.Namespace) -> None:
     client, kubeconfig, context = flags.connect(options)
     async with client:
-        mine = annotations_of(await client.get(_CLUSTERS, wellknown.SINGLETON))
+        mine = annotations_of(await client.get(CLUSTERS, wellknown.SINGLETON))
         cluster, path = mine[wellknown.CLUSTER], mine.get(wellknown.PATH, "")
         _, marked, uid = path.rpartition("-mb-")
         if not marked:
