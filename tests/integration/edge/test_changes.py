@@ -158,9 +158,10 @@ async def test_lost_history_is_told_and_a_lost_server_is_reported_and_made_up_fo
         await eventually(lambda: len(reader.handler.rereads) == 2)
         await reader.until_read()
         address = sea.nats.server.address
-        await sea.nats.kill()
+        await sea.nats.stop()
         await eventually(lambda: "changes are not read of east" in (reader.source.check() or ""))
         await sea.shard("east").put(config_map("c1", "one"))
+        await sea.nats.start()
         assert address == sea.nats.server.address
         await reader.until_changed("one")
         await reader.until_read()

@@ -157,12 +157,15 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
 
 
 def race(server: ShardProcess, cluster: str) -> None:
-    """Writers of one workspace create Services at the same time, some with the same wishes."""
+    """Writers of one workspace create Services at the same time, some with the same wishes.
+
+    What they wish lies in the low ranges, from which nothing is given out while the high ones have room.
+    """
 
     def write(writer: int) -> list[int]:
         api = Api(server, cluster)
         codes = [api.send("POST", SERVICES, service(f"w{writer}-{at}", "NodePort")).code for at in range(EACH)]
-        wish = service(f"w{writer}", "NodePort", node_port=30500, clusterIP="10.96.0.77")
+        wish = service(f"w{writer}", "NodePort", node_port=30050, clusterIP="10.96.0.77")
         codes.append(api.send("POST", SERVICES, wish).code)
         api.close()
         return codes
