@@ -72,15 +72,21 @@ class FromAnotherFolder(pytest.Dir):  # type: ignore[misc]  # final: it may chan
         return found[first:] + found[:first]
 
 
+class Folder(pytest.Package):
+    """A folder of tests. What its tests share (scope "package") ends with its last test, and not with the run."""
+
+    def setup(self) -> None:
+        """There is no `__init__.py` to set up."""
+
+
 def worker_number(config: pytest.Config) -> int:
     """The number of this worker; 0 in a run without workers."""
     return int(getattr(config, "workerinput", {}).get("workerid", "gw0").removeprefix("gw")) % WORKERS
 
 
 def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    if path != Path(__file__).parent:
-        return None
-    found: pytest.Collector = FromAnotherFolder.from_parent(parent, path=path)
+    kind = FromAnotherFolder if path == Path(__file__).parent else Folder
+    found: pytest.Collector = kind.from_parent(parent, path=path)
     return found
 
 

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-LOOK_AGAIN_S = 0.02
+#: The shortest and the longest pause between two looks, which cost the server and the test as much as any request.
+SHORTEST_S, LONGEST_S = 0.01, 0.25
+
+
+def pause_s(waited_s: float) -> float:
+    """How long to wait before the next look: a tenth of the time that passed since the first."""
+    return min(max(waited_s / 10, SHORTEST_S), LONGEST_S)
 
 
 def source_of(condition: Callable[..., Any]) -> str:
@@ -20,11 +27,12 @@ def source_of(condition: Callable[..., Any]) -> str:
 
 async def until(look: Callable[[], Awaitable[Any]], what: str, timeout_s: float = 30.0) -> Any:
     """The first truthy result of `look`; fails after `timeout_s`."""
+    began = time.monotonic()
     try:
         async with asyncio.timeout(timeout_s):
             while True:
                 if found := await look():
                     return found
-                await asyncio.sleep(LOOK_AGAIN_S)
+                await asyncio.sleep(pause_s(time.monotonic() - began))
     except TimeoutError:
         raise AssertionError(f"never came: {what} ({source_of(look)})") from None

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-from harness.waits import source_of
+from harness.waits import pause_s, source_of
 
 TIMEOUT_S = 60.0
 #: A connection that was idle for longer is opened again: the server closes it after two minutes.
@@ -234,10 +234,11 @@ class Events:
 
 def eventually(check: Callable[[], Any], what: str = "", timeout_s: float = 0.0) -> Any:
     """The first truthy value of `check`; fails after `timeout_s`, TIMEOUT_S where none is given."""
-    deadline = time.monotonic() + (timeout_s or TIMEOUT_S)
+    began = time.monotonic()
     while not (found := check()):
-        assert time.monotonic() < deadline, f"never came: {what} ({source_of(check)})"
-        time.sleep(0.01)
+        waited_s = time.monotonic() - began
+        assert waited_s < (timeout_s or TIMEOUT_S), f"never came: {what} ({source_of(check)})"
+        time.sleep(pause_s(waited_s))
     return found
 
 
