@@ -247,7 +247,7 @@ class ShardApp:
             self.authorizer,
             self.facts,
             self._cache_view(),
-            self.identity.authenticator.is_still_valid,
+            self.identity.authenticator,
             self._remote_shards(trust),
         )
         virtual = self._virtual_resources(services, trust)

@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+import yaml
+
+from atoll.machinery.process.resources import schema_path
 from harness.clients.api import Api, Object, configmap, crd, define, eventually, workspace_under
 from harness.clients.exports import (
     BINDINGS,
@@ -274,6 +277,37 @@ class Edged(Stand):
     def add(self, name: str) -> None:
         body = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": name}, "rules": []}
         self.api.post(self.path, body)
+
+
+def mailbox_view(home: Api) -> Api:
+    """The mailbox view of a workspace, which becomes a mailbox by its definitions alone."""
+    for plural in ("edgesyncconfigs", "syncerconfigs"):
+        define(home, yaml.safe_load(schema_path("edge", f"edge.kubestellar.io_{plural}.yaml").read_text()))
+    return viewed(home, f"/services/mailbox/clusters/{cluster_of(home)}")
+
+
+class CameUp(Stand):
+    """Objects of an edge cluster in a mailbox."""
+
+    read_only = False
+    verbs = frozenset({"get", "list", "watch", "create", "update", "patch", "delete"})
+
+    def __init__(self, admin: Api) -> None:
+        super().__init__(admin)
+        define(self.home, crd("circles"))
+        self.look(mailbox_view(self.home).prefix)
+        self.path = "/apis/shapes.example.com/v1/namespaces/default/circles"
+        wanted = {"apiGroup": "shapes.example.com", "resources": ["*"], "namespaces": ["*"], "names": ["*"]}
+        config = {"apiVersion": "edge.kubestellar.io/v2alpha1", "kind": "SyncerConfig", "metadata": {"name": "all"}}
+        path = "/apis/edge.kubestellar.io/v2alpha1/syncerconfigs"
+        self.home.post(path, {**config, "spec": {"upsync": [wanted]}})
+
+    def target(self, name: str) -> tuple[Api, str]:
+        return self.one(name)
+
+    def add(self, name: str) -> None:
+        metadata = {"name": name, "annotations": {"edge.kubestellar.io/upsynced": f"Circle/default/{name}"}}
+        self.api.post(self.path, {"apiVersion": "shapes.example.com/v1", "kind": "Circle", "metadata": metadata})
 
 
 class OfThirdParty:

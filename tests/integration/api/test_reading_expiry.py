@@ -14,6 +14,7 @@ import pytest
 
 from harness.clients.api import Api, configmap, eventually, workspace_under
 from harness.servers.shard_process import ShardProcess
+from harness.servers.virtual_workspaces import mailbox_view
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 LIST_WINDOW_S, LOG_RETENTION_S = 1, 2
@@ -158,3 +159,23 @@ def test_a_watch_goes_on_over_restarts_and_misses_nothing(tmp_path: Path) -> Non
     assert seen == [
         pair for n in range(3) for pair in (("ADDED", f"a-{n}"), ("ADDED", f"b-{n}"), ("DELETED", f"a-{n}"))
     ]
+
+
+def test_so_is_a_watch_of_all_that_goes_down_to_an_edge_cluster(here: Api) -> None:
+    items, view = "/apis/edge.kubestellar.io/v2alpha1/downsyncitems", mailbox_view(here)
+    configs = items.replace("downsyncitems", "edgesyncconfigs")
+    body: dict[str, Any] = {"apiVersion": "edge.kubestellar.io/v2alpha1", "kind": "EdgeSyncConfig", "spec": {}}
+    first, last = (here.post(configs, {**body, "metadata": {"name": name}}).json["metadata"] for name in ("a", "b"))
+
+    def compacted() -> Any:
+        with view.watch(f"{items}?watch=1&resourceVersion={first['resourceVersion']}&timeoutSeconds=1") as events:
+            found = events.rest()
+        return found if found and found[0].type == "ERROR" else None
+
+    (event,) = eventually(compacted, "the log is compacted")
+    assert (event.object["code"], event.object["reason"]) == (410, "Expired")
+    names = [each["metadata"]["name"] for each in view.get(items).json["items"]]
+    assert names == ["edgesyncconfigs.edge.kubestellar.io::a", "edgesyncconfigs.edge.kubestellar.io::b"]
+    with view.watch(f"{items}?watch=1&resourceVersion={last['resourceVersion']}") as events:
+        here.delete(f"{configs}/b")
+        assert (gone := events.next()).type == "DELETED", gone

@@ -11,7 +11,7 @@ from harness.clients.api import Api, eventually
 from harness.clients.kubectl import Kubectl
 from harness.servers.configured_nats import ConfiguredNats
 from harness.servers.edge_service import EdgeControllers, edge_init
-from harness.servers.shard_process import ShardProcess
+from harness.servers.mutant_shard import MutantShard
 
 
 @pytest.fixture(scope="package")
@@ -22,8 +22,8 @@ def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConfiguredNats]:
 
 
 @pytest.fixture(scope="package")
-def edge(nats: ConfiguredNats, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
-    with ShardProcess(tmp_path_factory.mktemp("edge"), *nats.flags("shard-root")) as running:
+def edge(nats: ConfiguredNats, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MutantShard]:
+    with MutantShard(tmp_path_factory.mktemp("edge"), *nats.flags("shard-root")) as running:
         edge_init(running, running.root.parent / "edge.kubeconfig")
         yield running
 
@@ -34,7 +34,7 @@ def are_ready(api: Api, *names: str) -> bool:
 
 
 @pytest.fixture(scope="package", autouse=True)
-def controllers(nats: ConfiguredNats, edge: ShardProcess) -> Iterator[EdgeControllers]:
+def controllers(nats: ConfiguredNats, edge: MutantShard) -> Iterator[EdgeControllers]:
     directory = edge.root.parent
     flags = nats.flags("edge-0")
     with EdgeControllers(directory / "controllers", directory / "edge.kubeconfig", *flags) as running:
@@ -45,7 +45,7 @@ def controllers(nats: ConfiguredNats, edge: ShardProcess) -> Iterator[EdgeContro
 
 
 @pytest.fixture(scope="package")
-def root(edge: ShardProcess) -> Iterator[Api]:
+def root(edge: MutantShard) -> Iterator[Api]:
     """kcp-admin in `root`."""
     api = Api(edge, "root")
     yield api
@@ -53,7 +53,7 @@ def root(edge: ShardProcess) -> Iterator[Api]:
 
 
 @pytest.fixture
-def kubectl(edge: ShardProcess, tmp_path: Path) -> Kubectl:
+def kubectl(edge: MutantShard, tmp_path: Path) -> Kubectl:
     """kubectl in the workspace for workloads."""
     found = Kubectl(tmp_path, tmp_path / "kubeconfig")
     found.kubeconfig.write_bytes(edge.kubeconfig.read_bytes())

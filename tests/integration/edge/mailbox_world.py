@@ -61,8 +61,8 @@ class MailboxWorld:
         self.syncer = view(root, self.cluster, self.token)
         home.close()
 
-    def new_token(self) -> str:
-        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    def new_token(self, **spec: object) -> str:
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         return str(self.admin.post(f"{ACCOUNT}/token", request).json["status"]["token"])
 
     def grant(self) -> None:

@@ -237,3 +237,24 @@ def test_the_edge_view_is_entered_only_where_it_is_served(kubectl: Kubectl) -> N
     result = kubectl.run("kubestellar", "view", "-w", ":root:nowhere")
     assert result.code == 1
     assert kubectl.kubeconfig.read_bytes() == before
+
+
+def test_the_edge_view_is_entered_moved_in_and_left(kubectl: Kubectl, root: Api) -> None:
+    entered = 'Current workspace is the edge view of "root:wmw1".\n'
+    assert kubectl.ok("kubestellar", "view") == entered
+    kubectl.ok("create", "role", "painter", "--verb=get", "--resource=configmaps")
+    assert "painter" in kubectl.ok("get", "roles")
+    here = root.at("root:wmw1")
+    roles = f"{RBAC}/namespaces/default/roles"
+    assert here.send("GET", f"{roles}/painter").code == 404
+    # `ws` stays in the view.
+    kubectl.ok("ws", ":root:imw1")
+    assert "painter" not in kubectl.ok("get", "roles")
+    kubectl.ok("create", "role", "sailor", "--verb=get", "--resource=configmaps")
+    assert root.at("root:imw1").send("GET", f"{roles}/sailor").code == 404
+    kubectl.ok("ws", "-")
+    assert "painter" in kubectl.ok("get", "roles")
+    kubectl.ok("kubestellar", "view", "--off")
+    assert "painter" not in kubectl.ok("get", "roles")
+    assert kubectl.ok("ws", "current").startswith('Current workspace is "root:wmw1"')
+    here.close()

@@ -9,6 +9,7 @@ import pytest
 from harness.clients.api import APPLY, MERGE, Api, Object, configmap, crd, define, eventually
 from harness.data.request_paths import OPEN, everything
 from harness.servers.edge_service import GROUP, an_object
+from harness.servers.mutant_shard import MutantShard
 from integration.edge.mailbox_world import (
     ACCOUNT,
     CONFIGS,
@@ -343,3 +344,19 @@ def test_a_revoked_account_is_nobody_and_its_watches_end(world: MailboxWorld) ->
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "syncer"}}
     world.admin.post(f"{NAMESPACE}/serviceaccounts", account)
     assert view(world.admin, world.cluster, world.token).send("GET", ITEMS).code == 401
+
+
+def test_a_token_that_expires_ends_its_watch_and_one_that_does_not_goes_on(
+    edge: MutantShard, world: MailboxWorld
+) -> None:
+    world.grant()
+    query = f"{ITEMS}?watch=1&resourceVersion={world.carry()}"
+    with edge.without("import atoll.machinery.apiserver.authentication.token_issuer as it\nit.MIN_LIFETIME_S = 1"):
+        lasting, brief = (
+            view(world.admin, world.cluster, world.new_token(expirationSeconds=each)) for each in (600, 5)
+        )
+    with brief.watch(query) as ends, lasting.watch(query) as goes_on:
+        assert ends.rest() == []
+        revision = world.carry(namespaced("", "configmaps", "default", "none"))
+        assert goes_on.next().revision == revision
+    assert brief.send("GET", ITEMS).code == 401

@@ -22,6 +22,7 @@ MAKERS: dict[str, Callable[[Api, OfThirdParty, OfSquads], Stand]] = {
     "apiexport": lambda admin, third, squads: virtual_workspaces.Exported(admin),
     "apiresourceschema": lambda admin, third, squads: virtual_workspaces.BoundSchemas(admin),
     "edge view": lambda admin, third, squads: virtual_workspaces.Edged(admin),
+    "mailbox": lambda admin, third, squads: virtual_workspaces.CameUp(admin),
     "replication": lambda admin, third, squads: virtual_workspaces.Replicated(admin),
     "third party": lambda admin, third, squads: virtual_workspaces.ThirdPartys(admin, third),
     "third party that is written": lambda admin, third, squads: virtual_workspaces.WrittenThirdPartys(admin, squads),

@@ -9,6 +9,8 @@ import yaml
 
 from atoll.cli.kubectl.kubestellar.manifest import Registration, manifests, syncer_id
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.process.config import load
+from atoll.syncer.config import SyncerConfig
 
 UID = "1a045336-8178-4026-8a56-5cd5609c0ec1"
 SERVER: Object = {"server": "https://center:6443/prefix/clusters/root", "certificate-authority-data": "Q0E="}
@@ -76,3 +78,15 @@ def test_its_deployment_replaces_a_syncer_before_the_next_begins(written: list[O
     assert container["command"] == ["atoll", "syncer"]
     assert f"--sync-target-uid={UID}" in container["args"]
     assert container["volumeMounts"][0]["readOnly"]
+
+
+def test_its_kubelet_asks_where_the_syncer_listens(written: list[Object]) -> None:
+    container = written[6]["spec"]["template"]["spec"]["containers"][0]
+    environment = {each["name"]: "10.0.0.7" for each in container["env"]}
+    arguments = [each.replace("$(POD_IP)", environment["POD_IP"]) for each in container["args"]]
+    config, _ = load(SyncerConfig, arguments, {}, "atoll syncer")
+    assert config.bind_address == "10.0.0.7"
+    assert [(each["name"], each["containerPort"]) for each in container["ports"]] == [("health", config.port)]
+    paths = [container[each]["httpGet"]["path"] for each in ("livenessProbe", "readinessProbe")]
+    assert paths == ["/livez", "/readyz"]
+    assert {container[each]["httpGet"]["port"] for each in ("livenessProbe", "readinessProbe")} == {"health"}

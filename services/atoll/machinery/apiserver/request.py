@@ -89,6 +89,8 @@ class RequestScope(msgspec.Struct, frozen=True, kw_only=True):
     keeps_watches: bool = True
     #: Clusters beside its own whose exports and RBAC such a watch depends on.
     depends_on: tuple[str, ...] = ()
+    #: When such a watch ends in any case, in Unix seconds: with the credential that opened it. 0: at its timeout alone.
+    expires_s: float = 0.0
     #: The effective user and impersonator inside of the virtual workspace, if they differ from the caller's.
     user: User | None = None
     impersonator: User | None = None

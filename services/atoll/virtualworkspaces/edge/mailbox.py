@@ -5,14 +5,14 @@
 
 `framework` brings requests here. The view needs the verb `sync` on `syncerconfigs` in the mailbox, which is the only
 right that its syncer has. `mailbox_rules` says what that stands for; everything else is forbidden, but that an account
-renews its own token. Denatured kinds are
-served as what they are at the edge. Invariants: a credential that is revoked ends open watches too; a status brings
-where it is from (EDGE_REVISION) and no other metadata.
+renews its own token. Denatured kinds are served as what they are at the edge. Invariants: a credential that is revoked
+or expires ends open watches too; a status brings where it is from (EDGE_REVISION) and no other metadata.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -43,8 +43,15 @@ from atoll.virtualworkspaces.framework import Own, is_listed, view_kind
 SERVICE = MAILBOX_VIEW
 _TOKENS = ("", "serviceaccounts", "token")
 
-#: Whether the credential of a request, by which its user was authenticated, is still valid in a view.
-IsAuthenticated = Callable[[HttpRequest, User, View], bool]
+
+class Credentials(Protocol):
+    """The credentials by which users of requests were authenticated."""
+
+    def is_still_valid(self, request: HttpRequest, user: User, view: View) -> bool:
+        """Whether that of a request is still valid in a view."""
+
+    def expires_s(self, request: HttpRequest, user: User) -> float:
+        """When that of a request ends, in Unix seconds; 0 for never."""
 
 
 class MailboxView:
@@ -52,11 +59,9 @@ class MailboxView:
 
     own_segments = 0
 
-    def __init__(
-        self, catalogs: Catalogs, authorizer: Authorizer, store: Rows, is_authenticated: IsAuthenticated
-    ) -> None:
+    def __init__(self, catalogs: Catalogs, authorizer: Authorizer, store: Rows, credentials: Credentials) -> None:
         self._catalogs, self._authorizer, self._store = catalogs, authorizer, store
-        self._is_authenticated = is_authenticated
+        self._credentials = credentials
         self._reader = CarriedReader()
         self._kept: LruCache[int, tuple[Catalog, Catalog]] = LruCache(MAX_CATALOGS)
 
@@ -91,6 +96,7 @@ class MailboxView:
             restrictions=self._restrictions(mailbox, kind, rules),
             keeps_watches=False,
             depends_on=(cluster,),
+            expires_s=self._credentials.expires_s(request.http, request.user),
         )
 
     def _authorizer_of(
@@ -99,7 +105,7 @@ class MailboxView:
         caller, info, cluster, http = request.user, request.info, request.cluster, request.http
 
         def authorize(view: View, verb: str) -> Decision:
-            if not self.opens(view, caller, own) or not self._is_authenticated(http, caller, view):
+            if not self.opens(view, caller, own) or not self._credentials.is_still_valid(http, caller, view):
                 return Decision(False)
             if not info.is_resource:
                 return Decision(verb == "get")
@@ -118,7 +124,7 @@ class MailboxView:
         is_own = caller.name == name and tuple(caller.extra.get(CLUSTER_NAME, ())) == (cluster,)
 
         def authorize(view: View, verb: str) -> Decision:
-            may_renew = is_own and verb == "create" and self._is_authenticated(http, caller, view)
+            may_renew = is_own and verb == "create" and self._credentials.is_still_valid(http, caller, view)
             return Decision(may_renew and self.opens(view, caller, own))
 
         accounts = self._catalogs.of(snapshot, cluster).of_same_type(SERVICE_ACCOUNTS)

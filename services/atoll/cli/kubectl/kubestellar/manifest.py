@@ -18,6 +18,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.wellknown import RBAC_GROUP
 
 MOUNT = "/kubestellar"
+HEALTH_PORT = 8081
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -95,6 +96,10 @@ def _kubeconfig(found: Registration, server: Object) -> str:
     return yaml.safe_dump(value, sort_keys=False)
 
 
+def _of_pod(variable: str, field: str) -> Object:
+    return {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": field}}}
+
+
 def _deployment(found: Registration, metadata: Object) -> Object:
     labels = {"app": found.id}
     arguments = [
@@ -104,6 +109,9 @@ def _deployment(found: Registration, metadata: Object) -> Object:
         f"--secret={found.id}",
         f"--qps={found.qps:g}",
         f"--burst={found.burst}",
+        # The address of the Pod, whatever its family: what the kubelet asks.
+        "--bind-address=$(POD_IP)",
+        f"--port={HEALTH_PORT}",
     ]
     container = {
         "name": "kubestellar-syncer",
@@ -111,7 +119,10 @@ def _deployment(found: Registration, metadata: Object) -> Object:
         "imagePullPolicy": "IfNotPresent",
         "command": ["atoll", "syncer"],
         "args": arguments,
-        "env": [{"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}],
+        "env": [_of_pod("NAMESPACE", "metadata.namespace"), _of_pod("POD_IP", "status.podIP")],
+        "ports": [{"name": "health", "containerPort": HEALTH_PORT}],
+        "livenessProbe": {"httpGet": {"path": "/livez", "port": "health"}},
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "health"}},
         "volumeMounts": [{"name": "kubestellar", "mountPath": MOUNT, "readOnly": True}],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }

@@ -23,6 +23,7 @@ from atoll.machinery.apiserver.authentication.jwt import TokenError
 from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
 from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders, check_listed, in_family
 from atoll.machinery.apiserver.authentication.routing import bearer_token
+from atoll.machinery.apiserver.authentication.service_account_claims import unverified_expiry_s
 from atoll.machinery.apiserver.authentication.tokens import TokenSource, authenticated, token_digest
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.status import Unauthorized
@@ -156,6 +157,11 @@ class Authenticator:
             return self.bearers.user_of(token, view, "") is not None
         except (Unauthorized, AuthenticationPending):
             return False
+
+    def expires_s(self, request: HttpRequest, user: User) -> float:
+        """When the token of a service account, which was verified, ends in Unix seconds; 0 for never."""
+        token = bearer_token(request)
+        return unverified_expiry_s(token) if token is not None and is_service_account(user.name) else 0.0
 
     def _credentials(self, request: HttpRequest) -> _Credentials:
         """Read the headers of a request."""

@@ -86,6 +86,11 @@ class _Issuer(msgspec.Struct, frozen=True):
     iss: str = ""
 
 
+class _Expiry(msgspec.Struct, frozen=True):
+    exp: int = 0
+
+
+_expiry_decoder = msgspec.json.Decoder(_Expiry)
 _issuer_decoder = msgspec.json.Decoder(_Issuer)
 _bound_decoder = msgspec.json.Decoder(BoundClaims)
 _legacy_decoder = msgspec.json.Decoder(LegacyClaims)
@@ -97,6 +102,14 @@ def unverified_issuer(token: str) -> str:
         return _issuer(unverified_claims(token))
     except TokenError:
         return ""
+
+
+def unverified_expiry_s(token: str) -> float:
+    """When a token says that it ends, in Unix seconds; 0 for never. The signature is not checked."""
+    try:
+        return float(decode_json(_expiry_decoder, unverified_claims(token)).exp)
+    except TokenError:
+        return 0.0
 
 
 def _issuer(claims: bytes) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -78,6 +79,8 @@ class Watch:
 
     #: Called with the last revision read before its events are sent; may call `end`.
     recheck: Callable[[int], None] | None = None
+    #: When it ends at the latest, in Unix seconds, unless 0.
+    expires_s = 0.0
 
     def __init__(
         self, call: Call, store: Rows, request: WatchRequest, cache: frames.FrameCache, convert: Convert | None = None
@@ -107,7 +110,10 @@ class Watch:
 
     async def run(self, exchange: Exchange) -> None:
         """Serve to the end, and finish the exchange."""
-        deadline = asyncio.get_running_loop().time() + self._request.timeout_s
+        lasts_s = self._request.timeout_s
+        if self.expires_s:
+            lasts_s = min(lasts_s, self.expires_s - time.time())
+        deadline = asyncio.get_running_loop().time() + lasts_s
         try:
             revision = await self._initial(exchange)
             cursor = self._store.cursor(self._request.scope, revision, self._interest())

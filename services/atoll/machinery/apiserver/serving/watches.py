@@ -54,7 +54,7 @@ class Watches:
         request.start(f"{PROTOBUF};stream=watch" if call.form.media_type == PROTOBUF else call.form.media_type)
         scope, still = request.scope, None
         if not scope.keeps_watches:
-            serving.recheck = self.open.check_up_to
+            serving.recheck, serving.expires_s = self.open.check_up_to, scope.expires_s
             still = StillAllowed(still_authorized(request), scope.depends_on, call.restrictions.rows is not None)
         self.open.add(call.cluster, watched, serving, still)
         wait_for = revision if revision > snapshot.revision else 0
