@@ -15,8 +15,11 @@ import secrets
 import shutil
 import subprocess
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
 
 from harness.environment import bytecode_cache
 
@@ -37,6 +40,13 @@ def kubectls() -> list[Path]:
     elsewhere = [part for part in os.environ.get("PATH", "").split(os.pathsep) if Path(part) != SCRIPTS]
     found = [shutil.which("kubectl", path=str(SCRIPTS)), shutil.which("kubectl", path=os.pathsep.join(elsewhere))]
     return [Path(path) for path in found if path]
+
+
+def each_kubectl() -> Iterator[object]:
+    """Parameters of a fixture: the newest kubectl, and an older one in the long tier."""
+    for number, path in enumerate(kubectls()):
+        marks = [pytest.mark.long] if number else []
+        yield pytest.param(path, marks=marks, id=("path", "pypi")[path.parent == SCRIPTS])
 
 
 class Kubectl:

@@ -12,7 +12,7 @@ import yaml
 
 from harness.clients.api import Api, crd, define
 from harness.clients.go_programs import BUILD_TIMEOUT_S, program
-from harness.clients.kubectl import Kubectl, kubectls
+from harness.clients.kubectl import Kubectl, each_kubectl, kubectls
 from harness.servers.shard_process import process_of
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -28,7 +28,7 @@ def _kubeconfig(api: Api, directory: Path) -> Path:
     return path
 
 
-@pytest.fixture(params=kubectls(), ids=lambda path: path.parent.name)
+@pytest.fixture(params=each_kubectl())
 def kubectl(request: pytest.FixtureRequest, api: Api, tmp_path: Path) -> Kubectl:
     """A kubectl for a workspace with a definition of circles."""
     definition = crd("circles")

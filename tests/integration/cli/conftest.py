@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.clients.kubectl import SCRIPTS, Kubectl, kubectls
+from harness.clients.kubectl import Kubectl, each_kubectl
 from harness.servers.shard_process import ShardProcess
 
 
@@ -20,15 +20,7 @@ def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
         yield shard
 
 
-def _params() -> Iterator[object]:
-    """The newest kubectl; an older one, which runs plug-ins in no other way, in the long tier."""
-    for number, path in enumerate(kubectls()):
-        yield pytest.param(
-            path, marks=[pytest.mark.long] if number else [], id=("path", "pypi")[path.parent == SCRIPTS]
-        )
-
-
-@pytest.fixture(params=_params())
+@pytest.fixture(params=each_kubectl())
 def kubectl(request: pytest.FixtureRequest, shard: ShardProcess, tmp_path: Path) -> Kubectl:
     own = tmp_path / "admin.kubeconfig"
     shutil.copy(shard.kubeconfig, own)

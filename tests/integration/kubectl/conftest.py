@@ -1,4 +1,4 @@
-"""One shard, and every installed kubectl: the newest of PyPI and the one on PATH, each named with its version."""
+"""One shard, and kubectl: the newest of PyPI, and in the long tier the one on PATH, each named with its version."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.clients.kubectl import SCRIPTS, Kubectl, kubectls
+from harness.clients.kubectl import Kubectl, each_kubectl, kubectls
 from harness.data.manifests import manifests_folder, sources
 from harness.servers.shard_process import ShardProcess
 
@@ -25,7 +25,7 @@ def _version(binary: Path) -> str:
     return str(json.loads(told.stdout)["clientVersion"]["gitVersion"])
 
 
-@pytest.fixture(scope="module", params=kubectls(), ids=lambda path: "pypi" if path.parent == SCRIPTS else "path")
+@pytest.fixture(scope="module", params=each_kubectl())
 def kubectl(request: pytest.FixtureRequest, shard: ShardProcess, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
     """kubectl with a copy of the administrator's kubeconfig, so that its current workspace is its own."""
     directory = tmp_path_factory.mktemp("kubectl")
