@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import ssl
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -69,11 +70,23 @@ def client_context(ca_pem: bytes, client: Pair | None = None) -> ssl.SSLContext:
 
 def public_context(client: Pair | None = None) -> ssl.SSLContext:
     """A client context that trusts the CAs of the system, verifies names, and presents `client` on request."""
+    if client is None:
+        return _public()
+    context = _trusting_the_system()
+    _load_pair(context, client)
+    return context
+
+
+@cache
+def _public() -> ssl.SSLContext:
+    """The one that presents nothing, which is the same for all: reading the system's CAs takes tens of milliseconds."""
+    return _trusting_the_system()
+
+
+def _trusting_the_system() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _harden(context)
     context.load_default_certs()
-    if client is not None:
-        _load_pair(context, client)
     return context
 
 
