@@ -12,6 +12,9 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[1]
 ROOT = TESTS.parent
 SERVICES = ROOT / "services"
+#: What is installed for the tests alone, and how the servers of the tests find it: not.
+ABSENT = TESTS / "harness/servers/absent"
+SERVER_PATH = f"{ABSENT}:{SERVICES}"
 _BYTECODE = ("PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE")
 
 
@@ -22,4 +25,4 @@ def bytecode_cache() -> dict[str, str]:
 
 def python_environment() -> dict[str, str]:
     """A minimal environment in which `atoll` and `harness` are importable."""
-    return {"PYTHONPATH": f"{SERVICES}:{TESTS}", **bytecode_cache()}
+    return {"PYTHONPATH": f"{SERVER_PATH}:{TESTS}", **bytecode_cache()}

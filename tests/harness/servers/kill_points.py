@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.environment import SERVICES, TESTS
+from harness.environment import SERVER_PATH, TESTS
 from harness.servers import code_patches
 
 #: What a subject consists of.
@@ -46,7 +46,7 @@ def environment(directory: Path, address: str, program: str = "") -> dict[str, s
     folder.mkdir(parents=True, exist_ok=True)
     install = f"from harness.servers import kill_points; kill_points.install({address!r})\n"
     (folder / "sitecustomize.py").write_text(install + program)
-    return {"PYTHONPATH": f"{folder}:{SERVICES}:{TESTS}"}
+    return {"PYTHONPATH": f"{folder}:{SERVER_PATH}:{TESTS}"}
 
 
 def record(address: str, subject: str, file: Path) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Protocol
 from unittest import mock
 
-from harness.environment import SERVICES
+from harness.environment import ABSENT, SERVICES
 
 _IMPORTED = [*(f"atoll.cli.atoll.{name}" for name in ("start", "front_proxy", "cache_server")), "atoll.shard.app"]
 #: Starts a shard, on top of that (`preload_started_server`).
@@ -44,7 +44,7 @@ def fork(target: Callable[..., None], *arguments: object) -> ForkServerProcess:
 
     What is preloaded is imported by the path of the environment, and ignored where it is not found.
     """
-    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path)):
+    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join([str(ABSENT), *filter(None, sys.path)])):
         ensure_running()
     process = FORK_SERVER.Process(target=target, args=arguments)
     process.start()
@@ -77,7 +77,7 @@ def launch(
     reads it before the module of `command` runs.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("ATOLL_")}
-    whole = {**inherited, "PYTHONPATH": str(services), **(environment or {})}
+    whole = {**inherited, "PYTHONPATH": f"{ABSENT}:{services}", **(environment or {})}
     plain = list(command[:3]) == [sys.executable, "-m", "atoll.cli"] and not environment
     if (plain or forked) and services == SERVICES:
         return _Forked(command[2:], whole, directory, (out, err))

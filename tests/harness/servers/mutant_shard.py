@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.environment import SERVICES, TESTS
+from harness.environment import SERVER_PATH, TESTS
 from harness.servers import code_patches
 from harness.servers.shard_process import ShardProcess
 from harness.servers.site import SiteProcess
@@ -24,7 +24,7 @@ def patched(directory: Path, code: str) -> dict[str, str]:
     folder = directory / "patch"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sitecustomize.py").write_text(code)
-    return {"PYTHONPATH": f"{folder}:{SERVICES}"}
+    return {"PYTHONPATH": f"{folder}:{SERVER_PATH}"}
 
 
 class MutantShard(ShardProcess):

@@ -23,7 +23,7 @@ import yaml
 
 from atoll.machinery.process.pki import Pair, make_ca, make_client, make_serving
 from harness.clients.api import Api
-from harness.environment import SERVICES
+from harness.environment import SERVER_PATH, SERVICES
 from harness.servers.launch import Process, launch
 from harness.servers.shard_process import process_of
 
@@ -108,7 +108,7 @@ class ThirdParty:
         (directory / "views.py").write_text(program(example))
         (directory / "kubeconfig").write_text(yaml.safe_dump(self.kubeconfig(provider)))
         self._export, self.url, self._port = export, "", 0
-        self._environment = {"PYTHONPATH": str(SERVICES), **(environment or {})}
+        self._environment = {"PYTHONPATH": SERVER_PATH, **(environment or {})}
         self._process: Process | None = None
 
     def kubeconfig(self, provider: Api) -> dict[str, Any]:

@@ -14,12 +14,12 @@ import pytest
 from harness.clients.api import APPLY, Api, eventually
 from harness.clients.kubectl import Kubectl
 from harness.clients.nats_subscriber import Operator
+from harness.environment import SERVER_PATH
 from harness.servers.processes import atoll
 from harness.servers.shard_process import ShardProcess
 
 SECRETS = "/api/v1/namespaces/default/secrets"
 COUNT = 200
-_SERVICES = Path(__file__).parents[3] / "services"
 #: Python runs it in the child before anything else.
 UNSEALED = """
 import msgspec
@@ -92,7 +92,7 @@ async def test_no_secret_is_found_in_clear_in_anything_that_is_written(tmp_path:
     if not sealed:
         (tmp_path / "patch").mkdir()
         (tmp_path / "patch" / "sitecustomize.py").write_text(UNSEALED)
-        environment = {"PYTHONPATH": f"{tmp_path / 'patch'}:{_SERVICES}"}
+        environment = {"PYTHONPATH": f"{tmp_path / 'patch'}:{SERVER_PATH}"}
     there = tmp_path / "there"
     flags = ("--audit-log-path", str(there / "audit.log"), "--log-level", "debug")
     async with ShardProcess(there, *flags, environment=environment) as shard:

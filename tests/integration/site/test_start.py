@@ -21,9 +21,9 @@ from atoll.machinery.process.pki import make_ca, make_client, write_pair
 from atoll.standalone.site.supervisor import environment
 from harness.clients.api import eventually
 from harness.clients.kubectl import Kubectl
+from harness.environment import SERVER_PATH
 from harness.servers.processes import atoll, children, is_alive
 
-_SERVICES = Path(__file__).parents[3] / "services"
 START_TIMEOUT_S, STOP_TIMEOUT_S = 120.0, 90.0
 #: Processes beside shards and NATS, as their command lines have them.
 OTHERS = ("front-proxy", "edge-init", "edge-controllers")
@@ -77,7 +77,7 @@ class StartedSite:
         with self.out.open("wb") as out, self.err.open("ab") as err:
             self._process = subprocess.Popen(
                 command,
-                env={**environment(), "PYTHONPATH": str(_SERVICES)},
+                env={**environment(), "PYTHONPATH": SERVER_PATH},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
