@@ -12,6 +12,7 @@ from harness.clients.kubectl import Kubectl
 from harness.servers.configured_nats import ConfiguredNats
 from harness.servers.edge_service import EdgeControllers, edge_init
 from harness.servers.mutant_shard import MutantShard
+from integration.edge.placed import BUILT_IN
 
 
 @pytest.fixture(scope="package")
@@ -36,7 +37,7 @@ def are_ready(api: Api, *names: str) -> bool:
 @pytest.fixture(scope="package", autouse=True)
 def controllers(nats: ConfiguredNats, edge: MutantShard) -> Iterator[EdgeControllers]:
     directory = edge.root.parent
-    flags = nats.flags("edge-0")
+    flags = (*nats.flags("edge-0"), "--edge-resources", BUILT_IN)
     with EdgeControllers(directory / "controllers", directory / "edge.kubeconfig", *flags) as running:
         api = Api(edge, "root")
         eventually(lambda: are_ready(api, "imw1", "wmw1"), "the workspaces are initialized")

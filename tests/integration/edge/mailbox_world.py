@@ -38,11 +38,12 @@ def namespaced(group: str, resource: str, namespace: str, *names: str, version: 
 class MailboxWorld:
     """`admin` administers the mailbox `cluster`, `syncer` is its syncer in the view."""
 
-    def __init__(self, root: Api) -> None:
+    def __init__(self, root: Api, name: str = "") -> None:
+        """Make a mailbox, or take the one with this name."""
         home = root.at("root:espw")
         kind = {"name": "edge-mailbox", "path": "root:espw"}
         body = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"generateName": "box-"}}
-        self.name = home.post(WORKSPACES, {**body, "spec": {"type": kind}}).json["metadata"]["name"]
+        self.name = name or home.post(WORKSPACES, {**body, "spec": {"type": kind}}).json["metadata"]["name"]
 
         def cluster() -> str:
             found = home.get(f"{WORKSPACES}/{self.name}").json
@@ -51,9 +52,8 @@ class MailboxWorld:
         self.cluster = eventually(cluster, "the mailbox is ready")
         self.path = f"root:espw:{self.name}"
         self.admin = root.at(self.cluster)
-        self.admin.post(
-            "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
-        )
+        space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+        assert self.admin.send("POST", "/api/v1/namespaces", space).code in (201, 409)
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "syncer"}}
         self.admin.post(f"{NAMESPACE}/serviceaccounts", account)
         self.grant()

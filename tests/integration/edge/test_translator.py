@@ -4,89 +4,28 @@ from __future__ import annotations
 
 import shutil
 import signal
-from collections.abc import Iterator
 
 import pytest
 
 from harness.clients.api import Api, Object, configmap, crd, define, eventually
-from harness.servers.edge_service import GROUP, EdgeControllers, an_object, location
+from harness.servers.edge_service import GROUP, EdgeControllers
+from integration.edge.mailbox_world import RBAC
+from integration.edge.placed import (
+    CONFIGMAPS,
+    CONFIGMAPS_OF_ALL,
+    LOCATIONS,
+    PLACEMENTS,
+    condition,
+    data,
+    inventory,
+    is_projected,
+    listed,
+    mailboxes,
+    place,
+    workload,
+)
 
-WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
-CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
-TARGETS, LOCATIONS, PLACEMENTS = (f"{GROUP}/{each}" for each in ("synctargets", "locations", "edgeplacements"))
-
-
-@pytest.fixture(scope="module")
-def inventory(root: Api) -> Iterator[Api]:
-    """The workspace for inventories with the SyncTargets and Locations `one` and `two`."""
-    here = root.at("root:imw1")
-    for name in ("one", "two"):
-        here.post(TARGETS, an_object("SyncTarget", name, id=name))
-        here.post(LOCATIONS, location(name, env=name, fleet="all"))
-    yield here
-    for path in (TARGETS, LOCATIONS):
-        here.delete(path)
-    here.close()
-
-
-@pytest.fixture(scope="module")
-def mailboxes(root: Api, inventory: Api) -> Iterator[dict[str, Api]]:
-    """The mailboxes of both, ready."""
-    home, found = root.at("root:espw"), {}
-    for each in inventory.get(TARGETS).json["items"]:
-        name = f"{each['metadata']['annotations']['kcp.io/cluster']}-mb-{each['metadata']['uid']}"
-        found[each["metadata"]["name"]] = root.at(f"root:espw:{name}")
-    names = [api.cluster.rpartition(":")[2] for api in found.values()]
-    eventually(lambda: {phase(home, name) for name in names} == {"Ready"}, "the mailboxes are ready")
-    yield found
-    for api in (home, *found.values()):
-        api.close()
-
-
-@pytest.fixture
-def workload(root: Api) -> Iterator[Api]:
-    """A workspace for workloads of its own."""
-    spec = {"type": {"name": "edge-workload", "path": "root:espw"}}
-    head = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"generateName": "work-"}}
-    name = root.post(WORKSPACES, {**head, "spec": spec}).json["metadata"]["name"]
-    eventually(lambda: phase(root, name) == "Ready", "the workspace is ready")
-    here = root.at(f"root:{name}")
-    yield here
-    here.delete(PLACEMENTS)
-    here.close()
-
-
-def phase(api: Api, name: str) -> str:
-    found = api.send("GET", f"{WORKSPACES}/{name}")
-    return str(found.json["status"].get("phase")) if found.code == 200 else ""
-
-
-def place(api: Api, name: str, where: Object, *tests: Object, **spec: object) -> None:
-    selectors = [{"matchLabels": where}]
-    api.post(PLACEMENTS, an_object("EdgePlacement", name, {"locationSelectors": selectors, "downsync": tests, **spec}))
-
-
-def data(api: Api, path: str) -> object:
-    found = api.send("GET", path)
-    return found.json.get("data") if found.code == 200 else None
-
-
-def listed(api: Api) -> Object:
-    """The spec of the list in a mailbox."""
-    found: Object = api.get(f"{GROUP}/syncerconfigs/the-one").json["spec"]
-    return found
-
-
-def condition(api: Api, name: str, type_: str = "Projected") -> Object:
-    """A condition of a placement, without its time."""
-    found = api.get(f"{PLACEMENTS}/{name}").json.get("status", {}).get("conditions", ())
-    (row,) = [each for each in found if each["type"] == type_] or [{}]
-    return {key: value for key, value in row.items() if key != "lastTransitionTime"}
-
-
-def is_projected(api: Api, name: str) -> bool:
-    return condition(api, name).get("status") == "True"
+__all__ = ["inventory", "mailboxes", "workload"]
 
 
 def role(api: Api, *rules: Object) -> None:
@@ -98,9 +37,6 @@ def role(api: Api, *rules: Object) -> None:
 
 def rule(*resources: str) -> Object:
     return {"apiGroups": ["*"], "resources": list(resources), "verbs": ["get", "list", "patch"]}
-
-
-CONFIGMAPS_OF_ALL = {"apiGroup": "", "resources": ["configmaps"]}
 
 
 def test_a_placement_sends_copies_and_then_their_list(workload: Api, mailboxes: dict[str, Api]) -> None:

@@ -59,7 +59,7 @@ def test_others_fields_stay_and_the_same_is_said_again() -> None:
             ("False", "Forbidden", "the workspace does not let the account of the placement translator in"),
         ),
         ((UP, REFUSED), {}, ("False", "ObjectsRefused", "deployments.apps default/web: Forbidden: quota")),
-        ((UP,), {"not_carried": {("", "limitranges")}}, ("False", "NotCarried", "not carried: limitranges")),
+        ((UP,), {"not_carried": {("", "nodes")}}, ("False", "NotCarried", "not carried: nodes")),
         ((DestinationState("new"),), {}, ("False", "InProgress", "mailboxes of new")),
     ],
 )

@@ -21,13 +21,21 @@ DEFINERS = tuple((each.group, each.resource) for each in (types.CRDS, types.API_
 
 
 class Item(msgspec.Struct, frozen=True):
-    """An object that is sent. `digest` is of what it gives to its copies; `owners` are uids in its workspace."""
+    """An object that is sent. `digest` is of what it gives to its copies; `owners` are uids in its workspace.
+
+    `versions` are those of its kind there, the one that it was read at first.
+    """
 
     selection: Selection
-    version: str
+    versions: tuple[str, ...]
     digest: str
     uid: str
     owners: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> str:
+        """The version that it was read at."""
+        return self.versions[0]
 
 
 class Content:

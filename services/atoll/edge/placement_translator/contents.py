@@ -22,7 +22,6 @@ from atoll.machinery.edge.projection import render
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.objects import Object, encode_json, owner_references_of
 from atoll.machinery.meta.status import NotFound
-from atoll.machinery.meta.wellknown import RBAC_GROUP
 
 #: Bytes of objects that are kept for their copies.
 CACHE_BYTES = 32 * 1024 * 1024
@@ -61,7 +60,7 @@ class Contents:
         content = self._contents.get(cluster)
         if content is None:
             return
-        if ref.group == RBAC_GROUP or ref.kind in DEFINERS or ref.kind == NAMESPACES:
+        if ref.kind in DEFINERS or ref.kind == NAMESPACES:
             content.is_stale = True
         elif goes_to_mailbox(*ref.kind):
             content.stale_refs.add(ref)
@@ -75,22 +74,25 @@ class Contents:
         """Return what a workspace sends; None without placements, and before it was first looked at."""
         return self._contents.get(cluster)
 
-    async def source(self, cluster: str, ref: ObjectRef) -> Object | None:
+    async def source(self, cluster: str, ref: ObjectRef, version: str = "") -> Object | None:
         """Return an object that is sent, without what belongs to its workspace; owners have their uids there.
 
-        None if it is gone, which is then told soon. Raises ApiError, ClientError, TimeoutError.
+        By default at the version that it was read at. None if it is gone, which is then told soon. Raises ApiError,
+        ClientError, TimeoutError.
         """
-        cached = self._objects.get((cluster, ref))
+        content = self._contents.get(cluster)
+        kind = content.kinds.get(ref.kind) if content is not None else None
+        is_read_version = kind is None or version in ("", kind.resource.version)
+        cached = self._objects.get((cluster, ref)) if is_read_version else None
         if cached is None:
-            content = self._contents.get(cluster)
-            kind = content.kinds.get(ref.kind) if content is not None else None
+            if kind is None:
+                return None
+            resource = kind.resource if is_read_version else msgspec.structs.replace(kind.resource, version=version)
             try:
-                if kind is None:
-                    return None
-                obj = await self._base.cluster(cluster).get(kind.resource, ref.name, ref.namespace)
+                obj = await self._base.cluster(cluster).get(resource, ref.name, ref.namespace)
             except NotFound:
                 return None
-            cached = self._keeper(cluster)(ref, obj)
+            cached = self._keeper(cluster)(ref, obj) if is_read_version else _portable(obj)
         found: Object = _decode(cached)
         return found
 
@@ -128,8 +130,13 @@ class Contents:
 
     def _keeper(self, cluster: str) -> Keep:
         def keep(ref: ObjectRef, obj: Object) -> bytes:
-            data = encode_json(render(obj, {each["uid"]: each["uid"] for each in owner_references_of(obj)}))
+            data = _portable(obj)
             self._objects.put((cluster, ref), data)
             return data
 
         return keep
+
+
+def _portable(obj: Object) -> bytes:
+    """Return what an object gives to its copies; owners have their uids in its workspace."""
+    return encode_json(render(obj, {each["uid"]: each["uid"] for each in owner_references_of(obj)}))

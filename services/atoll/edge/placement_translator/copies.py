@@ -7,10 +7,11 @@ others may use it.
 
 from __future__ import annotations
 
-from atoll.edge.placement_translator.content import NAMESPACES, Item
+from atoll.edge.placement_translator.content import NAMESPACES, Item, Kind
 from atoll.edge.placement_translator.contents import Contents
 from atoll.edge.placement_translator.records import Copy, CopyRecords
 from atoll.edge.placement_translator.topology import Topology
+from atoll.edge.placement_translator.versions import Versions
 from atoll.machinery.client.client import MERGE, Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.edge.applied import ApplyRecord, digest, is_in_force, record_of
@@ -25,6 +26,7 @@ class Copies:
 
     def __init__(self, base: Client, topology: Topology, contents: Contents, records: CopyRecords) -> None:
         self._base, self._topology, self._contents, self._records = base, topology, contents, records
+        self.versions = Versions(base)
 
     def wanted(self, mailbox: str) -> dict[ObjectRef, dict[str, Item]]:
         """Return all that a mailbox is to have, with the item of each workspace that sends it."""
@@ -46,6 +48,16 @@ class Copies:
                 found[cluster] = item
         return found
 
+    async def redefined(self, mailbox: str) -> bool:
+        """Look at what a mailbox serves, as its definitions changed; return whether versions of copies may change."""
+        offered: dict[Kind, tuple[str, ...]] = {}
+        for cluster in sorted(self._topology.senders(mailbox)):
+            content = self._contents.get(cluster)
+            for kind in content.selected if content is not None else ():
+                if content is not None and kind in content.kinds:
+                    offered.setdefault(kind, content.kinds[kind].versions)
+        return await self.versions.refresh(mailbox, offered)
+
     async def put(self, mailbox: str, ref: ObjectRef, live: Object | None, *, is_live_due: bool) -> bool:
         """Bring a copy into force, or withdraw it if no workspace sends it; return whether its uid is another.
 
@@ -55,13 +67,14 @@ class Copies:
         if not sources:
             await self._withdraw(mailbox, ref, live)
             return False
-        record, digested = self._records.get(mailbox, ref), self._digest(mailbox, sources)
+        version = self.versions.choose(mailbox, ref.kind, sources[min(sources)].versions)
+        record, digested = self._records.get(mailbox, ref), self._digest(mailbox, sources, version)
         if record is not None and record.sources == digested:
             if live is None and not is_live_due:
                 return False
             if live is not None and record.revision == int(live["metadata"]["resourceVersion"]):
                 return False
-        configuration = await self._configuration(mailbox, ref, sources)
+        configuration = await self._configuration(mailbox, ref, sources, version)
         if configuration is None:
             return False
         resource = _resource(ref, version_of(configuration))
@@ -73,7 +86,12 @@ class Copies:
             return False
         written, applied = (record.written, record.applied) if record is not None else (0, None)
         if live is None or not is_in_force(configuration, live, TRANSLATOR, applied):
-            live = await self._client(mailbox).apply(resource, configuration, manager=TRANSLATOR)
+            try:
+                live = await self._client(mailbox).apply(resource, configuration, manager=TRANSLATOR)
+            except NotFound:
+                if await self.versions.read(mailbox, ref.kind, resource.version):
+                    return await self.put(mailbox, ref, None, is_live_due=True)
+                raise
             written = int(live["metadata"]["resourceVersion"])
         metadata, applied = live["metadata"], record_of(configuration, live, TRANSLATOR)
         revision = int(metadata["resourceVersion"])
@@ -82,16 +100,18 @@ class Copies:
             self._records.put(mailbox, ref, copy)
         return record is None or record.uid != copy.uid
 
-    def _digest(self, mailbox: str, sources: dict[str, Item]) -> str:
+    def _digest(self, mailbox: str, sources: dict[str, Item], version: str) -> str:
         return digest(
-            {name: [item.digest, item.version, self._owners(mailbox, name, item)] for name, item in sources.items()}
+            {name: [item.digest, version, self._owners(mailbox, name, item)] for name, item in sources.items()}
         )
 
-    async def _configuration(self, mailbox: str, ref: ObjectRef, sources: dict[str, Item]) -> Object | None:
+    async def _configuration(
+        self, mailbox: str, ref: ObjectRef, sources: dict[str, Item], version: str
+    ) -> Object | None:
         """Return the configuration of a copy; None if all its sources are gone, which is told soon."""
         rendered = []
         for cluster, item in sources.items():
-            obj = await self._contents.source(cluster, ref)
+            obj = await self._contents.source(cluster, ref, version if version in item.versions else "")
             if obj is not None:
                 rendered.append(Source(cluster, render(obj, self._owners(mailbox, cluster, item))))
         return merge(rendered) if rendered else None
@@ -123,14 +143,13 @@ class Copies:
         version = version_of(live) if live is not None else record.version if record is not None else ""
         if not version:
             return
-        resource = _resource(ref, version)
         if live is None:
-            live = await self._read(mailbox, resource, ref)
+            live = await self._read(mailbox, _resource(ref, version), ref)
         if live is not None and is_projected(live):
             unread = [each for each in _sources_of(live) if not self._topology.has_read(each)]
             if unread:
                 raise ServiceUnavailable(f"workspaces that it comes from are not read: {', '.join(unread)}")
-            await self._delete(mailbox, resource, ref, live)
+            await self._delete(mailbox, _resource(ref, version_of(live)), ref, live)
         self._records.put(mailbox, ref, None)
 
     async def _delete(self, mailbox: str, resource: Resource, ref: ObjectRef, live: Object) -> None:
@@ -153,10 +172,14 @@ class Copies:
             return
 
     async def _read(self, mailbox: str, resource: Resource, ref: ObjectRef) -> Object | None:
+        """Return an object of a mailbox, None if it is not there; at another version if this one is not served."""
         try:
             return await self._client(mailbox).get(resource, ref.name, ref.namespace)
-        except NotFound:
-            return None
+        except NotFound as error:
+            if error.details.name or not await self.versions.read(mailbox, ref.kind, resource.version):
+                return None
+            served = self.versions.served(mailbox, ref.kind)
+            return await self._client(mailbox).get(_resource(ref, served[0]), ref.name, ref.namespace)
 
     def _client(self, mailbox: str) -> Client:
         return self._base.cluster(mailbox)

@@ -18,6 +18,8 @@ class Due(msgspec.Struct):
     is_unread: bool = False
     #: All that is sent, against the records.
     is_moved: bool = False
+    #: What the mailbox serves.
+    is_redefined: bool = False
     #: The list for the syncer.
     is_unlisted: bool = False
     refs: dict[ObjectRef, bool] = msgspec.field(default_factory=dict)
@@ -30,6 +32,7 @@ class Due(msgspec.Struct):
         """Add what another one has."""
         self.is_unread |= other.is_unread
         self.is_moved |= other.is_moved
+        self.is_redefined |= other.is_redefined
         self.is_unlisted |= other.is_unlisted
         for ref, is_live_due in other.refs.items():
             self.add(ref, is_live_due=is_live_due)

@@ -26,7 +26,7 @@ from atoll.edge.placement_translator.topology import Topology
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.discovery import served_kinds
 from atoll.machinery.control.queue import Requeue, WorkQueue
-from atoll.machinery.edge.categories import DENATURED, category_of, goes_to_mailbox
+from atoll.machinery.edge.categories import goes_to_mailbox
 from atoll.machinery.edge.failures import Failure, next_failure
 from atoll.machinery.edge.names import PROJECTED, PROJECTED_VALUE, ObjectRef
 from atoll.machinery.edge.placements import UpsyncSet
@@ -97,6 +97,7 @@ class Projection:
         """A mailbox is gone."""
         self._states.pop(mailbox, None)
         self._records.forget(mailbox)
+        self.copies.versions.forget(mailbox)
 
     def _state(self, mailbox: str) -> MailboxState:
         found = self._states.get(mailbox)
@@ -142,6 +143,8 @@ class Projection:
         now_s = time.time()
         if due.is_unread:
             await self._read(mailbox, state)
+            due.is_moved = True
+        if due.is_redefined and await self.copies.redefined(mailbox):
             due.is_moved = True
         if due.is_moved:
             for ref in (*self.copies.wanted(mailbox), *self._records.of(mailbox)):
@@ -229,8 +232,7 @@ class Projection:
     async def _inventory(self, client: Client) -> AsyncIterator[tuple[ObjectRef, Object]]:
         selector = f"{PROJECTED}={PROJECTED_VALUE}"
         for (group, plural), kind in (await served_kinds(client)).items():
-            is_carried = goes_to_mailbox(group, plural) and category_of(group, plural) != DENATURED
-            if not is_carried or "list" not in kind.verbs:
+            if not goes_to_mailbox(group, plural) or "list" not in kind.verbs:
                 continue
             async for page in client.pages(kind.resource, labelSelector=selector, limit=str(PAGE)):
                 for live in page["items"]:

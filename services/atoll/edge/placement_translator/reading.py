@@ -13,9 +13,9 @@ from typing import TypeAlias
 from atoll.edge.placement_translator.content import DEFINERS, NAMESPACES, Content, Item, Kind
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.discovery import ServedKind, served_kinds
-from atoll.machinery.edge.categories import DENATURED, BuiltIns, category_of, goes_to_mailbox
+from atoll.machinery.edge.categories import BuiltIns, goes_to_mailbox
 from atoll.machinery.edge.names import ObjectRef
-from atoll.machinery.edge.placements import Placement
+from atoll.machinery.edge.placements import ANY, Placement
 from atoll.machinery.edge.what import NONE, Selection, definers, selection
 from atoll.machinery.meta.objects import Object, labels_of, owner_references_of
 from atoll.machinery.meta.status import Forbidden, NotFound
@@ -78,10 +78,8 @@ class Reading:
 
     def _is_wanted(self, kind: ServedKind) -> bool:
         key = kind.resource.group, kind.resource.plural
-        # What is in effect in the workspace is its own; workload of these kinds is stored apart.
-        if "list" not in kind.verbs or not goes_to_mailbox(*key) or category_of(*key) == DENATURED:
-            return False
-        return key not in DEFINERS and self._covers(*key)
+        is_carried = "list" in kind.verbs and goes_to_mailbox(*key) and key not in DEFINERS
+        return is_carried and self._covers(*key)
 
     def _covers(self, group: str, resource: str) -> bool:
         return any(test.covers(group, resource) for each in self._placements for test in each.downsync)
@@ -154,7 +152,7 @@ class Reading:
         data = self._keep(ref, obj)
         owners = tuple(sorted(each["uid"] for each in owner_references_of(obj)))
         digest = hashlib.sha256(data).hexdigest()[:32]
-        self._set(ref, Item(chosen, kind.resource.version, digest, obj["metadata"]["uid"], owners))
+        self._set(ref, Item(chosen, kind.versions, digest, obj["metadata"]["uid"], owners))
 
     def _drop(self, refs: Iterable[ObjectRef]) -> None:
         for ref in list(refs):
@@ -171,11 +169,11 @@ class Reading:
 
 
 def not_carried(placements: Iterable[Placement]) -> set[Kind]:
-    """Return kinds that placements name and that are in effect in a workspace, so that none of it is carried."""
+    """Return kinds that placements name and that are for the center alone."""
     return {
         (test.api_group or "", resource)
         for each in placements
         for test in each.downsync
         for resource in test.resources
-        if category_of(test.api_group or "", resource) == DENATURED
+        if resource != ANY and not goes_to_mailbox(test.api_group or "", resource)
     }

@@ -80,7 +80,7 @@ class ReportedStates:
         resource = Resource(ref.group, version, ref.resource, bool(ref.namespace))
         try:
             source = await self._base.cluster(cluster).get(resource, ref.name, ref.namespace)
-            copy = await self._copy(resource, ref, mailboxes) if is_wanted else None
+            copy = await self._copy(ref, mailboxes) if is_wanted else None
             await self._write(cluster, resource, source, (len(mailboxes) if is_wanted else None, copy))
         except (NotFound, Conflict):
             is_wanted = False
@@ -100,11 +100,16 @@ class ReportedStates:
         else:
             reported.pop(ref, None)
 
-    async def _copy(self, resource: Resource, ref: ObjectRef, mailboxes: set[str]) -> Object | None:
+    async def _copy(self, ref: ObjectRef, mailboxes: set[str]) -> Object | None:
         if len(mailboxes) != 1:
             return None
+        (mailbox,) = mailboxes
+        record = self._records.get(mailbox, ref)
+        if record is None:
+            return None
+        resource = Resource(ref.group, record.version, ref.resource, bool(ref.namespace))
         try:
-            return await self._base.cluster(next(iter(mailboxes))).get(resource, ref.name, ref.namespace)
+            return await self._base.cluster(mailbox).get(resource, ref.name, ref.namespace)
         except NotFound:
             return None
 

@@ -1,8 +1,9 @@
 """The placement translator: joins its controllers, and hands each change to those that it concerns.
 
 Control objects are watched by the export's view, mailboxes in their parent; workload objects and copies are told by the
-changes streams (`atoll.edge.changes`). Invariant: of a start everything is read, so no state but the records has to
-survive.
+changes streams (`atoll.edge.changes`), and read and written through the edge view, which has them as data. Invariants:
+of a start everything is read, so no state but the records has to survive; what is in effect in a workspace is neither
+read nor written.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from atoll.edge.export_view import ExportView
 from atoll.edge.heartbeats import HEALTHY
 from atoll.edge.kinds import BINDINGS, PLACEMENTS, SLICES, SYNC_TARGETS, SYNCER_CONFIGS
 from atoll.edge.mailboxes import is_mailbox, mailbox_name
+from atoll.edge.placement_translator.content import DEFINERS
 from atoll.edge.placement_translator.contents import Contents
 from atoll.edge.placement_translator.projection import Projection
 from atoll.edge.placement_translator.records import CopyRecords
@@ -26,9 +28,12 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.client.informer import Informer, key_of
 from atoll.machinery.client.resource import WORKSPACES, Resource
 from atoll.machinery.edge.categories import BuiltIns
-from atoll.machinery.edge.names import THE_ONE, ObjectRef
+from atoll.machinery.edge.denaturing import served_type
+from atoll.machinery.edge.names import EDGE_VIEW, THE_ONE, ObjectRef
 from atoll.machinery.meta.conditions import FALSE, find
+from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, labels_of, spec_of, status_of
+from atoll.machinery.meta.wellknown import RBAC_GROUP
 
 KINDS = (PLACEMENTS, SLICES, SYNCER_CONFIGS, SYNC_TARGETS)
 #: Sets the clusters whose changes a handler is told.
@@ -45,10 +50,11 @@ class PlacementTranslator:
         self.view = ExportView(client, export, KINDS, self._control_changed)
         self._topology.has_read = self.view.has_read
         self.mailboxes = Informer(client.cluster(parent), WORKSPACES, self._workspace_changed)
-        self._contents = Contents(client, self._topology, built_ins, self._content_changed)
-        self._reported = ReportedStates(client, self._topology, self._contents, records)
+        data = client.view(f"/services/{EDGE_VIEW}")
+        self._contents = Contents(data, self._topology, built_ins, self._content_changed)
+        self._reported = ReportedStates(data, self._topology, self._contents, records)
         self._statuses = Statuses(self.view, self._topology, self._contents, records)
-        self._projection = Projection(client, self._topology, self._contents, records, self._projected)
+        self._projection = Projection(data, self._topology, self._contents, records, self._projected)
         self._statuses.projection = self._projection
         self._records = records
         self.controllers = (self._contents, self._projection, self._reported, self._statuses)
@@ -81,10 +87,18 @@ class PlacementTranslator:
 
     def changed(self, change: Change) -> None:
         """An object of a workspace with placements changed, or of a mailbox."""
+        if served_type(ResourceType(change.group, change.resource, change.identity)) is None:
+            # It is in effect there. What the account may read is RBAC's.
+            if change.group == RBAC_GROUP:
+                self._contents.reread(change.cluster)
+            return
         ref = ObjectRef(change.group, change.resource, change.namespace, change.name)
         if not self._topology.is_mailbox(change.cluster):
             self._contents.object_changed(change.cluster, ref)
             return
+        if ref.kind in DEFINERS:
+            self._projection.due(change.cluster).is_redefined = True
+            self._projection.wake(change.cluster)
         record = self._records.get(change.cluster, ref)
         if record is not None and not change.deleted and record.revision == change.revision:
             # It is what was written here, or looked at.

@@ -1,4 +1,4 @@
-"""What a workspace serves: each resource at the version that the server prefers.
+"""What a workspace serves: each resource at the version that the server prefers, with the others that it has.
 
 Programs that work on kinds that they do not know call `served_kinds`. Invariant: a resource is there once, by group and
 plural, at the first of its group's versions that has it.
@@ -17,12 +17,13 @@ from atoll.machinery.meta.objects import Object
 
 
 class ServedKind(msgspec.Struct, frozen=True):
-    """A resource with its kind, its verbs and its subresources."""
+    """A resource with its kind, its verbs, its subresources, and all versions that have it, in the server's order."""
 
     resource: Resource
     kind: str
     verbs: frozenset[str]
     subresources: frozenset[str]
+    versions: tuple[str, ...]
 
 
 async def served_kinds(client: Client) -> dict[tuple[str, str], ServedKind]:
@@ -31,7 +32,10 @@ async def served_kinds(client: Client) -> dict[tuple[str, str], ServedKind]:
     found: dict[tuple[str, str], ServedKind] = {}
     for document in documents:
         for each in _kinds(document):
-            found.setdefault((each.resource.group, each.resource.plural), each)
+            key = each.resource.group, each.resource.plural
+            first = found.get(key, each)
+            versions = (*first.versions, *each.versions) if first is not each else each.versions
+            found[key] = msgspec.structs.replace(first, versions=versions)
     return found
 
 
@@ -43,4 +47,4 @@ def _kinds(document: Object) -> Iterator[ServedKind]:
                 resource = Resource(name, version["version"], row["resource"], row["scope"] == "Namespaced")
                 subresources = frozenset(each["subresource"] for each in row.get("subresources") or ())
                 kind = (row.get("responseKind") or {}).get("kind", "")
-                yield ServedKind(resource, kind, frozenset(row["verbs"]), subresources)
+                yield ServedKind(resource, kind, frozenset(row["verbs"]), subresources, (resource.version,))
