@@ -20,8 +20,11 @@ from atoll.machinery.meta.status import FieldError
 from atoll.machinery.process.resources import schema_path
 
 if TYPE_CHECKING:
+    from atoll.machinery.schema.structural.compiler import Referenced
     from atoll.machinery.schema.structural.structural_schema import StructuralSchema
 
+#: What all schemas of built-in kinds share.
+_REFERENCED: Referenced = {}
 #: Prefix of references between components.
 REF_PREFIX = "#/components/schemas/"
 #: Keywords whose keys are field names, not keywords.
@@ -67,7 +70,7 @@ class NativeSchema:
     def _compile(self) -> StructuralSchema:
         from atoll.machinery.schema.structural.structural_schema import compile_schema
 
-        return compile_schema(self.source, self.definitions)
+        return compile_schema(self.source, self.definitions, _REFERENCED)
 
     def unknown_fields(self, obj: Object) -> list[str]:
         """Return paths that the schema does not declare, in document order."""

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.schema.structural.compiler import compile_root
+from atoll.machinery.schema.structural.node import Node
 from atoll.machinery.schema.structural.structural_schema import CACHE_SIZE, StructuralSchema, compile_schema, schema_for
 
 STRING: Object = {"type": "string"}
@@ -218,6 +220,32 @@ def test_a_deep_value_of_a_recursive_schema_is_walked_without_overflow() -> None
     schema.prune(obj)
     schema.default(obj)
     assert len(schema.validate(obj)) == 1
+
+
+class Interrupted(dict[str, Object]):
+    """Definitions of which one cannot be read the first time."""
+
+    is_read = False
+
+    def get(self, name: str, default: Any = None) -> Any:
+        if name == "x.Any" and not self.is_read:
+            self.is_read = True
+            raise TimeoutError
+        return super().get(name, default)
+
+
+def test_schemas_share_the_nodes_of_references_once_they_are_complete() -> None:
+    """A compilation may be stopped at any reference: what it began is no other's."""
+    definitions, referenced = Interrupted(DEFINITIONS), dict[tuple[str, bytes], Node]()
+    place = {"tree": {"$ref": "#/definitions/x.Tree"}}
+    source = {"type": "object", "properties": {**place, "any": {"$ref": "#/definitions/x.Any"}}}
+    with pytest.raises(TimeoutError):
+        compile_root(source, definitions, referenced)
+    assert not referenced
+    first = compile_root(source, definitions, referenced)
+    second = compile_root({"type": "object", "properties": place}, definitions, referenced)
+    assert second.properties["tree"] is first.properties["tree"] is referenced["x.Tree", b"{}"]
+    assert second.has_defaults_below
 
 
 def test_equal_sources_share_one_compiled_schema_and_the_cache_is_bounded() -> None:

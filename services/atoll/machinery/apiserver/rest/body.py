@@ -54,17 +54,22 @@ def decode_body(call: Call, validation: str) -> Object:
     Raises BadRequest, UnsupportedMediaType. Returns a fresh tree that the caller may change.
     """
     if call.obj is not None:
-        return _in_version(call.kind, _copied(call.obj))
+        return _in_version(call.kind, _copied(call.kind, call.obj))
     obj, duplicates = decode_document(call.body, call.content_type, call.kind, validation != "Ignore")
     check_kind(call.kind, obj)
     check_fields(call, obj, duplicates, validation)
     return obj
 
 
-def _copied(obj: Object) -> Object:
-    """Return a copy deep enough for handlers: they replace subtrees below spec and change metadata in place."""
+def _copied(kind: Kind, obj: Object) -> Object:
+    """Return a copy deep enough for handlers: they replace subtrees below spec and change metadata in place.
+
+    Who creates an object of a kind without a schema, which are the largest, gives its spec away.
+    """
     from atoll.machinery.meta.objects import decode, encode_json
 
+    if kind.schema is None and "spec" in obj:
+        return {**decode(encode_json({**obj, "spec": None})), "spec": obj["spec"]}
     return decode(encode_json(obj))
 
 

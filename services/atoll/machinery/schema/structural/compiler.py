@@ -9,7 +9,7 @@ without properties is open, and one schema among several alternatives defines th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -34,12 +34,20 @@ _COUNTS = (
 )
 _NUMBERS = (("minimum", "minimum"), ("maximum", "maximum"), ("multipleOf", "multiple_of"))
 
+#: Complete nodes of the definitions that were referred to: by name, and by the keywords beside the reference as JSON.
+Referenced = dict[tuple[str, bytes], Node]
 
-def compile_root(source: Object, definitions: Mapping[str, Object] | None) -> Node:
-    """Compile the node of a whole object. apiVersion, kind and metadata are always declared."""
-    compiler = _Compiler(definitions)
+
+def compile_root(
+    source: Object, definitions: Mapping[str, Object] | None, referenced: Referenced | None = None
+) -> Node:
+    """Compile the node of a whole object. apiVersion, kind and metadata are always declared.
+
+    Schemas with the same definitions share the nodes of `referenced`, which gets those that are new.
+    """
+    compiler = _Compiler(definitions, referenced)
     root = compiler.node(source)
-    root.meta = compiler.metadata()
+    root.meta = _metadata(compiler.native)
     root.accept = fast_validation.accept_function(root)
     if definitions is not None:
         root.properties = {key: child for key, child in root.properties.items() if key != "metadata"}
@@ -55,14 +63,21 @@ def compile_value(source: Object, definitions: Mapping[str, Object] | None = Non
     return node
 
 
+@cache
+def _metadata(native: bool) -> Node:
+    """Return the node of ObjectMeta, which all schemas share."""
+    return compile_value(METADATA, {} if native else None)
+
+
 class _Compiler:
     """Compiles one schema. References with the same keywords beside them share one node."""
 
-    def __init__(self, definitions: Mapping[str, Object] | None) -> None:
+    def __init__(self, definitions: Mapping[str, Object] | None, shared: Referenced | None = None) -> None:
         self.native = definitions is not None
-        self.definitions = definitions or {}
-        self._referenced: dict[tuple[str, bytes], Node] = {}
-        self._metadata: Node | None = None
+        self.definitions = definitions if definitions is not None else {}
+        self._shared = shared if shared is not None else {}
+        # Of this schema alone until they are complete, as others may be compiled at the same time.
+        self._referenced: Referenced = {}
         self._nothing: Node | None = None
         self._all: list[Node] = []
 
@@ -75,7 +90,7 @@ class _Compiler:
             return self._filled(Node(source), source)
         beside = {key: value for key, value in source.items() if key not in _SILENT}
         mark = (name, encode_json(beside))
-        known = self._referenced.get(mark)
+        known = self._shared.get(mark) or self._referenced.get(mark)
         if known is None:
             checkpoint()
             merged = {**self.definitions.get(name, {}), **beside}
@@ -93,14 +108,8 @@ class _Compiler:
             self._nothing.prune_items_by = self._nothing
         return self._nothing
 
-    def metadata(self) -> Node:
-        """Return the node of ObjectMeta, one for each schema."""
-        if self._metadata is None:
-            self._metadata = self.node(METADATA)
-        return self._metadata
-
     def finish(self) -> None:
-        """Compute which nodes have defaults below; needs the whole graph."""
+        """Compute which nodes have defaults below, which needs the whole graph; then they are complete."""
         for node in self._all:
             node.default_properties = tuple((key, child) for key, child in node.properties.items() if child.has_default)
             node.has_defaults_below = bool(node.default_properties)
@@ -112,6 +121,7 @@ class _Compiler:
                     child.has_defaults_below or child.has_default for child in _children(node)
                 ):
                     node.has_defaults_below = changed = True
+        self._shared.update(self._referenced)
 
     def _filled(self, node: Node, source: Object) -> Node:
         self._all.append(node)
@@ -147,7 +157,7 @@ class _Compiler:
         node.prune_items_by = node.items or (None if self.native or node.open else self.nothing())
         if source.get("x-kubernetes-embedded-resource") is True:
             node.embedded = True
-            node.meta = self.metadata()
+            node.meta = _metadata(self.native)
 
     def _open_untyped(self, node: Node, source: Object) -> None:
         if not node.properties and node.additional is None and node.types <= {"object"}:

@@ -19,7 +19,7 @@ from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.process.time_slicing import checkpoint
 from atoll.machinery.schema.structural import list_types, pruning
-from atoll.machinery.schema.structural.compiler import compile_root
+from atoll.machinery.schema.structural.compiler import Referenced, compile_root
 from atoll.machinery.schema.structural.defaulting import default, is_normal
 from atoll.machinery.schema.structural.node import Node
 from atoll.machinery.schema.structural.plain_form import Takes, plain_form
@@ -37,11 +37,14 @@ _FORM_BYTES = 8 * 1024
 class _CompiledSchema:
     """The decoded and compiled forms of a schema, evicted by size. Publishing a schema needs the source only."""
 
-    __slots__ = ("_root", "attachment", "definitions", "source", "takes")
+    __slots__ = ("_referenced", "_root", "attachment", "definitions", "source", "takes")
 
-    def __init__(self, source: Object, definitions: Mapping[str, Object] | None) -> None:
+    def __init__(
+        self, source: Object, definitions: Mapping[str, Object] | None, referenced: Referenced | None = None
+    ) -> None:
         self.source = source
         self.definitions = definitions
+        self._referenced = referenced
         self.attachment: Any = None
         self._root: Node | None = None
         #: The plain form, which replaces this by itself on first use.
@@ -55,7 +58,7 @@ class _CompiledSchema:
     def root(self) -> Node:
         """Compiled on first use."""
         if self._root is None:
-            self._root = compile_root(self.source, self.definitions)
+            self._root = compile_root(self.source, self.definitions, self._referenced)
         return self._root
 
 
@@ -153,14 +156,17 @@ class StructuralSchema:
         return out.errors
 
 
-def compile_schema(source: Object, definitions: Mapping[str, Object] | None = None) -> StructuralSchema:
+def compile_schema(
+    source: Object, definitions: Mapping[str, Object] | None = None, referenced: Referenced | None = None
+) -> StructuralSchema:
     """Compile the schema of whole objects permanently.
 
     `source` is an OpenAPI v3 schema as in a CustomResourceDefinition. With `definitions` it is that of a built-in kind:
     `$ref`s are looked up there by the last part of their path, and a missing definition allows any value. Keywords of
-    wrong types are ignored; patterns that RE2 rejects match nothing.
+    wrong types are ignored; patterns that RE2 rejects match nothing. Schemas with the same definitions share the nodes
+    of `referenced`.
     """
-    return StructuralSchema(_CompiledSchema(source, definitions), b"", definitions or {})
+    return StructuralSchema(_CompiledSchema(source, definitions, referenced), b"", definitions or {})
 
 
 _cache: OrderedDict[bytes, StructuralSchema] = OrderedDict()
