@@ -14,8 +14,8 @@ from harness.clients.exports import an_object, schema
 from harness.clients.refusers import MARK, Refuser, ValidatingPolicy, ValidatingWebhook
 
 CIRCLES = schema("circles")
-#: Four times the second within which a change is in force everywhere.
-DEADLINE_S = 4.0
+#: A change is in force everywhere within a second; a busy machine takes longer.
+DEADLINE_S = 20.0
 #: The language of policies is loaded at their first use.
 FIRST_S = 60.0
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from functools import partial
 from typing import NamedTuple
 
 from harness.clients.api import Api, configmap, eventually
 from harness.clients.exports import BINDINGS, an_object, binding, objects_path, phase, schema
-from harness.clients.site_workspaces import on, ready, shard_of, workspace
+from harness.clients.site_workspaces import led_to, on, ready, shard_of, workspace
 from harness.servers.site import Site, SiteProcess
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -52,7 +51,7 @@ def served(site: Site, *paths: str) -> None:
     for path in paths:
         api = site.proxy.api(path)
         with contextlib.closing(api):
-            eventually(partial(lambda api: api.send("GET", MAPS).code == 200, api), f"{path} is served")
+            led_to(api)
 
 
 def refused(site: Site, path: str) -> None:

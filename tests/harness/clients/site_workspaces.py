@@ -59,6 +59,12 @@ def ready(api: Api, name: str, phase: str = "Ready") -> dict[str, Any]:
     return found
 
 
+def led_to(api: Api) -> Api:
+    """A client through a proxy, once that leads to its workspace: of a new one it hears later than the shard."""
+    eventually(lambda: api.send("GET", "/api/v1/namespaces").code == 200, f"the proxy leads to {api.cluster}", 60.0)
+    return api
+
+
 def gone(api: Api, name: str) -> None:
     """Return once a Workspace is gone."""
     eventually(lambda: api.send("GET", f"{WORKSPACES}/{name}").code == 404, f"{name} is gone", 60.0)

@@ -20,7 +20,7 @@ from harness.data.event_keys import PUBLIC
 from harness.waits import source_of
 
 
-async def eventually(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+async def eventually(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     """Wait until a condition holds; fail the test if it does not in time."""
     try:
         async with asyncio.timeout(timeout_s):

@@ -32,8 +32,8 @@ from harness.servers.stand_ins.webhook import HANG_UP
 
 Object = dict[str, Any]
 STAMP = {"op": "add", "path": "/data/stamped", "value": "yes"}
-#: A webhook that is back is called within a second: four times as long.
-BACK_S = 4.0
+#: A webhook that is back is called within a second; a busy machine takes longer, and a patient breaker ten.
+BACK_S = 9.0
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ async def workspace(client: Client, name: str) -> Client:
     wanted = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}}
     created = await client.create(WORKSPACES, {**wanted, "spec": {"type": {"name": "universal", "path": "root"}}})
     options = {"fieldSelector": f"metadata.name={name}", "resourceVersion": created["metadata"]["resourceVersion"]}
-    async with asyncio.timeout(20), client.watch(WORKSPACES, **options) as events:
+    async with asyncio.timeout(60), client.watch(WORKSPACES, **options) as events:
         async for event in events:
             if event.object.get("status", {}).get("phase") == "Ready":
                 break
@@ -79,7 +79,7 @@ async def test_a_watch_tells_what_happens_from_a_revision_on(client: Client) -> 
     await inside.patch(CONFIGMAPS, "a", {"data": {"k": "w"}}, "default")
     await inside.delete(CONFIGMAPS, "a", "default")
     seen = []
-    async with asyncio.timeout(20), inside.watch(CONFIGMAPS, resourceVersion=revision) as events:
+    async with asyncio.timeout(60), inside.watch(CONFIGMAPS, resourceVersion=revision) as events:
         async for event in events:
             seen.append(event.type)
             if event.type == "DELETED":
@@ -105,7 +105,7 @@ async def test_an_informer_over_every_cluster_survives_a_restart(tmp_path: Path)
 
         informer = Informer(everywhere, CONFIGMAPS, changed)
         task = asyncio.create_task(informer.run())
-        await asyncio.wait_for(informer.synced.wait(), 20)
+        await asyncio.wait_for(informer.synced.wait(), 60)
         await two.create(CONFIGMAPS, configmap("b"))
         await eventually(lambda: told == [("a", "new"), ("b", "new")])
         assert len({cluster for cluster, _, name in informer.objects if name in {"a", "b"}}) == 2
@@ -138,7 +138,7 @@ async def test_the_controller_of_the_readme_works_as_printed(
 
     for value in ("v", "w"):
         await inside.patch(CONFIGMAPS, "c", {"data": {"k": value}}, "default")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not await copied(value):
                 assert not running.done(), running
                 await asyncio.sleep(0.02)

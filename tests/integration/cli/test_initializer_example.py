@@ -28,7 +28,7 @@ def of(kind: str, name: str, **spec: object) -> Object:
 
 async def until(client: Client, resource: Resource, name: str, holds: Callable[[Object], bool]) -> Object:
     """Return the object once its status satisfies a condition."""
-    async with asyncio.timeout(20), client.watch(resource, fieldSelector=f"metadata.name={name}") as events:
+    async with asyncio.timeout(60), client.watch(resource, fieldSelector=f"metadata.name={name}") as events:
         async for event in events:
             if event.type in {"ADDED", "MODIFIED"} and holds(event.object.get("status") or {}):
                 return event.object

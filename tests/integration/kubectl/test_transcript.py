@@ -231,17 +231,17 @@ def test_a_custom_kind_with_a_scale_is_scaled(shell: Shell, workspace: str) -> N
 def test_conditions_fields_and_deletions_are_waited_for(shell: Shell, workspace: str) -> None:
     with background(shell, "kubectl wait --for=jsonpath='{.data.ready}'=yes cm/c --timeout=60s") as waiting:
         shell.ok("""kubectl patch cm c --type merge -p '{"data":{"ready":"yes"}}'""")
-        assert waiting.wait(20) == 0, waiting.stdout.read()
+        assert waiting.wait(60) == 0, waiting.stdout.read()
     status = """{"status":{"conditions":[{"type":"Sailing","status":"True"}]}}"""
     with background(shell, "kubectl wait --for=condition=Sailing fleet/f --timeout=60s") as waiting:
         shell.ok(f"kubectl patch fleet f --subresource=status --type merge -p '{status}'")
-        assert waiting.wait(20) == 0, waiting.stdout.read()
+        assert waiting.wait(60) == 0, waiting.stdout.read()
     with background(shell, "kubectl wait --for=delete cm/u --timeout=60s") as waiting:
         shell.ok("kubectl delete cm u")
-        assert waiting.wait(20) == 0, waiting.stdout.read()
+        assert waiting.wait(60) == 0, waiting.stdout.read()
     with background(shell, "kubectl wait --for=create cm/later --timeout=60s") as waiting:
         shell.ok("kubectl create cm later")
-        assert waiting.wait(20) == 0, waiting.stdout.read()
+        assert waiting.wait(60) == 0, waiting.stdout.read()
 
 
 def test_a_deletion_waits_for_its_end(shell: Shell, workspace: str) -> None:
@@ -252,7 +252,7 @@ def test_a_deletion_waits_for_its_end(shell: Shell, workspace: str) -> None:
         shell.ok("kubectl wait --for=jsonpath='{.metadata.deletionTimestamp}' cm/held --timeout=60s")
         assert deleting.poll() is None
         shell.ok('kubectl patch cm held --type merge -p \'{"metadata":{"finalizers":null}}\'')
-        assert deleting.wait(20) == 0
+        assert deleting.wait(60) == 0
     for cascade in ("foreground", "orphan", "background"):
         shell.ok(f"kubectl create cm x && kubectl delete cm x --cascade={cascade}")
 

@@ -15,7 +15,7 @@ from atoll.standalone.site.credentials import CACHE_USER
 from harness.clients.api import MERGE, TABLE, Api, crd, eventually
 from harness.clients.exports import SCHEMAS, schema_of
 from harness.clients.loop_probe import LoopProbe
-from harness.clients.site_workspaces import on, ready, workspace
+from harness.clients.site_workspaces import led_to, on, ready, workspace
 from harness.data.large_requests import LARGEST, LargeRequest, prepare_objects
 from harness.servers.cache_server_process import CacheProcess
 from harness.servers.in_process.cache_server import BASE, MASTER
@@ -27,7 +27,7 @@ PROMISED_S = 0.1
 @pytest.fixture(scope="module")
 def bulk(site: Site, admin: Api) -> Iterator[Api]:
     """kcp-admin through the proxy, in a workspace with the objects that the requests read."""
-    here = site.proxy.api(ready(admin, workspace(admin, selector=on("root")))["spec"]["cluster"])
+    here = led_to(site.proxy.api(ready(admin, workspace(admin, selector=on("root")))["spec"]["cluster"]))
     prepare_objects(here)
     yield here
     here.close()

@@ -10,7 +10,7 @@ import pytest
 
 from atoll.machinery.meta import hashes
 from harness.clients.api import Api, configmap, eventually
-from harness.clients.site_workspaces import CLUSTER, CLUSTERS, gone, on, ready, workspace
+from harness.clients.site_workspaces import CLUSTER, CLUSTERS, gone, led_to, on, ready, workspace
 from harness.servers.mutant_shard import altered
 from harness.servers.site import Site
 
@@ -47,7 +47,7 @@ def consumer(site: Site) -> Api:
 def visitor(site: Site) -> Iterator[tuple[str, Api]]:
     """A workspace on shard-1 whose Workspace is there too, so that shard-2 has no row of it; with its name."""
     root = site.proxy.api("root")
-    parent = site.proxy.api(ready(root, workspace(root, selector=on("shard-1")))["spec"]["cluster"])
+    parent = led_to(site.proxy.api(ready(root, workspace(root, selector=on("shard-1")))["spec"]["cluster"]))
     name = workspace(parent, selector=on("shard-1"))
     cluster = ready(parent, name)["spec"]["cluster"]
     eventually(lambda: site.proxy.api(cluster).send("GET", MAPS).code == 200, "the proxy leads to it", PATIENCE_S)

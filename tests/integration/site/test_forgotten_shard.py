@@ -16,7 +16,18 @@ from atoll.machinery.kcp.sharding.forgotten_stores import FORGOTTEN
 from atoll.machinery.kcp.sharding.shards import STORE, UNSCHEDULABLE
 from harness.clients.api import MERGE, Api, configmap, eventually
 from harness.clients.exports import make_export, schema
-from harness.clients.site_workspaces import CLUSTER, WORKSPACES, condition, gone, marked, on, ready, shard_of, workspace
+from harness.clients.site_workspaces import (
+    CLUSTER,
+    WORKSPACES,
+    condition,
+    gone,
+    led_to,
+    marked,
+    on,
+    ready,
+    shard_of,
+    workspace,
+)
 from harness.servers.site import Site
 
 SHARDS = "/apis/core.kcp.io/v1alpha1/shards"
@@ -130,7 +141,7 @@ def test_its_workspaces_say_so_and_are_made_again_elsewhere(forgotten: Forgotten
     workspace(admin, name=name)
     made = ready(admin, name)
     assert shard_of(made) in {"root", "shard-2"}
-    forgotten.site.proxy.api(made["spec"]["cluster"]).post(MAPS, configmap("new"))
+    led_to(forgotten.site.proxy.api(made["spec"]["cluster"])).post(MAPS, configmap("new"))
 
 
 def test_its_homes_are_placed_again_at_the_next_use(forgotten: Forgotten) -> None:
@@ -174,7 +185,7 @@ def test_a_comeback_ends_before_it_serves_and_a_new_store_is_a_new_shard(forgott
     registered = eventually(lambda: found(admin), "the new store is registered", 60.0)
     assert registered["metadata"]["annotations"][STORE] != forgotten.shard["metadata"]["annotations"][STORE]
     made = ready(admin, workspace(admin, selector=on(LOST)))
-    site.proxy.api(made["spec"]["cluster"]).post(MAPS, configmap("new"))
+    led_to(site.proxy.api(made["spec"]["cluster"])).post(MAPS, configmap("new"))
     assert ready(admin, made["metadata"]["name"])["spec"]["cluster"] == made["spec"]["cluster"]
 
 

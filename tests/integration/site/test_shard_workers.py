@@ -12,7 +12,7 @@ import pytest
 from harness.clients.api import Api, configmap, eventually
 from harness.clients.changed_configurations import CHANGES, counts_everywhere
 from harness.clients.exports import BINDINGS, an_object, bind, binding, make_export, objects_path, phase, schema
-from harness.clients.site_workspaces import on, ready, workspace
+from harness.clients.site_workspaces import led_to, on, ready, workspace
 from harness.clients.tenants import whoami
 from harness.servers.processes import children, is_alive
 from harness.servers.site import ServingProcess, Site
@@ -48,7 +48,7 @@ def workers(shard: ServingProcess) -> list[int]:
 
 def place(site: Site, admin: Api, shard: str) -> Api:
     """kcp-admin in a new workspace of a shard, through the proxy."""
-    return site.proxy.api(str(ready(admin, workspace(admin, selector=on(shard)))["spec"]["cluster"]))
+    return led_to(site.proxy.api(str(ready(admin, workspace(admin, selector=on(shard)))["spec"]["cluster"])))
 
 
 def test_an_api_of_one_shard_is_bound_and_used_on_another(site: Site, admin: Api) -> None:
@@ -134,7 +134,7 @@ def test_an_issuer_of_a_type_on_one_shard_makes_users_of_workspaces_on_another(s
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
         given = {"metadata": {"name": "dora"}, "subjects": [subject], "roleRef": role}
         for inside in (site.proxy.api(cluster), site.proxy.api(home.cluster)):
-            inside.post(f"{RBAC}/clusterrolebindings", given)
+            led_to(inside).post(f"{RBAC}/clusterrolebindings", given)
         for door in (site.proxy, site.shards["shard-1"]):
             api = door.with_token(token, cluster)
             eventually(lambda: api.get(MAPS, expect=0).code == 200, "the issuer's keys are fetched")  # noqa: B023
@@ -158,9 +158,8 @@ def _create(api: Api, plural: str, kind: str, name: str, spec: dict[str, Any]) -
 def test_an_account_of_one_shard_calls_workers_of_another(site: Site, admin: Api) -> None:
     home, consumer = place(site, admin, "root"), place(site, admin, "shard-1")
     # A workspace in it is needed by nobody on the other shard.
-    inner = site.proxy.api(str(ready(home, workspace(home, selector=on("root")))["spec"]["cluster"]))
+    inner = led_to(site.proxy.api(str(ready(home, workspace(home, selector=on("root")))["spec"]["cluster"])))
     accounts = "/api/v1/namespaces/default/serviceaccounts"
-    eventually(lambda: inner.send("GET", MAPS).code == 200, "the proxy leads to it")
     inner.post(accounts, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "bot"}})
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     token = str(inner.post(f"{accounts}/bot/token", request).json["status"]["token"])

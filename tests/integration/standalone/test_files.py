@@ -144,7 +144,7 @@ def test_without_admin_users_there_is_no_kubeconfig_and_nobody_is_anybody(tmp_pa
     shard = ShardProcess(tmp_path, "--batteries-included=-admin", "--token-auth-file", str(tokens))
     shard.spawn()
     try:
-        eventually(lambda: "atoll serves" in shard.stdout_path.read_text(), "the announcement", timeout_s=30)
+        eventually(lambda: "atoll serves" in shard.stdout_path.read_text(), "the announcement", timeout_s=60)
         assert not shard.kubeconfig.exists()
         assert not (shard.root / ".admin-token-store").exists()
         assert "KUBECONFIG" not in shard.stdout_path.read_text()

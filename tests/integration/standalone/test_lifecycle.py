@@ -85,10 +85,10 @@ def test_of_two_on_an_empty_directory_one_serves_and_its_keys_stay(tmp_path: Pat
     for thread in threads:
         thread.join()
     try:
-        eventually(lambda: not all(shard.running for shard in both), "one leaves", timeout_s=30)
+        eventually(lambda: not all(shard.running for shard in both), "one leaves", timeout_s=60)
         one, other = sorted(both, key=lambda shard: not shard.running)
         assert (one.running, other.stop()) == (True, 1)
-        eventually(lambda: "atoll serves" in one.stdout_path.read_text(), "the other serves", timeout_s=30)
+        eventually(lambda: "atoll serves" in one.stdout_path.read_text(), "the other serves", timeout_s=60)
     finally:
         for shard in both:
             shard.stop()

@@ -38,7 +38,7 @@ def test_nobody_is_left_when_the_shard_is_killed(tmp_path: Path, workers: str) -
         family = children(shard.pid)
         assert len(family) == 1 + int(workers)
         shard.kill()
-        eventually(lambda: not [pid for pid in family if is_alive(pid)], f"all are gone of {family}", timeout_s=20)
+        eventually(lambda: not [pid for pid in family if is_alive(pid)], f"all are gone of {family}", timeout_s=60)
 
 
 async def test_a_killed_server_is_started_again_while_writes_go_on(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def external_server(tmp_path: Path) -> Iterator[str]:
         yield eventually(announced, "the port")
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(30)
 
 
 async def test_a_server_that_is_somebody_elses_is_published_to(tmp_path: Path, external_server: str) -> None:
@@ -108,9 +108,9 @@ async def test_a_server_that_is_somebody_elses_is_published_to(tmp_path: Path, e
             subscription = await connection.subscribe("atoll.changes.root.core.core.configmaps.root")
             await connection.flush()
             made = Api(shard, "root").post(CONFIGMAPS, configmap("far")).json["metadata"]
-            message = await subscription.next_msg(timeout=20)
+            message = await subscription.next_msg(timeout=60)
             while json.loads(message.data)["metadata"]["name"] != "far":
-                message = await subscription.next_msg(timeout=20)
+                message = await subscription.next_msg(timeout=60)
             assert (message.headers or {})["Atoll-Revision"] == made["resourceVersion"]
         finally:
             await connection.close()

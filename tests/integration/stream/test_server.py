@@ -123,7 +123,7 @@ async def test_a_server_left_behind_on_the_directory_is_ended_first(tmp_path: Pa
     (tmp_path / "nats" / "server.pid").write_text(f"{left.pid}\n")
     waiting = asyncio.ensure_future(asyncio.to_thread(left.wait))
     async with NatsServer(tmp_path) as server:
-        await asyncio.wait_for(waiting, 10)
+        await asyncio.wait_for(waiting, 30)
         connection = await server.connect()
         await connection.close()
 
@@ -138,7 +138,7 @@ async def test_a_foreign_process_with_the_pid_of_a_dead_server_is_left_alone(tmp
     finally:
         assert bystander.stdin is not None
         bystander.stdin.close()
-        bystander.wait(10)
+        bystander.wait(30)
 
 
 async def test_a_stranger_on_its_port_is_not_taken_for_it(tmp_path: Path) -> None:

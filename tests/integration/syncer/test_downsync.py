@@ -62,7 +62,7 @@ async def test_an_object_is_made_in_its_namespace_kept_as_it_is_and_taken_away(
         view.withdraw(ref)
         await until(lacks(edge, "c", "made"), "it is gone")
         assert await edge.get(NAMESPACES, "made")
-        assert not syncer.failures
+        await until(healthy(syncer), "no error is left")
 
 
 async def test_what_was_there_before_is_adopted_with_an_event_and_stays(
@@ -241,7 +241,7 @@ async def test_of_two_syncers_one_writes_and_the_other_takes_over(view: MailboxV
         async with run() as first:
             await until(has(edge, "c", "two", {"a": "1"}), "one of them writes")
             writes = [each.downsync.applies for each in (first, second) if each.downsync is not None]
-            assert sorted(writes) == [0, 2] or sorted(writes) == [0, 1]
+            assert sum(map(bool, writes)) == 1
         view.place(configmap("c", {"a": "2"}, namespace="two"))
         await until(has(edge, "c", "two", {"a": "2"}), "the other one writes")
 

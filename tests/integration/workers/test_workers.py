@@ -150,15 +150,15 @@ def test_a_shard_is_ready_when_all_workers_serve_and_not_before(tmp_path: Path) 
     shard = ShardProcess(tmp_path, "--workers", "2")
     shard.spawn()
     try:
-        late = eventually(lambda: workers(shard)[1:], "two workers were started", timeout_s=30)[0]
+        late = eventually(lambda: workers(shard)[1:], "two workers were started", timeout_s=60)[0]
         os.kill(late, signal.SIGSTOP)
         try:
-            code, body = eventually(lambda: _readiness(shard), "the other one answers", timeout_s=30)
+            code, body = eventually(lambda: _readiness(shard), "the other one answers", timeout_s=60)
             assert (code, "[-]workers failed" in body) == (500, True)
             assert shard.stdout_path.read_text() == ""
         finally:
             os.kill(late, signal.SIGCONT)
-        eventually(lambda: _readiness(shard) == (200, "ok"), "ready", timeout_s=30)
+        eventually(lambda: _readiness(shard) == (200, "ok"), "ready", timeout_s=60)
         answer = _readiness(shard, "/readyz?verbose")
         assert answer is not None and "[+]controllers ok" in answer[1] and "[+]store-space ok" in answer[1]
         eventually(lambda: "atoll serves" in shard.stdout_path.read_text(), "the announcement")
@@ -259,7 +259,7 @@ def test_a_start_takes_the_port_while_workers_of_a_killed_one_hold_connections(t
         try:
             shard.kill()
             shard.spawn()
-            eventually(lambda: shard._announced() and shard._ready(), "it serves", 30)
+            eventually(lambda: shard._announced() and shard._ready(), "it serves", 60)
         finally:
             for pid in orphans:
                 os.kill(pid, signal.SIGCONT)

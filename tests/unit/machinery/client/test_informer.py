@@ -49,7 +49,7 @@ class Watched:
         self.changed.set()
 
     async def until_notified(self, count: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while len(self.calls) < count:
                 self.changed.clear()
                 await self.changed.wait()
@@ -73,7 +73,7 @@ def added(name: str, revision: int, cluster: str = "one") -> Object:
 
 async def test_the_state_is_whole_when_the_annotated_bookmark_came(watched: Watched) -> None:
     watched.begin(watching(added("a", 3), added("a", 1, "two"), bookmark(2), bookmark(5, end=True)))
-    await asyncio.wait_for(watched.informer.synced.wait(), 10)
+    await asyncio.wait_for(watched.informer.synced.wait(), 30)
     assert sorted(watched.informer.objects) == [("one", "", "a"), ("two", "", "a")]
     assert watched.calls == [("a", "", "3"), ("a", "", "1")]
     query = watched.api.requests[0].query
@@ -110,7 +110,7 @@ async def test_it_goes_on_from_the_last_revision_after_an_end(watched: Watched, 
 async def test_a_state_that_came_only_in_part_is_not_gone_on_from(watched: Watched) -> None:
     whole = watching(added("a", 7), added("b", 2), bookmark(8, end=True))
     watched.begin(watching(added("a", 7), then="cut"), whole)
-    await asyncio.wait_for(watched.informer.synced.wait(), 10)
+    await asyncio.wait_for(watched.informer.synced.wait(), 30)
     assert [each.query.get("sendInitialEvents") for each in watched.api.requests] == ["true", "true"]
     assert watched.calls == [("a", "", "7"), ("b", "", "2")]
 
@@ -157,4 +157,4 @@ async def test_what_a_handler_raises_ends_it(tmp_path: Path) -> None:
         api.on(AT, watching(added("a", 1)))
         async with Client.from_kubeconfig(str(api.kubeconfig(tmp_path)), cluster="*") as client:
             with pytest.raises(LookupError):
-                await asyncio.wait_for(Informer(client, THINGS, broken).run(), 10)
+                await asyncio.wait_for(Informer(client, THINGS, broken).run(), 30)

@@ -67,7 +67,7 @@ async def test_a_taker_wakes_for_a_key_that_was_asked_for_while_in_work(queue: W
     await asyncio.sleep(0)
     assert not taker.done()
     queue.done("a")
-    assert (await asyncio.wait_for(taker, 5))[0] == "a"
+    assert (await asyncio.wait_for(taker, 30))[0] == "a"
 
 
 async def test_a_failed_key_that_was_asked_for_meanwhile_comes_at_once(queue: WorkQueue[str]) -> None:
@@ -77,7 +77,7 @@ async def test_a_failed_key_that_was_asked_for_meanwhile_comes_at_once(queue: Wo
     taker = asyncio.create_task(queue.take())
     await asyncio.sleep(0)
     queue.failed("a")
-    assert await asyncio.wait_for(taker, 5) == ("a", 4)
+    assert await asyncio.wait_for(taker, 30) == ("a", 4)
 
 
 async def test_every_waiting_taker_gets_a_key(queue: WorkQueue[str]) -> None:
@@ -85,7 +85,7 @@ async def test_every_waiting_taker_gets_a_key(queue: WorkQueue[str]) -> None:
     await asyncio.sleep(0)
     for key in ("a", "b", "c"):
         queue.add(key)
-    taken = await asyncio.wait_for(asyncio.gather(*takers), 5)
+    taken = await asyncio.wait_for(asyncio.gather(*takers), 30)
     assert sorted(key for key, _ in taken) == ["a", "b", "c"]
 
 
@@ -141,7 +141,7 @@ async def test_a_delay_does_not_put_off_a_key_that_waits(queue: WorkQueue[str]) 
 async def test_a_taker_sleeps_no_longer_than_until_the_next_key_is_due() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a", 1, 0.02)
-    assert await asyncio.wait_for(queue.take(), 5) == ("a", 1)
+    assert await asyncio.wait_for(queue.take(), 30) == ("a", 1)
 
 
 async def test_failures_double_the_delay_up_to_a_limit_and_success_forgets_them(
@@ -263,7 +263,7 @@ async def test_a_cluster_with_enough_keys_outside_holds_back_its_others_and_nobo
     queue.done(taken.pop())
     found = []
     for _ in range(10):
-        key, _ = await asyncio.wait_for(queue.take(), 5)
+        key, _ = await asyncio.wait_for(queue.take(), 30)
         found.append(key)
         queue.done(key)
     assert found == [("a", number) for number in range(MAX_OUTSIDE, MAX_OUTSIDE + 10)], "each that ends lets one follow"

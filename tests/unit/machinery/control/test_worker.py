@@ -39,7 +39,7 @@ async def test_a_failure_is_observed_and_means_another_turn() -> None:
 
     queue.add("a", 8)
     async with working(work("test", queue, reconcile, observe)):
-        await asyncio.wait_for(finished.wait(), 5)
+        await asyncio.wait_for(finished.wait(), 30)
     assert turns == [True, True, False]
     assert not queue
 
@@ -58,7 +58,7 @@ async def test_the_answer_of_a_reconcile_says_when_to_look_again() -> None:
 
     queue.add("a")
     async with working(work("test", queue, reconcile)):
-        await asyncio.wait_for(twice.wait(), 5)
+        await asyncio.wait_for(twice.wait(), 30)
     assert turns == ["a", "a"]
 
 
@@ -85,7 +85,7 @@ async def test_no_two_workers_have_one_key() -> None:
     async with working(*(work("test", queue, reconcile) for _ in range(5))):
         for extra in range(20):
             queue.add(f"extra-{extra}")
-        await asyncio.wait_for(finished.wait(), 5)
+        await asyncio.wait_for(finished.wait(), 30)
     assert most > 1
 
 
@@ -99,8 +99,8 @@ async def test_a_cancelled_worker_gives_its_key_back() -> None:
 
     queue.add("a", 6)
     async with working(work("test", queue, reconcile)):
-        await asyncio.wait_for(begun.wait(), 5)
-    assert await asyncio.wait_for(queue.take(), 5) == ("a", 6)
+        await asyncio.wait_for(begun.wait(), 30)
+    assert await asyncio.wait_for(queue.take(), 30) == ("a", 6)
 
 
 async def test_reconciles_that_never_wait_leave_others_their_turn() -> None:
@@ -138,12 +138,12 @@ async def test_a_worker_that_waits_outside_is_relieved_and_ends_with_its_key() -
         queue.add(key)
     async with asyncio.TaskGroup() as tasks:
         first = tasks.create_task(work("test", queue, reconcile, spawn=tasks.create_task))
-        await asyncio.wait_for(done.wait(), 5)
+        await asyncio.wait_for(done.wait(), 30)
         assert ended == [("other", 0)]
         done.clear()
         answers.set()
-        await asyncio.wait_for(done.wait(), 5)
-        await asyncio.wait_for(first, 5)
+        await asyncio.wait_for(done.wait(), 30)
+        await asyncio.wait_for(first, 30)
         assert len(tasks._tasks) == 1, "as many work as before"
         for task in list(tasks._tasks):
             task.cancel()

@@ -59,7 +59,7 @@ async def test_commits_that_follow_closely_reach_a_crowd_as_one_and_are_marked_a
     assert {watcher.nudges for watcher in watchers} == {1}
     for watcher in watchers:
         watcher.nudged.clear()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await asyncio.gather(*(watcher.nudged.wait() for watcher in watchers))
     assert {watcher.nudges for watcher in watchers} == {2}
 
