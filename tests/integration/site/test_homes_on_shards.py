@@ -51,7 +51,7 @@ def without_root(master: Api) -> Iterator[None]:
 
 
 def test_homes_are_placed_on_all_shards_and_are_whole(site: Site) -> None:
-    users = [new_user() for _ in range(24)]
+    users = [new_user() for _ in range(14)]
     found = Counter[str]()
     for user in users:
         home = home_of(site, user)
