@@ -49,7 +49,7 @@ _OTHER_FLAGS = {
         "help",
         "quick",
     ),
-    *("help-all", "config", "print-config", "directory", "readers", "tls-ca-file", "drop"),
+    *("help-all", "config", "print-config", "directory", "readers", "subscribers", "tls-ca-file", "drop"),
 }
 
 

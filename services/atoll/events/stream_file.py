@@ -1,4 +1,5 @@
-"""`stream.json`: the address, the credential and the names that `atoll start` writes for subscribers.
+"""`stream.json`: the address, the credential and the names that `atoll start` and `atoll nats-config` write for
+subscribers.
 
 `changes` reads it. Invariant: an error names the file and quotes nothing of it.
 """
@@ -46,8 +47,10 @@ class StreamFile(msgspec.Struct, frozen=True):
 
 
 def read_stream_file(path: str | Path) -> StreamFile:
-    """Read a stream file. Raises OSError, ValueError."""
+    """Read a stream file; `ca_file` is relative to it. Raises OSError, ValueError."""
     try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=StreamFile)
+        found = msgspec.json.decode(Path(path).read_bytes(), type=StreamFile)
     except msgspec.DecodeError as error:
         raise ValueError(f"{path} is not a stream.json of atoll start") from error
+    authority = str(Path(path).parent / found.ca_file) if found.ca_file else ""
+    return msgspec.structs.replace(found, ca_file=authority)

@@ -55,9 +55,9 @@ def targets(shards: Sequence[str]) -> list[str]:
     return found
 
 
-def attempts(user: str, shards: Sequence[str]) -> Iterator[Attempt]:
-    """Every attempt of a user at the streams of these shards."""
-    own, aims = follower_consumer(user), targets(shards)
+def attempts(user: str, shards: Sequence[str], own: str = "") -> Iterator[Attempt]:
+    """Every attempt of a user at the streams of these shards; `own` is the name of a consumer that it may have."""
+    own, aims = own or follower_consumer(user), targets(shards)
     for shard in shards:
         for api in ("$JS.API", f"$JS.{shard}.API"):
             for verb in GENERAL_VERBS:

@@ -17,6 +17,7 @@ from atoll.machinery.stream.permissions import (
     Permissions,
     changes_permissions,
     follower_consumer,
+    operator_consumers,
     operator_permissions,
     reader_permissions,
     reader_user,
@@ -29,7 +30,7 @@ from harness.models.stream_attacks import Attempt, attempts
 from harness.servers.nats import NatsServer
 
 SHARDS = (ROOT, "east")
-READER, EDGE = "proxy-front", "edge-0"
+READER, EDGE, WATCHER = "proxy-front", "edge-0", "watcher"
 STREAMS = [(kind, shard) for shard in SHARDS for kind in KINDS]
 #: The content of a stream, and the consumers that others have of it.
 Standing = dict[str, tuple[int, int, int, list[str]]]
@@ -41,7 +42,8 @@ def users() -> list[NatsUser]:
     found.append(NatsUser(READER, "secret", reader_permissions(READER, SHARDS)))
     found.append(NatsUser(EDGE, "secret", changes_permissions(EDGE, SHARDS, ROOT)))
     found.append(NatsUser(peer, "secret", reader_permissions(peer, SHARDS, selects=True)))
-    return [*found, NatsUser("operator", "secret", operator_permissions(ROOT))]
+    found.append(NatsUser(WATCHER, "secret", operator_permissions(SHARDS, WATCHER)))
+    return [*found, NatsUser("operator", "secret", operator_permissions([ROOT]))]
 
 
 class Site:
@@ -128,11 +130,12 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
         await site.end()
 
 
-@pytest.mark.parametrize("user", [shard_user("east"), READER, EDGE, reader_user("east"), "operator"])
+@pytest.mark.parametrize("user", [shard_user("east"), READER, EDGE, reader_user("east"), "operator", WATCHER])
 async def test_no_request_writes_into_or_removes_from_the_streams_of_others(site: Site, user: str) -> None:
     before = await site.standing(user)
     mine = follower_consumer(READER) if user == READER else ""
-    await site.send(user, attempts(user, SHARDS))
+    own = operator_consumers(WATCHER)[0] if user == WATCHER else ""
+    await site.send(user, attempts(user, SHARDS, own))
     after = await site.standing(user)
     if mine:
         # A reader may delete its own consumer, and gets not found.
@@ -174,7 +177,7 @@ async def test_an_epoch_of_the_far_future_does_not_reach_another_shard(site: Sit
     await connection.close()
 
 
-@pytest.mark.parametrize("user", [READER, "operator"])
+@pytest.mark.parametrize("user", [READER, "operator", WATCHER])
 async def test_the_answer_to_a_reader_does_not_become_an_event(site: Site, user: str) -> None:
     before = await site.standing()
     aims = [control_subject(kind, shard) for kind, shard in STREAMS]

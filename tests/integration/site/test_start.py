@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -11,12 +12,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
 
+from atoll.events import changes
 from atoll.machinery.process.pki import make_ca, make_client, write_pair
 from atoll.standalone.site.supervisor import environment
 from harness.clients.api import eventually
@@ -146,6 +149,13 @@ def test_a_new_user_works_in_workspaces_without_knowing_of_shards(started: Start
         kubectl.ok("ws", "root")
     shards = kubectl.ok("get", "shards", "-o", "name").split()
     assert shards == ["shard.core.kcp.io/root", "shard.core.kcp.io/shard-1", "shard.core.kcp.io/shard-2"]
+
+
+async def test_the_operator_reads_the_changes_of_each_shard(started: StartedSite) -> None:
+    for shard in ("root", "shard-1", "shard-2"):
+        reading = changes(started.root / "shards" / shard / "stream.json")
+        async with asyncio.timeout(30), aclosing(reading):
+            assert (await anext(reading)).operation == "ADDED"
 
 
 def test_the_edge_service_runs_beside_the_shards(started: StartedSite, kubectl: Kubectl) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from atoll.cli.atoll import main
 from atoll.cli.atoll.event_key import rotate
+from atoll.events.stream_file import read_stream_file
 from atoll.machinery.process.pki import make_ca, make_serving, write_pair
 from atoll.machinery.stream.connection import Connection
 from atoll.machinery.stream.credential_file import read_access
@@ -37,6 +38,8 @@ async def test_every_user_connects_with_his_file_over_tls(tmp_path: Path) -> Non
         "proxy-0",
         "--edge",
         "edge-0",
+        "--subscribers",
+        "ops",
         "--port",
         str(port),
         "--tls-cert-file",
@@ -49,8 +52,10 @@ async def test_every_user_connects_with_his_file_over_tls(tmp_path: Path) -> Non
     assert configured(there, *flags) == 0
     server = await asyncio.create_subprocess_exec(str(find_binary()), "-c", str(there / "server.conf"))
     try:
-        for user in ("shard-root", "shard-eu-1", "proxy-0", "edge-0"):
-            access = read_access(f"tls://127.0.0.1:{port}", str(there / f"nats-{user}.json"))
+        users = ("shard-root", "shard-eu-1", "proxy-0", "edge-0", "ops")
+        found = [read_access(f"tls://127.0.0.1:{port}", str(there / f"nats-{user}.json")) for user in users]
+        found += [read_stream_file(there / f"stream-ops.{shard}.json").access for shard in ("root", "eu-1")]
+        for access in found:
 
             async def connected() -> Connection | None:
                 try:
@@ -58,7 +63,7 @@ async def test_every_user_connects_with_his_file_over_tls(tmp_path: Path) -> Non
                 except Exception:
                     return None
 
-            connection: Connection = await until(connected, f"{user} connects")
+            connection: Connection = await until(connected, f"{access.user} connects")
             await connection.close()
     finally:
         server.terminate()
@@ -111,6 +116,8 @@ def test_secret_keys_of_events_are_given_to_their_shard_and_public_ones_to_all(
         (("--shards", "root,EU"), "'EU' is no name"),
         (("--shards", "root", "--readers", "a.b"), "'a.b' is no name"),
         (("--shards", "root", "--readers", "reader-root"), "'reader-root' is the name of another user"),
+        (("--shards", "root", "--readers", "ops", "--subscribers", "ops"), "'ops' is the name of another user"),
+        (("--shards", "root", "--subscribers", "operator"), "'operator' is the name of another user"),
         (("--shards", "root", "--tls-cert-file", "x"), "go together"),
     ],
 )

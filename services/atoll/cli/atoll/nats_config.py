@@ -16,9 +16,10 @@ from atoll.cli.atoll.output import fail
 from atoll.machinery.meta.labels import dns_label_errors
 from atoll.machinery.process.pki import write_private
 from atoll.machinery.stream.permissions import OPERATOR, reader_user, shard_user
-from atoll.machinery.stream.server.config import ListenOptions, TlsFiles, server_config
-from atoll.standalone.site.credentials import edge_users, nats_users
+from atoll.machinery.stream.server.config import ListenOptions, NatsUser, TlsFiles, server_config
+from atoll.standalone.site.credentials import edge_users, nats_users, public_keys
 from atoll.standalone.site.runner import STREAMS_BYTES
+from atoll.standalone.site.subscribers import subscriber, write_stream_files
 
 CONFIG, AUTHORITY = "server.conf", "nats-ca.crt"
 
@@ -27,12 +28,12 @@ def run(arguments: Sequence[str]) -> int:
     """Write the files. Return the exit code."""
     found = _parser().parse_args(list(arguments))
     shards, readers, edge = _names(found.shards), _names(found.readers), _names(found.edge)
-    for name in (*shards, *readers, *edge):
+    watchers = _names(found.subscribers)
+    for name in (*shards, *readers, *edge, *watchers):
         if errors := dns_label_errors(name):
             return fail(f"{name!r} is no name: {errors[0]}")
-    taken = {OPERATOR, *(user(shard) for shard in shards for user in (shard_user, reader_user))}
-    if clash := taken.intersection((*readers, *edge)) or set(readers).intersection(edge):
-        return fail(f"{min(clash)!r} is the name of another user")
+    if clash := _clash(shards, readers, edge, watchers):
+        return fail(f"{clash!r} is the name of another user")
     directory, files = Path(found.directory).absolute(), (found.tls_cert_file, found.tls_private_key_file)
     if len({bool(file) for file in (*files, found.tls_ca_file)}) > 1:
         return fail("tls-cert-file, tls-private-key-file and tls-ca-file go together")
@@ -41,6 +42,7 @@ def run(arguments: Sequence[str]) -> int:
         tls = _tls(found, directory) if found.tls_cert_file else None
         authority = AUTHORITY if tls else ""
         users = nats_users(directory, shards, readers, authority) + edge_users(directory, shards, edge, authority)
+        users += [_subscriber(directory, shards, each, found, authority) for each in watchers]
         where = ListenOptions(directory, found.bind_address, found.port, max(len(shards), 1) * STREAMS_BYTES, tls)
         write_private(directory / CONFIG, server_config(where, users))
     except OSError as error:
@@ -48,7 +50,35 @@ def run(arguments: Sequence[str]) -> int:
     sys.stdout.write(f"nats-server -c {directory / CONFIG}\n")
     for name in (*(shard_user(shard) for shard in shards), *readers, *edge):
         sys.stdout.write(f"  {directory / f'nats-{name}.json'}\n")
+    for path in (_stream_path(directory, name, shard) for name in watchers for shard in shards):
+        sys.stdout.write(f"  {path}\n")
     return 0
+
+
+def _clash(shards: Sequence[str], *others: Sequence[str]) -> str:
+    """The name that two users would have; empty if there is none."""
+    taken = {OPERATOR, *(user(shard) for shard in shards for user in (shard_user, reader_user))}
+    for names in others:
+        if clash := taken.intersection(names):
+            return min(clash)
+        taken.update(names)
+    return ""
+
+
+def _subscriber(
+    directory: Path, shards: Sequence[str], name: str, found: argparse.Namespace, authority: str
+) -> NatsUser:
+    """A subscriber of the operator, with a file for each shard. Raises OSError."""
+    user = subscriber(directory, shards, name, authority)
+    address = found.nats_url or f"{'tls' if authority else 'nats'}://{found.bind_address}:{found.port}"
+    files = {shard: _stream_path(directory, name, shard) for shard in shards}
+    write_stream_files(user, address, files, public_keys(directory, shards), authority)
+    return user
+
+
+def _stream_path(directory: Path, name: str, shard: str) -> Path:
+    """The file of a subscriber for one shard. Names have no dot, so no two share a path."""
+    return directory / f"stream-{name}.{shard}.json"
 
 
 def _names(text: str) -> list[str]:
@@ -69,6 +99,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--shards", required=True, help="comma separated names of shards, as root,eu-1,us-1")
     parser.add_argument("--readers", default="", help="comma separated names of front proxies and cache servers")
     parser.add_argument("--edge", default="", help="comma separated names of processes `atoll edge-controllers`")
+    parser.add_argument("--subscribers", default="", help="comma separated names of programs that read all changes")
+    parser.add_argument("--nats-url", default="", help="URL in the files of subscribers; default: as it listens")
     parser.add_argument("--bind-address", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=4222, help="port to listen on")
     parser.add_argument("--tls-cert-file", default="", help="PEM file with the server's certificate")

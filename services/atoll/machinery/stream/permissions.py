@@ -131,20 +131,27 @@ def changes_permissions(user: str, shards: Sequence[str], root: str) -> Permissi
     return _importing(user, imports)
 
 
-def operator_permissions(shard: str) -> Permissions:
-    """Create, read, acknowledge and delete the operator's own consumers on both streams, and look at the
+def operator_consumers(user: str) -> tuple[str, ...]:
+    """The names that the consumers of an operator's user may have. Users' names have no `_`: none is shared."""
+    return OPERATOR_CONSUMERS if user == OPERATOR else tuple(f"operator_{user}_{number}" for number in range(16))
+
+
+def operator_permissions(shards: Sequence[str], user: str = OPERATOR) -> Permissions:
+    """Create, read, acknowledge and delete the user's own consumers on both streams of these shards, and look at the
     streams."""
-    account = shard_user(shard)
-    imports = [_import(shard, account, "STREAM.NAMES")]
-    for kind in KINDS:
-        name = stream_name(kind, shard)
-        imports.append(_import(shard, account, f"STREAM.INFO.{name}"))
-        for consumer in OPERATOR_CONSUMERS:
-            imports.extend(_import(shard, account, f"CONSUMER.{verb}.{name}.{consumer}") for verb in _CONSUMER_VERBS)
-            imports.append(_import(shard, account, f"CONSUMER.CREATE.{name}.{consumer}.>"))
-            ack = f"$JS.ACK.{name}.{consumer}.>"
-            imports.append(ServiceImport(account, ack, ack))
-    return _importing(OPERATOR, imports)
+    imports: list[ServiceImport] = []
+    for shard in shards:
+        account = shard_user(shard)
+        imports.append(_import(shard, account, "STREAM.NAMES"))
+        for kind in KINDS:
+            name = stream_name(kind, shard)
+            imports.append(_import(shard, account, f"STREAM.INFO.{name}"))
+            for consumer in operator_consumers(user):
+                verbs = (*(f"{verb}.{name}.{consumer}" for verb in _CONSUMER_VERBS), f"CREATE.{name}.{consumer}.>")
+                imports.extend(_import(shard, account, f"CONSUMER.{verb}") for verb in verbs)
+                ack = f"$JS.ACK.{name}.{consumer}.>"
+                imports.append(ServiceImport(account, ack, ack))
+    return _importing(user, imports)
 
 
 def source_permissions(user: str, shards: Sequence[str]) -> Permissions:

@@ -202,14 +202,15 @@ def nats_users(directory: Path, shards: Sequence[str], readers: Sequence[str], c
     return found
 
 
+def public_keys(directory: Path, shards: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The public keys of these shards' events, by their credential files. After `nats_users`. Raises OSError."""
+    found = {shard: _earlier(credential_path(directory, shard_user(shard))) for shard in shards}
+    return {shard: EventKeys(each.signing_keys).announced for shard, each in found.items() if each is not None}
+
+
 def edge_users(directory: Path, shards: Sequence[str], names: Sequence[str], ca_file: str = "") -> list[NatsUser]:
     """Users of the controllers of the edge service, each with a credential file. After `nats_users`. Raises OSError."""
-    found = [_earlier(directory / f"nats-{shard_user(shard)}.json") for shard in shards]
-    keys = {
-        shard: EventKeys(each.signing_keys).announced
-        for shard, each in zip(shards, found, strict=True)
-        if each is not None
-    }
+    keys = public_keys(directory, shards)
     return [reading_user(directory, changes_permissions(name, shards, ROOT), name, keys, ca_file) for name in names]
 
 

@@ -21,16 +21,19 @@ from atoll.machinery.meta.names import ROOT
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.tls import client_context
 from atoll.machinery.storage.environment.filesystem import require_local
+from atoll.machinery.stream.permissions import OPERATOR
 from atoll.machinery.stream.server.config import NatsUser
 from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerOptions
 from atoll.machinery.wire.client import Origin
 from atoll.shard import kubeconfig
 from atoll.shard.config import ShardConfig
 from atoll.standalone import worker_count
+from atoll.standalone.change_stream import CREDENTIALS_FILE
 from atoll.standalone.edge_service import EDGE_USER, EdgeFiles, EdgeService, passed_on
 from atoll.standalone.site import credentials, layout, processes
 from atoll.standalone.site.layout import NATS, NATS_HOST, PROXY, Layout, Ports, Site, SiteError
 from atoll.standalone.site.processes import SET_BY_SITE, ProcessSpec, StartConfig
+from atoll.standalone.site.subscribers import subscriber, write_stream_files
 from atoll.standalone.site.supervisor import ProcessSupervisor, until_ready
 
 log = structlog.get_logger()
@@ -89,12 +92,21 @@ def prepare(files: Layout, site: Site, config: ShardConfig, edge: Sequence[str] 
     """Write the files of all processes; return the users of the NATS server. Raises PkiError, OSError."""
     urls = processes.urls_of(site, config)
     processes.write_mapping(files, urls)
-    return credentials.write_all(files, site.shards, config.bind_address, urls, config.batteries, edge)
+    users = credentials.write_all(files, site.shards, config.bind_address, urls, config.batteries, edge)
+    operator = subscriber(files.pki, site.shards, OPERATOR)
+    streams = {shard: files.shard(shard) / CREDENTIALS_FILE for shard in site.shards}
+    keys = credentials.public_keys(files.pki, site.shards)
+    write_stream_files(operator, _nats_url(site), streams, keys)
+    return [*users, operator]
+
+
+def _nats_url(site: Site) -> str:
+    return f"nats://{NATS_HOST}:{site.ports[NATS]}"
 
 
 def _edge_files(files: Layout, site: Site, config: ShardConfig) -> EdgeFiles:
     async def nats_url() -> str:
-        return f"nats://{NATS_HOST}:{site.ports[NATS]}"
+        return _nats_url(site)
 
     return EdgeFiles(
         files.root / kubeconfig.FILE_NAME, files.root / "edge", nats_url, files.credential(EDGE_USER), passed_on(config)

@@ -20,11 +20,11 @@ from atoll.machinery.stream.definitions import MAX_PAYLOAD_BYTES
 from atoll.machinery.stream.permissions import (
     IMPORTED_API,
     OPERATOR,
-    OPERATOR_CONSUMERS,
     OWN_API,
     Permissions,
     delivery_subject,
     inbox_prefix,
+    operator_consumers,
     operator_permissions,
     shard_exports,
     shard_permissions,
@@ -83,30 +83,29 @@ def builtin_users(shard: str, saved: ServerSecrets) -> list[NatsUser]:
     """The users that come with the server of one shard: itself, and the operator."""
     return [
         NatsUser(shard_user(shard), saved.shard_password, shard_permissions(shard)),
-        NatsUser(OPERATOR, saved.operator_password, operator_permissions(shard)),
+        NatsUser(OPERATOR, saved.operator_password, operator_permissions([shard])),
     ]
 
 
-def stream_file(
-    address: str, shard: str, saved: ServerSecrets, tls: TlsFiles | None, event_keys: Sequence[str] = ()
-) -> bytes:
-    """`stream.json`: `connect` holds keyword arguments of nats-py's `connect`; `atoll.events` reads all of it."""
+def stream_file(access: Access, shard: str, event_keys: Sequence[str] = ()) -> bytes:
+    """`stream.json`, by which a user of an operator reads a shard's streams: `connect` holds keyword arguments of
+    nats-py's `connect`; `atoll.events` reads all of it."""
     document: dict[str, object] = {
         "connect": {
-            "servers": [address],
-            "user": OPERATOR,
-            "password": saved.operator_password,
-            "inbox_prefix": inbox_prefix(OPERATOR),
+            "servers": access.servers,
+            "user": access.user,
+            "password": access.password,
+            "inbox_prefix": access.inbox_prefix,
         },
         "api_prefix": IMPORTED_API.format(shard=shard),
         "shard": shard,
         "streams": {kind: stream_name(kind, shard) for kind in KINDS},
-        "consumers": list(OPERATOR_CONSUMERS),
+        "consumers": list(operator_consumers(access.user)),
     }
     if event_keys:
         document["event_keys"] = list(event_keys)
-    if tls:
-        document["ca_file"] = str(tls.ca_file)
+    if access.ca_file:
+        document["ca_file"] = access.ca_file
     return json.dumps(document, indent=2).encode() + b"\n"
 
 

@@ -150,8 +150,8 @@ class EmbeddedServer:
         shutil.rmtree(options.directory / "store/jetstream/ATOLL", ignore_errors=True)
         write_private(self._config, server_config(where, [*own, *options.users]))
         if options.credentials_file is not None and options.shard:
-            document = stream_file(self.address, options.shard, saved, options.tls, options.event_keys)
-            write_private(options.credentials_file, document)
+            operator = own[1].access(self.address, options.tls)
+            write_private(options.credentials_file, stream_file(operator, options.shard, options.event_keys))
 
     async def _spawn(self) -> None:
         # A unique name distinguishes the child from a stranger that took the port first.
