@@ -14,7 +14,7 @@ from harness.clients.shell import Shell
 from harness.environment import ROOT
 
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-TIMEOUT_S = 90
+TIMEOUT_S = 240
 _MASKS = (
     # Ages, times and names of the machine match any value.
     (re.compile(r"\b\d+(?:m\d+)?(?:s|m|h|d)\b"), "AGE"),

@@ -99,6 +99,7 @@ async def test_writes_whose_submit_was_given_up_are_not_counted_any_more(
     monkeypatch.setattr(in_flight, "MAX_MUTATING", 2)
     stuck.limit(0.05)
     assert [(await each)[0] for each in await stuck.started(2)] == [504, 504]
+    stuck.limit(20)
     assert (await stuck.admin.send("POST", MAPS, configmap("d")))[0] == 201
 
 
