@@ -68,6 +68,8 @@ def differing(suite: Suite, oracle: Oracle, numbers: range) -> list[Difference]:
             ours, theirs = suite.ours(case), suite.theirs(answer)
             if not suite.same(ours, theirs):
                 found.append(Difference(number, case, ours, theirs))
+    if not found:
+        return []
     again = oracle.ask([each.case for each in found for _ in range(_AGAIN)])
     answers = [again[index : index + _AGAIN] for index in range(0, len(again), _AGAIN)]
     return [

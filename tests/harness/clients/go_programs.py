@@ -84,7 +84,7 @@ def program(name: str, module: str = "") -> Path:
     programs = cache_folder() / "programs"
     programs.mkdir(exist_ok=True)
     # Clients name themselves by their file.
-    built = programs / f"{name}-{_sources(folder, _version(command))}" / name
+    built = programs / f"{name}-{sources(folder, name, _version(command))}" / name
     with (programs / f"{name}.lock").open("w") as lock:
         # The first worker builds; the others wait and find it built.
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -115,10 +115,11 @@ def _version(command: str) -> str:
 
 
 @cache
-def _sources(folder: Path, version: str) -> str:
-    """A digest of a module's files and of the Go that builds them."""
+def sources(folder: Path, name: str, version: str) -> str:
+    """A digest of what a command of a module is built of: its own files, those that all share, and the Go."""
     found = hashlib.sha256(version.encode())
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+    own = [*(folder / "cmd" / name).rglob("*"), *(folder / "internal").rglob("*")]
+    for path in sorted(path for path in [*own, folder / "go.mod", folder / "go.sum"] if path.is_file()):
         found.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode())
         found.update(path.read_bytes())
     return found.hexdigest()[:_DIGEST]
