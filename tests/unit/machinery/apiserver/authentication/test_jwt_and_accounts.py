@@ -222,6 +222,21 @@ def small_rsa_key() -> bytes:
     )
 
 
+def damaged_rsa_key() -> bytes:
+    """One whose private exponents are not those of its public one."""
+    whole = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_numbers()
+    d, p, q = whole.d + 2, whole.p, whole.q
+    numbers = rsa.RSAPrivateNumbers(p, q, d, d % (p - 1), d % (q - 1), whole.iqmp, whole.public_numbers)
+    return numbers.private_key(unsafe_skip_rsa_key_validation=True).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    )
+
+
+def test_a_damaged_key_does_not_sign() -> None:
+    with pytest.raises(ValueError):
+        load_keys(damaged_rsa_key())
+
+
 @pytest.mark.parametrize("pem", [curve_key(ec.SECP384R1()), small_rsa_key(), b"", b"hush"], ids=range(4))
 def test_a_key_that_is_neither_a_good_rsa_key_nor_of_our_curve_is_refused(pem: bytes) -> None:
     with pytest.raises(ValueError):
