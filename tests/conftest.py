@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import time
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from harness.data.manifests import manifests_folder, sources
+from harness.environment import ABSENT
 from harness.seeds import draw_all, drawn
 from harness.servers.launch import preload_started_server
 
@@ -92,6 +94,7 @@ def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Col
 
 def pytest_configure(config: pytest.Config) -> None:
     """No test asserts on speed, nor do generated examples: a busy machine is no failure."""
+    sys.path.insert(0, str(ABSENT))
     preload_started_server()
     if config.option.markexpr != DEFAULT_TIER:
         draw_all()
