@@ -48,7 +48,13 @@ def no_thread_computes_for_ever() -> Iterator[None]:
     assert computed_s < COMPUTED_S, f"threads of ended tests compute: {computed_s:.2f} s of {WATCHED_S} s"
 
 
-@pytest.fixture(params=sources())
+def _each_source() -> Iterator[object]:
+    """The fullest source; another one in the long tier."""
+    for number, source in enumerate(sources()):
+        yield pytest.param(source, marks=[pytest.mark.long] if number else [])
+
+
+@pytest.fixture(params=_each_source())
 def manifests(request: pytest.FixtureRequest) -> Path:
     """The folder of real projects' manifests, of each source in turn; skips without one."""
     return manifests_folder(request.param)

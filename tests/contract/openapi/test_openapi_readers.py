@@ -98,7 +98,7 @@ def test_custom_kinds_are_published_as_apiextensions_publishes_them(
 def _reported(command: str, place: Path) -> dict[str, Any]:
     """The findings of the readers in Go, by name of the check. Fails if they disagree."""
     run = [str(program("openapi")), command, str(place)]
-    done = subprocess.run(run, capture_output=True, timeout=100, check=False)
+    done = subprocess.run(run, capture_output=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr[-4000:].decode(errors="replace")
     checks = [json.loads(line) for line in done.stdout.split(b"\n") if line]
     return {check["check"]: check["found"] for check in checks}

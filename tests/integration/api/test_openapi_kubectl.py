@@ -88,7 +88,7 @@ def test_what_a_schema_does_not_know_is_refused_before_and_after_it_is_sent(kube
 def test_client_go_reads_both_versions_below_a_workspace(api: Api, tmp_path: Path) -> None:
     define(api, crd("circles"))
     run = [str(program("openapi")), "served", str(_kubeconfig(api, tmp_path))]
-    done = subprocess.run(run, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(run, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     found = {check["check"]: check["found"] for check in map(json.loads, done.stdout.splitlines())}
     assert found.pop("v2") > 150

@@ -16,7 +16,7 @@ from harness.clients.api import MERGE, TABLE, Api, crd, eventually
 from harness.clients.exports import SCHEMAS, schema_of
 from harness.clients.loop_probe import LoopProbe
 from harness.clients.site_workspaces import led_to, on, ready, workspace
-from harness.data.large_requests import LARGEST, LargeRequest, prepare_objects
+from harness.data.large_requests import LARGE, LARGEST, LargeRequest, prepare_objects
 from harness.servers.cache_server_process import CacheProcess
 from harness.servers.in_process.cache_server import BASE, MASTER
 from harness.servers.site import Endpoint, Site
@@ -33,7 +33,11 @@ def bulk(site: Site, admin: Api) -> Iterator[Api]:
     here.close()
 
 
-@pytest.mark.parametrize("request_", LARGEST, ids=lambda each: each.name.replace(" ", "-"))
+@pytest.mark.parametrize(
+    "request_",
+    [*LARGEST, *(pytest.param(each, marks=pytest.mark.long) for each in LARGE)],
+    ids=lambda each: each.name.replace(" ", "-"),
+)
 def test_livez_of_the_proxy_answers_while_it_passes_on_a_large_request(
     request_: LargeRequest, bulk: Api, site: Site
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from harness.clients.api import Api, workspace_under
 from harness.clients.loop_probe import LoopProbe
-from harness.data.large_requests import LARGEST, LargeRequest, prepare_objects
+from harness.data.large_requests import LARGE, LARGEST, LargeRequest, prepare_objects
 from harness.servers.shard_process import ShardProcess
 from integration.workers.test_workers import workers
 
@@ -30,7 +30,11 @@ def bulk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         api.close()
 
 
-@pytest.mark.parametrize("request_", LARGEST, ids=lambda each: each.name.replace(" ", "-"))
+@pytest.mark.parametrize(
+    "request_",
+    [*LARGEST, *(pytest.param(each, marks=pytest.mark.long) for each in LARGE)],
+    ids=lambda each: each.name.replace(" ", "-"),
+)
 def test_livez_of_a_worker_answers_while_it_serves_a_large_request(request_: LargeRequest, bulk: Api) -> None:
     shard = bulk.shard
     assert isinstance(shard, ShardProcess)
