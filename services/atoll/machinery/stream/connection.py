@@ -231,10 +231,12 @@ class Connection:
         except Exception as error:
             raise Unavailable(f"publishing failed: {error!r}") from error
 
-    async def subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
-        """Call back for each message, one at a time, in order. Raises Unavailable."""
+    async def subscribe(
+        self, subject: str, callback: Callable[[Msg], Awaitable[None]], queue: str = ""
+    ) -> Subscription:
+        """Call back for each message, one at a time, in order; those of a `queue` share them. Raises Unavailable."""
         try:
-            return await self.client.subscribe(subject, cb=callback)
+            return await self.client.subscribe(subject, queue, cb=callback)
         except Exception as error:
             raise Unavailable(f"subscribing failed: {error!r}") from error
 

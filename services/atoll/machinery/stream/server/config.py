@@ -2,14 +2,15 @@
 
 The supervisor in `embedded` writes the file and passes the credentials on. Passwords are in a file of mode 0600 in a
 directory of mode 0700, never in an argument or an environment variable. Invariant: the given users, each in an account
-of its own, and only the listener for clients: no monitoring, WebSocket, MQTT, leaf node, gateway or cluster.
+of its own, besides them only whom a gateway admits, and only the listener for clients: no monitoring, WebSocket, MQTT,
+leaf node, gateway or cluster.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,6 +23,7 @@ from atoll.machinery.stream.permissions import (
     OPERATOR,
     OWN_API,
     Permissions,
+    ServiceImport,
     delivery_subject,
     inbox_prefix,
     operator_consumers,
@@ -31,6 +33,8 @@ from atoll.machinery.stream.permissions import (
     shard_user,
 )
 from atoll.machinery.stream.subjects import KINDS, stream_name
+from atoll.machinery.stream.tenants.auth_callout import Answerer, CalloutKeys
+from atoll.machinery.stream.tenants.subscriber_permissions import CALLOUT_TIMEOUT_S, GATEWAYS, TENANTS, tenant_imports
 
 #: A consumer for each reader of each stream, the publishers' own audits, and the operator's.
 _MAX_CONSUMERS = 4096
@@ -119,7 +123,15 @@ class ListenOptions(msgspec.Struct, frozen=True):
     tls: TlsFiles | None = None
 
 
-def server_config(where: ListenOptions, users: Sequence[NatsUser]) -> bytes:
+class TenantOptions(msgspec.Struct, frozen=True):
+    """Tenants of a server: the shards whose changes they may be let at, and the keys of the gateways that say who they
+    are. The gateways themselves are users in the account `GATEWAYS`."""
+
+    shards: tuple[str, ...]
+    keys: CalloutKeys
+
+
+def server_config(where: ListenOptions, users: Sequence[NatsUser], tenants: TenantOptions | None = None) -> bytes:
     """The configuration file of a server for these users, in JSON, which nats-server reads."""
     config: dict[str, object] = {
         "host": where.host,
@@ -135,8 +147,10 @@ def server_config(where: ListenOptions, users: Sequence[NatsUser]) -> bytes:
             "max_file": where.store_limit_bytes,
         },
         "system_account": "SYS",
-        "accounts": {"SYS": {}, **accounts(users)},
+        "accounts": {"SYS": {}, **accounts(users), **_tenants(tenants)},
     }
+    if tenants is not None:
+        config["authorization"] = {"auth_callout": _callout(users, tenants.keys), "timeout": CALLOUT_TIMEOUT_S}
     if where.tls:
         config["tls"] = {"cert_file": str(where.tls.cert_file), "key_file": str(where.tls.key_file), "timeout": 5}
     return encode_json(config)
@@ -157,8 +171,22 @@ def _account(users: Sequence[NatsUser]) -> dict[str, object]:
         account["jetstream"] = {"max_streams": len(KINDS) * len(shards), "max_consumers": _MAX_CONSUMERS}
         exports = [each for shard in shards for each in _exports(shard)]
         account["exports"] = [*exports, {"stream": f"{delivery_subject('*')}.>"}]
-    imports = [each for user in users for each in _imports(user)]
+    # Users who share an account may share imports, which the server takes once.
+    services = dict.fromkeys(each for user in users for each in user.permissions.imports)
+    imports = [*_services(services), *(each for user in users for each in _deliveries(user))]
     return {**account, "imports": imports} if imports else account
+
+
+def _tenants(tenants: TenantOptions | None) -> dict[str, object]:
+    return {TENANTS: {"imports": _services(tenant_imports(tenants.shards))}} if tenants is not None else {}
+
+
+def _callout(users: Sequence[NatsUser], keys: CalloutKeys) -> dict[str, object]:
+    """Whom the server asks about clients that it does not know. It takes users of the tenants' account alone; without
+    `allowed_accounts` it would ask about the users of this configuration as well."""
+    gateways = [user.name for user in users if user.account == GATEWAYS]
+    about = {"account": GATEWAYS, "auth_users": gateways, "allowed_accounts": [TENANTS]}
+    return {**Answerer(keys).configuration, **about}
 
 
 def _exports(shard: str) -> list[dict[str, object]]:
@@ -168,15 +196,13 @@ def _exports(shard: str) -> list[dict[str, object]]:
     ]
 
 
-def _imports(user: NatsUser) -> list[dict[str, object]]:
-    requests: list[dict[str, object]] = [
-        {"service": {"account": each.account, "subject": each.subject}, "to": each.local}
-        for each in user.permissions.imports
-    ]
+def _services(imports: Iterable[ServiceImport]) -> list[dict[str, object]]:
+    return [{"service": {"account": each.account, "subject": each.subject}, "to": each.local} for each in imports]
+
+
+def _deliveries(user: NatsUser) -> list[dict[str, object]]:
     delivered = f"{delivery_subject(user.name)}.>"
-    return requests + [
-        {"stream": {"account": account, "subject": delivered}} for account in user.permissions.deliveries
-    ]
+    return [{"stream": {"account": account, "subject": delivered}} for account in user.permissions.deliveries]
 
 
 def _user(user: NatsUser) -> dict[str, object]:

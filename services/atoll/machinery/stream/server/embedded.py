@@ -24,6 +24,7 @@ from atoll.machinery.stream.server.config import (
     ListenOptions,
     NatsUser,
     ServerSecrets,
+    TenantOptions,
     TlsFiles,
     builtin_users,
     load_secrets,
@@ -63,6 +64,7 @@ class ServerOptions(msgspec.Struct, frozen=True):
     credentials_file: Path | None = None
     event_keys: tuple[str, ...] = ()
     users: tuple[NatsUser, ...] = ()
+    tenants: TenantOptions | None = None
     tls: TlsFiles | None = None
     memory_limit_bytes: int = 128 << 20
     store_limit_bytes: int = 16 << 30
@@ -148,7 +150,7 @@ class EmbeddedServer:
         where = ListenOptions(options.directory, options.host, saved.port, options.store_limit_bytes, options.tls)
         # The one account of earlier versions; streams are made again in the account of their shard.
         shutil.rmtree(options.directory / "store/jetstream/ATOLL", ignore_errors=True)
-        write_private(self._config, server_config(where, [*own, *options.users]))
+        write_private(self._config, server_config(where, [*own, *options.users], options.tenants))
         if options.credentials_file is not None and options.shard:
             operator = own[1].access(self.address, options.tls)
             write_private(options.credentials_file, stream_file(operator, options.shard, options.event_keys))
