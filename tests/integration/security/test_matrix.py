@@ -43,6 +43,8 @@ SEALED = (
 )
 #: The number of resource routes for the second and the third caller.
 SAMPLE = 60
+#: The first caller tries every third route of a prefix: all prefixes together try each several times.
+SHARE = 3
 
 
 @pytest.fixture(scope="module")
@@ -201,13 +203,15 @@ def sample(town: matrix.Town, seed: str) -> list[matrix.Route]:
     return [*random.Random(seed).sample(resources, SAMPLE), *(route for route in town.routes if not route.resource)]
 
 
+@pytest.mark.parametrize("share", [SHARE, pytest.param(1, marks=pytest.mark.long)], ids=["a share", "all"])
 @pytest.mark.parametrize("prefix", [*CLOSED, *SEALED])
-def test_elsewhere_nobody_gets_anything(town: matrix.Town, prefix: str) -> None:
-    """One caller tries all routes, the others non-resource paths and a sample of the rest."""
+def test_elsewhere_nobody_gets_anything(town: matrix.Town, prefix: str, share: int) -> None:
+    """One caller tries the routes of its share, others non-resource paths and a sample of the rest."""
     whole, other = ("member", "robot") if prefix not in {"", "/clusters/root"} else ("borrowed", "anonymous")
     health = matrix.PUBLIC if prefix in CLOSED else ()
     seed = f"{seed_of_run(11)} {prefix}"
-    found = [*matrix.mistakes(town, prefix, (whole,), health)]
+    routes = town.routes[(*CLOSED, *SEALED).index(prefix) % share :: share]
+    found = [*matrix.mistakes(town, prefix, (whole,), health, routes)]
     found += matrix.mistakes(town, prefix, ("anonymous", other), health, sample(town, seed))
     assert [each for each in found if "/version" not in each] == [], f"seed {seed}"
     plain, forged = town.sender("stranger", prefix), town.sender("forged", prefix)
