@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -12,15 +13,24 @@ from harness.servers.edge_service import GROUP, an_object, location
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 TARGETS, LOCATIONS, PLACEMENTS = (f"{GROUP}/{each}" for each in ("synctargets", "locations", "edgeplacements"))
+#: Those of this file; others may leave theirs.
+NAMES = ("one", "two")
+
+
+def is_created(api: Api, path: str, body: Object) -> bool:
+    return api.send("POST", path, body).code == 201
 
 
 @pytest.fixture(scope="module")
 def inventory(root: Api) -> Iterator[Api]:
     """The workspace for inventories with the SyncTargets and Locations `one` and `two`."""
     here = root.at("root:imw1")
-    for name in ("one", "two"):
-        here.post(TARGETS, an_object("SyncTarget", name, id=name))
-        here.post(LOCATIONS, location(name, env=name, fleet="all"))
+    for name in NAMES:
+        for path, body in (
+            (TARGETS, an_object("SyncTarget", name, id=name)),
+            (LOCATIONS, location(name, env=name, fleet="all")),
+        ):
+            eventually(partial(is_created, here, path, body), "those of another file are gone")
     yield here
     for path in (TARGETS, LOCATIONS):
         here.delete(path)
@@ -31,7 +41,7 @@ def inventory(root: Api) -> Iterator[Api]:
 def mailboxes(root: Api, inventory: Api) -> Iterator[dict[str, Api]]:
     """The mailboxes of both, ready."""
     home, found = root.at("root:espw"), {}
-    for each in inventory.get(TARGETS).json["items"]:
+    for each in (inventory.get(f"{TARGETS}/{name}").json for name in NAMES):
         name = f"{each['metadata']['annotations']['kcp.io/cluster']}-mb-{each['metadata']['uid']}"
         found[each["metadata"]["name"]] = root.at(f"root:espw:{name}")
     names = [api.cluster.rpartition(":")[2] for api in found.values()]
