@@ -32,8 +32,8 @@ FIRST = (
 )
 
 
-#: So many workers collect from different folders on (`tests/run` starts three).
-WORKERS = 3
+#: So many workers collect from different folders on (`tests/run` starts four).
+WORKERS = 4
 #: The end of a run watches its own threads for so long; so much of it may be computed.
 WATCHED_S, COMPUTED_S = 0.2, 0.1
 
