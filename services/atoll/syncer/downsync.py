@@ -18,7 +18,7 @@ import structlog
 from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.edge.applied import digest, record_of
 from atoll.machinery.edge.categories import goes_to_edge
-from atoll.machinery.edge.failures import Failure, next_failure
+from atoll.machinery.edge.failures import UNAVAILABLE_CODES, Failure, next_failure, refused
 from atoll.machinery.edge.names import SYNCER, ObjectRef
 from atoll.machinery.edge.plan import (
     Action,
@@ -51,8 +51,6 @@ _NAMESPACES, _DEFINITIONS = (NAMESPACES.group, NAMESPACES.resource), (CRDS.group
 _SOON = Backoff(0.05, 30.0)
 #: How often to look at what others still use.
 _HELD_S = 300.0
-#: Answers that say nothing about the object.
-_SERVER_CODES = (401, 429, 500, 503, 504)
 #: Revision of keys that wait for another attempt: what was tried does not hold up `applied`.
 _TRIED = sys.maxsize
 
@@ -67,6 +65,8 @@ class Downsync:
         self._mailbox, self._edge, self._state, self._is_writer = mailbox, edge, state, is_writer
         self.queue: WorkQueue[ObjectRef] = WorkQueue()
         self.adopted: Adopted = lambda ref, obj: None
+        #: Called when a kind turns out to be served that is not followed yet.
+        self.appeared: Callable[[], None] = lambda: None
         self.applies = self.deletions = 0
         self._waiting: defaultdict[ObjectRef, set[ObjectRef]] = defaultdict(set)
 
@@ -123,6 +123,17 @@ class Downsync:
         """Bring one object of the edge to what is wanted."""
         if not (self._mailbox.is_complete and self._is_writer() and goes_to_edge(*ref.kind)):
             return None
+        try:
+            return await self._bring(ref)
+        except ApiError as error:
+            if error.code in UNAVAILABLE_CODES:
+                raise
+            # It could not even be looked at.
+            self._failed(ref, refused("get", error))
+            self._try_again(ref)
+            return None
+
+    async def _bring(self, ref: ObjectRef) -> Requeue:
         carried, obj = self._mailbox.carried, self._mailbox.get(ref)
         is_listed = obj is not None and carried.lists(ref)
         if not is_listed and self._edge.get(ref) is None and ref.kind != _NAMESPACES:
@@ -132,6 +143,8 @@ class Downsync:
         kind = await self._edge.kind_of(ref, version)
         if kind is None:
             return self._not_served(ref, version)
+        if not self._edge.follows(ref.kind):
+            self.appeared()
         if not self._edge.is_read(ref.kind) or self._waits(ref, is_listed):
             return None
         wanted, live = await self._concerned(ref, obj, kind)
@@ -151,8 +164,7 @@ class Downsync:
         for action in actions:
             if not await self._do(kind, action):
                 return _SOON
-        if (failure := self._state.failures.get(ref)) is not None:
-            self.queue.add(ref, _TRIED, failure.delay_s(ref))
+        self._try_again(ref)
         return None
 
     def _look_again(self, ref: ObjectRef, live: dict[ObjectRef, Object]) -> None:
@@ -172,9 +184,9 @@ class Downsync:
         definition = definition_of(ref.kind)
         self._waiting[definition].add(ref)
         if self._mailbox.get(definition) is None:
-            error = Failure("apply", "NotServed", f"{version} of {definition.name} is not served", "", 1, time.time())
-            self._state.failures[ref] = next_failure(self._state.failures.get(ref), error)
-            self.queue.add(ref, _TRIED, self._state.failures[ref].delay_s(ref))
+            message = f"{version} of {definition.name} is not served"
+            self._failed(ref, Failure("apply", "NotServed", message, "", 1, time.time()))
+            self._try_again(ref)
             return None
         established = self._edge.get(definition)
         return _SOON if established is not None and is_true(conditions_of(established), "Established") else None
@@ -256,11 +268,11 @@ class Downsync:
                 await self._edge.delete(kind, action)
                 self.deletions += 1
         except ApiError as error:
-            if error.code in _SERVER_CODES:
+            if error.code in UNAVAILABLE_CODES:
                 raise
             if error.code == 409 and isinstance(action, Delete | Annotate):
                 return False
-            self._failed(action, error)
+            self._failed(action.ref, refused(_operation(action), error, _attempt(action)))
             log.info("edge write refused", operation=_operation(action), reason=error.message, **_names(ref))
         else:
             log.info("edge write", operation=_operation(action), **_names(ref))
@@ -287,10 +299,13 @@ class Downsync:
         if self._state.kinds is not None:
             self._state.kinds.add((resource.group, resource.plural, resource.version))
 
-    def _failed(self, action: Action, error: ApiError) -> None:
-        reason = error.reason or str(error.code)
-        failure = Failure(_operation(action), reason, error.message, _attempt(action), 1, time.time())
-        self._state.failures[action.ref] = next_failure(self._state.failures.get(action.ref), failure)
+    def _failed(self, ref: ObjectRef, failure: Failure) -> None:
+        self._state.failures[ref] = next_failure(self._state.failures.get(ref), failure)
+
+    def _try_again(self, ref: ObjectRef) -> None:
+        """Look at an object that fails when its next attempt is due; meanwhile it counts as tried."""
+        if (failure := self._state.failures.get(ref)) is not None:
+            self.queue.add(ref, _TRIED, failure.delay_s(ref))
 
 
 def _is_usable(ref: ObjectRef, live: Object) -> bool:

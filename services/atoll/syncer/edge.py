@@ -14,6 +14,7 @@ import msgspec
 
 from atoll.machinery.client.client import APPLY, Client
 from atoll.machinery.client.resource import Resource
+from atoll.machinery.edge.failures import Failure
 from atoll.machinery.edge.names import SYNCED_BY, SYNCER, ObjectRef
 from atoll.machinery.edge.plan import Annotate, Delete
 from atoll.machinery.meta.objects import Object, encode_json
@@ -112,6 +113,12 @@ class Edge:
         """Why some kind is not current, empty if all are."""
         return next((each.follower.failure for each in self._live.values() if each.follower.failure), "")
 
+    @property
+    def failures(self) -> dict[ObjectRef, Failure]:
+        """The kinds that the cluster does not let the syncer read, as references without a name."""
+        found = ((kind, live.follower.refusal) for kind, live in self._live.items())
+        return {ObjectRef(*kind, "", ""): refusal for kind, refusal in found if refusal is not None}
+
     def follow(self, resources: Mapping[tuple[str, str], Resource], whole: Collection[tuple[str, str]]) -> None:
         """Follow these kinds from now on, and no others; of those in `whole` all objects, not only ours."""
         selectors = {kind: "" if kind in whole else f"{SYNCED_BY}={self._syncer}" for kind in resources}
@@ -136,6 +143,10 @@ class Edge:
         for kind in list(self._live):
             self.unfollow(kind)
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def follows(self, kind: tuple[str, str]) -> bool:
+        """Whether a kind is followed."""
+        return kind in self._live
 
     def is_read(self, kind: tuple[str, str]) -> bool:
         """Whether a kind was read whole."""

@@ -14,6 +14,7 @@ import structlog
 
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
+from atoll.machinery.edge.failures import UNAVAILABLE_CODES, Failure, refused
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.process.backoff import Backoff
@@ -57,6 +58,8 @@ class Follower:
         self._client, self._resource, self._sink, self._options = client, resource, sink, options
         self._revision, self._failures = "", 0
         self.failure = "not read yet"
+        #: What the server refuses for good, as far as is known.
+        self.refusal: Failure | None = None
 
     async def run(self) -> None:
         """Follow until cancelled; interruptions back off up to 30 s."""
@@ -70,6 +73,8 @@ class Follower:
             except ApiError as error:
                 if error.code == 410:
                     self._revision = ""
+                elif error.code not in UNAVAILABLE_CODES:
+                    self._refused(refused("list", error))
                 wait_s, reason = float(error.details.retry_after_s), error.message
             except (ClientError, TimeoutError, OSError) as error:
                 reason = str(error) or type(error).__name__
@@ -79,6 +84,12 @@ class Follower:
             if reason:
                 log.info("watch interrupted", resource=self._resource.plural, reason=reason, again_s=round(delay_s, 3))
             await asyncio.sleep(delay_s)
+
+    def _refused(self, failure: Failure) -> None:
+        """Take a refusal; the first of several stands for all, so that a report of it does not change."""
+        before = self.refusal
+        if before is None or (before.reason, before.message) != (failure.reason, failure.message):
+            self.refusal = failure
 
     async def _list(self) -> None:
         keys: set[Key] = set()
@@ -101,7 +112,7 @@ class Follower:
     async def _watch(self) -> None:
         options = {**self._options, "resourceVersion": self._revision}
         async with self._client.watch(self._resource, **options) as events:
-            self.failure = ""
+            self.failure, self.refusal = "", None
             async for event in events:
                 self._failures = 0
                 if event.type == "DELETED":

@@ -8,6 +8,7 @@ time the machines believe it is.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -35,11 +36,20 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 class Lease:
-    """One Lease; `taken` is called when this process becomes its holder."""
+    """One Lease; `taken` is called when this process becomes its holder. While `may_hold` is false it does not."""
 
-    def __init__(self, client: Client, name: str, identity: str, timing: Timing, taken: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        identity: str,
+        timing: Timing,
+        taken: Callable[[], None],
+        may_hold: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._client, self._name, self._identity = client, name, identity
-        self._timing, self._taken = timing, taken
+        self._timing, self._taken, self._may_hold = timing, taken, may_hold
+        self._nudged = asyncio.Event()
         self._lease: Object = {}
         self._seen_at_s = self._renewed_at_s = float("-inf")
         self.failure = "not read yet"
@@ -66,17 +76,28 @@ class Lease:
             if self.is_held and not was_held:
                 log.info("lease taken", lease=self._name)
                 self._taken()
-            await asyncio.sleep(self._timing.renewal_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._timing.renewal_s):
+                    await self._nudged.wait()
+            self._nudged.clear()
+
+    def nudge(self) -> None:
+        """Look at it now: whether this process may hold it changed."""
+        self._nudged.set()
 
     async def release(self) -> None:
         """Give it up, so that another need not wait."""
         if not self.is_held:
             return
-        self._renewed_at_s = float("-inf")
         # The answer to the last renewal may have been lost.
         await self._look(time.monotonic())
+        await self._give_up()
+
+    async def _give_up(self) -> None:
+        self._renewed_at_s = float("-inf")
         if self._lease and spec_of(self._lease).get("holderIdentity") == self._identity:
-            await self._client.update(LEASES, {**self._lease, "spec": {**spec_of(self._lease), "holderIdentity": ""}})
+            free = {**self._lease, "spec": {**spec_of(self._lease), "holderIdentity": ""}}
+            self._lease = await self._client.update(LEASES, free)
 
     async def _turn(self, now_s: float) -> None:
         if not (self.is_held and self._lease):
@@ -85,6 +106,9 @@ class Lease:
         is_free = not holder or holder == self._identity or now_s - self._seen_at_s > self._timing.lasts_s
         if not is_free:
             self._renewed_at_s = float("-inf")
+            return
+        if not self._may_hold():
+            await self._give_up()
             return
         if self._lease:
             self._lease = await self._client.update(LEASES, self._renewed(self._lease))

@@ -101,7 +101,7 @@ class Report:
 
     def _status(self, config: Object) -> Object:
         errors = error_rows(self._progress.failures)
-        message = f"{len(self._progress.failures)} objects fail, such as {errors[0]['name']}" if errors else ""
+        message = f"{len(self._progress.failures)} fail, such as {_named(errors[0])}" if errors else ""
         synced = Condition("Synced", FALSE if errors else TRUE, "Failing" if errors else "Synced", message)
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         return {
@@ -111,3 +111,8 @@ class Report:
             "errors": errors,
             "conditions": set_condition(conditions_of(config), synced, now),
         }
+
+
+def _named(row: Object) -> str:
+    """Return what a row of errors is about: an object, or all of a kind."""
+    return str(row["name"] or row["resource"])

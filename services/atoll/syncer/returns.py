@@ -6,14 +6,13 @@ the holder of the mailbox's Lease writes.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.control.queue import Requeue, WorkQueue
-from atoll.machinery.edge.failures import Failure, next_failure
+from atoll.machinery.edge.failures import UNAVAILABLE_CODES, Failure, next_failure, refused
 from atoll.machinery.edge.names import EDGE_REVISION, ObjectRef
 from atoll.machinery.edge.returns import PutStatus, status_return
 from atoll.machinery.meta.equality import same
@@ -23,7 +22,6 @@ from atoll.syncer.edge import Edge
 from atoll.syncer.mailbox import Mailbox
 
 _SOON = Backoff(0.1, 30.0)
-_SERVER_CODES = (401, 429, 500, 503, 504)
 
 
 class Returns:
@@ -57,11 +55,9 @@ class Returns:
             # The newer object is on its way.
             return _SOON
         except ApiError as error:
-            if error.code in _SERVER_CODES:
+            if error.code in UNAVAILABLE_CODES:
                 raise
-            reason = error.reason or str(error.code)
-            failure = Failure("status", reason, error.message, "", 1, time.time())
-            self.failures[ref] = next_failure(self.failures.get(ref), failure)
+            self.failures[ref] = next_failure(self.failures.get(ref), refused("status", error))
             return self.failures[ref].delay_s(ref)
         self.failures.pop(ref, None)
         return None

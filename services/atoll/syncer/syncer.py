@@ -22,6 +22,7 @@ from atoll.machinery.control.worker import work
 from atoll.machinery.edge.failures import Failure
 from atoll.machinery.edge.names import LEASE_NAME, SYNCER, ObjectRef
 from atoll.machinery.edge.syncset import SyncSet
+from atoll.machinery.edge.upsync import BOUNDS, Bounds
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.meta.types import CRDS
@@ -60,6 +61,7 @@ class Options(msgspec.Struct, frozen=True):
     state_file: Path | None = None
     edge_timing: Timing = EDGE_TIMING
     mailbox_timing: Timing = MAILBOX_TIMING
+    upsync_bounds: Bounds = BOUNDS
 
 
 class Syncer:
@@ -86,13 +88,17 @@ class Syncer:
         state = State(options.uid, uid, options.state_file)
         identity = f"{socket.gethostname()}_{state.identity}"
         name = f"{SYNCER}-{options.uid}"
-        self._edge_lease = Lease(self._cluster, name, identity, options.edge_timing, self._look_at_all)
-        self._mailbox_lease = Lease(self._center, LEASE_NAME, identity, options.mailbox_timing, self._look_at_all)
+        self._edge_lease = Lease(self._cluster, name, identity, options.edge_timing, self._edge_taken)
+        self._mailbox_lease = Lease(
+            self._center, LEASE_NAME, identity, options.mailbox_timing, self._look_at_all, self._may_hold_mailbox
+        )
         self._state = state
         self.downsync = Downsync(self.mailbox, self.edge, state, lambda: self._edge_lease.is_held)
         self.returns = Returns(self._center, self.mailbox, self.edge, lambda: self.may_report)
-        self.upsync = Upsync(self._center, self.mailbox, self.edge, state, lambda: self.may_report)
+        bounds = options.upsync_bounds
+        self.upsync = Upsync(self._center, self.mailbox, self.edge, state, lambda: self.may_report, bounds)
         report = Report(self._center, self.mailbox, self, uid)
+        self.downsync.appeared = self._kinds_changed.set
         self.downsync.adopted = lambda ref, obj: self._tell(report, ref, obj)
         self.mailbox.listener, self.edge.changed, self.edge.read = self, self._live_changed, self._kind_read
         try:
@@ -131,7 +137,7 @@ class Syncer:
         """What does not succeed."""
         returned = self.returns.failures if self.returns is not None else {}
         upsynced = self.upsync.failures if self.upsync is not None else {}
-        return {**upsynced, **returned, **self._state.failures}
+        return {**self.edge.failures, **upsynced, **returned, **self._state.failures}
 
     @property
     def may_report(self) -> bool:
@@ -177,6 +183,15 @@ class Syncer:
     def _upsync_all(self) -> None:
         if self.upsync is not None and self.mailbox.is_complete:
             self.upsync.all()
+
+    def _may_hold_mailbox(self) -> bool:
+        """Whether this process is the one at the edge, or was as far as it can know: no two share the Leases."""
+        is_unknown = bool(self._edge_lease.failure) and self._mailbox_lease.is_held
+        return self._edge_lease.is_held or is_unknown
+
+    def _edge_taken(self) -> None:
+        self._mailbox_lease.nudge()
+        self._look_at_all()
 
     def _look_at_all(self) -> None:
         if self.downsync is not None and self.returns is not None and self.mailbox.is_complete:

@@ -15,11 +15,11 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.edge.categories import comes_up
-from atoll.machinery.edge.failures import Failure, next_failure
+from atoll.machinery.edge.failures import UNAVAILABLE_CODES, Failure, next_failure, refused
 from atoll.machinery.edge.names import UPSYNCED, ObjectRef
 from atoll.machinery.edge.placements import ANY
 from atoll.machinery.edge.system_objects import is_system_object
-from atoll.machinery.edge.upsync import MAX_BYTES, MAX_OBJECTS, DeleteCopy, PutCopy, plan_upsync, upsync_copy
+from atoll.machinery.edge.upsync import BOUNDS, Bounds, DeleteCopy, PutCopy, plan_upsync, upsync_copy
 from atoll.machinery.meta.objects import Object, annotations_of, encode_json
 from atoll.machinery.meta.status import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from atoll.machinery.process.backoff import Backoff
@@ -27,36 +27,47 @@ from atoll.syncer.edge import NAMESPACE_KIND, Edge
 from atoll.syncer.kinds import Kinds
 from atoll.syncer.mailbox import Mailbox
 from atoll.syncer.packed import pack, unpack
+from atoll.syncer.room import Room
 from atoll.syncer.state import State
 
 _SOON = Backoff(0.1, 30.0)
-_SERVER_CODES = (401, 429, 500, 503, 504)
 
 
 class Upsync:
     """Objects to look at are in `queue`; `failures` has what did not come up."""
 
     def __init__(
-        self, client: Client, mailbox: Mailbox, edge: Edge, state: State, is_writer: Callable[[], bool]
+        self,
+        client: Client,
+        mailbox: Mailbox,
+        edge: Edge,
+        state: State,
+        is_writer: Callable[[], bool],
+        bounds: Bounds = BOUNDS,
     ) -> None:
         self._client, self._mailbox, self._edge = client, mailbox, edge
         self._state, self._is_writer = state, is_writer
         self.queue: WorkQueue[ObjectRef] = WorkQueue()
         self.failures: dict[ObjectRef, Failure] = {}
         self.writes = 0
-        #: The copies as the mailbox answered them, and their sizes.
+        #: The copies as the mailbox answered them.
         self._held: dict[ObjectRef, bytes] = {}
-        self._sizes: dict[ObjectRef, int] = {}
-        self._left_out: set[ObjectRef] = set()
+        self._room = Room(bounds)
 
     def all(self) -> None:
-        """Look at everything."""
-        for ref in sorted({*self._edge.refs(), *self._state.copies}):
+        """Look at everything, first at what is up."""
+        copies = self._state.copies
+        self._room.hold(copies)
+        for ref in sorted({*self._edge.refs(), *copies, *self.failures}, key=lambda each: (each not in copies, each)):
             self.changed(ref)
 
     def changed(self, ref: ObjectRef) -> None:
-        """Look at an object, if it comes up or did."""
-        if ref in self._state.copies or (comes_up(*ref.kind) and self._mailbox.carried.comes_up(ref)):
+        """Look at an object, if it comes up or did, or should have."""
+        if (
+            ref in self._state.copies
+            or ref in self.failures
+            or (comes_up(*ref.kind) and self._mailbox.carried.comes_up(ref))
+        ):
             self.queue.add(ref)
 
     async def reconcile(self, ref: ObjectRef) -> Requeue:
@@ -83,9 +94,9 @@ class Upsync:
             self._held.pop(ref, None)
             return _SOON
         except ApiError as error:
-            if error.code in _SERVER_CODES:
+            if error.code in UNAVAILABLE_CODES:
                 raise
-            return self._failed(ref, error.reason or str(error.code), error.message)
+            return self._failed(ref, refused("upsync", error))
 
     async def _bring(self, ref: ObjectRef, resource: Resource, live: Object | None) -> Requeue:
         held = await self._read(ref, resource)
@@ -109,33 +120,28 @@ class Upsync:
             self._forget(ref)
 
     def _name_taken(self, ref: ObjectRef) -> float:
-        self._state.copies.pop(ref, None)
-        return self._failed(ref, "NameTaken", "the mailbox has an object of this name that did not come up")
+        self._forget(ref)
+        message = "the mailbox has an object of this name that did not come up"
+        return self._failed(ref, Failure("upsync", "NameTaken", message, "", 1, time.time()))
 
-    def _failed(self, ref: ObjectRef, reason: str, message: str) -> float:
-        failure = Failure("upsync", reason, message, "", 1, time.time())
+    def _failed(self, ref: ObjectRef, failure: Failure) -> float:
         self.failures[ref] = next_failure(self.failures.get(ref), failure)
         return self.failures[ref].delay_s(ref)
 
     def _has_room(self, ref: ObjectRef, live: Object) -> bool:
-        """Whether an object is within the bounds; it is counted then."""
-        size = len(encode_json(upsync_copy(ref, live, self._edge.uid)))
-        others = sum(self._sizes.values()) - self._sizes.get(ref, 0)
-        count = len(self._sizes) - (ref in self._sizes)
-        if count < MAX_OBJECTS and others + size <= MAX_BYTES:
-            self._sizes[ref] = size
-            self._left_out.discard(ref)
+        """Whether an object is within the bounds; it is counted then, and reported otherwise."""
+        if self._room.take(ref, len(encode_json(upsync_copy(ref, live, self._edge.uid)))):
             return True
-        self._left_out.add(ref)
-        self._failed(ref, "TooMany", f"at most {MAX_OBJECTS} objects and {MAX_BYTES} bytes come up")
-        return ref in self._state.copies
+        bounds = self._room.bounds
+        message = f"at most {bounds.objects} objects and {bounds.size_bytes} bytes come up"
+        self._failed(ref, Failure("upsync", "TooMany", message, "", 1, time.time()))
+        return False
 
     def _forget(self, ref: ObjectRef) -> None:
         self._state.copies.pop(ref, None)
         self._held.pop(ref, None)
-        if self._sizes.pop(ref, None) is not None and self._left_out:
-            self.queue.add(min(self._left_out))
-        self._left_out.discard(ref)
+        for each in self._room.free(ref):
+            self.queue.add(each)
 
     async def _read(self, ref: ObjectRef, resource: Resource) -> Object | None:
         """Return the copy in the mailbox, None if there is none: what did not come up nobody sees there."""

@@ -1,8 +1,13 @@
-"""A second address of a server: bytes are passed on until the relay is cut, and again once it is joined.
+"""A second address of a server: bytes are passed on until the relay is cut or goes deaf, and again once it is joined.
 
 with TcpRelay(4222) as relay:
     connect(relay.port)
-    relay.cut()
+    relay.cut()                     # every connection ends, and each new one
+    relay.cut_within(100)           # after 100 more bytes to clients, in the middle of whatever they are of
+    relay.swallow()                 # half-open: connections stay, and nothing comes through, in one direction or both
+    relay.join()
+
+A connection that was there while bytes were swallowed never speaks again, as its stream has a hole.
 """
 
 from __future__ import annotations
@@ -12,6 +17,9 @@ import socket
 import threading
 from collections.abc import Callable
 from typing import Self
+
+UP, DOWN = "to the server", "to the client"
+_READ_BYTES = 65536
 
 
 class TcpRelay:
@@ -24,6 +32,10 @@ class TcpRelay:
         self._open: list[socket.socket] = []
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
+        #: Directions in which new connections are deaf, and the sockets that nothing is written to any more.
+        self._swallowed: set[str] = set()
+        self._deaf: set[socket.socket] = set()
+        self._left: int | None = None
         #: How many connections were passed on.
         self.passed = 0
 
@@ -50,8 +62,24 @@ class TcpRelay:
                 with contextlib.suppress(OSError):
                     each.shutdown(socket.SHUT_RDWR)
 
+    def cut_within(self, count: int) -> None:
+        """Cut after this number of bytes to clients."""
+        with self._lock:
+            self._left = count
+
+    def swallow(self, *directions: str) -> None:
+        """Pass nothing on from now on, by default in both directions, and close nothing."""
+        with self._lock:
+            self._swallowed = set(directions or (UP, DOWN))
+            for client, server in zip(self._open[::2], self._open[1::2], strict=True):
+                self._deafen(client, server)
+
+    def _deafen(self, client: socket.socket, server: socket.socket) -> None:
+        self._deaf |= {sink for sink, direction in ((client, DOWN), (server, UP)) if direction in self._swallowed}
+
     def join(self) -> None:
-        self._is_cut = False
+        with self._lock:
+            self._is_cut, self._left, self._swallowed = False, None, set()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -67,18 +95,32 @@ class TcpRelay:
         server = socket.create_connection(("127.0.0.1", self._target))
         self._open += [client, server]
         self.passed += 1
-        for source, sink in ((client, server), (server, client)):
-            self._start(_copy, source, sink)
+        self._deafen(client, server)
+        for source, sink, direction in ((client, server, UP), (server, client, DOWN)):
+            self._start(self._copy, source, sink, direction)
 
-    def _start(self, work: Callable[..., None], *arguments: socket.socket) -> None:
+    def _start(self, work: Callable[..., None], *arguments: object) -> None:
         thread = threading.Thread(target=work, args=arguments, daemon=True)
         self._threads.append(thread)
         thread.start()
 
+    def _copy(self, source: socket.socket, sink: socket.socket, direction: str) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(_READ_BYTES):
+                data, is_last = self._allowed(data, direction)
+                if sink not in self._deaf:
+                    sink.sendall(data)
+                if is_last:
+                    self.cut()
+        if sink not in self._deaf:
+            with contextlib.suppress(OSError):
+                sink.shutdown(socket.SHUT_RDWR)
 
-def _copy(source: socket.socket, sink: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(65536):
-            sink.sendall(data)
-    with contextlib.suppress(OSError):
-        sink.shutdown(socket.SHUT_RDWR)
+    def _allowed(self, data: bytes, direction: str) -> tuple[bytes, bool]:
+        """The part of bytes that is passed on, and whether everything is cut then."""
+        with self._lock:
+            if self._left is None or direction != DOWN:
+                return data, False
+            data = data[: self._left]
+            self._left -= len(data)
+            return data, self._left == 0

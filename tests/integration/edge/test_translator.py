@@ -209,6 +209,44 @@ def test_what_a_mailbox_refuses_is_named_within_seconds_and_holds_nothing_up(
     eventually(lambda: is_projected(workload, "some"), "the condition")
 
 
+def test_what_an_edge_refuses_is_in_the_condition_of_the_placements_that_send_it(
+    workload: Api, mailboxes: dict[str, Api]
+) -> None:
+    for name in ("a", "b"):
+        workload.post(CONFIGMAPS, configmap(name))
+        place(workload, name, {"env": "one"}, {**CONFIGMAPS_OF_ALL, "objectNames": [name]})
+    for name in ("a", "b"):
+        eventually(lambda: is_projected(workload, name), "it is in the mailbox")  # noqa: B023
+    row: Object = {
+        "group": "",
+        "resource": "configmaps",
+        "namespace": "default",
+        "operation": "apply",
+        "reason": "Invalid",
+    }
+    row |= {"message": "no", "count": 1}
+    far = str(10**17)
+
+    def report(*errors: Object, applied: str = far) -> None:
+        status = {"status": {"appliedRevision": applied, "errors": list(errors)}}
+        mailboxes["one"].patch(f"{GROUP}/syncerconfigs/the-one/status", status)
+
+    def synced(name: str) -> tuple[str, str]:
+        found = condition(workload, name, "Synced")
+        return str(found.get("reason", "")), str(found.get("message", ""))
+
+    report({**row, "name": "a"})
+    eventually(lambda: synced("a") == ("ObjectsFailing", "one: configmaps default/a: no"), "its own error")
+    assert synced("b")[0] != "ObjectsFailing"
+    report({**row, "namespace": "", "name": ""})
+    for name in ("a", "b"):
+        eventually(lambda: synced(name) == ("ObjectsFailing", "one: configmaps: no"), "one of the kind")  # noqa: B023
+    # With as many errors as are told, its own may be missing.
+    report(*({**row, "name": f"x{number}"} for number in range(50)))
+    eventually(lambda: synced("a") == ("DestinationsSilent", "one") or synced("a")[0] == "InProgress", "it is not sure")
+    report(applied="0")
+
+
 def test_the_state_of_an_only_copy_is_reported_for_as_long_as_it_is_wanted(
     workload: Api, mailboxes: dict[str, Api]
 ) -> None:

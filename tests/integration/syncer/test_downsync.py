@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,36 @@ async def test_of_two_syncers_one_writes_and_the_other_takes_over(view: MailboxV
             assert sum(map(bool, writes)) == 1
         view.place(configmap("c", {"a": "2"}, namespace="two"))
         await until(has(edge, "c", "two", {"a": "2"}), "the other one writes")
+
+
+async def test_replicas_and_stray_pods_write_nothing_twice_and_one_takes_over(
+    view: MailboxView, edge: Client, run: Run
+) -> None:
+    names = [f"o{number}" for number in range(5)]
+    view.place(*(configmap(name, {"a": "1"}, namespace="replicas") for name in names))
+    async with AsyncExitStack() as lives:
+        running = {}
+        for _ in range(3):
+            life = await lives.enter_async_context(AsyncExitStack())
+            running[await life.enter_async_context(run())] = life
+        for name in names:
+            await until(has(edge, name, "replicas", {"a": "1"}), "all are there")
+        # With their Namespace.
+        assert sorted(map(writes_of, running)) == [0, 0, len(names) + 1]
+        before = await revisions(edge, "replicas")
+        holder = max(running, key=writes_of)
+        await running.pop(holder).aclose()
+        view.place(configmap("later", {"a": "1"}, namespace="replicas"))
+        await until(has(edge, "later", "replicas", {"a": "1"}), "another one took over")
+        await until(is_idle(max(running, key=writes_of), view), "it has looked at everything")
+        after = await revisions(edge, "replicas")
+        assert {name: after[name] for name in before} == before
+        assert sorted(map(writes_of, running)) == [0, 1]
+
+
+def writes_of(syncer: Syncer) -> int:
+    assert syncer.downsync is not None
+    return syncer.downsync.applies
 
 
 async def test_a_namespace_with_objects_of_others_stays_and_one_without_goes(

@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from atoll.machinery.client.client import Client
+from atoll.machinery.client.kubeconfig import Target
 from atoll.machinery.client.resource import Resource
-from atoll.machinery.edge.names import UPSYNCED
+from atoll.machinery.edge.names import UPSYNCED, ObjectRef
+from atoll.machinery.edge.upsync import Bounds
 from atoll.machinery.meta.objects import Object, annotations_of
+from atoll.syncer.syncer import Options
 from harness.clients.api import configmap
 from harness.servers.in_process.mailbox_view import MailboxView
-from harness.servers.in_process.syncer import Run
+from harness.servers.in_process.syncer import TIMING, Run, syncing
 from harness.waits import until
 
 CONFIGMAPS, NAMESPACES = Resource("", "v1", "configmaps"), Resource("", "v1", "namespaces", namespaced=False)
@@ -67,3 +70,74 @@ async def test_copies_follow_their_objects_and_leave_what_did_not_come_up(
         view.upsync([])
         await until(holds(view, "two", None), "and what nobody asks for any more")
         assert path("taken") in view.others
+
+
+async def test_an_edge_sync_config_asks_for_objects_too(view: MailboxView, edge: Client, run: Run) -> None:
+    for name in ("by-name", "by-kind"):
+        await edge.create(CONFIGMAPS, configmap(name, {"a": "1"}, namespace="default"))
+    row = {"kind": "ConfigMap", "group": "", "version": "v1", "name": "by-name", "namespace": "default"}
+    ref = ObjectRef("edge.kubestellar.io", "edgesyncconfigs", "", "old")
+    config: Object = {
+        "apiVersion": "edge.kubestellar.io/v2alpha1",
+        "kind": "EdgeSyncConfig",
+        "metadata": {"name": "old"},
+    }
+    view.put(ref, {**config, "spec": {"upSyncedResources": [row]}})
+    copy = path("by-name").replace(NAMESPACE, "default")
+    async with run():
+        await until(lambda: came_up(view, copy), "what it names comes up")
+        assert not await came_up(view, copy.replace("by-name", "by-kind"))
+        view.put(ref, {**config, "spec": {"upSyncedResources": [{**row, "name": "*"}]}})
+        await until(lambda: came_up(view, copy.replace("by-name", "by-kind")), "then all of its kind")
+        view.delete(ref)
+
+        async def is_gone() -> bool:
+            return copy not in view.others
+
+        await until(is_gone, "and what nobody asks for any more goes")
+
+
+async def came_up(view: MailboxView, copy: str) -> bool:
+    return copy in view.others
+
+
+async def test_what_is_beyond_the_bounds_is_reported_and_comes_up_when_there_is_room(
+    view: MailboxView, edge: Client, cluster: tuple[Target, str]
+) -> None:
+    space = "bounded"
+    await edge.apply(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}})
+    for name, size in (("a", 3000), ("b", 3000), ("c", 3000), ("d", 9000)):
+        await edge.create(CONFIGMAPS, configmap(name, {"x": "x" * size}, namespace=space))
+    view.upsync([{**UPSYNC_SET, "namespaces": [space]}])
+
+    async def state() -> tuple[set[str], set[tuple[str, str]]]:
+        copies = {each.rpartition("/")[2] for each in view.others if f"/{space}/configmaps/" in each}
+        errors = {(each["name"], each["reason"]) for each in view.config_status.get("errors") or ()}
+        return copies, errors
+
+    def shows(copies: str, left_out: str) -> Callable[[], Awaitable[Any]]:
+        async def look() -> bool:
+            return await state() == (set(copies), {(name, "TooMany") for name in left_out})
+
+        return look
+
+    def options(bounds: Bounds) -> Options:
+        return Options("bounded", 500.0, 500, None, TIMING, TIMING, bounds)
+
+    async with syncing(cluster, view.target, options(Bounds(objects=2))):
+        await until(shows("ab", "cd"), "as many as may come up do, the others are reported")
+        await edge.delete(CONFIGMAPS, "a", space)
+        await until(shows("bc", "d"), "there is room for one more")
+    async with syncing(cluster, view.target, options(Bounds(size_bytes=9000))):
+        await until(shows("bc", "d"), "after a start what is up stays")
+        await edge.patch(CONFIGMAPS, "c", {"data": {"x": "x" * 8000}}, space)
+
+        async def is_kept() -> bool:
+            errors = {each["name"] for each in view.config_status.get("errors") or ()}
+            return errors == {"c", "d"} and len(view.others[path("c").replace(NAMESPACE, space)]["data"]["x"]) == 3000
+
+        await until(is_kept, "a copy that outgrows the bounds stays as it is")
+        await edge.delete(CONFIGMAPS, "d", space)
+        await until(shows("bc", "c"), "what is gone is not reported")
+        view.upsync([])
+        await until(shows("", ""), "nor what nobody asks for")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from atoll.edge.placement_translator.placement_status import DestinationState, Projected, status_with
+from atoll.edge.placement_translator.placement_status import DestinationState, Projected, edge_errors, status_with
 from atoll.machinery.edge.names import ObjectRef
 from atoll.machinery.meta.objects import Object
 
@@ -88,3 +88,14 @@ def test_a_condition_says_why_edge_clusters_lack_objects(
 def test_a_text_names_a_few_and_counts_the_others() -> None:
     many = [DestinationState(f"d{number}", is_projected=True) for number in range(8)]
     assert condition(said(*many), "Synced") == ("False", "InProgress", "d0, d1, d2, d3, d4 and 3 more")
+
+
+def test_an_error_of_an_edge_concerns_its_object_or_without_a_name_all_of_its_kind() -> None:
+    row = {"group": "apps", "resource": "deployments", "namespace": "default", "name": "web", "message": "no"}
+    for changed, texts in (
+        ({}, ("deployments.apps default/web: no",)),
+        ({"name": "other"}, ()),
+        ({"namespace": "", "name": ""}, ("deployments.apps: no",)),
+        ({"group": "", "namespace": "", "name": ""}, ()),
+    ):
+        assert edge_errors([{**row, **changed}], {REF}) == texts, changed

@@ -104,10 +104,21 @@ def synced_condition(found: Projected) -> Condition:
     return Condition(SYNCED, TRUE)
 
 
+def edge_errors(rows: Iterable[Object], refs: Collection[ObjectRef]) -> tuple[str, ...]:
+    """Return the errors of an edge that are about these objects; a row without a name is about all of a kind."""
+    kinds = {each.kind for each in refs}
+    found = []
+    for row in rows:
+        ref = ObjectRef(*(str(row.get(field) or "") for field in ("group", "resource", "namespace", "name")))
+        if ref in refs if ref.name else ref.kind in kinds:
+            found.append(f"{name_of(ref)}: {row.get('message', '')}")
+    return tuple(found)
+
+
 def name_of(ref: ObjectRef) -> str:
     """Return a reference as a text: `deployments.apps namespace/name`."""
     kind = f"{ref.resource}.{ref.group}" if ref.group else ref.resource
-    return f"{kind} {ref.namespace}/{ref.name}" if ref.namespace else f"{kind} {ref.name}"
+    return f"{kind} {ref.namespace}/{ref.name}" if ref.namespace else f"{kind} {ref.name}".rstrip()
 
 
 def _kinds(kinds: Iterable[Kind]) -> str:

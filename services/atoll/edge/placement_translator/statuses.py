@@ -21,7 +21,7 @@ from atoll.edge.placement_translator.placement_status import (
     SYNCED,
     DestinationState,
     Projected,
-    name_of,
+    edge_errors,
     status_with,
 )
 from atoll.edge.placement_translator.projection import Projection
@@ -29,6 +29,7 @@ from atoll.edge.placement_translator.reading import EVERY_KIND, not_carried
 from atoll.edge.placement_translator.records import CopyRecords
 from atoll.edge.placement_translator.topology import Topology
 from atoll.machinery.control.queue import Requeue, WorkQueue
+from atoll.machinery.edge.failures import MAX_ROWS
 from atoll.machinery.edge.names import ObjectRef
 from atoll.machinery.edge.placements import Placement
 from atoll.machinery.edge.where import Destination, Key
@@ -128,11 +129,8 @@ class Statuses:
             for ref, each in state.failures.items()
             if ref in refs and (each.reason != PATIENT or each.count >= PATIENCE)
         }
-        errors = tuple(
-            f"{name_of(ref)}: {row.get('message', '')}"
-            for row in report.get("errors") or ()
-            if (ref := _ref_of(row)) in refs
-        )
+        rows = report.get("errors") or ()
+        errors = edge_errors(rows, refs)
         records = [self._records.get(mailbox, ref) for ref in refs]
         written = max([state.listed, *(each.written for each in records if each is not None)])
         due = state.due
@@ -144,7 +142,8 @@ class Statuses:
             errors,
             is_projected,
             self._topology.is_silent(name) or not report,
-            applied.isdecimal() and int(applied) >= written,
+            # What was tried counts as applied, and not all that fails may be told.
+            applied.isdecimal() and int(applied) >= written and len(rows) < MAX_ROWS,
         )
 
     async def _tell(self, key: Key, obj: Object, status: Object) -> None:
@@ -168,7 +167,3 @@ def _is_about(kind: Kind, placements: list[Placement]) -> bool:
     if kind == EVERY_KIND or kind in DEFINERS:
         return True
     return any(test.covers(*kind) for each in placements for test in each.downsync)
-
-
-def _ref_of(row: Object) -> ObjectRef:
-    return ObjectRef(*(str(row.get(field) or "") for field in ("group", "resource", "namespace", "name")))

@@ -28,7 +28,7 @@ USER_AGENT = "atoll"
 JSON, MERGE, APPLY = "application/json", "application/merge-patch+json", "application/apply-patch+yaml"
 DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 WILDCARD = "*"
-#: A watch without events for longer counts as broken; servers send bookmarks every minute.
+#: Servers send bookmarks every minute.
 WATCH_IDLE_S = 150.0
 RETRIES, MAX_RETRY_AFTER_S = 5, 10.0
 _decode = msgspec.json.Decoder().decode
@@ -43,6 +43,9 @@ class Client:
     loop. All verbs raise ApiError (the class of the Status' reason), and `wire.client`'s Unreachable, ConnectionLost
     and BadResponse, and TimeoutError after the limits' request time.
     """
+
+    #: Seconds of silence after which a watch counts as broken.
+    watch_idle_s = WATCH_IDLE_S
 
     def __init__(
         self,
@@ -223,7 +226,7 @@ class Client:
         the revision is gone), ConnectionLost when the connection breaks, TimeoutError when it is silent for long.
         """
         target = self._target(resource.path(namespace), {"watch": "true", "allowWatchBookmarks": "true", **options})
-        async with await self._http.stream("GET", target, self._headers(), idle_timeout_s=WATCH_IDLE_S) as stream:
+        async with await self._http.stream("GET", target, self._headers(), idle_timeout_s=self.watch_idle_s) as stream:
             if stream.status >= 300:
                 raise _error(stream.status, await stream.read())
             async with aclosing(_events(stream)) as events:

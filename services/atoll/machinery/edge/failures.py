@@ -6,6 +6,7 @@ version is tried at once, so an object waits only for what failed; rows are at m
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -14,7 +15,11 @@ import msgspec
 
 from atoll.machinery.edge.names import ObjectRef
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import ApiError
 
+#: Answers that say nothing about the object. 500 is none of them: a webhook that fails, or an object that is too large
+#: for the store behind the server, is answered so.
+UNAVAILABLE_CODES = (401, 429, 503, 504)
 MAX_ROWS, MAX_MESSAGE = 50, 256
 _FIRST_S, _LONGEST_S = 1.0, 300.0
 
@@ -38,6 +43,11 @@ class Failure(msgspec.Struct, frozen=True):
         # Objects that fail together do not come back together.
         share = zlib.crc32("/".join((ref.group, ref.resource, ref.namespace, ref.name)).encode()) / 2**32
         return min(_FIRST_S * 2.0 ** min(self.count - 1, 30), _LONGEST_S) * (0.75 + share / 4)
+
+
+def refused(operation: str, error: ApiError, attempt: str = "") -> Failure:
+    """Return the failure that an answer is."""
+    return Failure(operation, error.reason or str(error.code), error.message, attempt, 1, time.time())
 
 
 def next_failure(before: Failure | None, error: Failure) -> Failure:

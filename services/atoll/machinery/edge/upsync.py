@@ -1,7 +1,7 @@
 """The upsync plan of a syncer: objects of the edge that sets ask for, as copies in the mailbox.
 
 A syncer calls `plan_upsync` as it calls `plan`. Invariants: nothing in the mailbox is written or deleted but what came
-up before; copies are at most MAX_OBJECTS and MAX_BYTES, and which ones does not depend on the order of events.
+up before; copies are within the bounds, and which ones does not depend on the order of events.
 """
 
 from __future__ import annotations
@@ -20,9 +20,17 @@ from atoll.machinery.edge.system_objects import is_system_object
 from atoll.machinery.meta.equality import same
 from atoll.machinery.meta.objects import Object, annotations_of, encode_json, labels_of
 
-MAX_OBJECTS, MAX_BYTES = 10_000, 64 * 1024 * 1024
-
 Objects: TypeAlias = Mapping[ObjectRef, Object]
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """What may come up into a mailbox."""
+
+    objects: int = 10_000
+    size_bytes: int = 64 * 1024 * 1024
+
+
+BOUNDS = Bounds()
 
 
 class PutCopy(msgspec.Struct, frozen=True):
@@ -68,7 +76,7 @@ def is_upsynced(ref: ObjectRef, held: Object) -> bool:
     return annotations_of(held).get(UPSYNCED) == mark(held, ref)
 
 
-def plan_upsync(carried: SyncSet, live: Objects, held: Objects, edge_uid: str) -> UpsyncPlan:
+def plan_upsync(carried: SyncSet, live: Objects, held: Objects, edge_uid: str, bounds: Bounds = BOUNDS) -> UpsyncPlan:
     """Return the writes to the mailbox. `live` is all of the kinds that sets ask for, `held` all that came up.
 
     Of the names in `live`, `held` also has the objects that did not come up.
@@ -79,7 +87,8 @@ def plan_upsync(carried: SyncSet, live: Objects, held: Objects, edge_uid: str) -
         if comes_up(*ref.kind) and carried.comes_up(ref) and not is_system_object(ref, obj)
     }
     taken = tuple(sorted(ref for ref in wanted if ref in held and not is_upsynced(ref, held[ref])))
-    copies, left_out = _bounded({ref: obj for ref, obj in wanted.items() if ref not in set(taken)}, held, edge_uid)
+    made = {ref: upsync_copy(ref, obj, edge_uid) for ref, obj in wanted.items() if ref not in set(taken)}
+    copies, left_out = _bounded(made, held, bounds)
     deletions = [
         DeleteCopy(ref, obj["metadata"]["uid"], obj["metadata"]["resourceVersion"])
         for ref, obj in sorted(held.items())
@@ -92,18 +101,17 @@ def plan_upsync(carried: SyncSet, live: Objects, held: Objects, edge_uid: str) -
     return UpsyncPlan((*deletions, *_puts(copies, held)), taken, left_out)
 
 
-def _bounded(wanted: Objects, held: Objects, edge_uid: str) -> tuple[dict[ObjectRef, Object], tuple[ObjectRef, ...]]:
+def _bounded(made: Objects, held: Objects, bounds: Bounds) -> tuple[dict[ObjectRef, Object], tuple[ObjectRef, ...]]:
     """Return the copies within the bounds, those that are up already first, and what is left out."""
     copies: dict[ObjectRef, Object] = {}
     left_out = []
     size = 0
-    for ref in sorted(wanted, key=lambda each: (each not in held, each)):
-        copy = upsync_copy(ref, wanted[ref], edge_uid)
-        bytes_up = size + len(encode_json(copy))
-        if len(copies) >= MAX_OBJECTS or bytes_up > MAX_BYTES:
+    for ref in sorted(made, key=lambda each: (each not in held, each)):
+        bytes_up = size + len(encode_json(made[ref]))
+        if len(copies) >= bounds.objects or bytes_up > bounds.size_bytes:
             left_out.append(ref)
         else:
-            copies[ref], size = copy, bytes_up
+            copies[ref], size = made[ref], bytes_up
     return copies, tuple(left_out)
 
 

@@ -50,6 +50,8 @@ class MailboxView:
         self.requests: list[tuple[str, str]] = []
         #: How many lists of items were begun.
         self.lists = 0
+        #: Most items of a page, whatever is asked for.
+        self.page_size = 500
         self._log: list[tuple[int, str, Object]] = []
         self._oldest, self._is_cut = 0, False
         self._open: set[Exchange] = set()
@@ -188,7 +190,7 @@ class MailboxView:
     def _answer(self, method: str, path: str, query: dict[str, str], body: bytes) -> Object:
         sent: Any = msgspec.json.decode(body) if body else {}
         if path == ITEMS:
-            return self._list(int(query.get("limit", "500")), query.get("continue", ""))
+            return self._list(min(int(query.get("limit", "500")), self.page_size), query.get("continue", ""))
         if method == "PATCH" and path.endswith("/status"):
             return self._write_status(path.removesuffix("/status"), sent)
         return self._other(method, path.removesuffix("/status"), sent)

@@ -11,8 +11,9 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from atoll.machinery.client.client import Client
+from atoll.machinery.client.client import WATCH_IDLE_S, Client
 from atoll.machinery.client.kubeconfig import Target
+from atoll.machinery.wire.pending_response import ClientLimits
 from atoll.syncer.lease import Timing
 from atoll.syncer.syncer import Options, Syncer
 from harness.servers.in_process.mailbox_view import MailboxView
@@ -24,9 +25,13 @@ Run = Callable[..., AbstractAsyncContextManager[Syncer]]
 
 
 @asynccontextmanager
-async def syncing(cluster: tuple[Target, str], mailbox: Target, options: Options) -> AsyncIterator[Syncer]:
-    """Run a syncer; it ends in order."""
-    async with Client(mailbox, retries=0) as center, Client(*cluster) as client:
+async def syncing(
+    cluster: tuple[Target, str], mailbox: Target, options: Options, patience_s: float = WATCH_IDLE_S
+) -> AsyncIterator[Syncer]:
+    """Run a syncer, which waits that long for a mailbox that is silent; it ends in order."""
+    limits = ClientLimits(request_timeout_s=min(patience_s, 60.0))
+    async with Client(mailbox, retries=0, limits=limits) as center, Client(*cluster) as client:
+        center.watch_idle_s = patience_s
         syncer = Syncer(center, client, options)
         task = asyncio.create_task(syncer.run())
         try:

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.edge import upsync
 from atoll.machinery.edge.applied import is_in_force
 from atoll.machinery.edge.names import EDGE_REVISION, EXECUTING_COUNT, SYNCED_BY, TRANSLATOR, UPSYNCED, ObjectRef
 from atoll.machinery.edge.returns import is_older, singleton_configurations, status_return
 from atoll.machinery.edge.syncset import SyncSet, sync_set
-from atoll.machinery.edge.upsync import DeleteCopy, PutCopy, plan_upsync, upsync_copy
+from atoll.machinery.edge.upsync import Bounds, DeleteCopy, PutCopy, plan_upsync, upsync_copy
 from atoll.machinery.meta.objects import Object, annotations_of
 
 DEPLOYMENT = ObjectRef("apps", "deployments", "a", "d")
@@ -152,16 +151,11 @@ def test_definitions_kinds_of_the_center_and_system_objects_never_come_up(ref: O
     assert plan_upsync(carried(ALL), {account: obj(account)}, {}, "edge").writes
 
 
-def test_beyond_the_bounds_what_is_up_already_stays_and_the_rest_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_the_bounds_what_is_up_already_stays_and_the_rest_is_reported() -> None:
     refs = [ObjectRef("x.dev", "cogs", "a", f"n{number}") for number in range(4)]
     live = {ref: obj(ref, spec={"text": "x" * 400}) for ref in refs}
     held = {refs[3]: held_of(refs[3], live[refs[3]])}
-    monkeypatch.setattr(upsync, "MAX_OBJECTS", 2)
-    found = plan_upsync(carried(COGS), live, held, "edge")
-    assert [each.ref for each in found.writes] == [refs[0]]
-    assert found.left_out == (refs[1], refs[2])
-    monkeypatch.setattr(upsync, "MAX_OBJECTS", 10)
-    monkeypatch.setattr(upsync, "MAX_BYTES", 1_500)
-    found = plan_upsync(carried(COGS), live, held, "edge")
-    assert [each.ref for each in found.writes] == [refs[0]]
-    assert found.left_out == (refs[1], refs[2])
+    for bounds in (Bounds(objects=2), Bounds(size_bytes=1_500)):
+        found = plan_upsync(carried(COGS), live, held, "edge", bounds)
+        assert [each.ref for each in found.writes] == [refs[0]]
+        assert found.left_out == (refs[1], refs[2])

@@ -1,0 +1,92 @@
+"""Leases of several syncers: who may not hold one leaves it, and gives it up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from atoll.machinery.client.resource import Resource
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
+from atoll.syncer.lease import Lease, Timing
+from harness.waits import until
+
+
+class Leases:
+    """A server with one Lease."""
+
+    def __init__(self) -> None:
+        self.lease: Object | None = None
+        self._revision = 0
+
+    @property
+    def holder(self) -> str:
+        return str(self.lease["spec"]["holderIdentity"]) if self.lease else ""
+
+    async def get(self, resource: Resource, name: str, namespace: str) -> Object:
+        if self.lease is None:
+            raise NotFound(name)
+        return self.lease
+
+    async def create(self, resource: Resource, obj: Object) -> Object:
+        if self.lease is not None:
+            raise AlreadyExists("it is there")
+        return self._store(obj)
+
+    async def update(self, resource: Resource, obj: Object) -> Object:
+        if self.lease is None or self.lease["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
+            raise Conflict("modified")
+        return self._store(obj)
+
+    def _store(self, obj: Object) -> Object:
+        self._revision += 1
+        self.lease = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._revision)}}
+        return self.lease
+
+
+class Syncers:
+    """Syncers `a` and `b`, of which `first` may hold the Lease."""
+
+    def __init__(self) -> None:
+        self.server, self.first = Leases(), ""
+        client: Any = self.server
+        timing = Timing(60.0, 20.0)
+        self.leases = {name: Lease(client, "l", name, timing, lambda: None, self._may(name)) for name in "ab"}
+
+    def _may(self, name: str) -> Any:
+        return lambda: self.first == name
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        tasks = [asyncio.create_task(each.run()) for each in self.leases.values()]
+        try:
+            yield
+        finally:
+            for each in tasks:
+                each.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def give_to(self, name: str) -> None:
+        """Say who may hold it."""
+        self.first = name
+
+        async def is_so() -> bool:
+            for each in self.leases.values():
+                each.nudge()
+            return [key for key, lease in self.leases.items() if lease.is_held] == [name] * bool(name)
+
+        await until(is_so, f"{name or 'nobody'} holds it")
+
+
+async def test_who_may_not_hold_a_lease_leaves_it_and_gives_it_up_at_once() -> None:
+    syncers = Syncers()
+    async with syncers.running():
+        await syncers.give_to("")
+        assert syncers.server.lease is None
+        for name in ("a", "b", "a"):
+            await syncers.give_to(name)
+            assert syncers.server.holder == name
+        await syncers.give_to("")
+        assert syncers.server.holder == ""
