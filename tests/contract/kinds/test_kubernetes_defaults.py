@@ -6,6 +6,7 @@ import base64
 import copy
 import json
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from atoll.machinery.kinds import protobuf
+from atoll.machinery.kinds.kubernetes.autoscaling import V1, V2, convert
 from atoll.machinery.kinds.kubernetes.conditional_defaults import set_conditional_defaults
 from atoll.machinery.kinds.kubernetes.schemas import KubernetesSchema
 from atoll.machinery.kinds.kubernetes.tables import components, rows
@@ -21,6 +23,7 @@ from atoll.machinery.kinds.kubernetes.zero_values import OMITTED
 from atoll.machinery.kinds.native_schemas import definitions, drop_nulls
 from atoll.machinery.kinds.protobuf_encoder import encode
 from atoll.machinery.kinds.protobuf_table import has_rows, merging_rows
+from contract.kinds.draw_autoscalers import PREFIX, annotated, autoscaler
 from contract.kinds.draw_kubernetes import drawn
 from contract.kinds.validation.cases import plant, required_paths
 from harness.clients.go_programs import BUILD_TIMEOUT_S, program
@@ -28,7 +31,7 @@ from harness.data.manifests import documents
 
 Object = dict[str, Any]
 
-DRAWN, TIMEOUT_S = 602, 120.0
+DRAWN, AUTOSCALERS, TIMEOUT_S = 602, 300, 120.0
 LEFT_OUT = 0.4
 
 
@@ -199,6 +202,42 @@ def test_a_value_of_another_type_is_left_to_the_schema(value: Any) -> None:
                 set_conditional_defaults(version.component, copy.deepcopy(obj))
 
 
+def answers_of_kubernetes(objs: Sequence[Object]) -> list[Object]:
+    """What Kubernetes' code makes of each object."""
+    done = subprocess.run(
+        [str(program("defaults", "conformance"))],
+        input="".join(json.dumps(obj) + "\n" for obj in objs),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=True,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(int(BUILD_TIMEOUT_S) + 300)
+def test_kubernetes_own_code_converts_autoscalers_to_the_same_and_back() -> None:
+    """Drawn ones, what they become in version 1, and such with annotations of a client."""
+    objs = [autoscaler(number) for number in range(AUTOSCALERS)]
+    becoming = [answer["converted"] for answer in answers_of_kubernetes(objs)]
+    objs += [*becoming, *map(annotated, range(AUTOSCALERS))]
+    for obj, answer in zip(objs, answers_of_kubernetes(objs), strict=True):
+        version = obj["apiVersion"]
+        made = defaulted(f"io.k8s.api.{version.replace('/', '.')}.HorizontalPodAutoscaler", obj)
+        found = convert(made, V1 if version == V2 else V2)
+        assert with_read_annotations(found) == with_read_annotations(answer["converted"]), obj
+
+
+def with_read_annotations(obj: Object) -> Object:
+    """An autoscaler with the values of its annotations: Go orders fields by their declaration, and shows nulls."""
+    annotations = obj["metadata"].get("annotations", {})
+    held = {key: json.loads(text) for key, text in annotations.items() if key.startswith(PREFIX)}
+    found = {**obj, "metadata": {**obj["metadata"], "annotations": {**annotations, **held}}}
+    drop_nulls(found)
+    return found
+
+
 @pytest.mark.long
 @pytest.mark.timeout(int(BUILD_TIMEOUT_S) + 300)
 def test_kubernetes_own_code_sets_the_same_defaults_and_writes_bodies_that_are_read(boutique: Path) -> None:
@@ -212,19 +251,8 @@ def test_kubernetes_own_code_sets_the_same_defaults_and_writes_bodies_that_are_r
     for obj in documents(boutique):
         if component := known.get((obj["apiVersion"], obj["kind"])):
             cases.append((component, obj))
-    lines = "".join(json.dumps(obj) + "\n" for _, obj in cases)
-    done = subprocess.run(
-        [str(program("defaults", "conformance"))],
-        input=lines,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=True,
-    )
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(answers) == len(cases)
     compared = 0
-    for (component, obj), answer in zip(cases, answers, strict=True):
+    for (component, obj), answer in zip(cases, answers_of_kubernetes([obj for _, obj in cases]), strict=True):
         ours, theirs = defaulted(component, obj), answer["object"]
         drop_nulls(theirs)
         assert protobuf.decode(base64.b64decode(answer["protobuf"])) == theirs, component

@@ -114,13 +114,16 @@ CONTAINER = {
 
 
 def test_an_autoscaler_survives_version_1_without_loss() -> None:
-    behavior = {"scaleUp": {"selectPolicy": "Max", "policies": [{"type": "Pods", "value": 4, "periodSeconds": 15}]}}
+    policies = [{"type": "Pods", "value": 4, "periodSeconds": 15}]
+    rules = {"stabilizationWindowSeconds": 0, "selectPolicy": "Max", "policies": policies}
+    behavior = {"scaleUp": rules, "scaleDown": {**rules, "tolerance": "100m"}}
     obj = autoscaler(metrics=[MEMORY, QUEUE, INGRESS, PODS, CONTAINER, CPU], behavior=behavior)
     obj["metadata"]["annotations"] = {"mine": "1"}
+    current = {"averageUtilization": 7, "averageValue": "70m"}
     obj["status"] = {
         "currentReplicas": 1,
         "conditions": [{"type": "AbleToScale", "status": "True"}],
-        "currentMetrics": [{"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 7}}}],
+        "currentMetrics": [{"type": "Resource", "resource": {"name": "cpu", "current": current}}],
     }
     before = copy.deepcopy(obj)
     old = to_v1(obj)
@@ -142,7 +145,19 @@ def test_an_autoscaler_of_version_1_is_one_of_version_2() -> None:
     assert to_v2(without)["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] == 80
 
 
-@pytest.mark.parametrize("text", ["", "[", "{}", "[1]", "null", "[" * 100000])
+def test_an_autoscaler_of_version_1_is_checked_as_what_it_becomes() -> None:
+    kind = kind_of("horizontalpodautoscalers.autoscaling")
+    obj = {**autoscaler(targetCPUUtilizationPercentage=0), "apiVersion": "autoscaling/v1"}
+    obj["spec"]["scaleTargetRef"]["apiVersion"] = "apps/v1"
+    target = "resource.target.averageUtilization"
+    assert [error.field for error in kind.validate(obj)] == [f"spec.metrics[0].{target}"]
+    noted = '[{"type":"Resource","resource":{"name":"memory","targetAverageUtilization":0}}]'
+    obj["metadata"]["annotations"] = {"autoscaling.alpha.kubernetes.io/metrics": noted}
+    obj["spec"]["targetCPUUtilizationPercentage"] = 50
+    assert [error.field for error in kind.validate_update(obj, obj)] == [f"spec.metrics[0].{target}"]
+
+
+@pytest.mark.parametrize("text", ["", "[", "{}", "[1]", "null", '[{"type":"Resource","resource":7}]', "[" * 100000])
 def test_an_annotation_that_is_no_list_of_metrics_is_ignored(text: str) -> None:
     old = {**autoscaler(targetCPUUtilizationPercentage=50), "apiVersion": "autoscaling/v1"}
     old["metadata"]["annotations"] = {"autoscaling.alpha.kubernetes.io/metrics": text}

@@ -7,12 +7,15 @@ processor target as the last of its metrics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import msgspec
 
 from atoll.machinery.kinds.checks import ensure, mapping, objects, text
+from atoll.machinery.kinds.kubernetes.autoscaling_metrics import SOURCES, STATUSES, new_metrics, old_metric
+from atoll.machinery.kinds.kubernetes.schemas import KubernetesSchema
 from atoll.machinery.meta.objects import Object, encode_json
 
 V1, V2 = "autoscaling/v1", "autoscaling/v2"
@@ -22,6 +25,8 @@ _BEHAVIOR, _CONDITIONS = _PREFIX + "behavior", _PREFIX + "conditions"
 _NOTES = (_METRICS, _CURRENT, _BEHAVIOR, _CONDITIONS, _PREFIX + "scale-down-tolerance", _PREFIX + "scale-up-tolerance")
 _TARGET, _USED = "targetCPUUtilizationPercentage", "currentCPUUtilizationPercentage"
 _DEFAULT_PERCENT = 80
+#: Version 1 shows a zero of it.
+_REPLICAS = "currentReplicas"
 
 
 def convert(obj: Object, api_version: str) -> Object:
@@ -39,19 +44,21 @@ def to_v1(obj: Object) -> Object:
     first = next((each for each in metrics if _is_processor_percent(each)), None)
     if first is not None:
         spec[_TARGET] = first["resource"]["target"]["averageUtilization"]
-    if others := [_old_metric(each, _SOURCES) for each in metrics if not _is_processor_percent(each)]:
+    if others := [old_metric(each, SOURCES) for each in metrics if not _is_processor_percent(each)]:
         notes[_METRICS] = others
     for each in current:
         used = mapping(each, "resource", "current").get("averageUtilization")
         if text(each, "type") == "Resource" and text(each, "resource", "name") == "cpu" and used is not None:
             status[_USED] = used
     if current:
-        notes[_CURRENT] = [_old_metric(each, _STATUSES) for each in current]
+        notes[_CURRENT] = [old_metric(each, STATUSES) for each in current]
     behavior = spec.pop("behavior", None)
     if isinstance(behavior, dict):
         notes[_BEHAVIOR] = _capitalized(behavior)
     if conditions := _taken(status, "conditions"):
         notes[_CONDITIONS] = conditions
+    if status or "status" in obj:
+        status.setdefault(_REPLICAS, 0)
     found = _with(obj, V1, spec, status)
     if notes:
         annotations = ensure(found["metadata"], "annotations")
@@ -64,20 +71,21 @@ def to_v2(obj: Object) -> Object:
     notes = mapping(obj, "metadata", "annotations")
     spec, status = dict(mapping(obj, "spec")), dict(mapping(obj, "status"))
     percent, used = spec.pop(_TARGET, None), status.pop(_USED, None)
-    metrics = [_new_metric(each, _SOURCES) for each in _read(notes, _METRICS, list)]
+    if status.get(_REPLICAS) == 0:
+        del status[_REPLICAS]
+    metrics = _noted(notes, _METRICS, ("spec", "metrics"), partial(new_metrics, fields=SOURCES)) or []
     if percent is not None or not metrics:
         metrics.append(_processor_percent(_DEFAULT_PERCENT if percent is None else percent))
     if "spec" in obj:
         spec["metrics"] = metrics
-    if behavior := _read(notes, _BEHAVIOR, dict):
-        spec["behavior"] = _uncapitalized(behavior)
-    if current := _read(notes, _CURRENT, list):
-        status["currentMetrics"] = [_new_metric(each, _STATUSES) for each in current]
-    elif used is not None:
-        status["currentMetrics"] = [
-            {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": used}}}
-        ]
-    if conditions := _read(notes, _CONDITIONS, list):
+    if behavior := _noted(notes, _BEHAVIOR, ("spec", "behavior"), _uncapitalized):
+        spec["behavior"] = behavior
+    current = _noted(notes, _CURRENT, ("status", "currentMetrics"), partial(new_metrics, fields=STATUSES))
+    if current is None and used is not None:
+        current = [{"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": used}}}]
+    if current is not None:
+        status["currentMetrics"] = current
+    if conditions := _noted(notes, _CONDITIONS, ("status", "conditions"), _as_it_is):
         status["conditions"] = conditions
     return _with(obj, V2, spec, status)
 
@@ -100,15 +108,30 @@ def _taken(part: Object, field: str) -> list[Object]:
     return found
 
 
-def _read(notes: Object, key: str, type: Callable[[], Any]) -> Any:
-    """Return the value of an annotation; an empty one if it is not of this type."""
+@cache
+def _schema() -> KubernetesSchema:
+    return KubernetesSchema("io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler")
+
+
+def _noted(notes: Object, key: str, place: tuple[str, str], made: Callable[[Any], Any]) -> Any:
+    """Return what an annotation holds for a field of version 2, with its defaults; None where a type is another."""
     try:
-        value = msgspec.json.decode(text(notes, key))
+        value = made(msgspec.json.decode(text(notes, key)))
     except (msgspec.DecodeError, RecursionError):
-        return type()
-    if type is list:
-        return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-    return value if isinstance(value, dict) else {}
+        return None
+    section, field = place
+    found: Object = {"apiVersion": V2, "kind": "HorizontalPodAutoscaler", "metadata": {}, section: {field: value}}
+    schema = _schema()
+    schema.prune(found)
+    if schema.validate(found):
+        return None
+    if value not in ([], {}):
+        schema.default(found)
+    return found[section].get(field)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 def _is_processor_percent(metric: Object) -> bool:
@@ -137,105 +160,3 @@ def _renamed(value: Any, rename: Callable[[str], str]) -> Any:
     if isinstance(value, dict):
         return {rename(name): _renamed(each, rename) for name, each in value.items() if each is not None}
     return [_renamed(each, rename) for each in value] if isinstance(value, list) else value
-
-
-# --- metrics: version 1 has names and values side by side --------------------------------------------------
-
-#: By type of metric: path in version 2 -> field in version 1. Below a source and below a status.
-_Fields = Mapping[str, Mapping[tuple[str, ...], str]]
-_METRIC: Mapping[tuple[str, ...], str] = {("metric", "name"): "metricName"}
-_SOURCES: _Fields = {
-    "object": {
-        **_METRIC,
-        ("describedObject",): "target",
-        ("metric", "selector"): "selector",
-        ("target", "value"): "targetValue",
-        ("target", "averageValue"): "averageValue",
-    },
-    "pods": {**_METRIC, ("metric", "selector"): "selector", ("target", "averageValue"): "targetAverageValue"},
-    "resource": {
-        ("name",): "name",
-        ("target", "averageUtilization"): "targetAverageUtilization",
-        ("target", "averageValue"): "targetAverageValue",
-    },
-    "containerResource": {
-        ("name",): "name",
-        ("container",): "container",
-        ("target", "averageUtilization"): "targetAverageUtilization",
-        ("target", "averageValue"): "targetAverageValue",
-    },
-    "external": {
-        **_METRIC,
-        ("metric", "selector"): "metricSelector",
-        ("target", "value"): "targetValue",
-        ("target", "averageValue"): "targetAverageValue",
-    },
-}
-_STATUSES: _Fields = {
-    "object": {
-        **_METRIC,
-        ("describedObject",): "target",
-        ("metric", "selector"): "selector",
-        ("current", "value"): "currentValue",
-        ("current", "averageValue"): "averageValue",
-    },
-    "pods": {**_METRIC, ("metric", "selector"): "selector", ("current", "averageValue"): "currentAverageValue"},
-    "resource": {
-        ("name",): "name",
-        ("current", "averageUtilization"): "currentAverageUtilization",
-        ("current", "averageValue"): "currentAverageValue",
-    },
-    "containerResource": {
-        ("name",): "name",
-        ("container",): "container",
-        ("current", "averageUtilization"): "currentAverageUtilization",
-        ("current", "averageValue"): "currentAverageValue",
-    },
-    "external": {
-        **_METRIC,
-        ("metric", "selector"): "metricSelector",
-        ("current", "value"): "currentValue",
-        ("current", "averageValue"): "currentAverageValue",
-    },
-}
-#: Types of targets by the field that is set, the first that applies; version 1 has no type.
-_TYPES = {"averageUtilization": "Utilization", "averageValue": "AverageValue", "value": "Value"}
-
-
-def _old_metric(metric: Object, fields: _Fields) -> Object:
-    found: Object = {"type": text(metric, "type")}
-    for source, names in fields.items():
-        if isinstance(metric.get(source), dict):
-            found[source] = {}
-            for path, name in names.items():
-                *parents, leaf = path
-                if (value := mapping(metric[source], *parents).get(leaf)) is not None:
-                    found[source][name] = value
-    return found
-
-
-def _new_metric(metric: Object, fields: _Fields) -> Object:
-    found: Object = {"type": text(metric, "type")}
-    for source, names in fields.items():
-        if isinstance(metric.get(source), dict):
-            found[source] = _new_source(metric[source], names)
-    return found
-
-
-def _new_source(old: Object, names: Mapping[tuple[str, ...], str]) -> Object:
-    made: Object = {}
-    for path, name in names.items():
-        # Go wrote a zero quantity where only the average counts.
-        if (value := old.get(name)) is None or (path == ("target", "value") and _is_average(old)):
-            continue
-        holder = made
-        for parent in path[:-1]:
-            holder = holder.setdefault(parent, {})
-        holder[path[-1]] = value
-    if "target" in made:
-        made["target"]["type"] = next(type for field, type in _TYPES.items() if field in made["target"])
-    return made
-
-
-def _is_average(old: Object) -> bool:
-    return old.get("averageValue") is not None and old.get("targetValue") in (None, "0", 0)

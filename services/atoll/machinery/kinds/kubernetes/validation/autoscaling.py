@@ -1,8 +1,9 @@
-"""HorizontalPodAutoscalers, in the form of version 2; version 1 has fewer of the same fields."""
+"""HorizontalPodAutoscalers, in the form of version 2: one of version 1 is checked as what it becomes."""
 
 from __future__ import annotations
 
 from atoll.machinery.kinds.checks import items, mapping, objects, text
+from atoll.machinery.kinds.kubernetes.autoscaling import V2, convert
 from atoll.machinery.kinds.kubernetes.validation.resources import container_resource_name
 from atoll.machinery.kinds.kubernetes.validation.rules import (
     NEGATIVE,
@@ -36,7 +37,7 @@ _TARGET_TYPES = ("Utilization", "Value", "AverageValue")
 
 def validate(obj: Object) -> list[FieldError]:
     """Check a new autoscaler."""
-    return list(_spec(mapping(obj, "spec")))
+    return list(_spec(mapping(convert(obj, V2), "spec")))
 
 
 def validate_update(obj: Object, old: Object) -> list[FieldError]:
@@ -44,7 +45,7 @@ def validate_update(obj: Object, old: Object) -> list[FieldError]:
     least = 0 if mapping(old, "spec").get("minReplicas") == 0 else 1
     target, before = (mapping(each, "spec", "scaleTargetRef") for each in (obj, old))
     is_same = all(text(target, name) == text(before, name) for name in ("apiVersion", "kind"))
-    return list(_spec(mapping(obj, "spec"), least=least, any_target=is_same))
+    return list(_spec(mapping(convert(obj, V2), "spec"), least=least, any_target=is_same))
 
 
 def validate_status(obj: Object, old: Object) -> list[FieldError]:
