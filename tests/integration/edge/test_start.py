@@ -56,7 +56,9 @@ def test_the_service_runs_beside_the_shard_and_a_second_start_changes_nothing(sh
     eventually(lambda: inventory.send("GET", f"{GROUP}/synctargets").code == 200, "the inventory is initialized")
     made = inventory.post(f"{GROUP}/synctargets", an_object("SyncTarget", "one")).json
     eventually(lambda: has_mailbox(home, made["metadata"]["uid"]), "the mailbox is there")
-    before, running = revisions(home), controllers(shard)
+    # A Workspace is written once more after it is Ready.
+    before = eventually(lambda: (seen := revisions(home)) == revisions(home) and seen, "nothing is written any more")
+    running = controllers(shard)
     assert len(running) == 1
     for api in (inventory, home):
         api.close()
