@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from atoll.edge.changes import ChangeSource
 from atoll.edge.config import EdgeControllersConfig
 from atoll.edge.health_server import HealthServer
+from atoll.edge.heartbeats import Heartbeats
 from atoll.edge.initializer import Initializer
 from atoll.edge.mailboxes import Mailboxes
 from atoll.edge.objects import service
@@ -29,6 +30,7 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Kubeconfig
 from atoll.machinery.control.manager import ControllerMetrics
 from atoll.machinery.control.queue import Requeue, WorkQueue
+from atoll.machinery.control.reconcile_log import logged
 from atoll.machinery.control.worker import work
 from atoll.machinery.process import pki
 from atoll.machinery.process.freed_memory import return_freed_memory
@@ -80,6 +82,7 @@ async def start(config: EdgeControllersConfig) -> None:
         translator = PlacementTranslator(third, parent, export, config.built_ins, store)
         initializers = [Initializer(first, kind) for kind in service().grants]
         process = _Process(config, root)
+        translator.register(process.registry)
         source = process.changes(store)
         watches = [
             mailboxes.view.run(),
@@ -104,8 +107,8 @@ class _Process:
     def __init__(self, config: EdgeControllersConfig, root: Path) -> None:
         self._config, self._root = config, root
         self._life = Lifetime()
-        self._registry = CollectorRegistry()
-        self._metrics = ControllerMetrics(self._registry)
+        self.registry = CollectorRegistry()
+        self._metrics = ControllerMetrics(self.registry)
         self._waiting: set[str] = set()
         self._checks: dict[str, Check] = {"controllers": self._check}
 
@@ -115,7 +118,7 @@ class _Process:
         if not config.nats_url:
             return None
         access = read_access(config.nats_url, config.nats_credentials_file)
-        source = ChangeSource(access, store, self._registry)
+        source = ChangeSource(access, store, self.registry)
         self._checks["changes"] = Notice(source.check)
         return source
 
@@ -124,7 +127,7 @@ class _Process:
         self._life.stop_on_signals()
         config = self._config
         self._waiting.update(each.name for each in controllers)
-        server = Server(HealthServer(self._registry, self._checks), Limits(), self._tls())
+        server = Server(HealthServer(self.registry, self._checks), Limits(), self._tls())
         listen = functools.partial(server.start, config.bind_address)
         port = await take_port(listen, config.bind_address, config.secure_port, self._root)
         works = [self._control(each) for each in controllers]
@@ -141,8 +144,11 @@ class _Process:
         await controller.synced()
         self._waiting.discard(controller.name)
         observer = self._metrics.observer(controller.name, controller.queue)
+        # Most heartbeats find nothing to do, and what they change they log.
+        is_quiet = controller.name == Heartbeats.name
+        reconcile = controller.reconcile if is_quiet else logged(controller.name, controller.reconcile)
         for _ in range(WORKERS):
-            self._life.run_in_background(work(controller.name, controller.queue, controller.reconcile, observer))
+            self._life.run_in_background(work(controller.name, controller.queue, reconcile, observer))
 
     def _check(self) -> str | None:
         return f"waiting for the objects of {', '.join(sorted(self._waiting))}" if self._waiting else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -31,6 +32,8 @@ ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/syncer/token"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/syncer"
 IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 INTERVAL_S = 60.0
+#: How often the center is asked for its time; in between this machine counts on, asleep or not.
+CLOCK_S = 3600.0
 RENEWED_AT = 0.8
 #: OpenSSL's X509_V_FLAG_NO_CHECK_TIME.
 _NO_CHECK_TIME = 0x200000
@@ -77,6 +80,8 @@ class Tokens:
         self._secret, self._namespace = secret, namespace
         #: What each client's files said last.
         self._read: dict[Client, str] = {}
+        #: The center's time, and when it was asked for.
+        self._clock = (0.0, -CLOCK_S)
 
     async def run(self, sources: Mapping[Client, tuple[str, str]]) -> None:
         """Look at the tokens every minute until cancelled; `sources` has kubeconfig and context of each client."""
@@ -103,8 +108,12 @@ class Tokens:
 
     async def _center_time(self) -> float:
         """Return the seconds of the center's clock."""
-        answer = await self._center.exchange("GET", LEASE)
-        return parsedate_to_datetime(answer.header("date")).timestamp()
+        now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        if now_s - self._clock[1] >= CLOCK_S:
+            answer = await self._center.exchange("GET", LEASE)
+            self._clock = parsedate_to_datetime(answer.header("date")).timestamp(), now_s
+        time_s, asked_at_s = self._clock
+        return time_s + now_s - asked_at_s
 
     def reload(self, client: Client, kubeconfig: str, context: str) -> None:
         """Take a token that its file has since the last look."""

@@ -13,9 +13,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from itertools import islice
 
-import structlog
-
 from atoll.machinery.control.queue import Requeue, WorkQueue
+from atoll.machinery.control.reconcile_log import note
 from atoll.machinery.edge.applied import digest, record_of
 from atoll.machinery.edge.categories import goes_to_edge
 from atoll.machinery.edge.failures import UNAVAILABLE_CODES, Failure, next_failure, refused
@@ -43,8 +42,6 @@ from atoll.syncer.edge import Edge
 from atoll.syncer.kinds import Kind
 from atoll.syncer.mailbox import Mailbox, definition_of
 from atoll.syncer.state import State
-
-log = structlog.get_logger()
 
 _NAMESPACES, _DEFINITIONS = (NAMESPACES.group, NAMESPACES.resource), (CRDS.group, CRDS.resource)
 #: A conflict or a kind that is not served yet: what changes it is on its way.
@@ -273,9 +270,9 @@ class Downsync:
             if error.code == 409 and isinstance(action, Delete | Annotate):
                 return False
             self._failed(action.ref, refused(_operation(action), error, _attempt(action)))
-            log.info("edge write refused", operation=_operation(action), reason=error.message, **_names(ref))
+            note(operation=_operation(action), refused=error.message)
         else:
-            log.info("edge write", operation=_operation(action), **_names(ref))
+            note(operation=_operation(action))
             self._state.failures.pop(ref, None)
         return True
 
@@ -314,10 +311,6 @@ def _is_usable(ref: ObjectRef, live: Object) -> bool:
 
 def _operation(action: Action) -> str:
     return type(action).__name__.lower()
-
-
-def _names(ref: ObjectRef) -> dict[str, str]:
-    return {"group": ref.group, "resource": ref.resource, "namespace": ref.namespace, "name": ref.name}
 
 
 def _attempt(action: Action) -> str:

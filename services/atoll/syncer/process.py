@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 
 from atoll.machinery.client.client import Client
 from atoll.machinery.edge.names import SYNCER
@@ -23,6 +23,7 @@ from atoll.machinery.wire.server import Server
 from atoll.syncer.config import SyncerConfig
 from atoll.syncer.credentials import Tokens, target
 from atoll.syncer.health import HealthServer
+from atoll.syncer.metrics import SyncerMetrics
 from atoll.syncer.syncer import Options, Syncer
 
 DRAIN_S = 5.0
@@ -43,7 +44,9 @@ async def start(config: SyncerConfig, environment: Mapping[str, str] = os.enviro
         life.stop_on_signals()
         details = {"center": lambda: syncer.mailbox.failure, "edge": lambda: syncer.edge.failure}
         ready = {"syncer": lambda: syncer.waits_for and f"waits for {syncer.waits_for}"}
-        server = Server(HealthServer(_metrics(syncer), ready, details), Limits())
+        registry = CollectorRegistry()
+        SyncerMetrics(syncer, registry)
+        server = Server(HealthServer(registry, ready, details), Limits())
         port = await server.start(config.bind_address, config.port)
         sys.stdout.write(f"atoll syncer serves http://{url_host(config.bind_address)}:{port}\n")
         sys.stdout.flush()
@@ -53,22 +56,3 @@ async def start(config: SyncerConfig, environment: Mapping[str, str] = os.enviro
         await life.close()
         await syncer.close()
         life.check()
-
-
-def _metrics(syncer: Syncer) -> CollectorRegistry:
-    """Return metrics that read the syncer when they are scraped; none names an object."""
-    registry = CollectorRegistry()
-    read: dict[str, tuple[str, Callable[[], float]]] = {
-        "queue_depth": ("Objects to look at.", lambda: len(syncer.downsync.queue) if syncer.downsync else 0),
-        "applies": ("Applies to the edge.", lambda: syncer.downsync.applies if syncer.downsync else 0),
-        "deletions": ("Deletions at the edge.", lambda: syncer.downsync.deletions if syncer.downsync else 0),
-        "status_writes": ("Writes of status to the mailbox.", lambda: syncer.returns.writes if syncer.returns else 0),
-        "failing_objects": ("Objects that fail.", lambda: len(syncer.failures) if syncer.downsync else 0),
-        "mailbox_revision": ("Revision of the mailbox that was read.", lambda: syncer.mailbox.revision),
-        "applied_revision": ("Revision up to which all was tried.", lambda: syncer.applied),
-        "center_connected": ("Whether the mailbox is followed.", lambda: not syncer.mailbox.failure),
-        "edge_connected": ("Whether all kinds are followed.", lambda: not syncer.edge.failure),
-    }
-    for name, (text, value) in read.items():
-        Gauge(f"syncer_{name}", text, registry=registry).set_function(value)
-    return registry

@@ -12,6 +12,7 @@ from typing import Any
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.control.queue import Requeue, WorkQueue
+from atoll.machinery.control.reconcile_log import note
 from atoll.machinery.edge.failures import UNAVAILABLE_CODES, Failure, next_failure, refused
 from atoll.machinery.edge.names import EDGE_REVISION, ObjectRef
 from atoll.machinery.edge.returns import PutStatus, status_return
@@ -58,6 +59,7 @@ class Returns:
             if error.code in UNAVAILABLE_CODES:
                 raise
             self.failures[ref] = next_failure(self.failures.get(ref), refused("status", error))
+            note(refused=error.message)
             return self.failures[ref].delay_s(ref)
         self.failures.pop(ref, None)
         return None
@@ -73,6 +75,7 @@ class Returns:
             # A kind without the subresource has its status in the object.
             answer = await self._client.patch(resource, ref.name, patch, ref.namespace)
         self.writes += 1
+        note(operation="status")
         self._mailbox.keep(ref, answer)
 
 

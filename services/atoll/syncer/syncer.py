@@ -18,6 +18,7 @@ import structlog
 
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
+from atoll.machinery.control.reconcile_log import logged
 from atoll.machinery.control.worker import work
 from atoll.machinery.edge.failures import Failure
 from atoll.machinery.edge.names import LEASE_NAME, SYNCER, ObjectRef
@@ -107,10 +108,13 @@ class Syncer:
                     tasks.create_task(each.run())
                 tasks.create_task(self._follow_kinds())
                 tasks.create_task(self._save())
-                for _ in range(WORKERS):
-                    tasks.create_task(work("downsync", self.downsync.queue, self.downsync.reconcile))
-                    tasks.create_task(work("status", self.returns.queue, self.returns.reconcile))
-                    tasks.create_task(work("upsync", self.upsync.queue, self.upsync.reconcile))
+                for controller, queue, reconcile in (
+                    ("downsync", self.downsync.queue, self.downsync.reconcile),
+                    ("status", self.returns.queue, self.returns.reconcile),
+                    ("upsync", self.upsync.queue, self.upsync.reconcile),
+                ):
+                    for _ in range(WORKERS):
+                        tasks.create_task(work(controller, queue, logged(controller, reconcile)))
         finally:
             await self.edge.close()
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.control.queue import Requeue, WorkQueue
+from atoll.machinery.control.reconcile_log import note
 from atoll.machinery.edge.categories import comes_up
 from atoll.machinery.edge.failures import UNAVAILABLE_CODES, Failure, next_failure, refused
 from atoll.machinery.edge.names import UPSYNCED, ObjectRef
@@ -126,6 +127,7 @@ class Upsync:
 
     def _failed(self, ref: ObjectRef, failure: Failure) -> float:
         self.failures[ref] = next_failure(self.failures.get(ref), failure)
+        note(refused=failure.message)
         return self.failures[ref].delay_s(ref)
 
     def _has_room(self, ref: ObjectRef, live: Object) -> bool:
@@ -166,6 +168,7 @@ class Upsync:
             with contextlib.suppress(NotFound):
                 answer = await self._client.update(resource, {**answer, "status": obj["status"]}, "status")
         self.writes += 1
+        note(operation="put")
         self._held[ref] = pack(answer)
 
     async def _create(self, resource: Resource, obj: Object) -> Object:
@@ -189,6 +192,7 @@ class Upsync:
         except NotFound:
             return
         self.writes += 1
+        note(operation="delete")
 
 
 async def copies_of(client: Client, resource: Resource) -> dict[ObjectRef, str]:

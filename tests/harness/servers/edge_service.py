@@ -19,6 +19,7 @@ from typing import Protocol, Self
 from urllib.parse import urlsplit
 
 from atoll.cli.atoll import edge_init as command
+from atoll.machinery.process import pki
 from harness.clients.api import Object, eventually
 from harness.servers.launch import Process, launch
 
@@ -51,6 +52,7 @@ class EdgeControllers:
         self.directory, self._kubeconfig, self._flags = directory, kubeconfig, flags
         self.url = ""
         self._process: Process | None = None
+        self._clients = pki.make_ca("clients of controllers")
 
     def __enter__(self) -> Self:
         self.start()
@@ -69,7 +71,10 @@ class EdgeControllers:
         self.directory.mkdir(parents=True, exist_ok=True)
         out, err = self.directory / "out", self.directory / "err"
         out.write_bytes(b"")
-        files = ("--kubeconfig", str(self._kubeconfig), "--directory", str(self.directory / "edge"))
+        clients = self.directory / "clients.crt"
+        clients.write_bytes(self._clients.certificate)
+        files = ["--kubeconfig", str(self._kubeconfig), "--directory", str(self.directory / "edge")]
+        files += ["--client-ca-file", str(clients)]
         command = [sys.executable, "-m", "atoll.cli", "edge-controllers", *files, "--allow-any-filesystem", "true"]
         self._process = launch([*command, *self._flags], out, err, directory=Path.cwd())
         process = self._process
@@ -90,6 +95,16 @@ class EdgeControllers:
             connection.request("GET", path)
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
+
+    def metrics(self) -> str:
+        """The metrics, which it shows to an administrator."""
+        pair, path = pki.make_client(self._clients, "admin", ["system:masters"]), self.directory / "admin.pem"
+        path.write_bytes(pair.certificate + pair.key)
+        context = ssl.create_default_context()
+        context.load_cert_chain(path)
+        status, text = self.get("/metrics", context)
+        assert status == 200, text
+        return text
 
     def log(self) -> str:
         """What it logged, since the first start."""

@@ -287,3 +287,29 @@ def test_the_process_serves_health_to_everyone_and_metrics_to_nobody_else(contro
     lines = ["[+]ping ok", "[+]controllers ok", "[+]changes ok", "readyz check passed"]
     eventually(lambda: controllers.get("/readyz?verbose")[1].splitlines() == lines, "all checks pass")
     assert [controllers.get(path)[0] for path in ("/metrics", "/clusters/root/api", "/livez/none")] == [403, 404, 404]
+
+
+def test_metrics_tell_lag_queues_applies_and_links_and_each_reconcile_is_a_line(
+    controllers: EdgeControllers, inventory: Api, home: Api
+) -> None:
+    name = mailbox_of(target(inventory, "measured"))
+    eventually(lambda: is_ready(home, name), "the mailbox")
+    found = controllers.metrics()
+    for line in (
+        'workqueue_depth{name="mailbox-controller"} ',
+        'workqueue_work_duration_seconds_count{name="placement-translator-projection"} ',
+        'workqueue_retries_total{name="where-resolver"} ',
+        'atoll_edge_changes_pending{shard="root"} ',
+        'atoll_edge_changes_connected{shard="root"} ',
+        "atoll_edge_copies_failing 0.0",
+        "# TYPE atoll_edge_copy_writes_total counter",
+        "# TYPE atoll_edge_copy_errors_total counter",
+    ):
+        assert f"\n{line}" in found, line
+    assert name not in found and "measured" not in found
+
+    def logged() -> list[str]:
+        return [each for each in controllers.log().splitlines() if '"event":"reconcile"' in each and name in each]
+
+    lines = eventually(logged, "its reconciles are logged")
+    assert all('"controller":"mailbox-controller"' in each and '"duration_ms":' in each for each in lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 
@@ -179,7 +180,7 @@ def test_what_may_not_be_read_is_named_and_not_copied_and_the_rest_is(workload: 
 
 
 def test_what_a_mailbox_refuses_is_named_within_seconds_and_holds_nothing_up(
-    workload: Api, mailboxes: dict[str, Api]
+    workload: Api, mailboxes: dict[str, Api], controllers: EdgeControllers
 ) -> None:
     two, policies = mailboxes["two"], "/apis/admissionregistration.k8s.io/v1"
     matched = {
@@ -203,6 +204,10 @@ def test_what_a_mailbox_refuses_is_named_within_seconds_and_holds_nothing_up(
     assert condition(workload, "some")["message"].startswith("configmaps default/bad: ")
     assert "no bad ones" in condition(workload, "some")["message"]
     assert workload.get(f"{PLACEMENTS}/some").json["status"]["destinations"]["failing"] == 1
+    metrics = controllers.metrics()
+    assert re.search(r'^atoll_edge_copy_errors_total\{reason="Invalid"\} [1-9]', metrics, re.MULTILINE), metrics
+    assert re.search(r'^atoll_edge_copy_writes_total\{operation="apply"\} [1-9]', metrics, re.MULTILINE)
+    assert re.search(r"^atoll_edge_copies_failing [1-9]", metrics, re.MULTILINE)
     assert listed(two)["namespacedObjects"][0]["objectsByNamespace"] == [{"namespace": "default", "names": ["good"]}]
     two.delete(f"{policies}/validatingadmissionpolicybindings/no-bad")
     eventually(lambda: data(two, f"{CONFIGMAPS}/bad") == {"k": "1"}, "it is tried again")

@@ -7,11 +7,14 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.edge.names import ADOPTED, DOWNSYNCED, EDGE_REVISION, OVERWRITE, SYNCED_BY, ObjectRef
 from atoll.machinery.meta.objects import Object, annotations_of, labels_of
 from atoll.machinery.meta.status import NotFound
+from atoll.syncer.metrics import SyncerMetrics
 from atoll.syncer.syncer import Syncer
 from harness.clients.api import configmap, crd
 from harness.servers.in_process.mailbox_view import MailboxView
@@ -162,7 +165,7 @@ async def test_an_object_that_the_edge_refuses_is_reported_and_holds_up_no_other
 ) -> None:
     bad = configmap("bad", {"no key": "1"}, namespace="default")
     view.place(bad, configmap("good", {"a": "1"}, namespace="default"))
-    async with run():
+    async with run() as syncer:
         await until(has(edge, "good", "default", {"a": "1"}), "the good one is there")
 
         async def errors() -> Any:
@@ -170,6 +173,7 @@ async def test_an_object_that_the_edge_refuses_is_reported_and_holds_up_no_other
 
         rows = await until(errors, "the bad one is reported")
         assert [(each["name"], each["operation"], each["reason"]) for each in rows] == [("bad", "apply", "Invalid")]
+        assert metrics_of(syncer, "failing_objects") == {("Invalid",): 1.0}
         view.place({**bad, "data": {"key": "1"}})
         await until(has(edge, "bad", "default", {"key": "1"}), "the corrected one is there at once")
 
@@ -182,6 +186,17 @@ async def test_an_object_that_the_edge_refuses_is_reported_and_holds_up_no_other
         assert view.config_status["edgeUID"]
         lease = view.others["/apis/coordination.k8s.io/v1/namespaces/default/leases/syncer"]
         assert lease["spec"]["holderIdentity"]
+        assert metrics_of(syncer, "failing_objects") == {}
+        assert metrics_of(syncer, "applies")[()] >= 2
+        for name in ("queue_depth", "lag_seconds"):
+            assert metrics_of(syncer, name)[()] >= 0
+        assert [metrics_of(syncer, f"{side}_connected")[()] for side in ("center", "edge")] == [1, 1]
+
+
+def metrics_of(syncer: Syncer, name: str) -> dict[tuple[str, ...], float]:
+    """The values of a metric by its labels."""
+    (found,) = (each for each in SyncerMetrics(syncer, CollectorRegistry()).collect() if each.name == f"syncer_{name}")
+    return {tuple(each.labels.values()): each.value for each in found.samples}
 
 
 async def test_a_cut_link_leaves_the_edge_as_it_was_and_goes_on_without_a_list(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import sys
 import urllib.request
@@ -103,9 +104,19 @@ async def test_it_is_ready_without_a_center_too_and_says_what_it_lacks(
                 return False
 
         await until(made, "the object is there", READY_S)
+
+        async def written() -> list[Object]:
+            lines = [json.loads(each) for each in (tmp_path / "err").read_text().splitlines()]
+            return [each for each in lines if each.get("operation") == "apply"]
+
+        applied = await until(written, "the reconcile is logged", READY_S)
+        assert [(each["event"], each["controller"], each["level"]) for each in applied] == [
+            ("reconcile", "downsync", "info")
+        ]
+        assert "name='p'" in applied[0]["key"] and applied[0]["duration_ms"] > 0
         assert await running.get("/livez") == "ok"
         assert "[+]center ok" in await running.get("/readyz")
-        assert "syncer_applies 1.0" in await running.get("/metrics")
+        assert "syncer_applies_total 1.0" in await running.get("/metrics")
         view.cut()
 
         async def lacks_center() -> bool:
@@ -130,7 +141,7 @@ async def test_a_thousand_objects_take_60_mb_and_a_restart_two_seconds_and_no_wr
     async with syncer(tmp_path, view, cluster, shard, *fast) as running:
 
         async def is_complete() -> bool:
-            return "syncer_applies 1001.0" in await running.get("/metrics")
+            return "syncer_applies_total 1001.0" in await running.get("/metrics")
 
         await until(is_complete, "all are there", 110.0)
         assert running.resident_bytes() < 60_000_000
@@ -145,5 +156,5 @@ async def test_a_thousand_objects_take_60_mb_and_a_restart_two_seconds_and_no_wr
 
         await until(looked, "it has looked at everything", READY_S)
         print("seconds", asyncio.get_running_loop().time() - begun)
-        assert "syncer_applies 0.0" in await running.get("/metrics")
+        assert "syncer_applies_total 0.0" in await running.get("/metrics")
         assert running.resident_bytes() < 60_000_000

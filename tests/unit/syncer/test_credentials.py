@@ -63,6 +63,7 @@ async def test_a_token_near_its_end_is_renewed_stored_at_the_edge_and_used(tmp_p
             assert dict(first.target.headers)["authorization"] == f"Bearer {new}"
             await tokens.renew()
             assert len(edge.requests) == 1
+            assert center.paths().count(f"GET {API}") == 1, "the center's time is counted on"
             # A file that still has the old one does not bring it back; one that changes is taken.
             task = asyncio.create_task(tokens.run({first: sources[0], second: sources[1]}))
             await asyncio.sleep(0)

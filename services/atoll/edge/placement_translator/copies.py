@@ -7,6 +7,8 @@ others may use it.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from atoll.edge.placement_translator.content import NAMESPACES, Item, Kind
 from atoll.edge.placement_translator.contents import Contents
 from atoll.edge.placement_translator.records import Copy, CopyRecords
@@ -27,6 +29,8 @@ class Copies:
     def __init__(self, base: Client, topology: Topology, contents: Contents, records: CopyRecords) -> None:
         self._base, self._topology, self._contents, self._records = base, topology, contents, records
         self.versions = Versions(base)
+        #: Writes into mailboxes, by what they do.
+        self.writes: Counter[str] = Counter()
 
     def wanted(self, mailbox: str) -> dict[ObjectRef, dict[str, Item]]:
         """Return all that a mailbox is to have, with the item of each workspace that sends it."""
@@ -93,6 +97,7 @@ class Copies:
                     return await self.put(mailbox, ref, None, is_live_due=True)
                 raise
             written = int(live["metadata"]["resourceVersion"])
+            self.writes["apply"] += 1
         metadata, applied = live["metadata"], record_of(configuration, live, TRANSLATOR)
         revision = int(metadata["resourceVersion"])
         copy = Copy(version_of(configuration), digested, applied, metadata["uid"], revision, written)
@@ -170,6 +175,7 @@ class Copies:
             await client.request("DELETE", path, body=body)
         except (NotFound, Conflict):
             return
+        self.writes["delete"] += 1
 
     async def _read(self, mailbox: str, resource: Resource, ref: ObjectRef) -> Object | None:
         """Return an object of a mailbox, None if it is not there; at another version if this one is not served."""

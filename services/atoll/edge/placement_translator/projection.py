@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
@@ -26,8 +27,9 @@ from atoll.edge.placement_translator.topology import Topology
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.discovery import served_kinds
 from atoll.machinery.control.queue import Requeue, WorkQueue
+from atoll.machinery.control.reconcile_log import note
 from atoll.machinery.edge.categories import goes_to_mailbox
-from atoll.machinery.edge.failures import Failure, next_failure
+from atoll.machinery.edge.failures import Failure, metric_reason, next_failure
 from atoll.machinery.edge.names import PROJECTED, PROJECTED_VALUE, ObjectRef
 from atoll.machinery.edge.placements import UpsyncSet
 from atoll.machinery.meta.objects import Object
@@ -57,6 +59,8 @@ class Projection:
         self._done = done
         self.queue: WorkQueue[str] = WorkQueue()
         self._states: dict[str, MailboxState] = {}
+        #: Refused writes of copies, by reason.
+        self.refused: Counter[str] = Counter()
         self._requests = asyncio.Semaphore(MAX_REQUESTS)
 
     # --- changes
@@ -81,6 +85,11 @@ class Projection:
     def active(self) -> set[str]:
         """Return the mailboxes with copies, or with something to do."""
         return set(self._states)
+
+    @property
+    def failing(self) -> int:
+        """How many copies mailboxes refuse now."""
+        return sum(len(state.failures) for state in self._states.values())
 
     def moved(self) -> list[str]:
         """Return the mailboxes whose placements changed since they were looked at."""
@@ -133,6 +142,7 @@ class Projection:
             await self._records.flush()
             self._done(mailbox, due.refs)
         state.is_read = True
+        note(objects=len(due.refs))
         self._done(mailbox, ())
         wait_s = await self._list(mailbox, state)
         if not senders and not self._records.of(mailbox) and state.list_at_s is None:
@@ -204,6 +214,7 @@ class Projection:
                 await work()
             except ApiError as error:
                 failure = Failure("apply", error.reason or str(error.code), error.message, "", 1, time.time())
+                self.refused[metric_reason(failure.reason)] += 1
                 state.failures[ref] = next_failure(state.failures.get(ref), failure)
                 state.namespaces.discard(ref.namespace)
                 state.list_at_s = state.list_at_s or time.time() + BURST_S
@@ -260,6 +271,7 @@ class Projection:
                 state.list_at_s = now_s
                 raise
             state.listed = written or state.listed
+            self.copies.writes["list"] += written > 0
             self._done(mailbox, ())
         waits = [state.list_at_s - now_s] if state.list_at_s is not None else []
         waits += [failure.at_s + failure.delay_s(ref) - now_s for ref, failure in state.failures.items()]

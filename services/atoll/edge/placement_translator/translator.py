@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, TypeAlias
 
+from prometheus_client import CollectorRegistry
+
 from atoll.edge.changes import Change, ChangeHandler
 from atoll.edge.export_view import ExportView
 from atoll.edge.heartbeats import HEALTHY
@@ -18,6 +20,7 @@ from atoll.edge.kinds import BINDINGS, PLACEMENTS, SLICES, SYNC_TARGETS, SYNCER_
 from atoll.edge.mailboxes import is_mailbox, mailbox_name
 from atoll.edge.placement_translator.content import DEFINERS
 from atoll.edge.placement_translator.contents import Contents
+from atoll.edge.placement_translator.copy_metrics import CopyMetrics
 from atoll.edge.placement_translator.projection import Projection
 from atoll.edge.placement_translator.records import CopyRecords
 from atoll.edge.placement_translator.reported_states import ReportedStates
@@ -59,6 +62,10 @@ class PlacementTranslator:
         self._records = records
         self.controllers = (self._contents, self._projection, self._reported, self._statuses)
         self._follow: Follow | None = None
+
+    def register(self, registry: CollectorRegistry) -> None:
+        """Serve the metrics of copies."""
+        CopyMetrics(self._projection, registry)
 
     def watches(self) -> list[Coroutine[Any, Any, None]]:
         """Return what to run in the background."""

@@ -15,13 +15,15 @@ import msgspec
 
 from atoll.machinery.edge.names import ObjectRef
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.meta.status import ApiError
+from atoll.machinery.meta.status import REASONS, ApiError
 
 #: Answers that say nothing about the object. 500 is none of them: a webhook that fails, or an object that is too large
 #: for the store behind the server, is answered so.
 UNAVAILABLE_CODES = (401, 429, 503, 504)
 MAX_ROWS, MAX_MESSAGE = 50, 256
 _FIRST_S, _LONGEST_S = 1.0, 300.0
+#: Reasons of failures that are none of the API's.
+_OWN_REASONS = frozenset({"NotServed", "NameTaken", "TooMany"})
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -54,6 +56,11 @@ def next_failure(before: Failure | None, error: Failure) -> Failure:
     """Return what is kept after one more failure; `error` counts from one. Another reason begins anew."""
     is_same = before is not None and (before.operation, before.reason) == (error.operation, error.reason)
     return msgspec.structs.replace(error, count=before.count + 1) if before is not None and is_same else error
+
+
+def metric_reason(reason: str) -> str:
+    """Return a reason as a label of a metric: a webhook may answer any, so one that is not known is `Other`."""
+    return reason if reason in _OWN_REASONS or reason in REASONS else "Other"
 
 
 def error_rows(failures: Mapping[ObjectRef, Failure]) -> list[Object]:

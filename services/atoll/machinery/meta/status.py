@@ -189,6 +189,8 @@ _BY_REASON: dict[str, type[ApiError]] = {
         InsufficientStorage,
     )
 }
+#: All reasons that have a class.
+REASONS = frozenset(_BY_REASON)
 
 
 def from_status(status: Object) -> ApiError:
