@@ -38,4 +38,5 @@ ORDER = (
     "frontproxy",
     "bindacross",
     "exports",
+    "edge",
 )
