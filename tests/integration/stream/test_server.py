@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
@@ -24,7 +23,7 @@ from atoll.machinery.stream.server.config import TlsFiles
 from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerOptions
 from atoll.machinery.stream.server.process import ServerFailed, find_binary
 from harness.servers.nats import NatsServer, eventually
-from harness.servers.processes import is_alive
+from harness.servers.processes import is_alive, listening
 
 PARENT = """
 import asyncio, sys
@@ -46,17 +45,6 @@ def mode(path: Path) -> int:
 
 def command_line(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
-
-
-def listening(pid: int) -> list[str]:
-    """Addresses that a process listens on, as the kernel writes them."""
-    sockets = set()
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
-            sockets.add(str(link.readlink()))
-    tables = [Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:] for table in ("tcp", "tcp6")]
-    rows = [line.split() for table in tables for line in table]
-    return [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
 
 
 def start_process(*command: str, **options: Any) -> subprocess.Popen[bytes]:

@@ -16,6 +16,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.stream.permissions import shard_user
 from atoll.machinery.stream.subjects import CHANGES, changes_subject, stream_name
 from atoll.machinery.stream.tenants.auth_callout import Answerer, ConnectRequest, make_keys
+from atoll.machinery.stream.tenants.claims import Box, Issuer
 from atoll.machinery.stream.tenants.subscriber_permissions import (
     CALLOUT_SUBJECT,
     subscriber_names,
@@ -24,6 +25,7 @@ from atoll.machinery.stream.tenants.subscriber_permissions import (
 from atoll.machinery.stream.tenants.subscription_consumer import SubscriptionLimits
 from harness.models.shard_log import CONFIGMAPS
 from harness.models.tenant_subjects import ODD_NAMES, Own, subjects
+from harness.servers.processes import listening
 from harness.servers.tenant_server import RawClient, TenantServer
 
 STREAM = stream_name(CHANGES, "root")
@@ -171,7 +173,11 @@ async def test_with_names_that_can_be_known_the_answer_to_a_pull_is_written_into
     await server.answer()
     await server.make_consumer("root", "attacker", 0, "mine")
     await server.make_consumer("root", "victim", 0, "theirs")
-    stolen = await steal(server, [f"{subscriber_names(b'', 'victim').inbox}.x"])
+    names = subscriber_names(b"", "victim")
+    before = await standing(server)
+    stolen = await steal(server, [f"{names.inbox}.x", f"events.API.CONSUMER.MSG.NEXT.{STREAM}.{names.consumers[0]}"])
+    # An answer at the subject of another's pull is none: the server makes no request of it.
+    assert await standing(server) == before
     assert [subject for subject, _ in stolen] == ["atoll.changes.root.core.core.configmaps.mine"]
 
 
@@ -218,11 +224,23 @@ def of_another_client(server: TenantServer, request: ConnectRequest) -> bytes:
     return genuine(server, msgspec.structs.replace(request, user_key=server.requests[0].user_key))
 
 
+def into_the_account_of_a_shard(server: TenantServer, request: ConnectRequest) -> bytes:
+    issuer, everything = Issuer(server.keys.issuer), {"allow": [">"]}
+    user = {"type": "user", "version": 2, "pub": everything, "sub": everything, "subs": -1, "data": -1, "payload": -1}
+    inside = issuer.sign(request.user_key, shard_user("root"), user, int(time.time()) + 60)
+    answer = {"jwt": inside, "type": "authorization_response", "version": 2}
+    sealed = issuer.sign(request.user_key, request.server, answer)
+    return Box(server.keys.box).seal(sealed.encode(), request.server_box)
+
+
 def refusal(server: TenantServer, request: ConnectRequest) -> bytes:
     return Answerer(server.keys).refuse(request, "no")
 
 
-@pytest.mark.parametrize("answer", [forged, expired, of_another_server, of_another_client, refusal])
+CASES = [forged, expired, of_another_server, of_another_client, refusal]
+
+
+@pytest.mark.parametrize("answer", CASES)
 async def test_an_answer_that_is_not_the_gateways_for_this_client_lets_nobody_in(
     server: TenantServer, answer: Callable[[TenantServer, ConnectRequest], bytes]
 ) -> None:
@@ -238,6 +256,27 @@ async def test_an_answer_that_is_not_the_gateways_for_this_client_lets_nobody_in
     (await enter(server, "victim")).close()
     with pytest.raises(ConnectionError):
         await enter(server, "victim")
+
+
+async def test_who_has_the_key_that_signs_answers_enters_every_account(server: TenantServer) -> None:
+    """The server bounds whom it asks about, not what the answer says: that key is kept like an administrator's."""
+
+    async def respond(message: Msg) -> None:
+        request = Answerer(server.keys).open(message.data, (message.headers or {})["Nats-Server-Xkey"])
+        await server.gateway.publish(message.reply, into_the_account_of_a_shard(server, request))
+
+    await server.gateway.subscribe(CALLOUT_SUBJECT, respond)
+    await server.settle()
+    client = await enter(server, "thief")
+    await client.send([b"SUB x.> 1\r\n", pub("$JS.API.STREAM.NAMES", b"", "x.1")])
+    await client.until(1)
+    assert STREAM.encode() in client.received[0][1]
+    client.close()
+
+
+async def test_beside_clients_the_server_listens_for_nothing(server: TenantServer) -> None:
+    port = int(server.address.rsplit(":", 1)[1])
+    assert listening(server.nats.server.pid) == [f"0100007F:{port:04X}"]
 
 
 async def test_nobody_is_let_in_while_no_gateway_answers(server: TenantServer) -> None:

@@ -182,8 +182,8 @@ def _tenants(tenants: TenantOptions | None) -> dict[str, object]:
 
 
 def _callout(users: Sequence[NatsUser], keys: CalloutKeys) -> dict[str, object]:
-    """Whom the server asks about clients that it does not know. It takes users of the tenants' account alone; without
-    `allowed_accounts` it would ask about the users of this configuration as well."""
+    """Whom the server asks about clients that it does not know. Without `allowed_accounts` it would ask about the users
+    of this configuration as well. An answer may name any account: who has the issuer's key may do everything."""
     gateways = [user.name for user in users if user.account == GATEWAYS]
     about = {"account": GATEWAYS, "auth_users": gateways, "allowed_accounts": [TENANTS]}
     return {**Answerer(keys).configuration, **about}
