@@ -1,0 +1,153 @@
+"""The contract of events is never broken: what was released stays, under its name and in its form.
+
+`released/` holds each version as it was given to readers, and is not changed any more.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from atoll.machinery.process.resources import schema_path
+from harness.models.schema_evolution import breaks
+
+RELEASED = Path(__file__).parent / "released"
+VERSIONS = sorted(path.name for path in RELEASED.iterdir())
+FILES = ("headers.schema.json", "asyncapi.yaml")
+
+
+def read(path: Path) -> dict[str, Any]:
+    text = path.read_text()
+    found: dict[str, Any] = json.loads(text) if path.suffix == ".json" else yaml.load(text, yaml.CSafeLoader)
+    return found
+
+
+def headers() -> dict[str, Any]:
+    return read(RELEASED / "v1" / FILES[0])
+
+
+def channels() -> dict[str, Any]:
+    return read(RELEASED / "v1" / FILES[1])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", FILES)
+def test_todays_contract_breaks_no_reader_of_a_released_one(version: str, name: str) -> None:
+    assert breaks(read(RELEASED / version / name), read(schema_path("events", name))) == []
+
+
+def without_a_header(new: dict[str, Any]) -> None:
+    del new["properties"]["Atoll-Previous"]
+
+
+def with_a_header_of_another_name(new: dict[str, Any]) -> None:
+    new["properties"]["Atoll-Time"] = new["properties"].pop("ce-time")
+
+
+def with_a_header_that_may_be_absent(new: dict[str, Any]) -> None:
+    new["required"].remove("Atoll-Epoch")
+
+
+def with_another_type(new: dict[str, Any]) -> None:
+    new["properties"]["Atoll-Lineage"]["type"] = "integer"
+
+
+def with_another_form(new: dict[str, Any]) -> None:
+    new["$defs"]["number"]["pattern"] = "^0x[0-9a-f]+$"
+
+
+def with_another_constant(new: dict[str, Any]) -> None:
+    new["properties"]["ce-specversion"]["const"] = "2.0"
+
+
+def with_a_value_less(new: dict[str, Any]) -> None:
+    new["properties"]["Atoll-Operation"]["enum"].remove("MOVED")
+
+
+def without_a_condition(new: dict[str, Any]) -> None:
+    del new["allOf"][0]["else"]
+
+
+def without_a_dependency(new: dict[str, Any]) -> None:
+    new["dependentRequired"]["Atoll-Signature"].remove("Atoll-Key")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (without_a_header, "/properties/Atoll-Previous is gone"),
+        (with_a_header_of_another_name, "/properties/ce-time is gone"),
+        (with_a_header_that_may_be_absent, "/required lost Atoll-Epoch"),
+        (with_another_type, "/properties/Atoll-Lineage/type changed"),
+        (with_another_form, "/properties/Atoll-Epoch/pattern changed"),
+        (with_another_constant, "/properties/ce-specversion/const changed"),
+        (with_a_value_less, "/properties/Atoll-Operation/enum lost MOVED"),
+        (without_a_condition, "/allOf changed"),
+        (without_a_dependency, "/dependentRequired/Atoll-Signature changed"),
+    ],
+)
+def test_a_header_that_breaks_readers_is_refused(change: Callable[[dict[str, Any]], None], said: str) -> None:
+    new = headers()
+    change(new)
+    assert said in breaks(headers(), new)
+
+
+def with_another_address(new: dict[str, Any]) -> None:
+    new["channels"]["changes"]["address"] = "atoll.v2.{shard}.{identity}.{group}.{resource}.{cluster}"
+
+
+def without_a_channel(new: dict[str, Any]) -> None:
+    del new["channels"]["stateControl"]
+
+
+def without_a_message(new: dict[str, Any]) -> None:
+    del new["components"]["messages"]["control"]
+
+
+def with_another_payload(new: dict[str, Any]) -> None:
+    new["components"]["messages"]["change"]["payload"]["schema"]["type"] = "array"
+
+
+def with_another_content_type(new: dict[str, Any]) -> None:
+    new["components"]["messages"]["change"]["contentType"] = "application/cbor"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (with_another_address, "/channels/changes/address changed"),
+        (without_a_channel, "/channels/stateControl is gone"),
+        (without_a_message, "/components/messages/control is gone"),
+        (with_another_payload, "/components/messages/change/payload/schema/type changed"),
+        (with_another_content_type, "/components/messages/change/contentType changed"),
+    ],
+)
+def test_a_channel_that_breaks_readers_is_refused(change: Callable[[dict[str, Any]], None], said: str) -> None:
+    new = channels()
+    change(new)
+    assert breaks(channels(), new) == [said]
+
+
+def test_what_is_added_or_explained_breaks_nobody() -> None:
+    new = copy.deepcopy(headers())
+    new["properties"]["Atoll-Tenant"] = {"type": "string"}
+    new["properties"]["Atoll-Operation"]["enum"].append("PAUSED")
+    new["properties"]["ce-time"]["description"] = "When it was."
+    new["required"].append("Atoll-Key")
+    assert breaks(headers(), new) == []
+    document = channels()
+    document["channels"]["fills"] = document["channels"]["state"]
+    document["info"]["version"] = "1.1.0"
+    assert breaks(channels(), document) == []
+
+
+def test_moving_a_definition_breaks_nobody() -> None:
+    new = headers()
+    new["properties"]["Atoll-Epoch"] = dict(new["$defs"]["number"])
+    assert breaks(headers(), new) == []
