@@ -72,7 +72,7 @@ STATUSES: Fields = {
 #: Types of targets by the field that is set, the first that applies; version 1 has no type.
 _TYPES = {"averageUtilization": "Utilization", "averageValue": "AverageValue", "value": "Value"}
 #: Quantities that Go shows as zero where they are absent.
-_SHOWN = frozenset(
+_NEVER_LEFT_OUT = frozenset(
     {
         ("object", "targetValue"),
         ("object", "currentValue"),
@@ -93,7 +93,7 @@ def old_metric(metric: Object, fields: Fields) -> Object:
             found[source] = {}
             for path, name in names.items():
                 *parents, leaf = path
-                if (value := _shown(source, name, mapping(metric[source], *parents).get(leaf))) is not None:
+                if (value := _written(source, name, mapping(metric[source], *parents).get(leaf))) is not None:
                     found[source][name] = value
     return found
 
@@ -117,7 +117,7 @@ def _new_metric(metric: Object, fields: Fields) -> Object:
 def _new_source(source: str, old: Object, names: Mapping[tuple[str, ...], str]) -> Object:
     made: Object = {}
     for path, name in names.items():
-        value = _shown(source, name, old.get(name))
+        value = _written(source, name, old.get(name))
         # Go wrote a zero quantity where only the average counts.
         if value is None or (path == ("target", "value") and _is_average(old)):
             continue
@@ -132,8 +132,8 @@ def _new_source(source: str, old: Object, names: Mapping[tuple[str, ...], str]) 
     return made
 
 
-def _shown(source: str, name: str, value: Any) -> Any:
-    return "0" if value is None and (source, name) in _SHOWN else value
+def _written(source: str, name: str, value: Any) -> Any:
+    return "0" if value is None and (source, name) in _NEVER_LEFT_OUT else value
 
 
 def _is_average(old: Object) -> bool:
