@@ -117,20 +117,7 @@ class Town:
     @cached_property
     def routes(self) -> list[Route]:
         """All routes of discovery, and those that discovery does not list."""
-        return list(self._routes())
-
-    def _routes(self) -> Iterator[Route]:
-        groups = ["/api/v1"] + [
-            f"/apis/{version['groupVersion']}"
-            for group in self.here.get("/apis").json["groups"]
-            for version in group["versions"]
-        ]
-        for prefix in groups:
-            group = prefix.split("/")[2] if prefix.startswith("/apis/") else ""
-            for resource in self.here.get(prefix).json["resources"]:
-                yield from _routes_of(prefix, group, resource)
-        yield from (Route("", "", "get", path) for path in PATHS)
-        yield from (Route("", "", verb, "/api") for verb in ("create", "update", "delete"))
+        return routes_of(self.here)
 
     def sender(self, caller: str, prefix: str) -> Api:
         token, headers = self.callers[caller]
@@ -139,6 +126,23 @@ class Town:
         plain = api.headers
         api.headers = lambda accept="", more=None: {**plain(accept, more), **headers}  # type: ignore[method-assign]
         return api
+
+
+def routes_of(api: Api) -> list[Route]:
+    """All routes of a workspace's discovery, and those that discovery does not list."""
+    return list(_routes(api))
+
+
+def _routes(api: Api) -> Iterator[Route]:
+    groups = ["/api/v1"] + [
+        f"/apis/{version['groupVersion']}" for group in api.get("/apis").json["groups"] for version in group["versions"]
+    ]
+    for prefix in groups:
+        group = prefix.split("/")[2] if prefix.startswith("/apis/") else ""
+        for resource in api.get(prefix).json["resources"]:
+            yield from _routes_of(prefix, group, resource)
+    yield from (Route("", "", "get", path) for path in PATHS)
+    yield from (Route("", "", verb, "/api") for verb in ("create", "update", "delete"))
 
 
 def _routes_of(prefix: str, group: str, resource: dict[str, Any]) -> Iterator[Route]:
