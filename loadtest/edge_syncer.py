@@ -146,7 +146,8 @@ class SyncerProcess:
 
         async def is_idle() -> bool:
             found = await self.metrics()
-            return found["queue_depth"] == 0 and found["applied_revision"] >= revision
+            is_current = found["writer"] > 0 and found["applied_revision"] >= revision
+            return is_current and found["queue_depth"] == 0
 
         await until(is_idle, "the syncer has looked at everything", LIMIT_S)
 

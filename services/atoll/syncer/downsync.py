@@ -142,7 +142,10 @@ class Downsync:
             return self._not_served(ref, version)
         if not self._edge.follows(ref.kind):
             self.appeared()
-        if not self._edge.is_read(ref.kind) or self._waits(ref, is_listed):
+        if not self._edge.is_read(ref.kind):
+            # What was not looked at holds `applied` up, but for kinds that the edge refuses to list, which is reported.
+            return None if self._edge.is_refused(ref.kind) else _SOON
+        if self._waits(ref, is_listed):
             return None
         wanted, live = await self._concerned(ref, obj, kind)
         # Whether an attempt is due is asked below: what is not due now has to come back.

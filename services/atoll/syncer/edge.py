@@ -153,6 +153,11 @@ class Edge:
         live = self._live.get(kind)
         return live is not None and live.is_complete
 
+    def is_refused(self, kind: tuple[str, str]) -> bool:
+        """Whether the cluster refuses to list a kind."""
+        live = self._live.get(kind)
+        return live is not None and live.follower.refusal is not None
+
     def get(self, ref: ObjectRef) -> Object | None:
         """Return an object of a kind that is followed, None if none is known."""
         live = self._live.get(ref.kind)

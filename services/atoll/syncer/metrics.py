@@ -43,6 +43,7 @@ class SyncerMetrics(Collector):
         yield _gauge("lag_seconds", "How far what was tried is behind what was read.", (revision - applied) / 1e6)
         yield _gauge("center_connected", "Whether the mailbox is followed.", not syncer.mailbox.failure)
         yield _gauge("edge_connected", "Whether all kinds are followed.", not syncer.edge.failure)
+        yield _gauge("writer", "Whether this process is the one that writes to the edge.", syncer.is_writer)
 
     def _failing(self) -> Metric:
         failures = self._syncer.failures if self._syncer.downsync is not None else {}

@@ -144,6 +144,11 @@ class Syncer:
         return {**self.edge.failures, **upsynced, **returned, **self._state.failures}
 
     @property
+    def is_writer(self) -> bool:
+        """Whether this process is the one that writes to the edge."""
+        return self.downsync is not None and self._edge_lease.is_held
+
+    @property
     def may_report(self) -> bool:
         """Whether this process is the one that writes to the mailbox."""
         return self._mailbox_lease.is_held and self._edge_lease.is_held
