@@ -16,6 +16,7 @@ from atoll.machinery.edge.conversions import renamed
 from atoll.machinery.edge.names import EDGE_REVISION, GROUP, THE_ONE, VERSION, ObjectRef
 from atoll.machinery.edge.syncset import SyncSet, sync_set
 from atoll.machinery.meta.objects import Object, annotations_of
+from atoll.machinery.meta.times import parse_time
 from atoll.machinery.meta.types import CRDS
 from atoll.syncer.follower import Follower, Key
 from atoll.syncer.packed import pack, unpack
@@ -56,11 +57,18 @@ class Mailbox:
         self.carried = NOTHING
         self.is_complete = False
         self.revision = 0
+        #: Revision of the last change of what the edge is to have: of no status, which the syncer writes itself.
+        self.last_change = 0
+        self._known = 0
 
     @property
     def failure(self) -> str:
         """Why the mailbox is not followed now, empty while it is."""
         return self._follower.failure
+
+    def resume(self, revision: int, last_change: int) -> None:
+        """Take what an earlier process knew: up to `revision` nothing changed after `last_change`. Before `run`."""
+        self._known, self.last_change = revision, last_change
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -128,6 +136,7 @@ class Mailbox:
         """Take an item."""
         ref, held = _ref(obj), obj["object"]
         if ref.kind in (_CONFIG, _EDGE_SYNC_CONFIG):
+            self._note_change(self._configs_of(ref).get(ref.name), held)
             self._configs_of(ref)[ref.name] = held
             self._read_configs()
             return
@@ -137,6 +146,7 @@ class Mailbox:
         packed, before = pack(held), self._packed.get(ref)
         if before == packed:
             return
+        self._note_change(unpack(before) if before is not None else None, held)
         self._packed[ref] = packed
         self._convert(ref, held)
         if before is None or _content(unpack(before)) != _content(held):
@@ -144,6 +154,13 @@ class Mailbox:
         if self.listener is not None and self.is_complete:
             for each in self._converted(ref):
                 self.listener.reported(each)
+
+    def _note_change(self, before: Object | None, held: Object) -> None:
+        if before is None or _wanted_part(before) != _wanted_part(held):
+            # What is listed at first may have had a status after its last change.
+            revision = int(held["metadata"]["resourceVersion"]) if self.is_complete else written_by(held)
+            if revision > self._known:
+                self.last_change = max(self.last_change, revision)
 
     def gone(self, obj: Object) -> None:
         """Forget the object of an item."""
@@ -172,6 +189,7 @@ class Mailbox:
         return self._configs if ref.kind == _CONFIG else self._edge_configs
 
     def _forget(self, ref: ObjectRef, revision: int) -> None:
+        self.last_change = max(self.last_change, revision)
         if ref.kind in (_CONFIG, _EDGE_SYNC_CONFIG):
             if self._configs_of(ref).pop(ref.name, None) is not None:
                 self._read_configs()
@@ -232,6 +250,26 @@ def _content(obj: Object) -> Object:
     return {key: value for key, value in obj.items() if key != "status"} | {
         "metadata": {**metadata, "annotations": annotations}
     }
+
+
+def _wanted_part(obj: Object) -> Object:
+    """Return what counts as a change: the content, and who wrote it."""
+    return {**_content(obj), "fields": _entries(obj)}
+
+
+def _entries(obj: Object) -> list[Object]:
+    """Return the owners of fields, but for those of the status."""
+    return [each for each in obj["metadata"].get("managedFields") or () if each.get("subresource") != "status"]
+
+
+def written_by(obj: Object) -> int:
+    """Return a revision by which an object had its content, whatever status it got since.
+
+    Revisions count microseconds of the clock that gives the times of fields, in whole seconds.
+    """
+    revision = int(obj["metadata"]["resourceVersion"])
+    times = [time_s for each in _entries(obj) if (time_s := parse_time(str(each.get("time") or ""))) is not None]
+    return min(revision, int((max(times) + 1) * 1e6)) if times else revision
 
 
 def _with_origins(carried: SyncSet, origins: Mapping[ObjectRef, ObjectRef]) -> SyncSet:

@@ -36,6 +36,7 @@ class _Stored(msgspec.Struct, frozen=True):
     kinds: list[tuple[str, str, str]]
     records: list[_Record]
     copies: list[tuple[ObjectRef, str]]
+    read: tuple[int, int] = (0, 0)
 
 
 class State:
@@ -51,6 +52,8 @@ class State:
         self.records: dict[ObjectRef, ApplyRecord] = {}
         #: What came up, and in which version.
         self.copies: dict[ObjectRef, str] = {}
+        #: Revision of the mailbox that was read, and that of its last change.
+        self.read = 0, 0
         self.failures: dict[ObjectRef, Failure] = {}
         self._saved = b""
         self._load()
@@ -62,7 +65,7 @@ class State:
         records = [_Record(ref, each) for ref, each in sorted(self.records.items())]
         kinds = sorted(self.kinds or ())
         copies = sorted(self.copies.items())
-        stored = _Stored(self.syncer, self._edge, self.identity, self.number, kinds, records, copies)
+        stored = _Stored(self.syncer, self._edge, self.identity, self.number, kinds, records, copies, self.read)
         data = msgspec.json.encode(stored)
         if data != self._saved:
             write_private(self._path, data)
@@ -79,5 +82,5 @@ class State:
                 return
             if (found.syncer, found.edge) == (self.syncer, self._edge):
                 self.identity, self.number, self.kinds = found.identity, found.number, set(found.kinds)
-                self.copies = dict(found.copies)
+                self.copies, self.read = dict(found.copies), found.read
                 self.records = {each.ref: each.record for each in found.records}

@@ -94,6 +94,7 @@ class Syncer:
             self._center, LEASE_NAME, identity, options.mailbox_timing, self._look_at_all, self._may_hold_mailbox
         )
         self._state = state
+        self.mailbox.resume(*state.read)
         self.downsync = Downsync(self.mailbox, self.edge, state, lambda: self._edge_lease.is_held)
         self.returns = Returns(self._center, self.mailbox, self.edge, lambda: self.may_report)
         bounds = options.upsync_bounds
@@ -122,6 +123,7 @@ class Syncer:
         """Remember what there is to remember, and let another one work at once. After `run` was cancelled."""
         if self.downsync is None:
             return
+        self._note_read()
         await asyncio.to_thread(self._state.save)
         for lease in (self._edge_lease, self._mailbox_lease):
             try:
@@ -273,9 +275,14 @@ class Syncer:
         self._upsync_all()
         return is_whole
 
+    def _note_read(self) -> None:
+        if self.mailbox.is_complete:
+            self._state.read = self.mailbox.revision, self.mailbox.last_change
+
     async def _save(self) -> None:
         while True:
             await asyncio.sleep(SAVE_S)
+            self._note_read()
             try:
                 await asyncio.to_thread(self._state.save)
             except OSError as error:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +14,12 @@ from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Kubeconfig, Target
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.edge.names import UPSYNCED
+from atoll.machinery.meta import times
 from atoll.machinery.meta.objects import Object, annotations_of
 from atoll.machinery.meta.status import NotFound
+from atoll.syncer import report
 from atoll.syncer.credentials import Tokens
-from atoll.syncer.mailbox import ITEMS
+from atoll.syncer.mailbox import ITEMS, written_by
 from atoll.syncer.syncer import Options
 from harness.clients.api import Api, configmap, crd, workspace_under
 from harness.servers.in_process.syncer import TIMING, syncing
@@ -110,6 +114,55 @@ async def test_objects_go_down_and_their_status_and_what_is_asked_for_comes_back
 
         await until(withdrawn, "object and definition went")
         assert not syncer.failures
+
+
+async def test_a_report_causes_no_report_and_a_restart_writes_none(
+    real_mailbox: RealMailbox,
+    world: MailboxWorld,
+    cluster: tuple[Target, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(report, "INTERVAL_S", 0.01)
+    real_mailbox.place(configmap("reported", {"a": "1"}, namespace="default"))
+    options = Options("reports", 500.0, 500, tmp_path / "state", TIMING, TIMING)
+    state: Object = {}
+
+    def the_one() -> Object:
+        found: Object = world.admin.get(f"{CONFIGS}/the-one").json
+        return found
+
+    async def is_settled() -> bool:
+        """Whether the status covers the list, and stays as it is for the time of many reports."""
+        state.update(the_one())
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+            world.admin.get(f"{CONFIGS}/the-one")
+        later = the_one()
+        return bool(later == state and later.get("status", {}).get("appliedRevision"))
+
+    async with syncing(cluster, real_mailbox.target, options) as syncer:
+        await until(is_settled, "nothing is reported any more")
+
+        async def is_later() -> bool:
+            """Whether another wrote a status in a later second than the last change, and the syncer has seen it."""
+            world.admin.patch(f"{CONFIGS}/the-one/status", {"status": {"lastSyncerHeartbeatTime": times.now()}})
+            found = the_one()
+            revision = int(found["metadata"]["resourceVersion"])
+            return written_by(found) < revision <= syncer.mailbox.revision
+
+        await until(is_later, "a status of another came")
+        await until(is_settled, "it is not reported")
+    before = state["metadata"]["resourceVersion"]
+    async with syncing(cluster, real_mailbox.target, options) as again:
+
+        async def is_idle() -> bool:
+            down = again.downsync
+            return down is not None and again.is_writer and again.mailbox.is_complete and not len(down.queue)
+
+        await until(is_idle, "it has looked at everything")
+        await until(is_settled, "nothing is reported")
+        assert state["metadata"]["resourceVersion"] == before
 
 
 async def test_an_account_renews_its_own_token_through_the_view(

@@ -175,13 +175,13 @@ async def test_an_object_that_the_edge_refuses_is_reported_and_holds_up_no_other
         assert [(each["name"], each["operation"], each["reason"]) for each in rows] == [("bad", "apply", "Invalid")]
         assert metrics_of(syncer, "failing_objects") == {("Invalid",): 1.0}
         view.place({**bad, "data": {"key": "1"}})
+        before = view.revision
         await until(has(edge, "bad", "default", {"key": "1"}), "the corrected one is there at once")
 
         async def is_reported() -> bool:
             status = view.config_status
             return not status["errors"] and int(status["appliedRevision"]) >= before
 
-        before = view.revision
         await until(is_reported, "nothing is left to report")
         assert view.config_status["edgeUID"]
         lease = view.others["/apis/coordination.k8s.io/v1/namespaces/default/leases/syncer"]
