@@ -7,15 +7,17 @@ counted for status.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from itertools import islice
 
 import msgspec
 
+from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.apiserver.conversion import bare
 from atoll.machinery.apiserver.writing.batch import Batch
+from atoll.machinery.apiserver.writing.commit import WriteService
 from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.kinds.kind import Kind
@@ -40,6 +42,8 @@ MAX_HELD = 2000
 MAX_REFUSALS, MAX_REFUSAL = 4, 512
 #: Deletions that webhooks are asked about at the same time.
 AT_ONCE = 16
+
+_FINALIZERS, _DELETING = Flag.FINALIZERS.value, Flag.DELETING.value
 
 #: Adds the start of an object's deletion to a batch. Raises NotFound for a deleted object.
 Begin = Callable[[Batch, Target, Object], None]
@@ -85,7 +89,7 @@ class RemainingContent(msgspec.Struct):
 
 def stored_finalizers(record: Record) -> Sequence[str]:
     """Return the finalizers of an object; nothing else is decoded."""
-    return partial.finalizers(record.value) if record.flags & Flag.FINALIZERS else ()
+    return partial.finalizers(record.value) if record.flags & _FINALIZERS else ()
 
 
 async def clear(loopback: Loopback, scope: Scope, remaining: RemainingContent) -> None:
@@ -112,14 +116,15 @@ def _singly_deleted(loopback: Loopback, scope: Scope) -> Kind | None:
         return kind if loopback.core.admission.reviews_deletions(snapshot, scope.cluster, kind) else None
 
 
-def reviewed_kinds(loopback: Loopback, scopes: Iterable[Scope]) -> dict[Scope, Kind]:
-    """Return the scopes, of one cluster, whose deletions webhooks or policies may act on, with their kinds."""
-    core, judged = loopback.core, dict[Scope, Kind]()
-    with loopback.store.snapshot() as snapshot:
-        for scope in scopes:
-            kind = core.catalogs.kind_of(snapshot, scope.cluster, scope.type)
-            if kind is not None and core.admission.reviews_deletions(snapshot, scope.cluster, kind):
-                judged[scope] = kind
+def reviewed_kinds(core: WriteService, view: View, cluster: str, types: Collection[ResourceType]) -> dict[Scope, Kind]:
+    """Return the types of a cluster whose deletions webhooks or policies may act on, with their kinds."""
+    judged = dict[Scope, Kind]()
+    if not core.admission.may_review_deletions(view, cluster, types):
+        return judged
+    for type in types:
+        kind = core.catalogs.kind_of(view, cluster, type)
+        if kind is not None and core.admission.reviews_deletions(view, cluster, kind):
+            judged[Scope(type, cluster)] = kind
     return judged
 
 
@@ -127,7 +132,7 @@ async def delete_reviewed(loopback: Loopback, kind: Kind, scope: Scope, remainin
     """Delete the objects of a scope one by one, and count those that remain. What is refused is asked about again at
     the next call."""
     for records in islice(each_page_in_snapshots(loopback.store, scope), MAX_HELD // PAGE):
-        asked = [record.key for record in records if not record.flags & Flag.DELETING]
+        asked = [record.key for record in records if not record.flags & _DELETING]
         for at in range(0, len(asked), AT_ONCE):
             some = asked[at : at + AT_ONCE]
             await asyncio.gather(*(_delete_reviewed(loopback, kind, key, remaining) for key in some))
@@ -158,7 +163,7 @@ async def delete_held(loopback: Loopback, scope: Scope, remaining: RemainingCont
         asked = []
         for record in records:
             remaining.add(scope.type, stored_finalizers(record))
-            if not record.flags & Flag.DELETING:
+            if not record.flags & _DELETING:
                 asked.append(decode(record.value))
         if kind is not None:
             await _delete_each(loopback, bare(kind) if kind.conversion is not None else kind, asked, begin)

@@ -47,7 +47,7 @@ async def test_what_comes_into_a_cluster_while_its_end_is_planned_is_not_left_be
     async with cell(tmp_path) as here:
         await here.cluster("leaf")
         going = LogicalClusterDeletion(here.loopback, here.kind(LOGICAL_CLUSTERS), here.facts.identities.workspaces)
-        free = going._unheld_records("leaf", 30)
+        free = going._removable("leaf", 30)
         assert free == []
         batch = here.loopback.batch()
         going._remove(batch, "leaf", free)

@@ -80,7 +80,7 @@ async def test_an_object_that_comes_while_a_held_cluster_is_emptied_is_not_left_
         await going(here, HOLD)
         here_deletes = deletion(here, Released())
         obj = here.found(LOGICAL_CLUSTERS, "leaf", wellknown.SINGLETON)
-        free = here_deletes._unheld_records("leaf", 10) or []
+        free = here_deletes._removable("leaf", 10) or []
         value, hole = encode({"metadata": {"name": "late", "namespace": "default"}})
         await here.store.submit([Put(ObjectKey(CONFIG_MAPS, "leaf", "default", "late"), value, hole, 0)])
         assert await here_deletes._leave("leaf", obj, free, [HOLD]) is CONFLICT

@@ -55,6 +55,9 @@ class BindingDeletion(Controller):
     def watches(self, type: ResourceType) -> bool:
         return type == API_BINDINGS or type.identity not in {CORE, LOCAL}
 
+    def ends_with_cluster(self, type: ResourceType) -> bool:
+        return True
+
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key = entry.key
         if key.type == API_BINDINGS:

@@ -126,6 +126,9 @@ class ApiBindings(ReplicaController):
             # The path of a cluster owned by a Workspace is handled with the Workspace.
             yield from self._waiting_for_path(entry)
 
+    def ends_with_cluster(self, type: ResourceType) -> bool:
+        return type in {API_BINDINGS, CRDS}
+
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key, added = entry.key, entry.operation is Operation.ADDED
         if key.type == API_BINDINGS:

@@ -109,6 +109,9 @@ class DefaultBindings(ReplicaController):
             key = entry.key
             yield OfferedExport(key.cluster, key.name) if key.type == API_EXPORTS else Type(key.cluster, key.name)
 
+    def ends_with_cluster(self, type: ResourceType) -> bool:
+        return type == API_BINDINGS
+
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key, gone = entry.key, entry.operation is Operation.DELETED
         if key.type == API_BINDINGS:

@@ -45,6 +45,9 @@ class Locks(Controller):
     def watches(self, type: ResourceType) -> bool:
         return type in {LOGICAL_CLUSTERS, API_BINDINGS, CRDS}
 
+    def ends_with_cluster(self, type: ResourceType) -> bool:
+        return True
+
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         cluster, gone = entry.key.cluster, entry.operation is Operation.DELETED
         if entry.key.type == LOGICAL_CLUSTERS:

@@ -81,6 +81,9 @@ class PermissionClaimsController(Controller):
     def watches(self, type: ResourceType) -> bool:
         return True
 
+    def ends_with_cluster(self, type: ResourceType) -> bool:
+        return type != API_BINDINGS
+
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key = entry.key
         if key.type == API_BINDINGS:

@@ -61,6 +61,9 @@ class CachedResources(Controller):
     def watches(self, type: ResourceType) -> bool:
         return True
 
+    def ends_with_cluster(self, type: ResourceType) -> bool:
+        return True
+
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key = entry.key
         if key.type == CACHED_RESOURCES:

@@ -81,11 +81,11 @@ class EndpointUrlController(ReplicaController):
         with self._loopback.store.snapshot() as snapshot:
             cluster = self._facts.cluster_of(snapshot, bound.path)
             export = ObjectKey(API_EXPORTS, cluster or "", "", bound.name)
-            view = federated(snapshot)
-            revision = view.revision_of(export)
             if deleted and _is_bound(snapshot, export.cluster, export.name):
                 # Another binding still binds the export, so the endpoint stays.
                 return
+            view = federated(snapshot)
+            revision = view.revision_of(export)
             if revision:
                 for cluster, name in slices_of(view, export, self._paths.of(view, export, revision)):
                     if deleted or not self._is_listed(view, ObjectKey(API_EXPORT_ENDPOINT_SLICES, cluster, "", name)):

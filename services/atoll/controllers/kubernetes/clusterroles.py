@@ -31,6 +31,9 @@ class ClusterRoleAggregation(Controller):
     def watches(self, type: ResourceType) -> bool:
         return type == CLUSTER_ROLES
 
+    def ends_with_cluster(self, type: ResourceType) -> bool:
+        return True
+
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         yield entry.key.cluster
 

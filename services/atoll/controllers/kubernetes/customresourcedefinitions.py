@@ -62,6 +62,9 @@ class CustomResourceDefinitionController(Controller):
     def watches(self, type: ResourceType) -> bool:
         return type in {CRDS, API_BINDINGS, LOGICAL_CLUSTERS} or type.identity == LOCAL
 
+    def ends_with_cluster(self, type: ResourceType) -> bool:
+        return True
+
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key = entry.key
         if key.type in {API_BINDINGS, LOGICAL_CLUSTERS}:

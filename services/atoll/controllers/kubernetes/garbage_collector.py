@@ -63,6 +63,9 @@ class GarbageCollector(Controller):
     def watches(self, type: ResourceType) -> bool:
         return True
 
+    def ends_with_cluster(self, type: ResourceType) -> bool:
+        return True
+
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         value, before = entry.value, entry.before
         if entry.sealed:

@@ -62,6 +62,9 @@ class NamespaceDefaults(Controller):
             return {Operation.ADDED}
         return {Operation.DELETED} if type == SERVICE_ACCOUNTS else ALL_OPERATIONS - {Operation.ADDED}
 
+    def ends_with_cluster(self, type: ResourceType) -> bool:
+        return True
+
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key = entry.key
         if key.type == NAMESPACES:

@@ -42,6 +42,9 @@ class NamespaceController(Controller):
     def operations(self, type: ResourceType) -> Collection[Operation]:
         return EXISTING if type == NAMESPACES else {Operation.DELETED}
 
+    def ends_with_cluster(self, type: ResourceType) -> bool:
+        return True
+
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key = entry.key
         if key.type == NAMESPACES:

@@ -53,6 +53,9 @@ class PolicyStatuses(Controller):
             return (Operation.MODIFIED, Operation.DELETED)
         return (Operation.ADDED, Operation.MODIFIED)
 
+    def ends_with_cluster(self, type: ResourceType) -> bool:
+        return True
+
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         yield PolicyKey(entry.key.cluster, "" if entry.key.type in _KINDS else entry.key.name)
 

@@ -62,6 +62,9 @@ class QuotaStatus(Controller):
         is_evaluated = (type.group, type.resource) in EVALUATORS
         return ALL_OPERATIONS if type == RESOURCE_QUOTAS or is_evaluated else _COUNTED
 
+    def ends_with_cluster(self, type: ResourceType) -> bool:
+        return type != RESOURCE_QUOTAS
+
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key = entry.key
         if key.type == RESOURCE_QUOTAS:

@@ -51,6 +51,9 @@ class AccountTokens(Controller):
     def watches(self, type: ResourceType) -> bool:
         return type in {SECRETS, SERVICE_ACCOUNTS}
 
+    def ends_with_cluster(self, type: ResourceType) -> bool:
+        return True
+
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key = entry.key
         if key.type == SERVICE_ACCOUNTS:

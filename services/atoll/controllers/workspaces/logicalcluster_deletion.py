@@ -63,6 +63,7 @@ MAX_IN_PASSING = 30
 _LAST = ((NAMESPACES,), (CRDS,), (API_BINDINGS,), (CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES))
 _LATE = frozenset({type for stage in _LAST for type in stage} | {LOGICAL_CLUSTERS})
 _HELD_MESSAGE = "The content is deleted; the logical cluster has finalizers remaining: "
+_FINALIZERS = Flag.FINALIZERS.value
 _UNBOUND = DeleteOptions(served_finalizers=frozenset({wellknown.BINDING_FINALIZER}))
 _EMPTIED = DeleteOptions(served_finalizers=frozenset({wellknown.DELETION_FINALIZER}))
 
@@ -85,6 +86,9 @@ class LogicalClusterDeletion(Controller):
 
     def operations(self, type: ResourceType) -> Collection[Operation]:
         return EXISTING if type == LOGICAL_CLUSTERS else {Operation.DELETED}
+
+    def ends_with_cluster(self, type: ResourceType) -> bool:
+        return True
 
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         if entry.key.type == LOGICAL_CLUSTERS:
@@ -121,7 +125,7 @@ class LogicalClusterDeletion(Controller):
     async def _empty(self, cluster: str, obj: Object) -> Requeue:
         """Delete content stage by stage; the rest, if it is small and not held, with the LogicalCluster at once."""
         for types in self._stages(cluster):
-            free = None if self._reviewed(cluster) else self._unheld_records(cluster, MAX_AT_ONCE)
+            free = self._removable(cluster, MAX_AT_ONCE)
             if free is not None:
                 held_by = [each for each in finalizers_of(obj) if each != wellknown.DELETION_FINALIZER]
                 if held_by:
@@ -146,16 +150,21 @@ class LogicalClusterDeletion(Controller):
             yield [type for type in stage if type in held]
         yield []
 
-    def _unheld_records(self, cluster: str, limit: int) -> list[Record] | None:
-        """Return the remaining objects without the LogicalCluster; None if more than `limit`, or held by others."""
+    def _removable(self, cluster: str, limit: int) -> list[Record] | None:
+        """Return the remaining objects without the LogicalCluster; None if more than `limit`, held by others, or
+        reviewed."""
         found: list[Record] = []
         with self._loopback.store.snapshot() as snapshot:
-            held = [usage for usage in snapshot.usage(cluster) if usage.type != LOGICAL_CLUSTERS]
-            if sum(usage.count for usage in held) > limit:
+            held = snapshot.usage(cluster)
+            types = [usage.type for usage in held]
+            if sum(usage.count for usage in held if usage.type != LOGICAL_CLUSTERS) > limit or reviewed_kinds(
+                self._loopback.core, snapshot, cluster, types
+            ):
                 return None
-            for usage in held:
-                found.extend(snapshot.scan(Scope(usage.type, cluster)))
-        return found if all(_is_free(record) for record in found) else None
+            for type in types:
+                if type != LOGICAL_CLUSTERS:
+                    found.extend(snapshot.scan(Scope(type, cluster)))
+        return found if all(map(_is_free, found)) else None
 
     async def _leave(self, cluster: str, obj: Object, free: list[Record], held_by: list[str]) -> Requeue:
         """Delete the remaining objects and remove our finalizer from a LogicalCluster that others hold.
@@ -247,13 +256,13 @@ class LogicalClusterDeletion(Controller):
     def _reviewed(self, cluster: str) -> dict[Scope, Kind]:
         """Return the types whose deletion webhooks or policies of an export's workspace may act on."""
         with self._loopback.store.snapshot() as snapshot:
-            held = [Scope(usage.type, cluster) for usage in snapshot.usage(cluster)]
-        return reviewed_kinds(self._loopback, held)
+            types = [usage.type for usage in snapshot.usage(cluster)]
+            return reviewed_kinds(self._loopback.core, snapshot, cluster, types)
 
     def _begin(self, batch: Batch, target: Target, obj: Object) -> None:
         """Start the deletion of a Workspace; delete a small one without foreign finalizers at once."""
         leaf = workspace_deletion.unheld(batch, obj)
-        free = self._unheld_records(leaf, MAX_IN_PASSING) if leaf and not self._reviewed(leaf) else None
+        free = self._removable(leaf, MAX_IN_PASSING) if leaf else None
         if free is None:
             workspace_deletion.begin(batch, target, obj, self._kind)
             return
@@ -286,6 +295,6 @@ class LogicalClusterDeletion(Controller):
 
 def _is_free(record: Record) -> bool:
     """Return whether an object has no finalizers but ours."""
-    if not record.flags & Flag.FINALIZERS:
+    if not record.flags & _FINALIZERS:
         return True
     return record.key.type == API_BINDINGS and _UNBOUND.served_finalizers.issuperset(stored_finalizers(record))

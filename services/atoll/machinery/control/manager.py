@@ -24,6 +24,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from atoll.machinery.control.queue import MAX_DELAY_S, Requeue, WorkQueue
 from atoll.machinery.control.worker import Observer, work
 from atoll.machinery.meta.names import ResourceType
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import LogEntry, Operation, RevisionCompacted, Store
 
 log = structlog.get_logger()
@@ -74,6 +75,13 @@ class Controller(ABC):
         Entries of other operations are not passed to `keys`. By default all are.
         """
         return ALL_OPERATIONS
+
+    def ends_with_cluster(self, type: ResourceType) -> bool:
+        """Report whether entries of a type concern nothing outside their logical cluster. Called once per type.
+
+        Those of a cluster that is deleted meanwhile are then not passed to `keys`.
+        """
+        return False
 
     @abstractmethod
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
@@ -151,6 +159,13 @@ class _Watcher(NamedTuple):
     batch_delay_s: float
 
 
+class _Watching(NamedTuple):
+    """The watchers of a type by operation: all, and those that entries of a deleted cluster concern too."""
+
+    all: dict[Operation, tuple[_Watcher, ...]]
+    lasting: dict[Operation, tuple[_Watcher, ...]]
+
+
 class Manager:
     """The controllers of one shard. `run` ends when cancelled, or with the error of the store."""
 
@@ -168,7 +183,7 @@ class Manager:
         self._listed: set[str] = set()
         #: Whether every key from before the start was added.
         self.synced = False
-        self._watchers: dict[ResourceType, dict[Operation, tuple[_Watcher, ...]]] = {}
+        self._watchers: dict[ResourceType, _Watching] = {}
         self._position = 0
         self._replica_controllers = tuple(
             controller for controller in self._controllers if isinstance(controller, ReplicaController)
@@ -286,9 +301,11 @@ class Manager:
             except RevisionCompacted:
                 await self._resync()
                 continue
+            ends = _ends_of_clusters(entries) if len(entries) > 1 else {}
             for entry in entries:
                 watching = self._watchers.get(entry.key.type) or self._watching(entry.key.type)
-                _enqueue(watching[entry.operation], entry, entry.revision)
+                is_over = bool(ends) and entry.revision <= ends.get(entry.key.cluster, 0)
+                _enqueue((watching.lasting if is_over else watching.all)[entry.operation], entry, entry.revision)
                 self._position = entry.revision
             if entries:
                 delay_s = 0.0
@@ -301,20 +318,23 @@ class Manager:
             else:
                 await asyncio.sleep(0)
 
-    def _watching(self, type: ResourceType) -> dict[Operation, tuple[_Watcher, ...]]:
+    def _watching(self, type: ResourceType) -> _Watching:
         if len(self._watchers) >= MAX_TYPES:
             self._watchers.clear()
-        concerned = [
-            (controller.operations(type), self._watcher(controller, controller.keys))
-            for controller in self._controllers
-            if controller.watches(type)
-        ]
-        found = {
-            operation: tuple(watcher for operations, watcher in concerned if operation in operations)
-            for operation in Operation
-        }
+        concerned = [controller for controller in self._controllers if controller.watches(type)]
+        lasting = [controller for controller in concerned if not controller.ends_with_cluster(type)]
+        found = _Watching(self._by_operation(type, concerned), self._by_operation(type, lasting))
         self._watchers[type] = found
         return found
+
+    def _by_operation(
+        self, type: ResourceType, concerned: Sequence[Controller]
+    ) -> dict[Operation, tuple[_Watcher, ...]]:
+        watchers = [(each.operations(type), self._watcher(each, each.keys)) for each in concerned]
+        return {
+            operation: tuple(watcher for operations, watcher in watchers if operation in operations)
+            for operation in Operation
+        }
 
     def _watching_replicas(self, type: ResourceType) -> tuple[_Watcher, ...]:
         found = self._replica_watchers.get(type)
@@ -353,6 +373,15 @@ class Manager:
         count = str(self._replica_count).encode()
         if self._replica_controllers and self._positions.get_mark(REPLICA_COUNT_MARK) != count:
             self._positions.set_mark(REPLICA_COUNT_MARK, count)
+
+
+def _ends_of_clusters(entries: Iterable[LogEntry]) -> dict[str, int]:
+    """Return the logical clusters that some entries end, with the revisions at which they do."""
+    return {
+        entry.key.cluster: entry.revision
+        for entry in entries
+        if entry.operation is Operation.DELETED and entry.key.type == LOGICAL_CLUSTERS
+    }
 
 
 def _enqueue(watchers: Iterable[_Watcher], entry: LogEntry, revision: int) -> None:

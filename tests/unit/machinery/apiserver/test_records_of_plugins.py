@@ -105,5 +105,7 @@ def test_kinds_whose_deletions_a_plugin_sees_go_one_by_one_but_in_a_terminating_
     admission, view = Admission([Numbers()]), FakeStore()
     bound = Kind(group="", version="v1", kind="Namespace", plural="namespaces", singular="", identity="k" * 64)
     assert admission.reviews_deletions(view, HOME, bound)
+    assert admission.may_review_deletions(view, HOME, [bound.type])
+    assert not admission.may_review_deletions(view, HOME, [NAMESPACES])
     view.gate = lambda cluster: Gate(GateState.DELETING)  # type: ignore[method-assign]
     assert not admission.reviews_deletions(view, HOME, bound)

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from atoll.machinery.control import manager as module
 from atoll.machinery.control.manager import POSITION_MARK, Controller, ControllerMetrics, Manager
 from atoll.machinery.meta.names import ResourceType
+from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import LogEntry, Operation, Scope
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from harness.data.stores import CONFIGMAPS, HandClock, create, delete, key, put, store_options
@@ -67,6 +68,13 @@ class Deletions(Noting):
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         self.entries.append((entry.operation, entry.key.name))
         yield entry.key.name
+
+
+class Inside(Noting):
+    """A controller whose entries concern nothing outside their logical cluster."""
+
+    def ends_with_cluster(self, type: ResourceType) -> bool:
+        return True
 
 
 class Shard:
@@ -145,6 +153,23 @@ async def test_a_controller_is_asked_about_the_operations_that_concern_it_alone(
     assert sorted(all_of_them.turns) == ["a", "b"]
     assert deletions.entries == [(Operation.DELETED, "a")]
     assert deletions.turns == ["a"]
+
+
+async def test_what_ends_with_its_cluster_is_passed_to_controllers_that_look_further_alone(shard: Shard) -> None:
+    """Entries of the cluster behind its end, as it is there again, and those of other clusters are passed to all."""
+    async with shard.running(Noting(shard.store), Inside(shard.store, "inside")) as manager:
+        await create(shard.store, "first")
+        await eventually(manager.idle)
+    own = key("cluster", cluster="going", namespace="", type=LOGICAL_CLUSTERS)
+    made, _ = await shard.store.submit([put(own), put(key("ended", cluster="going"))])
+    await shard.store.submit([delete(own, made)])
+    await create(shard.store, "beside", cluster="other")
+    await create(shard.store, "later", cluster="going")
+    wide, inside = Noting(shard.store), Inside(shard.store, "inside")
+    async with shard.running(wide, inside) as manager:
+        await eventually(manager.idle)
+    assert sorted(wide.turns) == ["beside", "ended", "later"]
+    assert sorted(inside.turns) == ["beside", "later"]
 
 
 async def test_state_from_before_the_first_start_is_listed(shard: Shard) -> None:

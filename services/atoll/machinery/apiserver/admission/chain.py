@@ -6,7 +6,7 @@ bypasses it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -18,7 +18,7 @@ from atoll.machinery.apiserver.call.options import DeleteOptions
 from atoll.machinery.edge.denaturing import IDENTITY as DENATURED
 from atoll.machinery.kinds.kind import DeferredValidator, Kind
 from atoll.machinery.meta.missing_answer import MissingAnswer
-from atoll.machinery.meta.names import CORE
+from atoll.machinery.meta.names import CORE, ResourceType
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.storage.contract import GateState, Guard, Mutation
 
@@ -139,6 +139,9 @@ class Configured(Protocol):
     def leave(self, review: Review) -> None:
         """End with a review that fails between the two."""
 
+    def may_cover(self, view: View, cluster: str, types: Iterable[ResourceType]) -> bool:
+        """Whether something may act on some types in a cluster; False is certain, True is not."""
+
     def covers(self, view: View, cluster: str, kind: Kind, operation: str) -> bool:
         """Whether something may act on an operation (CREATE, UPDATE, DELETE) of a kind in a cluster."""
 
@@ -168,6 +171,12 @@ class Admission:
         """Go on with a mutation that lacked an answer and left `review.pending`."""
         assert self.configured is not None
         self.configured.go_on(review)
+
+    def may_review_deletions(self, view: View, cluster: str, types: Collection[ResourceType]) -> bool:
+        """Whether `reviews_deletions` may be true of some types; False is certain, and found without their kinds."""
+        if any(type.identity != CORE and (type.group, type.resource) in self._one_by_one for type in types):
+            return True
+        return self.configured is not None and self.configured.may_cover(view, cluster, types)
 
     def reviews_deletions(self, view: View, cluster: str, kind: Kind) -> bool:
         """Whether a plug-in, or something configured, may act on deletions of a kind, which are then made one by one.

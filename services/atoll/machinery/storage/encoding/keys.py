@@ -18,6 +18,7 @@ from functools import lru_cache
 
 import msgspec
 
+from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.storage.contract import Position, Scope
 
 MAX_CLUSTER_BYTES = 64
@@ -117,6 +118,14 @@ def split(key: bytes) -> KeyParts:
         name.decode("utf-8", "replace"),
         _ESCAPE in key[4:],
     )
+
+
+def object_named(type: ResourceType, key: bytes) -> ObjectKey | None:
+    """Return the typed key of an object of a type; None if a part is not the true text."""
+    cluster, namespace, name = key[TYPE_BYTES:].split(b"\0")
+    if _ESCAPE in key[TYPE_BYTES:]:
+        return None
+    return ObjectKey(type, cluster.decode(), namespace.decode(), name.decode())
 
 
 def in_scope(key: bytes, scope: Scope, prefix: bytes) -> bool:

@@ -219,7 +219,7 @@ class LmdbSnapshot(msgspec.Struct, eq=False):
             if len(found) >= limit:
                 break
             if keys.in_scope(key, scope, prefix):
-                found.append(self._record(key, value))
+                found.append(self._record(key, value, keys.object_named(scope.type, key)))
         return found
 
     def revisions(self, scope: Scope, after: Position | None = None, limit: int = 500) -> list[tuple[ObjectKey, int]]:
@@ -273,11 +273,13 @@ class LmdbSnapshot(msgspec.Struct, eq=False):
 
     def _named(self, raw: bytes) -> ObjectKey:
         """Return the typed key of an index row's object; read a hashed name from the object."""
-        if keys.split(raw).hashed:
+        parts = keys.split(raw)
+        if parts.hashed:
             value = self._txn.get(raw, db=self._environment.objects)
             if value is not None:
                 return self._record(raw, value).key
-        return self._records.object_key(self._txn, raw)
+        type = self._environment.type_table.type(self._txn, parts.type_number)
+        return ObjectKey(type, parts.cluster, parts.namespace, parts.name)
 
 
 def _row_keys(txn: Txn, db: Database, prefix: bytes, after: bytes) -> Iterator[bytes]:

@@ -17,6 +17,7 @@ from atoll.machinery.kinds.core.configmaps import CONFIGMAPS
 from atoll.machinery.kinds.core.secrets import SECRETS
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import types
+from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS, NAMESPACES
 from harness.clients.exports import binding
@@ -117,6 +118,21 @@ async def test_a_cluster_that_is_being_deleted_is_not_held_by_its_own_configurat
     assert acting(here, found) is not None
     await here.delete(LOGICAL_CLUSTERS, HOME, "cluster")
     assert acting(here, found) is None
+
+
+async def test_whether_anything_may_act_is_told_without_a_kind_where_it_is_certain(here: Cell) -> None:
+    """What is bound may be the matter of its provider, wherever that is; all else is that of its cluster alone."""
+    found, bound = Registry(here.core.catalogs), ResourceType("shapes.example.com", "circles", "1" * 64)
+
+    def may_act(cluster: str, *asked: ResourceType) -> bool:
+        with here.store.snapshot() as snapshot:
+            return found.may_act(snapshot, cluster, asked)
+
+    assert not may_act(HOME, types.CONFIG_MAPS, bound)
+    await here.put(types.VALIDATING_WEBHOOKS, OTHER, configuration("a", webhook("a", rule("*"))))
+    assert may_act(OTHER, types.CONFIG_MAPS)
+    assert not may_act(HOME, types.CONFIG_MAPS)
+    assert may_act(HOME, types.CONFIG_MAPS, bound)
 
 
 @pytest.mark.parametrize("wanted", ["first", "second"])

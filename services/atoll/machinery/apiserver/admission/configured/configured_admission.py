@@ -8,7 +8,7 @@ what takes long is evaluated beside the loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -37,6 +37,7 @@ from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.cached_property import cached_property
 from atoll.machinery.meta.missing_answer import MissingAnswer
+from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object, fresh
 from atoll.machinery.meta.status import InternalError
 
@@ -169,6 +170,9 @@ class ConfiguredAdmission:
         if questions:
             review.questions = questions
             _publish(review, answers(questions, ask, review.call.attempt))
+
+    def may_cover(self, view: View, cluster: str, types: Iterable[ResourceType]) -> bool:
+        return self.registry.may_act(view, cluster, types)
 
     def covers(self, view: View, cluster: str, kind: Kind, operation: str) -> bool:
         acting = self.registry.acting(view, cluster, kind)

@@ -9,7 +9,7 @@ loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -119,6 +119,15 @@ class Registry:
     def size_bytes(self) -> int:
         """The bytes of what is cached, as weighed."""
         return self._acting.size_bytes + self._clusters.size_bytes
+
+    def may_act(self, view: View, cluster: str, types: Iterable[ResourceType]) -> bool:
+        """Return whether something may act on some types in a cluster, as far as that is said without their kinds."""
+        stamp = view.stamp(ADMISSION_CONFIGURATIONS)
+        if stamp != self._stamp:
+            self._follow(view, stamp)
+        if self.is_empty:
+            return False
+        return any(type.identity not in _UNBOUND for type in types) or any(self._of_cluster(view, cluster).lasts)
 
     def acting(self, view: View, cluster: str, kind: Kind) -> Acting | None:
         """Return what may act on writes of a kind in a cluster; None if nothing does.
