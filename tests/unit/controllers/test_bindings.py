@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from atoll.controllers.bindings.apibindings import ApiBindings, BindingKey
+from atoll.controllers.bindings.apibindings import ApiBindings, BindingKey, WaitingKey
 from atoll.controllers.kubernetes.customresourcedefinitions import CustomResourceDefinitionController
 from atoll.machinery.apiserver.admission.boundapis import BoundLifecycle
 from atoll.machinery.apiserver.writing.batch import LOST, Batch
 from atoll.machinery.apiserver.writing.target import Target
+from atoll.machinery.kcp.apis.apibindings import Export
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import Forbidden, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS, LOGICAL_CLUSTERS
+from atoll.machinery.meta.wellknown import LOCKS
 from atoll.machinery.storage.contract import GuardFailed, Scope
 from harness.clients.api import crd
 from harness.clients.exports import an_object, resource_of, schema_of
@@ -32,11 +35,11 @@ class Scene:
         bindings, _, _, definitions = here.controllers
         assert isinstance(bindings, ApiBindings)
         assert isinstance(definitions, CustomResourceDefinitionController)
-        self._bindings, self._definitions = bindings, definitions
+        self.bindings, self._definitions = bindings, definitions
 
     def bind(self, name: str) -> Batch:
         batch = self.here.loopback.batch()
-        self._bindings._plan(batch, BindingKey(HERE, name))
+        self.bindings._plan(batch, BindingKey(HERE, name))
         return batch
 
     def define(self, plural: str) -> Batch:
@@ -180,9 +183,61 @@ async def test_a_binding_that_is_right_is_written_once(scene: Scene) -> None:
     assert scene.here.found(API_BINDINGS, HERE, "one")["metadata"]["resourceVersion"] == revision
 
 
+def _unlocked(here: Cell) -> Object:
+    metadata = here.found(LOGICAL_CLUSTERS, HERE, "cluster")["metadata"]
+    return {**metadata, "annotations": {**metadata["annotations"], LOCKS: "{}"}}
+
+
 def _touched(here: Cell) -> Object:
     metadata = here.found(API_EXPORTS, THERE, "one")["metadata"]
     return {**metadata, "annotations": {**metadata["annotations"], "touched": "yes"}}
+
+
+async def test_the_entry_of_the_write_that_bound_it_does_not_plan_a_binding_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does where the binding or its export is another by then: the export was read without a guard."""
+    here, key = scene.here, BindingKey(HERE, "one")
+    bindings, plans = scene.bindings, list[BindingKey]()
+
+    def planned(batch: Batch, key: BindingKey, *, is_prepared: bool = False) -> tuple[Export | None, bool]:
+        plans.append(key)
+        return ApiBindings._plan(bindings, batch, key, is_prepared=is_prepared)
+
+    async def plans_after(change: Callable[[], Awaitable[object]]) -> int:
+        await here.change(API_BINDINGS, HERE, "one", status={})
+        await here.change(LOGICAL_CLUSTERS, HERE, "cluster", metadata=_unlocked(here))
+        await bindings.reconcile(key)
+        assert bound(here.found(API_BINDINGS, HERE, "one")) == ["circles"]
+        plans.clear()
+        await change()
+        await bindings.reconcile(key)
+        return len(plans)
+
+    monkeypatch.setattr(bindings, "_plan", planned)
+    await here.bind(HERE, THERE, "one")
+    assert await plans_after(lambda: asyncio.sleep(0)) == 0
+    await bindings.reconcile(key)
+    assert plans == [key]
+    assert await plans_after(lambda: scene.upgrade("one", "circles")) == 1
+    assert await plans_after(lambda: here.change(API_BINDINGS, HERE, "one", status={})) == 1
+    # What is not bound completely is planned again each time.
+    await here.change(API_EXPORTS, THERE, "one", status={})
+    await here.change(API_BINDINGS, HERE, "one", status={})
+    plans.clear()
+    for _ in range(2):
+        await bindings.reconcile(key)
+    assert plans == [key, key]
+
+
+async def test_names_are_looked_for_again_once_a_binding_may_hold_fewer(scene: Scene) -> None:
+    here, position = scene.here, scene.here.position
+    await here.bind(HERE, THERE, "one")
+    await here.settle()
+    await here.change(API_BINDINGS, HERE, "one", status={})
+    entries = [each for each in here.store.tail(position, 500) if each.key.type == API_BINDINGS]
+    found = [WaitingKey(HERE) in scene.bindings.keys(each) for each in entries]
+    assert (found[:2], found[-1]) == ([False, False], True)
 
 
 async def test_an_identity_that_comes_binds_and_one_that_changes_binds_anew(scene: Scene) -> None:

@@ -45,7 +45,7 @@ def enqueues(here: Cell, metadata: Object, conditions: list[Object]) -> bool:
     controller = PermissionClaimsController(here.loopback, here.facts, here.kind(API_BINDINGS))
     binding = {
         "metadata": {"name": "one", "annotations": {"kcp.io/cluster": CLUSTER}, **metadata},
-        "status": {"conditions": conditions},
+        "status": {"conditions": [{"type": "InitialBindingCompleted", "status": "True"}, *conditions]},
     }
     key = ObjectKey(API_BINDINGS, CLUSTER, "", "one")
     entry = LogEntry(2, Operation.MODIFIED, key, encode(binding)[0], False, 0, 1, 1)
@@ -54,6 +54,13 @@ def enqueues(here: Cell, metadata: Object, conditions: list[Object]) -> bool:
 
 async def test_a_binding_without_claims_whose_condition_is_true_is_not_enqueued(here: Cell) -> None:
     assert not enqueues(here, {}, [{"lastTransitionTime": "2026-01-01T00:00:00Z", **APPLIED}])
+
+
+async def test_a_binding_that_its_own_controller_has_not_seen_is_not_enqueued(here: Cell) -> None:
+    controller = PermissionClaimsController(here.loopback, here.facts, here.kind(API_BINDINGS))
+    key = ObjectKey(API_BINDINGS, CLUSTER, "", "one")
+    new = LogEntry(2, Operation.ADDED, key, encode(applied("one", "secrets"))[0], False, 0, 1, 1)
+    assert Binding(CLUSTER, "one") not in list(controller.keys(new))
 
 
 @pytest.mark.parametrize("field", ["annotations", "labels"])

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from atoll.controllers.exports.cached_endpointslices import CachedEndpoints
 from atoll.controllers.exports.endpointslice_urls import EndpointUrlController
 from atoll.controllers.exports.endpointslices import EndpointSliceController
@@ -112,11 +114,16 @@ async def test_a_binding_more_reconciles_only_slices_without_the_shards_endpoint
         await here.settle()
         assert urls(here) == [url("here")]
         assert list(urls_of_here.keys(first)) == []
+        *_, bound = bindings_since(here, before)
         removed = endpointslices.apply_configuration("shapes", [])
         kind = here.kind(API_EXPORT_ENDPOINT_SLICES)
         await here.loopback.apply(Target(kind, "provider", "", "shapes", "status"), removed, "here")
         assert urls(here) == []
         assert list(urls_of_here.keys(first)) == [("provider", "shapes")]
+        # A change of a binding counts if it is one of its export.
+        other = b'{"metadata":{"labels":{}}}'
+        assert list(urls_of_here.keys(bound)) == []
+        assert list(urls_of_here.keys(replace(bound, before=other))) == [("provider", "shapes")]
         await here.settle()
         assert urls(here) == [url("here")]
 

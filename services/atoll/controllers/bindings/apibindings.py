@@ -42,6 +42,8 @@ from atoll.tenancy.lookups import Lookups
 AT_A_TIME = 32
 #: Bytes of each cache.
 MAX_BYTES = 4 << 20
+#: Bindings that are remembered until their own log entry comes; those forgotten are planned again.
+MAX_SETTLED = 1024
 #: Byte patterns present in, and absent from, the record of a binding that waits for nothing.
 _AWAITED = (hashes.AWAITED_PATH_LABEL, hashes.AWAITED_WORKSPACE_LABEL, hashes.AWAITED_EXPORT_LABEL)
 #: Pattern of a LogicalCluster owned by a Workspace.
@@ -98,6 +100,8 @@ class ApiBindings(ReplicaController):
         self._kind, self._clusters, self._workspaces = kind, clusters, facts.identities.workspaces
         self._bound = BoundCrds()
         self._held = HeldNames(self._bound)
+        #: Revision and export of bindings that were bound and whose own log entry is still to come.
+        self._settled: LruCache[BindingKey, tuple[int, Export]] = LruCache(MAX_SETTLED)
         #: Held while the definitions of an export are written: all who wait for it need the same ones.
         self._defining = asyncio.Lock()
         self._offered: LruCache[ExportKey, Export] = LruCache(MAX_BYTES, size_bytes)
@@ -174,10 +178,10 @@ class ApiBindings(ReplicaController):
 
     def _of_binding(self, entry: LogEntry) -> Iterator[Hashable]:
         key = entry.key
-        if entry.operation is not Operation.ADDED:
+        if entry.operation is Operation.DELETED or apibindings.may_hold_names(entry.before):
             # Its names may be free: it is deleted, or bound to another schema.
             yield WaitingKey(key.cluster)
-        elif _is_up_to_date(entry.value) and not self._has_remote_export(entry):
+        if entry.operation is Operation.ADDED and _is_up_to_date(entry.value) and not self._has_remote_export(entry):
             # The batch that creates a workspace creates its bindings as Bound, and guards their exports.
             return
         if entry.operation is not Operation.DELETED:
@@ -207,7 +211,8 @@ class ApiBindings(ReplicaController):
     async def reconcile(self, key: Key) -> float | None:
         match key:
             case BindingKey():
-                await self._reconcile_binding(key)
+                if not self._is_settled(key):
+                    await self._reconcile_binding(key)
             case WaitingKey(cluster):
                 # One at a time: they write the same LogicalCluster.
                 await self._each(self._waiting(cluster), at_once=1)
@@ -279,19 +284,44 @@ class ApiBindings(ReplicaController):
 
     # --- one binding ---
 
-    async def _reconcile_binding(self, key: BindingKey) -> None:
-        lacking: Export | None = None
-        is_prepared = False
+    def _is_settled(self, key: BindingKey) -> bool:
+        """Return whether a binding is as this controller bound it, and its export is the same.
 
-        def plan(batch: Batch) -> None:
-            nonlocal lacking
-            lacking = self._plan(batch, key, is_prepared=is_prepared)
+        The plan of that write guarded the rest of what it read: a plan for the write's own log entry changes nothing.
+        """
+        known = self._settled.get(key)
+        if known is None:
+            return False
+        self._settled.drop(key)
+        revision, export = known
+        with self._loopback.store.snapshot() as snapshot:
+            if snapshot.revision_of(_object_key(key)) != revision:
+                return False
+            return self._facts.export(snapshot, export.cluster, export.name, seen_from=key.cluster) == export
+
+    def _settle(self, key: BindingKey, batch: Batch, export: Export) -> None:
+        """Note a binding that a submitted batch bound completely."""
+        revision, record = batch.submitted(_object_key(key)), batch.get(_object_key(key))
+        if revision and record is not None and _is_up_to_date(record.value):
+            self._settled.put(key, (revision, export))
+
+    async def _reconcile_binding(self, key: BindingKey) -> None:
+        is_prepared = is_lacking = False
+        export: Export | None = None
+        batch: Batch | None = None
+
+        def plan(latest: Batch) -> None:
+            nonlocal batch, export, is_lacking
+            batch = latest
+            export, is_lacking = self._plan(latest, key, is_prepared=is_prepared)
 
         await self._loopback.submit(plan)
-        if lacking is not None:
-            await self._prepare(key, lacking.identity)
+        if is_lacking and export is not None:
+            await self._prepare(key, export.identity)
             is_prepared = True
             await self._loopback.submit(plan)
+        if batch is not None and export is not None:
+            self._settle(key, batch, export)
 
     async def _prepare(self, key: BindingKey, identity: str) -> None:
         """Load the kinds of a binding, and write its bound CRDs, for all bindings that wait for the same ones."""
@@ -310,28 +340,29 @@ class ApiBindings(ReplicaController):
                 await self._loopback.submit(add)
 
     def _stored(self, batch: Batch, key: BindingKey) -> Object | None:
-        record = batch.get(ObjectKey(API_BINDINGS, key.cluster, "", key.name))
+        record = batch.get(_object_key(key))
         binding = decode(record.value) if record is not None else None
         return binding if binding is not None and not binding["metadata"].get("deletionTimestamp") else None
 
-    def _plan(self, batch: Batch, key: BindingKey, *, is_prepared: bool = False) -> Export | None:
-        """Add the writes of a binding to the batch, none where it is up to date; or return its export, to prepare.
+    def _plan(self, batch: Batch, key: BindingKey, *, is_prepared: bool = False) -> tuple[Export | None, bool]:
+        """Add the writes of a binding to the batch, none where it is up to date. Return its export, and whether that
+        is to be prepared first.
 
         The export is read once: a second reading may find more of its schemas than the first.
         """
         binding = self._stored(batch, key)
         if binding is None:
-            return None
+            return None, False
         export, labels = self._export(batch, key.cluster, binding)
         if isinstance(export, Export) and export.can_bind_at_once and not is_prepared and has_to_prepare(batch, export):
-            return export
+            return export, True
         desired = self._desired_binding(batch, key.cluster, binding, export, labels)
         if desired != binding or self._bound.lacks(batch, binding):
             self._bound.add(batch, desired, binding)
             batch.update(Target(self._kind, key.cluster, "", key.name), desired, whole=True)
         elif self._bound.is_outdated(batch, binding):
             self._bound.add(batch, desired, binding)
-        return None
+        return export if isinstance(export, Export) else None, False
 
     def _desired_binding(
         self, batch: Batch, cluster: str, binding: Object, export: Export | Condition, labels: dict[str, str]
@@ -391,6 +422,10 @@ class ApiBindings(ReplicaController):
         """
         labels, workspace = dict([hashes.awaited_path_label(path)]), self._facts.awaited(view, path)
         return {**labels, **dict([hashes.awaited_workspace_label(*workspace)])} if workspace is not None else labels
+
+
+def _object_key(key: BindingKey) -> ObjectKey:
+    return ObjectKey(API_BINDINGS, key.cluster, "", key.name)
 
 
 def _is_up_to_date(record: bytes) -> bool:

@@ -44,6 +44,7 @@ MAX_BYTES = 4 << 20
 _LABEL = rawscan.text(hashes.CLAIM_LABEL_PREFIX)
 #: Patterns of a binding: a non-empty list of claims (one of three); PermissionClaimsApplied=True.
 _CLAIMS = rawscan.member_ending("ermissionClaims", "[{")
+_INITIAL = rawscan.text(INITIAL)
 _APPLIED = rawscan.members({"status": "True", "type": claim_status.CLAIMS_APPLIED})
 
 
@@ -201,8 +202,8 @@ def _is_applied(value: bytes) -> bool:
 def _of_binding(entry: LogEntry) -> Iterator[Hashable]:
     key = entry.key
     if entry.operation is not Operation.DELETED:
-        # Without exported, accepted or applied claims, the binding controller alone writes the status.
-        if _CLAIMS in entry.value or not _is_applied(entry.value):
+        # The binding controller comes first. Without exported, accepted or applied claims, it alone writes the status.
+        if _INITIAL in entry.value and (_CLAIMS in entry.value or not _is_applied(entry.value)):
             yield Binding(key.cluster, key.name)
         return
     types = claim_status.labelled_types(decode(entry.value))

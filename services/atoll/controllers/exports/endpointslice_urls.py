@@ -21,7 +21,7 @@ from atoll.machinery.control.manager import ReplicaController
 from atoll.machinery.kcp.apis import endpointslices
 from atoll.machinery.kcp.apis.apiexports import bound_export
 from atoll.machinery.kcp.sharding.shards import virtual_workspace_url
-from atoll.machinery.meta import hashes
+from atoll.machinery.meta import hashes, partial
 from atoll.machinery.meta.names import ROOT, ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode, labels_of
 from atoll.machinery.meta.status import NotFound
@@ -77,7 +77,10 @@ class EndpointUrlController(ReplicaController):
     keys_of_replica = keys
 
     def _slices_of_bound(self, entry: LogEntry) -> Iterable[Hashable]:
-        bound, deleted = bound_export(entry.value, entry.key.cluster), entry.operation is Operation.DELETED
+        deleted = entry.operation is Operation.DELETED
+        if entry.operation is Operation.MODIFIED and _export_of(entry.value) == _export_of(entry.before):
+            return
+        bound = bound_export(entry.value, entry.key.cluster)
         with self._loopback.store.snapshot() as snapshot:
             cluster = self._facts.cluster_of(snapshot, bound.path)
             export = ObjectKey(API_EXPORTS, cluster or "", "", bound.name)
@@ -128,6 +131,11 @@ class EndpointUrlController(ReplicaController):
         if cluster is None or not _is_bound(view, cluster, export):
             return []
         return [endpointslices.endpoint_url(base, cluster, export)]
+
+
+def _export_of(binding: bytes) -> str:
+    """Return what the label index has of a binding's export; empty without it."""
+    return partial.labels(binding).get(hashes.EXPORT_LABEL, "")
 
 
 def _is_bound(view: View, cluster: str, export: str) -> bool:

@@ -21,6 +21,7 @@ from atoll.machinery.apiserver.writing.loopback import Loopback
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.control.manager import Controller
 from atoll.machinery.control.queue import Requeue
+from atoll.machinery.kcp.apis.apibindings import may_hold_names
 from atoll.machinery.kcp.apis.locks import Lock, read_locks, with_locks
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta import rawscan, times, wellknown
@@ -68,8 +69,7 @@ class CustomResourceDefinitionController(Controller):
     def keys(self, entry: LogEntry) -> Iterable[Hashable]:
         key = entry.key
         if key.type in {API_BINDINGS, LOGICAL_CLUSTERS}:
-            if entry.operation is not Operation.ADDED:
-                # Names of bindings may be free.
+            if _may_free_names(entry):
                 yield from self._waiting(key.cluster)
         elif key.type != CRDS:
             if entry.operation is Operation.DELETED:
@@ -286,3 +286,10 @@ def _approval_conditions(crd: Object) -> list[Condition]:
     state, message = approval(crd)
     status, reason = _APPROVAL_REASONS[state]
     return [Condition("KubernetesAPIApprovalPolicyConformant", status, reason, message)]
+
+
+def _may_free_names(entry: LogEntry) -> bool:
+    """Return whether a binding, or its LogicalCluster, may hold fewer names than before an entry."""
+    if entry.key.type == API_BINDINGS and entry.operation is Operation.MODIFIED:
+        return may_hold_names(entry.before)
+    return entry.operation is not Operation.ADDED

@@ -75,6 +75,7 @@ class Evaluation:
         #: The decision derives from something that no version covers.
         self.unversioned = False
         self.versions: dict[str, StateVersion] = {}
+        self._states: dict[str, ClusterState] = {}
         self._state_versions, self._policies, self._snapshot = versions, policies, snapshot
 
     def state(self, cluster: str) -> ClusterState:
@@ -83,11 +84,15 @@ class Evaluation:
         For a request into a cluster of another shard the state is empty, whatever that shard published of it; for a
         question about one it is what was published.
         """
-        version = self._state_versions.of(self._snapshot, cluster)
-        self.versions[cluster] = version
-        if is_remote(version) and cluster == self.cluster and not (self._anywhere or self.shard_path):
-            return self._policies.unknown(version)
-        return self._policies.state(self._snapshot, cluster, version)
+        found = self._states.get(cluster)
+        if found is None:
+            version = self.versions[cluster] = self._state_versions.of(self._snapshot, cluster)
+            if is_remote(version) and cluster == self.cluster and not (self._anywhere or self.shard_path):
+                found = self._policies.unknown(version)
+            else:
+                found = self._policies.state(self._snapshot, cluster, version)
+            self._states[cluster] = found
+        return found
 
     @property
     def target(self) -> ClusterState:

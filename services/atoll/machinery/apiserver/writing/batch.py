@@ -90,6 +90,8 @@ class Batch:
         self._written: Counter[tuple[ResourceType, str]] = Counter()
         self._made: set[str] = set()
         self._stamps: dict[tuple[ResourceType, ...], Hashable] = {}
+        #: Of the writes, once they are applied.
+        self._revisions: Sequence[int] = ()
 
     def __len__(self) -> int:
         """Return the number of writes."""
@@ -318,11 +320,17 @@ class Batch:
         if not self._mutations:
             return ()
         try:
-            return await self._core.store.submit(self._mutations, self._guards)
+            self._revisions = await self._core.store.submit(self._mutations, self._guards)
+            return self._revisions
         except contract.GuardFailed as error:
             if isinstance(error.guard, WithinLimits):
                 raise errors.over_limit(error.guard) from error
             raise
+
+    def submitted(self, key: ObjectKey) -> int:
+        """Return the revision at which a submitted batch put an object; 0 if it did not."""
+        done = zip(self._mutations, self._revisions, strict=True) if self._revisions else ()
+        return next((revision for put, revision in done if isinstance(put, Put) and put.key == key), 0)
 
     async def _plan_with_answers(self) -> None:
         """Plan until no answer is missing: once something took long, in slices."""

@@ -18,6 +18,7 @@ from atoll.machinery.kcp.apis.claim_status import CLAIMS_APPLIED, CLAIMS_VALID
 from atoll.machinery.kcp.apis.locks import Lock
 from atoll.machinery.kcp.apis.naming_conflicts import Holder, Names, conflict, conflict_message, names_of
 from atoll.machinery.kcp.sharding import replication_level
+from atoll.machinery.meta import rawscan
 from atoll.machinery.meta.conditions import (
     ERROR,
     FALSE,
@@ -37,6 +38,13 @@ BINDING, BOUND = "Binding", "Bound"
 NAMING_CONFLICTS = "NamingConflicts"
 #: Resources that exist in a new cluster before all its bindings do: claims on them are applied afterwards.
 _EARLY = frozenset({("apis.kcp.io", "apibindings"), ("core.kcp.io", "logicalclusters")})
+#: Pattern of a binding that may hold names.
+_HOLDS = rawscan.member("boundResources", "[")
+
+
+def may_hold_names(record: bytes) -> bool:
+    """Return whether a stored binding may hold names; nothing is decoded, and without a record it holds none."""
+    return _HOLDS in record
 
 
 class BoundResource(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 import pytest
@@ -33,7 +33,7 @@ from atoll.machinery.apiserver.writing.target import Target, make_call
 from atoll.machinery.egress.guard import BOUNDS
 from atoll.machinery.kinds.core.configmaps import CONFIGMAPS
 from atoll.machinery.kinds.kind import Kind
-from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, decode, fresh
 from atoll.machinery.meta.status import ApiError, Forbidden, Timeout
 from atoll.machinery.meta.types import CONFIG_MAPS, NAMESPACES
@@ -295,6 +295,9 @@ class Standing:
     def validate(self, review: Review) -> None: ...
 
     def leave(self, review: Review) -> None: ...
+
+    def may_cover(self, view: View, cluster: str, types: Iterable[ResourceType]) -> bool:
+        return False
 
     def covers(self, view: View, cluster: str, kind: Kind, operation: str) -> bool:
         return False
