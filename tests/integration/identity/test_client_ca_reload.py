@@ -56,10 +56,11 @@ def authorities() -> tuple[pki.Pair, pki.Pair]:
     return pki.make_ca("first"), pki.make_ca("second")
 
 
-@pytest.fixture(params=["0", "2"], ids=["one process", "workers"])
+@pytest.fixture
 def shard(
     request: pytest.FixtureRequest, tmp_path: Path, authorities: tuple[pki.Pair, pki.Pair]
 ) -> Iterator[ShardProcess]:
+    """One with so many workers as the test's parameter says."""
     for name in ("clients.pem", "proxies.pem"):
         (tmp_path / name).write_bytes(authorities[0].certificate)
     flags = (
@@ -76,7 +77,16 @@ def shard(
         yield running
 
 
-@pytest.mark.parametrize(("file", "name", "headers"), [("clients.pem", "alice", {}), ("proxies.pem", PROXY, ALICE)])
+@pytest.mark.parametrize(
+    ("shard", "file", "name", "headers"),
+    [
+        ("0", "clients.pem", "alice", {}),
+        ("0", "proxies.pem", PROXY, ALICE),
+        ("2", "clients.pem", "alice", {}),
+        pytest.param("2", "proxies.pem", PROXY, ALICE, marks=pytest.mark.long),
+    ],
+    indirect=["shard"],
+)
 def test_who_an_authority_vouches_for_comes_and_goes_with_the_file(
     shard: ShardProcess,
     tmp_path: Path,
@@ -118,6 +128,7 @@ def test_who_an_authority_vouches_for_comes_and_goes_with_the_file(
         eventually(lambda: old.ask(headers, kept)[0] == 401, "what was open before is judged too")
 
 
+@pytest.mark.parametrize("shard", ["0", pytest.param("2", marks=pytest.mark.long)], indirect=True)
 def test_a_file_that_became_unusable_leaves_what_was_in_force(
     shard: ShardProcess, tmp_path: Path, authorities: tuple[pki.Pair, pki.Pair]
 ) -> None:
