@@ -8,9 +8,11 @@ world.syncer.get(ITEMS)
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from harness.clients.api import Api, Object, eventually
+from harness.data.request_paths import OPEN
 from harness.servers.edge_service import GROUP, an_object
 
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
@@ -38,19 +40,19 @@ def namespaced(group: str, resource: str, namespace: str, *names: str, version: 
 class MailboxWorld:
     """`admin` administers the mailbox `cluster`, `syncer` is its syncer in the view."""
 
-    def __init__(self, root: Api, name: str = "") -> None:
-        """Make a mailbox, or take the one with this name."""
-        home = root.at("root:espw")
-        kind = {"name": "edge-mailbox", "path": "root:espw"}
+    def __init__(self, root: Api, name: str = "", service: str = "root:espw", **spec: object) -> None:
+        """Make a mailbox, or take the one with this name; `spec` is more of its Workspace."""
+        home = root.at(service)
+        kind = {"name": "edge-mailbox", "path": service}
         body = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"generateName": "box-"}}
-        self.name = name or home.post(WORKSPACES, {**body, "spec": {"type": kind}}).json["metadata"]["name"]
+        self.name = name or home.post(WORKSPACES, {**body, "spec": {"type": kind, **spec}}).json["metadata"]["name"]
 
         def cluster() -> str:
             found = home.get(f"{WORKSPACES}/{self.name}").json
             return str(found["spec"]["cluster"]) if found["status"].get("phase") == "Ready" else ""
 
         self.cluster = eventually(cluster, "the mailbox is ready")
-        self.path = f"root:espw:{self.name}"
+        self.path = f"{service}:{self.name}"
         self.admin = root.at(self.cluster)
         space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
         assert self.admin.send("POST", "/api/v1/namespaces", space).code in (201, 409)
@@ -95,3 +97,17 @@ class MailboxWorld:
     def items(self, query: str = "") -> dict[str, Object]:
         """The listed items by name."""
         return {each["metadata"]["name"]: each for each in self.syncer.get(f"{ITEMS}{query}").json["items"]}
+
+
+def trespasses(outside: Api, world: MailboxWorld, paths: Iterable[str]) -> Iterator[str]:
+    """Paths that answer a syncer who sends them as they are, to the service's workspace and to its own mailbox."""
+    service = f"/clusters/{world.path.rpartition(':')[0]}"
+    for path in paths:
+        prefixes = ("",) if path.startswith(("/services", "/clusters")) else ("", service, f"/clusters/{world.cluster}")
+        for prefix in prefixes:
+            # A path without a workspace is one of the workspace that the token names, where it sees documents.
+            is_document = len(path.split("/")) < 5 or path.startswith("/openapi")
+            has_documents = prefix != service and is_document and prefixes != ("",)
+            expected = {401, 403, 404, 429} | ({200, 301, 406} if has_documents or path in OPEN else set())
+            if (code := outside.send("GET", prefix + path).code) not in expected:
+                yield f"{prefix}{path}: {code}"

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from harness.clients.api import Api, eventually
+from harness.clients.api import Api, configmap, eventually
 from harness.clients.site_workspaces import on
+from harness.data.request_paths import everything
+from harness.seeds import seed_of_run
 from harness.servers.edge_service import GROUP, EdgeControllers, an_object, edge_init, location
 from harness.servers.site import Site
+from integration.edge.mailbox_world import (
+    ACCOUNT,
+    CONFIGS,
+    ITEMS,
+    NAMESPACE,
+    RBAC,
+    MailboxWorld,
+    namespaced,
+    trespasses,
+)
 
 HOME, INVENTORIES, WORKLOAD = "root:edge-home", ("edge-one", "edge-two"), "root:edge-workload"
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
@@ -77,3 +90,78 @@ def test_inventories_of_two_shards_serve_one_placement_and_a_silent_shard_keeps_
     eventually(lambda: set(mailboxes(home)) == set(INVENTORIES), "the mailbox of the probe goes")
     for api in (*apis, workload, home):
         api.close()
+
+
+@pytest.fixture(scope="module")
+def mailbox(site: Site, controllers: EdgeControllers) -> MailboxWorld:
+    """A mailbox of the second shard, by the front proxy."""
+    place = {"selector": {"matchLabels": on("shard-1")}}
+    return MailboxWorld(site.proxy.api("root"), service=HOME, location=place)
+
+
+@pytest.fixture
+def syncer(site: Site, mailbox: MailboxWorld) -> Iterator[Api]:
+    """Its syncer, by the front proxy."""
+    found = site.proxy.with_token(mailbox.token)
+    found.prefix = f"/services/mailbox/clusters/{mailbox.cluster}"
+    yield found
+    found.close()
+
+
+def test_by_the_front_proxy_a_syncer_carries_what_its_mailbox_lists_and_reports(
+    site: Site, mailbox: MailboxWorld, syncer: Api
+) -> None:
+    assert site.shards["shard-1"].api(mailbox.cluster).get(f"{NAMESPACE}/configmaps").code == 200
+    before = mailbox.carry(namespaced("", "configmaps", "default", "a"))
+    with syncer.watch(f"{ITEMS}?watch=1&resourceVersion={before}") as events:
+        mailbox.admin.post(f"{NAMESPACE}/configmaps", configmap("a", {"k": "1"}))
+        assert events.next().object["object"]["data"] == {"k": "1"}
+    names = [each["metadata"]["name"] for each in syncer.get(ITEMS).json["items"]]
+    assert names == ["configmaps.:default:a", "syncerconfigs.edge.kubestellar.io::the-one"]
+    syncer.patch(f"{CONFIGS}/the-one/status", {"status": {"appliedRevision": str(before)}})
+    assert mailbox.admin.get(f"{CONFIGS}/the-one").json["status"]["appliedRevision"] == str(before)
+    named = site.proxy.with_token(mailbox.token)
+    named.prefix = f"/services/mailbox/clusters/{mailbox.path}"
+    assert named.get(f"{NAMESPACE}/configmaps/a").json["data"] == {"k": "1"}
+    named.close()
+
+
+def test_by_the_front_proxy_a_workspace_of_another_shard_is_a_container_of_data(
+    site: Site, mailbox: MailboxWorld
+) -> None:
+    view = site.proxy.api()
+    view.prefix = f"/services/edge-view/clusters/{mailbox.cluster}"
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "data"}}
+    with view.watch(f"{RBAC}/clusterroles?watch=1") as events:
+        view.post(f"{RBAC}/clusterroles", {**role, "rules": []})
+        assert events.next().name == "data"
+    assert mailbox.admin.send("GET", f"{RBAC}/clusterroles/data").code == 404
+    stranger = site.proxy.with_token(mailbox.token)
+    stranger.prefix = view.prefix
+    assert stranger.send("GET", f"{RBAC}/clusterroles").code == 403
+    for api in (view, stranger):
+        api.close()
+
+
+def test_on_every_process_of_a_site_a_syncer_reaches_its_own_mailbox_only(
+    site: Site, admin: Api, mailbox: MailboxWorld
+) -> None:
+    place = {"selector": {"matchLabels": on("shard-2")}}
+    other = MailboxWorld(site.proxy.api("root"), service=HOME, location=place)
+    paths = random.Random(seed_of_run(12)).sample(list(everything(admin)), 25)
+    for process in (site.proxy, *site.shards.values()):
+        outside = process.with_token(mailbox.token)
+        assert list(trespasses(outside, mailbox, paths)) == [], process.name
+        for cluster in ("root", HOME, other.cluster, other.path, "unheard-of", "*"):
+            for path in (ITEMS, "/api", f"{NAMESPACE}/configmaps"):
+                code = outside.send("GET", f"/services/mailbox/clusters/{cluster}{path}").code
+                assert code in {401, 403}, (process.name, cluster, path, code)
+        outside.close()
+
+
+def test_by_the_front_proxy_a_revoked_syncer_is_nobody_and_its_watch_ends(mailbox: MailboxWorld, syncer: Api) -> None:
+    with syncer.watch(f"{ITEMS}?watch=1") as events:
+        events.next()
+        mailbox.admin.delete(ACCOUNT)
+        events.rest()
+    assert syncer.send("GET", ITEMS).code == 401
