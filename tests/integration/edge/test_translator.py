@@ -253,7 +253,7 @@ def test_what_an_edge_refuses_is_in_the_condition_of_the_placements_that_send_it
 
 
 def test_the_state_of_an_only_copy_is_reported_for_as_long_as_it_is_wanted(
-    workload: Api, mailboxes: dict[str, Api]
+    controllers: EdgeControllers, workload: Api, mailboxes: dict[str, Api]
 ) -> None:
     one, count = mailboxes["one"], "kubestellar.io/executing-count"
     define(workload, crd("crews", "harbour.example.com"))
@@ -276,8 +276,11 @@ def test_the_state_of_an_only_copy_is_reported_for_as_long_as_it_is_wanted(
     eventually(lambda: reported() == ("2", {}), "two copies have no one status")
     workload.patch(f"{PLACEMENTS}/crew", {"spec": {"locationSelectors": [{"matchLabels": {"env": "one"}}]}})
     eventually(lambda: reported() == ("1", {"replicas": 4}), "one again")
+    controllers.stop(signal.SIGKILL)
     workload.delete(f"{PLACEMENTS}/crew")
+    controllers.start()
     eventually(lambda: reported() == (None, {}), "nobody wants it")
+    eventually(lambda: one.send("GET", f"{crews}/a").code == 404, "the copy is gone")
 
 
 def revisions(api: Api) -> list[str]:
@@ -310,7 +313,10 @@ def test_after_a_crash_nothing_is_written_twice_and_what_went_meanwhile_is_withd
     controllers.stop(signal.SIGKILL)
     if not has_directory:
         shutil.rmtree(controllers.directory / "edge" / "store")
-    workload.delete(f"{PLACEMENTS}/goes")
+    for name in ("goes", "probe"):
+        workload.delete(f"{PLACEMENTS}/{name}")
     controllers.start()
     eventually(lambda: data(one, f"{CONFIGMAPS}/goes") is None, "withdrawn")
+    # Nothing goes to this mailbox any more.
+    eventually(lambda: data(mailboxes["two"], f"{CONFIGMAPS}/probe") is None, "withdrawn")
     assert data(one, f"{CONFIGMAPS}/stays") == {"k": "1"}

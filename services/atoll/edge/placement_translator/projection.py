@@ -98,9 +98,12 @@ class Projection:
     def reread_all(self) -> None:
         """Any copy may have been changed."""
         for mailbox in self._topology.all_mailboxes():
-            if self._topology.senders(mailbox) or mailbox in self._states or not self._records.is_swept(mailbox):
+            if self._topology.senders(mailbox) or mailbox in self._states or self._may_have_copies(mailbox):
                 self.due(mailbox).is_unread = True
                 self.wake(mailbox)
+
+    def _may_have_copies(self, mailbox: str) -> bool:
+        return not self._records.is_swept(mailbox) or bool(self._records.of(mailbox))
 
     def forget(self, mailbox: str) -> None:
         """A mailbox is gone."""

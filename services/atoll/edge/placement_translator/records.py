@@ -76,6 +76,10 @@ class CopyRecords:
         """Return the objects of a workspace with a reported state, and their versions."""
         return {row.ref: row.version for row in self._rows(_REPORTED, cluster)}
 
+    def reporting(self) -> set[str]:
+        """Return the workspaces with reported states."""
+        return {key[len(_REPORTED) :].partition(b"\0")[0].decode() for key, _ in self._store.applied.items(_REPORTED)}
+
     def put_reported(self, cluster: str, ref: ObjectRef, version: str) -> None:
         """Take down that an object has a reported state, "" that it has none."""
         self._unwritten[_key(_REPORTED, cluster, ref)] = _encode(_Row(ref, None, version)) if version else None

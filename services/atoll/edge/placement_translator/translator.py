@@ -79,6 +79,9 @@ class PlacementTranslator:
         self._topology.complete.set()
         self._follow_all()
         self.reread("")
+        # Their last placement went while nothing ran.
+        for cluster in self._records.reporting() - self._topology.workspaces():
+            self._reported.look_at_all(cluster)
 
     # --- changes of workload objects and of copies
 
