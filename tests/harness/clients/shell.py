@@ -1,4 +1,4 @@
-"""A shell in the repository, with one kubectl and its own kubeconfig.
+"""A shell with one kubectl and its own kubeconfig.
 
 shell = Shell(directory, kubectl)
 shell.ok("kubectl get cm c -o yaml")      return its output; fails the test if the exit code is not 0
@@ -16,9 +16,10 @@ TIMEOUT_S = 60.0
 
 
 class Shell:
-    """Runs command lines with bash. `kubectl` gives binary, kubeconfig and home."""
+    """Runs command lines with bash in a folder, by default the repository. `kubectl` gives binary, kubeconfig, home."""
 
-    def __init__(self, directory: Path, kubectl: Kubectl) -> None:
+    def __init__(self, directory: Path, kubectl: Kubectl, folder: Path = ROOT) -> None:
+        self.folder = folder
         programs = directory / "programs"
         programs.mkdir(parents=True)
         (programs / "kubectl").symlink_to(kubectl.binary)
@@ -26,11 +27,11 @@ class Shell:
         self.environment = {**kubectl.environment, "PATH": path}
 
     def run(self, line: str, timeout_s: float = TIMEOUT_S) -> Result:
-        """Run one command line to its end, in the repository's root."""
+        """Run one command line to its end."""
         done = subprocess.run(
             ["/bin/bash", "-c", line],
             env=self.environment,
-            cwd=ROOT,
+            cwd=self.folder,
             text=True,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -56,7 +57,7 @@ class Shell:
         return subprocess.Popen(
             ["/bin/bash", "-c", f"exec {line}"],
             env=self.environment,
-            cwd=ROOT,
+            cwd=self.folder,
             text=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -20,15 +20,19 @@ _MASKS = (
     (re.compile(r"\b\d+(?:m\d+)?(?:s|m|h|d)\b"), "AGE"),
     (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\b"), "TIME"),
     (re.compile(r"\b[0-9a-z]{16}\b(?=[^.\w]|$)"), "CLUSTER"),
+    (re.compile(r"\b(kubestellar-syncer-\w+)-[0-9a-z]{8}\b"), r"\1-ID"),
     (re.compile(r"^(\S+ \"[^\"]+\" deleted).*$", re.MULTILINE), r"\1"),
     (re.compile(r"[ \t]+$", re.MULTILINE), ""),
 )
 
 
-def transcript(page: str) -> list[tuple[str, str]]:
-    """(command with its heredoc, expected output) of the console blocks of a page, in order."""
+def transcript(page: str, section: str = "") -> list[tuple[str, str]]:
+    """(command with its heredoc, expected output) of the console blocks of a page or of one section of it, in order."""
     steps: list[tuple[str, str]] = []
-    lines = iter("".join(CONSOLE.findall((ROOT / page).read_text())).splitlines())
+    text = (ROOT / page).read_text()
+    if section:
+        text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    lines = iter("".join(CONSOLE.findall(text)).splitlines())
     for line in lines:
         if not line.startswith("$ "):
             command, output = steps.pop()
@@ -64,7 +68,7 @@ def typed(steps: list[tuple[str, str]], shell: Shell) -> list[str]:
         ["/bin/bash"],
         input=script,
         env=shell.environment,
-        cwd=ROOT,
+        cwd=shell.folder,
         text=True,
         capture_output=True,
         timeout=TIMEOUT_S,

@@ -15,7 +15,7 @@ from harness.servers.shard_process import ShardProcess
 
 #: The pages with transcripts; those of one page follow each other in one shell.
 PAGES = ("README.md", "docs/tutorial.md")
-#: Run by `integration/edge/test_page`.
+#: Run by `integration/journeys/test_page`.
 EDGE_PAGE = "docs/edge.md"
 
 

@@ -1,9 +1,10 @@
 """A stand-in for nodes: binds Pods to one, reports them running, and removes those that are to go.
 
-nodes = Nodes(Api(cluster))
+nodes = Nodes(Api(cluster), pods)
 nodes.start(), nodes.stop()
 
-A Pod that asks for a node by its affinity, as those of DaemonSets do, gets it like any other. No container runs.
+A Pod that asks for a node by its affinity, as those of DaemonSets do, gets it like any other. No container runs but
+those of syncers.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import threading
 import time
 
 from harness.clients.api import STRATEGIC, Api, Object, eventually
+from harness.servers.stand_ins.syncer_pods import SyncerPods
 
 NODE = "node-1"
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
@@ -26,8 +28,8 @@ _AGAIN_S = 0.2
 class Nodes:
     """One node and the thread that follows Pods."""
 
-    def __init__(self, api: Api) -> None:
-        self._api, self._stopped = api, threading.Event()
+    def __init__(self, api: Api, pods: SyncerPods) -> None:
+        self._api, self._pods, self._stopped = api, pods, threading.Event()
         self._socket: socket.socket | None = None
         self._thread = threading.Thread(target=self._run, name="nodes", daemon=True)
 
@@ -47,6 +49,7 @@ class Nodes:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()
+        self._pods.stop()
         self._api.close()
 
     def _run(self) -> None:
@@ -73,6 +76,7 @@ class Nodes:
         metadata, spec = pod["metadata"], pod["spec"]
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
         if "deletionTimestamp" in metadata:
+            self._pods.remove(pod)
             self._api.send("DELETE", path, {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0})
         elif not spec.get("nodeName"):
             target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
@@ -81,6 +85,8 @@ class Nodes:
             self._api.send("POST", f"{path}/binding", binding)
         elif (pod.get("status") or {}).get("phase") != "Running":
             self._api.send("PATCH", f"{path}/status", {"status": _running(spec)}, kind=STRATEGIC)
+        else:
+            self._pods.run(pod)
 
 
 def _running(spec: Object) -> Object:
