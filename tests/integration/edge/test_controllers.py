@@ -267,7 +267,11 @@ def test_after_a_crash_nothing_is_written_again(
     eventually(lambda: is_gone(home, mailbox_of(made)), "with its mailbox")
     eventually(lambda: inventory.get(f"{LOCATIONS}/meanwhile").json.get("status"), "what came meanwhile is seen")
     eventually(lambda: status(workload, "crash")["destinations"].get("silent") == 0, "the status is that of none")
-    settled = revisions_of(workload, inventory)
+    fence = target(inventory, "fence")
+    eventually(lambda: is_ready(home, mailbox_of(fence)), "what came before is done")
+    settled = eventually(
+        lambda: (seen := revisions_of(workload, inventory)) == revisions_of(workload, inventory) and seen, "at rest"
+    )
     controllers.stop(signal.SIGKILL)
     controllers.start()
     probe = target(inventory, "probe")
