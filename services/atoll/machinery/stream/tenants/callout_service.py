@@ -1,8 +1,8 @@
 """Answers a server that asks who its clients are.
 
 A gateway runs one beside its other work; several share the questions as one queue group. Its caller says who a token
-is. Invariant: only whom the caller admits is let in; at most `_AT_ONCE` questions are worked on, the rest waits at the
-server, which turns a client away that was not answered for in time.
+is. Invariant: only whom the caller admits is let in; at most `_AT_ONCE` questions are worked on, the rest waits in the
+connection's bounded queue, and the server turns a client away that was not answered for in time.
 """
 
 from __future__ import annotations
