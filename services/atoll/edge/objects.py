@@ -137,7 +137,9 @@ def _export(schemas: list[Object]) -> Object:
         }
         for each in schemas
     ]
-    spec = {"resources": offered, "permissionClaims": service().claims}
+    # As it is stored: another run has nothing to write.
+    claims = [{"identityHash": "", **each} for each in service().claims]
+    spec = {"resources": offered, "permissionClaims": claims}
     head = {"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "metadata": {"name": service().export}}
     return {**head, "spec": spec}
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,7 +32,9 @@ WRITTEN = (
 
 @pytest.fixture(scope="module")
 def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
-    with ShardProcess(tmp_path_factory.mktemp("edge-start"), "--edge", "true") as running:
+    directory = tmp_path_factory.mktemp("edge-start")
+    flags = ("--edge", "true", "--audit-log-path", str(directory / "audit.log"))
+    with ShardProcess(directory, *flags) as running:
         yield running
 
 
@@ -38,6 +42,12 @@ def revisions(api: Api) -> dict[str, str]:
     """The revision of every object of the service, by path and name."""
     lists: list[tuple[str, Object]] = [(path, each) for path in WRITTEN for each in api.get(path).json["items"]]
     return {f"{path}/{each['metadata']['name']}": each["metadata"]["resourceVersion"] for path, each in lists}
+
+
+def installer_requests(shard: ShardProcess) -> Counter[str]:
+    """The requests of `edge-init`, by their verbs."""
+    events = map(json.loads, (shard.root.parent / "audit.log").read_text().splitlines())
+    return Counter(each["verb"] for each in events if each.get("userAgent") == "edge-init")
 
 
 def has_mailbox(home: Api, uid: str) -> bool:
@@ -63,6 +73,8 @@ def test_the_service_runs_beside_the_shard_and_a_second_start_changes_nothing(sh
     for api in (inventory, home):
         api.close()
     shard.stop()
+    first = installer_requests(shard)
+    assert first["create"]
     assert not any(map(is_alive, running)), "it ends with the shard"
     shard.start()
     inventory, home = Api(shard, INVENTORY), Api(shard, HOME)
@@ -70,6 +82,8 @@ def test_the_service_runs_beside_the_shard_and_a_second_start_changes_nothing(sh
     eventually(lambda: has_mailbox(home, made["metadata"]["uid"]), "the controllers work again")
     after = revisions(home)
     assert {name: after.get(name) for name in before} == before
+    again = installer_requests(shard) - first
+    assert again["get"] and again.keys() <= {"get", "watch", "list"}, again
     for api in (inventory, home):
         api.close()
 
