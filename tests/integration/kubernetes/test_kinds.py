@@ -221,6 +221,17 @@ def test_what_only_nodes_serve_is_not_found(kube: Api, subresource: str) -> None
     assert "there are no nodes" in found.message
 
 
+def test_there_are_no_component_statuses_and_nothing_behind_services_and_nodes(kube: Api) -> None:
+    statuses = "/api/v1/componentstatuses"
+    assert kube.get(statuses).json["items"] == []
+    kube.get(f"{statuses}/etcd-0", expect=404)
+    body = {"apiVersion": "v1", "kind": "ComponentStatus", "metadata": {"name": "etcd-0"}}
+    for verb, path in (("POST", statuses), ("PUT", f"{statuses}/etcd-0"), ("DELETE", f"{statuses}/etcd-0")):
+        kube.send(verb, path, body, expect=405)
+    for path in ("/api/v1/namespaces/default/services/kubernetes/proxy", "/api/v1/nodes/one/proxy/metrics"):
+        assert "there are no nodes" in kube.get(path, expect=404).message
+
+
 def test_a_body_of_a_wrong_type_cannot_be_handled(kube: Api) -> None:
     refused = kube.post(DEPLOYMENTS, deployment(replicas="many"), expect=400)
     assert refused.message.startswith('Deployment in version "v1" cannot be handled as a Deployment')
