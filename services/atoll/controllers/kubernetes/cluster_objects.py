@@ -7,6 +7,7 @@ together. Nothing is written again when a user deletes or changes it, until its 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Hashable, Iterable, Iterator
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -20,7 +21,7 @@ from atoll.machinery.kcp.apis.kubernetes_export import BINDING_LABEL
 from atoll.machinery.kinds.kubernetes.cluster_defaults import API_ADDRESS, CIDRS, SYSTEM_CLASSES
 from atoll.machinery.meta import times
 from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, decode, encode_json
 from atoll.machinery.meta.status import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
 from atoll.machinery.meta.types import API_BINDINGS, NAMESPACES
 from atoll.machinery.process.backoff import Backoff
@@ -42,7 +43,7 @@ class ClusterObjects(Controller):
 
     def __init__(self, loopback: Loopback, identity: str, url: str) -> None:
         self._loopback, self._identity = loopback, identity
-        self._objects = dict(_objects(url))
+        self._objects, self._is_compiled = dict(_objects(url)), False
 
     def watches(self, type: ResourceType) -> bool:
         return type == API_BINDINGS
@@ -56,6 +57,9 @@ class ClusterObjects(Controller):
             return {key.cluster for key in snapshot.labelled(*BINDING_LABEL, API_BINDINGS)}
 
     async def reconcile(self, cluster: str) -> Requeue:
+        if not self._is_compiled and (missing := list(self._missing(cluster))):
+            await asyncio.to_thread(_compile, missing)
+            self._is_compiled = True
         batch = self._loopback.batch()
         try:
             for target, obj in self._missing(cluster):
@@ -86,6 +90,13 @@ class ClusterObjects(Controller):
                     status = {"status": _ready()} if resource == "servicecidrs" else {}
                     found.append((target, {"apiVersion": kind.api_version, "kind": kind.kind, **obj, **status}))
         yield from found
+
+
+def _compile(missing: Iterable[tuple[Target, Object]]) -> None:
+    """Compile the schemas of some objects beside the event loop, which would not go on for 20 ms."""
+    for target, obj in missing:
+        if target.kind.schema is not None:
+            target.kind.schema.normalize(decode(encode_json(obj)))
 
 
 def _objects(url: str) -> Iterator[tuple[tuple[str, str, str], Object]]:
