@@ -1,4 +1,4 @@
-"""What changes after a workload was placed: where it runs, and what its workspace is told."""
+"""What changes after a workload was placed: labels, content, edits at the edge, objects that come up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from atoll.machinery.meta.objects import Object
-from integration.journeys.fleet import Edge, Side, deployment, namespace, placement
+from harness.clients.api import crd, eventually
+from integration.journeys.fleet import WAIT_S, Edge, Side, configmap, deployment, namespace, placement
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
@@ -18,6 +19,16 @@ COUNT = "jsonpath={{.metadata.annotations.kubestellar\\.io/executing-count}}={}"
 def everything(where: str) -> list[Object]:
     """The tests that select a namespace's content."""
     return [{"namespaces": [where]}]
+
+
+def content(edge: Edge, name: str, where: str) -> object:
+    found = edge.ok("get", "configmap", name, "-n", where, "--ignore-not-found", "-o", "jsonpath={.data.k}")
+    return found
+
+
+def holds(edge: Edge, name: str, where: str, value: str) -> None:
+    """Wait until a ConfigMap has a value."""
+    eventually(lambda: content(edge, name, where) == value, f"{name} has {value}", WAIT_S)
 
 
 def test_workloads_follow_labels_and_each_workspace_has_its_own(
@@ -65,3 +76,58 @@ def test_workloads_follow_labels_and_each_workspace_has_its_own(
     special.ok("delete", "edgeplacement", "s")
     for each in (one, two):
         each.lost("deployment/speciald", "-n", "specialstuff")
+
+
+def test_edits_and_deletions_reach_the_edge_and_edits_there_are_reverted_unless_they_may_stay(
+    fleet: list[Edge], workspace: Callable[[str], Side]
+) -> None:
+    one = fleet[0]
+    one.label("edits=yes")
+    here, overwrite = workspace("edits"), "edge.kubestellar.io/downsync-overwrite"
+    where = "edited"
+    here.apply(namespace(where), placement("p", {"edits": "yes"}, *everything(where)))
+    here.apply(configmap("kept", where, {"k": "1"}), configmap("free", where, {"k": "1"}, **{overwrite: "false"}))
+    for name in ("kept", "free"):
+        holds(one, name, where, "1")
+        one.ok("patch", "configmap", name, "-n", where, "--type=merge", "-p", '{"data":{"k":"edge"}}')
+    holds(one, "kept", where, "1")
+    here.ok("patch", "configmap", "kept", "-n", where, "--type=merge", "-p", '{"data":{"k":"2"}}')
+    holds(one, "kept", where, "2")
+    assert content(one, "free", where) == "edge"
+    # Back to overwriting, and away from it again.
+    here.ok("annotate", "configmap", "free", "-n", where, "--overwrite", f"{overwrite}=true")
+    holds(one, "free", where, "1")
+    here.ok("annotate", "configmap", "free", "-n", where, "--overwrite", f"{overwrite}=false")
+    mark = r"jsonpath={.metadata.annotations.edge\.kubestellar\.io/downsync-overwrite}=false"
+    one.has("configmap/free", "-n", where, state=mark)
+    one.ok("patch", "configmap", "free", "-n", where, "--type=merge", "-p", '{"data":{"k":"edge"}}')
+    here.ok("delete", "configmap", "kept", "free", "-n", where)
+    one.lost("configmap/kept", "-n", where)
+    assert content(one, "free", where) == "edge"
+
+
+def test_objects_of_the_edge_come_up_and_go_as_they_do_there(
+    fleet: list[Edge], workspace: Callable[[str], Side]
+) -> None:
+    one, where = fleet[0], "orbital"
+    one.label("reports=yes")
+    here = workspace("reports")
+    sets: Object = {"apiGroup": "group1.example.com", "resources": ["sprockets"], "namespaces": [where]}
+    definition: Object = {"apiGroup": "apiextensions.k8s.io", "resources": ["customresourcedefinitions"]}
+    here.apply(crd("sprockets", "group1.example.com"))
+    here.apply(placement("p", {"reports": "yes"}, definition, upsync=[{**sets, "names": ["george"]}]))
+    one.has("crd/sprockets.group1.example.com", state="condition=Established")
+    sprocket: Object = {"apiVersion": "group1.example.com/v1", "kind": "Sprocket", "spec": {"colour": "red"}}
+    sprocket |= {"metadata": {"name": "george", "namespace": where}}
+    one.apply(namespace(where), sprocket, {**sprocket, "metadata": {"name": "other", "namespace": where}})
+
+    def colours() -> list[str]:
+        found = one.copies("sprockets.group1.example.com", "-n", where)["items"]
+        return [each["spec"]["colour"] for each in found]
+
+    eventually(lambda: colours() == ["red"], "it came up", WAIT_S)
+    one.ok("patch", "sprocket", "george", "-n", where, "--type=merge", "-p", '{"spec":{"colour":"blue"}}')
+    eventually(lambda: colours() == ["blue"], "its edit came up", WAIT_S)
+    one.ok("delete", "sprocket", "george", "-n", where)
+    eventually(lambda: colours() == [], "it went", WAIT_S)
+    one.ok("delete", "namespace", where)
