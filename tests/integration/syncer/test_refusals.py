@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -170,6 +171,24 @@ async def test_a_webhook_of_the_edge_that_does_not_answer(
         await refused(view, edge, namespace, ref, "InternalError")
         await edge.request("DELETE", WEBHOOKS.path("", namespace))
         await until(has(edge, namespace, "bad", {"a": "1"}), "without the webhook it is there")
+        await until(reports(view), "nothing is left to report")
+
+
+@pytest.mark.parametrize("years", [-1, 1])
+async def test_a_clock_that_is_set_by_a_year_delays_no_other_attempt(
+    view: MailboxView, edge: Client, run: Run, namespace: str, monkeypatch: pytest.MonkeyPatch, years: int
+) -> None:
+    now_s, offset_s = time.time, [0.0]
+    monkeypatch.setattr(time, "time", lambda: now_s() + offset_s[0])
+    theirs = {**configmap("held", {"a": "theirs"}, namespace=namespace), "immutable": True}
+    await edge.create(CONFIGMAPS, theirs)
+    (ref,) = view.place(configmap("held", {"a": "1"}, namespace=namespace))
+    async with run():
+        await refused(view, edge, namespace, ref, "Invalid")
+        offset_s[0] = years * 365 * 86400.0
+        # Nobody tells the syncer: its next attempt finds it.
+        await edge.request("DELETE", CONFIGMAPS.path(namespace, "held"))
+        await until(has(edge, namespace, "held", {"a": "1"}), "it is there")
         await until(reports(view), "nothing is left to report")
 
 
