@@ -73,9 +73,10 @@ async def test_copies_follow_their_objects_and_leave_what_did_not_come_up(
 
 
 async def test_an_edge_sync_config_asks_for_objects_too(view: MailboxView, edge: Client, run: Run) -> None:
+    space = await new_namespace(edge)
     for name in ("by-name", "by-kind"):
-        await edge.create(CONFIGMAPS, configmap(name, {"a": "1"}, namespace="default"))
-    row = {"kind": "ConfigMap", "group": "", "version": "v1", "name": "by-name", "namespace": "default"}
+        await edge.create(CONFIGMAPS, configmap(name, {"a": "1"}, namespace=space))
+    row = {"kind": "ConfigMap", "group": "", "version": "v1", "name": "by-name", "namespace": space}
     ref = ObjectRef("edge.kubestellar.io", "edgesyncconfigs", "", "old")
     config: Object = {
         "apiVersion": "edge.kubestellar.io/v2alpha1",
@@ -83,7 +84,7 @@ async def test_an_edge_sync_config_asks_for_objects_too(view: MailboxView, edge:
         "metadata": {"name": "old"},
     }
     view.put(ref, {**config, "spec": {"upSyncedResources": [row]}})
-    copy = path("by-name").replace(NAMESPACE, "default")
+    copy = path("by-name").replace(NAMESPACE, space)
     async with run():
         await until(lambda: came_up(view, copy), "what it names comes up")
         assert not await came_up(view, copy.replace("by-name", "by-kind"))
@@ -97,6 +98,11 @@ async def test_an_edge_sync_config_asks_for_objects_too(view: MailboxView, edge:
         await until(is_gone, "and what nobody asks for any more goes")
 
 
+async def new_namespace(edge: Client) -> str:
+    made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "u-"}}
+    return str((await edge.create(NAMESPACES, made))["metadata"]["name"])
+
+
 async def came_up(view: MailboxView, copy: str) -> bool:
     return copy in view.others
 
@@ -104,8 +110,7 @@ async def came_up(view: MailboxView, copy: str) -> bool:
 async def test_what_is_beyond_the_bounds_is_reported_and_comes_up_when_there_is_room(
     view: MailboxView, edge: Client, cluster: tuple[Target, str]
 ) -> None:
-    space = "bounded"
-    await edge.apply(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}})
+    space = await new_namespace(edge)
     for name, size in (("a", 3000), ("b", 3000), ("c", 3000), ("d", 9000)):
         await edge.create(CONFIGMAPS, configmap(name, {"x": "x" * size}, namespace=space))
     view.upsync([{**UPSYNC_SET, "namespaces": [space]}])
@@ -122,7 +127,7 @@ async def test_what_is_beyond_the_bounds_is_reported_and_comes_up_when_there_is_
         return look
 
     def options(bounds: Bounds) -> Options:
-        return Options("bounded", 500.0, 500, None, TIMING, TIMING, bounds)
+        return Options(f"bounded-{space}", 500.0, 500, None, TIMING, TIMING, bounds)
 
     async with syncing(cluster, view.target, options(Bounds(objects=2))):
         await until(shows("ab", "cd"), "as many as may come up do, the others are reported")
