@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import ClassVar
 
-from atoll.machinery.edge.categories import BuiltIns
+from atoll.machinery.edge.categories import BuiltIns, ExportName
+from atoll.machinery.meta.names import ROOT
 from atoll.machinery.process.config import LOG_SETTINGS, Subjects
 from atoll.machinery.process.server_config import LISTEN_SETTINGS, ServerConfig
 
@@ -34,7 +35,8 @@ class EdgeControllersConfig(ServerConfig, frozen=True, kw_only=True):
         "Built in": {
             "edge_resources": "resources (plural.group) that every edge cluster has: their definitions are not copied",
             "edge_namespaces": "namespaces that every edge cluster has: what they say of themselves is not copied",
-            "mailbox_resources": "resources (plural.group) that every mailbox has: their definitions are not copied",
+            "mailbox_resources": "resources that every mailbox has, by a binding to the export kubernetes of root"
+            " (plural.group) or to another one (plural.group@workspace:export): their definitions are not copied",
         },
         "Change streams": {
             "nats_url": "NATS server with the changes of all shards; empty: changes of workloads are not seen",
@@ -61,7 +63,9 @@ class EdgeControllersConfig(ServerConfig, frozen=True, kw_only=True):
     @property
     def built_ins(self) -> BuiltIns:
         """What every edge cluster and every mailbox has anyway."""
-        return BuiltIns(*map(frozenset, (self.edge_resources, self.edge_namespaces, self.mailbox_resources)))
+        rows = [_offered(each) for each in self.mailbox_resources]
+        edge = frozenset(self.edge_resources), frozenset(self.edge_namespaces)
+        return BuiltIns(*edge, frozenset(name for name, _ in rows), frozenset(export for _, export in rows))
 
     def __post_init__(self) -> None:
         """Reject invalid values at start. Raises ValueError."""
@@ -69,3 +73,13 @@ class EdgeControllersConfig(ServerConfig, frozen=True, kw_only=True):
         if self.nats_credentials_file and not self.nats_url:
             raise ValueError("nats_credentials_file requires nats_url")
         self.require_both_or_none("tls_cert_file", "tls_private_key_file")
+        for each in self.mailbox_resources:
+            if "" in (found := _offered(each))[1] or not found[0]:
+                raise ValueError(f"mailbox_resources: {each!r} is not of the form plural.group@workspace:export")
+
+
+def _offered(text: str) -> tuple[str, ExportName]:
+    """Return a resource, and the export that offers it."""
+    resource, has_export, export = text.partition("@")
+    path, _, name = export.rpartition(":")
+    return resource, (path, name) if has_export else (ROOT, "kubernetes")

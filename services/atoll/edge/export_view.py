@@ -66,6 +66,16 @@ class ExportView:
         client = self._shard_clients.get(cluster)
         return client is not None and all(each.synced.is_set() for each in self._informers[client].values())
 
+    def shard_of(self, cluster: str) -> Client | None:
+        """Return the client of the shard that showed something of a workspace."""
+        return self._shard_clients.get(cluster)
+
+    def is_nowhere(self, cluster: str) -> bool:
+        """Whether all shards with a URL showed all they have, and nothing of a workspace, since the start."""
+        informers = [each for found in self._informers.values() for each in found.values()]
+        is_whole = self.complete.is_set() and all(each.synced.is_set() for each in informers)
+        return is_whole and cluster not in self._shard_clients
+
     def _serve(self, client: Client) -> Coroutine[Any, Any, None]:
         if client not in self._informers:
             kinds = (BINDINGS, *self._kinds)

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 import structlog
 
+from atoll.edge.export_view import UNREAD
 from atoll.edge.kinds import LEASES, SYNC_TARGETS, SYNCER_CONFIGS
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.informer import Informer, key_of
@@ -33,13 +34,18 @@ HEALTHY, TIME = "HeartbeatHealthy", "lastSyncerHeartbeatTime"
 class Heartbeats:
     """The controller. The key is the logical cluster of a mailbox.
 
-    `target_of` returns the SyncTarget of one, `client_of` a client of a workspace.
+    `target_of` returns the SyncTarget of one, `client_of` a client of a workspace, `shard_of` that of its shard.
     """
 
     name = "heartbeats"
 
-    def __init__(self, client_of: Callable[[str], Client | None], target_of: Callable[[str], Object | None]) -> None:
-        self._client_of, self._target_of = client_of, target_of
+    def __init__(
+        self,
+        client_of: Callable[[str], Client | None],
+        target_of: Callable[[str], Object | None],
+        shard_of: Callable[[str], Client | None],
+    ) -> None:
+        self._client_of, self._target_of, self._shard_of = client_of, target_of, shard_of
         self.queue: WorkQueue[str] = WorkQueue()
         self._informers: dict[Client, Informer] = {}
         #: Mailbox -> seconds since 1970 of the last renewal.
@@ -71,11 +77,19 @@ class Heartbeats:
         target, renewed_s, now_s = self._target_of(mailbox), self._renewals.get(mailbox), time.time()
         if target is None:
             return None
+        if renewed_s is None and not self._has_read(mailbox):
+            return UNREAD
         status = heartbeat_status(status_of(target), renewed_s, now_s)
         if status != status_of(target):
             await self._write(mailbox, target, status)
         left_s = renewed_s + SILENT_S - now_s if renewed_s is not None else 0.0
         return left_s if left_s > 0 else None
+
+    def _has_read(self, mailbox: str) -> bool:
+        """Whether the Leases on the shard of a mailbox were seen."""
+        shard = self._shard_of(mailbox)
+        informer = self._informers.get(shard) if shard is not None else None
+        return informer is not None and informer.synced.is_set()
 
     async def _write(self, mailbox: str, target: Object, status: Object) -> None:
         cluster, _, name = key_of(target)

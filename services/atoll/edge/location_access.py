@@ -8,7 +8,6 @@ asked before a change is not remembered.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -27,6 +26,8 @@ REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespa
 VERB, CLUSTER_GROUP = "place", "system:cluster:"
 #: Bound of the remembered answers, with what Python takes for a row beside its texts.
 MAX_BYTES, _ROW_BYTES = 16 << 20, 400
+#: Workspaces whose changes are told apart.
+MAX_CHANGES = 4096
 
 
 class _Answer(NamedTuple):
@@ -43,8 +44,9 @@ class LocationAccess:
     def __init__(self, view: ExportView, changed: Callable[[str], None]) -> None:
         self._view, self._notify = view, changed
         self._answers: LruCache[tuple[str, int, str, str], _Answer] = LruCache(MAX_BYTES, _Answer.weight)
-        #: How often the RBAC of a workspace ("*": of all) changed.
-        self._changes: Counter[str] = Counter()
+        #: Number of the last change of RBAC in a workspace, the oldest first; below all of them, that in any other.
+        self._changes: dict[str, int] = {}
+        self._last, self._others = 0, 0
 
     async def allows(self, location: Location, workload: str) -> bool:
         """Whether placements of a workspace may use a Location. Raises ApiError and ClientError without an answer."""
@@ -57,7 +59,7 @@ class LocationAccess:
         return found.is_allowed
 
     def _generation(self, cluster: str) -> int:
-        return self._changes[cluster] + self._changes["*"]
+        return self._changes.get(cluster, self._others)
 
     async def _review(self, location: Location, workload: str) -> bool:
         client = self._view.client(location.cluster)
@@ -83,5 +85,14 @@ class LocationAccess:
 
     def changed(self, cluster: str) -> None:
         """Use no earlier answer for a workspace, "*": for any."""
-        self._changes[cluster] += 1
+        self._last += 1
+        if cluster == "*":
+            self._changes.clear()
+            self._others = self._last
+        else:
+            self._changes.pop(cluster, None)
+            self._changes[cluster] = self._last
+        if len(self._changes) > MAX_CHANGES:
+            # Answers for workspaces without a number of their own are asked for again.
+            self._others = self._changes.pop(next(iter(self._changes)))
         self._notify(cluster)

@@ -1,4 +1,4 @@
-"""The mailbox controller: one workspace for each SyncTarget, with the SyncerConfig that its syncer reads.
+"""The mailbox controller: one workspace for each SyncTarget, with its bindings and what its syncer reads.
 
 The key is the name of a mailbox. Invariants: a workspace is deleted only with the mark of this controller and a
 SyncTarget's UID in it, and only if the shard of the inventory says that there is no such SyncTarget; one that a user
@@ -8,18 +8,22 @@ made stays.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from typing import TypeAlias
 
 import structlog
 
+from atoll.edge.changes import Change, ChangeHandler
 from atoll.edge.export_view import UNREAD, ExportView
 from atoll.edge.heartbeats import Heartbeats
 from atoll.edge.kinds import BINDINGS, SYNC_TARGETS, SYNCER_CONFIGS
+from atoll.edge.mailbox_bindings import MailboxBindings
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.informer import Informer, key_of
 from atoll.machinery.client.resource import WORKSPACES, Resource
 from atoll.machinery.control.queue import Requeue, WorkQueue
+from atoll.machinery.edge.categories import ExportName
 from atoll.machinery.edge.names import GROUP, THE_ONE
 from atoll.machinery.edge.syncerconfigs import plan_parts, specs_of
 from atoll.machinery.meta.objects import Object, annotations_of, spec_of, status_of
@@ -31,6 +35,8 @@ KINDS = (SYNC_TARGETS, SYNCER_CONFIGS)
 #: Annotations of a mailbox: name and UID of its SyncTarget.
 TARGET_NAME, TARGET_UID = f"{GROUP}/sync-target-name", f"{GROUP}/sync-target-uid"
 TYPE = "edge-mailbox"
+#: Sets the clusters whose changes a handler is told.
+Follow: TypeAlias = Callable[[ChangeHandler, Collection[str]], None]
 
 
 def mailbox_name(cluster: str, uid: str) -> str:
@@ -39,14 +45,19 @@ def mailbox_name(cluster: str, uid: str) -> str:
 
 
 class Mailboxes:
-    """The controller. `parent` is a client of the workspace of all mailboxes, `home` the path of their type."""
+    """The controller. `parent` is the workspace of all mailboxes, `home` the path of their type.
+
+    As a handler of changes it is told those of mailboxes, and looks at their bindings.
+    """
 
     name = "mailbox-controller"
 
-    def __init__(self, client: Client, parent: str, home: str, export: str) -> None:
+    def __init__(self, client: Client, parent: str, home: str, export: str, bindings: Collection[ExportName]) -> None:
         self._home, self._parent = home, client.cluster(parent)
+        self._bindings = MailboxBindings(client, bindings)
+        self._follow: Follow | None = None
         self.queue: WorkQueue[str] = WorkQueue()
-        self.heartbeats = Heartbeats(self._client_of, self._target_in)
+        self.heartbeats = Heartbeats(self._client_of, self._target_in, self._shard_of)
         self.view = ExportView(client, export, KINDS, self._changed, self.heartbeats.follow)
         self.workspaces = Informer(self._parent, WORKSPACES, self._workspace_changed)
         self._targets: dict[str, Object] = {}
@@ -67,6 +78,9 @@ class Mailboxes:
 
     def _client_of(self, cluster: str) -> Client | None:
         return self.view.client(cluster)
+
+    def _shard_of(self, cluster: str) -> Client | None:
+        return self.view.shard_of(cluster)
 
     def _target_in(self, cluster: str) -> Object | None:
         """Return the SyncTarget of the mailbox in a logical cluster."""
@@ -96,7 +110,40 @@ class Mailboxes:
             self.heartbeats.queue.add(cluster)
         elif cluster:
             self._clusters.pop(cluster, None)
+            self._bindings.changed(cluster)
+        self._follow_all()
         self.queue.add(name)
+
+    # --- changes of what is in mailboxes
+
+    def start(self, follow: Follow) -> None:
+        """Be told of changes of mailboxes from now on."""
+        self._follow = follow
+        self._follow_all()
+
+    def _follow_all(self) -> None:
+        if self._follow is not None and self._bindings.exports:
+            self._follow(self, set(self._clusters))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was told is done."""
+        return not len(self.queue)
+
+    def reread(self, shard: str) -> None:
+        """The bindings of any mailbox may have changed."""
+        for cluster in self._clusters:
+            self._look(cluster)
+
+    def changed(self, change: Change) -> None:
+        """An object of a mailbox changed."""
+        if (change.group, change.resource) == (BINDINGS.group, BINDINGS.plural):
+            self._look(change.cluster)
+
+    def _look(self, cluster: str) -> None:
+        self._bindings.changed(cluster)
+        if name := self._clusters.get(cluster):
+            self.queue.add(name)
 
     async def synced(self) -> None:
         """Wait until everything that a decision needs was seen."""
@@ -111,7 +158,9 @@ class Mailboxes:
         if workspace is None:
             await self._create(name, target)
         elif status_of(workspace).get("phase") == "Ready" and "deletionTimestamp" not in workspace["metadata"]:
-            await self._fill(spec_of(workspace)["cluster"])
+            cluster = spec_of(workspace)["cluster"]
+            await self._fill(cluster)
+            return None if await self._bindings.ensure(cluster) else UNREAD
         return None
 
     async def _remove(self, workspace: Object | None) -> Requeue:

@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
+import structlog
 from prometheus_client import CollectorRegistry
 
 from atoll.edge.changes import ChangeSource
@@ -42,6 +43,8 @@ from atoll.machinery.storage.environment.filesystem import require_local
 from atoll.machinery.stream.credential_file import read_access
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
+
+log = structlog.get_logger()
 
 SERVING_CA, SERVING = "serving-ca", "edge-controllers"
 DRAIN_S = 10.0
@@ -77,13 +80,15 @@ async def start(config: EdgeControllersConfig) -> None:
         ]
         home = first.target.workspace
         parent = config.mailbox_parent or home
-        mailboxes = Mailboxes(first, parent, home, export)
+        mailboxes = Mailboxes(first, parent, home, export, config.built_ins.mailbox_exports)
         resolver = WhereResolver(second, export)
         translator = PlacementTranslator(third, parent, export, config.built_ins, store)
         initializers = [Initializer(first, kind) for kind in service().grants]
         process = _Process(config, root)
         translator.register(process.registry)
         source = process.changes(store)
+        if source is not None:
+            mailboxes.start(source.follow)
         watches = [
             mailboxes.view.run(),
             mailboxes.workspaces.run(),
@@ -132,6 +137,7 @@ class _Process:
         port = await take_port(listen, config.bind_address, config.secure_port, self._root)
         works = [self._control(each) for each in controllers]
         self._life.run_in_background(*watches, *works, return_freed_memory())
+        log.info("serving", url=f"https://{config.host}:{port}")
         sys.stdout.write(f"atoll edge-controllers serves https://{config.host}:{port}\n")
         sys.stdout.flush()
         await self._life.stopped()

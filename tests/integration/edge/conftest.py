@@ -18,7 +18,7 @@ from integration.edge.placed import BUILT_IN
 @pytest.fixture(scope="package")
 def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConfiguredNats]:
     """The NATS server with the changes of the shard."""
-    with ConfiguredNats(tmp_path_factory.mktemp("nats"), "--shards", "root", "--edge", "edge-0") as running:
+    with ConfiguredNats(tmp_path_factory.mktemp("nats"), "--shards", "root", "--edge", "edge-0,edge-1") as running:
         yield running
 
 

@@ -51,14 +51,19 @@ def mailboxes(root: Api, inventory: Api) -> Iterator[dict[str, Api]]:
         api.close()
 
 
-@pytest.fixture
-def workload(root: Api) -> Iterator[Api]:
-    """A workspace for workloads of its own."""
+def new_workload(root: Api) -> Api:
+    """Make a workspace for workloads."""
     spec = {"type": {"name": "edge-workload", "path": "root:espw"}}
     head = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"generateName": "work-"}}
     name = root.post(WORKSPACES, {**head, "spec": spec}).json["metadata"]["name"]
     eventually(lambda: phase(root, name) == "Ready", "the workspace is ready")
-    here = root.at(f"root:{name}")
+    return root.at(f"root:{name}")
+
+
+@pytest.fixture
+def workload(root: Api) -> Iterator[Api]:
+    """A workspace for workloads of its own."""
+    here = new_workload(root)
     yield here
     here.delete(PLACEMENTS)
     here.close()

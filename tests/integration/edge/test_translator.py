@@ -9,6 +9,7 @@ import signal
 import pytest
 
 from harness.clients.api import Api, Object, configmap, crd, define, eventually
+from harness.servers.configured_nats import ConfiguredNats
 from harness.servers.edge_service import GROUP, EdgeControllers
 from integration.edge.mailbox_world import RBAC
 from integration.edge.placed import (
@@ -16,12 +17,14 @@ from integration.edge.placed import (
     CONFIGMAPS_OF_ALL,
     LOCATIONS,
     PLACEMENTS,
+    WORKSPACES,
     condition,
     data,
     inventory,
     is_projected,
     listed,
     mailboxes,
+    new_workload,
     place,
     workload,
 )
@@ -320,3 +323,39 @@ def test_after_a_crash_nothing_is_written_twice_and_what_went_meanwhile_is_withd
     # Nothing goes to this mailbox any more.
     eventually(lambda: data(mailboxes["two"], f"{CONFIGMAPS}/probe") is None, "withdrawn")
     assert data(one, f"{CONFIGMAPS}/stays") == {"k": "1"}
+
+
+def test_copies_of_a_workspace_that_went_while_no_controller_ran_are_withdrawn(
+    controllers: EdgeControllers, root: Api, mailboxes: dict[str, Api]
+) -> None:
+    one, gone = mailboxes["one"], new_workload(root)
+    gone.post(CONFIGMAPS, configmap("orphan", {"k": "1"}))
+    place(gone, "p", {"env": "one"}, CONFIGMAPS_OF_ALL)
+    eventually(lambda: is_projected(gone, "p"), "the copy")
+    controllers.stop()
+    workspace = f"{WORKSPACES}/{gone.cluster.rpartition(':')[2]}"
+    root.delete(workspace)
+    eventually(lambda: root.send("GET", workspace).code == 404, "the workspace is gone")
+    controllers.start()
+    eventually(lambda: data(one, f"{CONFIGMAPS}/orphan") is None, "withdrawn")
+    gone.close()
+
+
+def test_what_changes_while_the_stream_is_down_is_copied_once_it_is_back(
+    nats: ConfiguredNats, controllers: EdgeControllers, workload: Api, mailboxes: dict[str, Api]
+) -> None:
+    one = mailboxes["one"]
+    workload.post(CONFIGMAPS, configmap("late", {"k": "1"}))
+    place(workload, "p", {"env": "one"}, CONFIGMAPS_OF_ALL)
+    eventually(lambda: data(one, f"{CONFIGMAPS}/late") == {"k": "1"}, "the copy")
+    eventually(lambda: "[+]changes ok" in controllers.get("/readyz?verbose")[1], "changes are read")
+    nats.stop()
+    try:
+        text = "[-]changes failed (not counted)"
+        eventually(lambda: text in controllers.get("/readyz?verbose")[1], "it is reported")
+        assert controllers.get("/readyz")[0] == 200, "and does not count"
+        workload.patch(f"{CONFIGMAPS}/late", {"data": {"k": "2"}})
+    finally:
+        nats.start()
+    eventually(lambda: data(one, f"{CONFIGMAPS}/late") == {"k": "2"}, "what was missed")
+    eventually(lambda: "[+]changes ok" in controllers.get("/readyz?verbose")[1], "changes are read again")

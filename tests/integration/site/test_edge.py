@@ -27,6 +27,7 @@ from integration.edge.mailbox_world import (
 
 HOME, INVENTORIES, WORKLOAD = "root:edge-home", ("edge-one", "edge-two"), "root:edge-workload"
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,10 @@ def mailboxes(home: Api) -> dict[str, str]:
     return {each["metadata"]["annotations"][note]: each["metadata"]["name"] for each in ready}
 
 
+def has_copy(box: Api) -> bool:
+    return box.send("GET", f"{CONFIGMAPS}/carried").code == 200
+
+
 def test_inventories_of_two_shards_serve_one_placement_and_a_silent_shard_keeps_its_mailbox(
     site: Site, controllers: EdgeControllers
 ) -> None:
@@ -64,7 +69,9 @@ def test_inventories_of_two_shards_serve_one_placement_and_a_silent_shard_keeps_
         eventually(lambda: api.send("GET", f"{GROUP}/synctargets").code == 200, "it is initialized")  # noqa: B023
         api.post(f"{GROUP}/synctargets", an_object("SyncTarget", name, id=name))
         api.post(f"{GROUP}/locations", location(name, env="prod"))
-    spec = {"locationSelectors": [{"matchLabels": {"env": "prod"}}]}
+    tests = [{"apiGroup": "", "resources": ["configmaps"]}]
+    spec = {"locationSelectors": [{"matchLabels": {"env": "prod"}}], "downsync": tests}
+    workload.post(CONFIGMAPS, configmap("carried", {"k": "1"}))
     workload.post(f"{GROUP}/edgeplacements", an_object("EdgePlacement", "both", spec))
 
     def targets() -> set[str]:
@@ -74,6 +81,8 @@ def test_inventories_of_two_shards_serve_one_placement_and_a_silent_shard_keeps_
     eventually(lambda: targets() == set(INVENTORIES), "destinations of both shards")
     eventually(lambda: set(mailboxes(home)) == set(INVENTORIES), "a mailbox for each")
     before = mailboxes(home)
+    boxes = [site.proxy.api(f"{HOME}:{name}") for name in before.values()]
+    eventually(lambda: all(has_copy(each) for each in boxes), "a copy in each, whatever its shard")
     controllers.stop()
     site.shards["shard-2"].stop()
     try:
@@ -88,7 +97,10 @@ def test_inventories_of_two_shards_serve_one_placement_and_a_silent_shard_keeps_
     assert targets() == set(INVENTORIES)
     apis[0].delete(f"{GROUP}/synctargets/{probe['metadata']['name']}")
     eventually(lambda: set(mailboxes(home)) == set(INVENTORIES), "the mailbox of the probe goes")
-    for api in (*apis, workload, home):
+    assert all(has_copy(each) for each in boxes)
+    workload.delete(f"{GROUP}/edgeplacements/both")
+    eventually(lambda: not any(has_copy(each) for each in boxes), "the copies go")
+    for api in (*apis, *boxes, workload, home):
         api.close()
 
 

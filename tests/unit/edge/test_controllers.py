@@ -104,6 +104,26 @@ def test_a_review_is_remembered_until_the_workspace_changes_and_all_but_yes_is_n
     assert (len(view.reviews), changed) == (4, ["c", "*", "c"])
 
 
+def test_of_more_workspaces_that_change_than_are_told_apart_answers_are_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("atoll.edge.location_access.MAX_CHANGES", 2)
+    view = Reviewing(*[{"allowed": True}] * 9)
+    access = LocationAccess(view, lambda _: None)  # type: ignore[arg-type]
+
+    async def reviews(*changed: str) -> int:
+        """Number of reviews for a workspace after changes of others."""
+        for each in changed:
+            access.changed(each)
+        await access.allows(at("c"), "w")
+        return len(view.reviews)
+
+    async def run() -> list[int]:
+        return [await reviews(*each) for each in ("", "x", "y", "xy", "z", "c", "", "xyz", "")]
+
+    assert asyncio.run(run()) == [1, 1, 1, 1, 2, 3, 3, 4, 4]
+
+
 def test_a_shard_that_does_not_answer_is_neither_yes_nor_no() -> None:
     access = LocationAccess(Reviewing(ServiceUnavailable("later")), lambda _: None)  # type: ignore[arg-type]
     with pytest.raises(ServiceUnavailable):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from atoll.edge.export_view import UNREAD
 from atoll.edge.heartbeats import REFRESH_S, SILENT_S, TIME, Heartbeats, heartbeat_status
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.edge.names import GROUP
@@ -58,13 +60,41 @@ class Inside:
             self.target["status"] = {**status_of(self.target), **body["status"]}
 
 
+class ReadLeases:
+    """An informer of a shard whose Leases were read."""
+
+    def __init__(self, *_: object, **options: object) -> None:
+        self.synced = asyncio.Event()
+
+    async def run(self) -> None:
+        self.synced.set()
+
+
+async def test_a_lease_that_is_not_there_counts_once_those_of_its_shard_were_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    target: Object = {"metadata": {"name": "t", "annotations": {}}, "status": {TIME: "2026-01-01T00:00:00Z"}}
+    inside, shards = Inside(target), [None]
+    monkeypatch.setattr("atoll.edge.heartbeats.Informer", ReadLeases)
+    found = Heartbeats(lambda _: inside, lambda _: target, lambda _: shards[0])  # type: ignore[arg-type,return-value]
+    assert await found.reconcile("m") is UNREAD
+    shards[0] = inside  # type: ignore[call-overload]
+    assert await found.reconcile("m") is UNREAD
+    assert inside.patches == []
+    await found.follow(inside)  # type: ignore[arg-type]
+    assert await found.reconcile("m") is None
+    assert healthy(status_of(target))["HeartbeatHealthy"] == "False"
+
+
 async def test_a_renewed_lease_writes_once_and_is_looked_at_again_when_it_would_be_overdue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     target: Object = {"apiVersion": f"{GROUP}/v2alpha1", "metadata": {"name": "t", "annotations": {}}}
     inside, now_s = Inside(target), [RENEWED_S + 10]
     monkeypatch.setattr("atoll.edge.heartbeats.time.time", lambda: now_s[0])
-    found = Heartbeats(lambda _: inside, lambda _: target)  # type: ignore[arg-type,return-value]
+    monkeypatch.setattr("atoll.edge.heartbeats.Informer", ReadLeases)
+    found = Heartbeats(lambda _: inside, lambda _: target, lambda _: inside)  # type: ignore[arg-type,return-value]
+    await found.follow(inside)  # type: ignore[arg-type]
 
     def renew(at_s: float, namespace: str = "default") -> None:
         metadata = {"name": "syncer", "namespace": namespace, "resourceVersion": str(int(at_s * 1e6))}

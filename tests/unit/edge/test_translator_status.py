@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
+from atoll.edge.placement_translator.content import Content, Item
 from atoll.edge.placement_translator.placement_status import DestinationState, Projected, edge_errors, status_with
 from atoll.machinery.edge.names import ObjectRef
+from atoll.machinery.edge.what import Selection
 from atoll.machinery.meta.objects import Object
 
 REF = ObjectRef("apps", "deployments", "default", "web")
@@ -91,6 +94,8 @@ def test_a_text_names_a_few_and_counts_the_others() -> None:
 
 
 def test_an_error_of_an_edge_concerns_its_object_or_without_a_name_all_of_its_kind() -> None:
+    content = Content()
+    content.put(REF, Item(Selection(("p",)), ("v1",), "digest", "uid"))
     row = {"group": "apps", "resource": "deployments", "namespace": "default", "name": "web", "message": "no"}
     for changed, texts in (
         ({}, ("deployments.apps default/web: no",)),
@@ -98,4 +103,4 @@ def test_an_error_of_an_edge_concerns_its_object_or_without_a_name_all_of_its_ki
         ({"namespace": "", "name": ""}, ("deployments.apps: no",)),
         ({"group": "", "namespace": "", "name": ""}, ()),
     ):
-        assert edge_errors([{**row, **changed}], {REF}) == texts, changed
+        assert edge_errors([{**row, **changed}], partial(content.sends, placement="p")) == texts, changed

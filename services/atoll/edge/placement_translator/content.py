@@ -6,6 +6,8 @@ and `by_uid` the same objects.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from atoll.machinery.client.discovery import ServedKind
@@ -46,6 +48,8 @@ class Content:
         self.by_uid: dict[str, ObjectRef] = {}
         #: Uid of an owner -> what it owns.
         self._owned: dict[str, set[ObjectRef]] = {}
+        #: Kind -> placement -> number of objects.
+        self._counts: dict[Kind, Counter[str]] = {}
         self.kinds: dict[Kind, ServedKind] = {}
         #: Kinds that placements ask for and the account may not read.
         self.forbidden: set[Kind] = set()
@@ -62,14 +66,32 @@ class Content:
         before = self.items.pop(ref, None)
         if before is not None:
             self.by_uid.pop(before.uid, None)
+            self._counts[ref.kind].subtract(before.selection.placements)
             for uid in before.owners:
                 self._owned[uid].discard(ref)
                 if not self._owned[uid]:
                     del self._owned[uid]
         if item is not None:
             self.items[ref], self.by_uid[item.uid] = item, ref
+            self._counts.setdefault(ref.kind, Counter()).update(item.selection.placements)
             for uid in item.owners:
                 self._owned.setdefault(uid, set()).add(ref)
+
+    def count(self, placement: str) -> int:
+        """Return the number of objects that a placement sends."""
+        return sum(each[placement] for each in self._counts.values())
+
+    def placements_of_kinds(self) -> dict[Kind, tuple[str, ...]]:
+        """Return the kinds of all that is sent, and the placements that send any of them, sorted."""
+        found = {kind: tuple(sorted(+each)) for kind, each in self._counts.items()}
+        return {kind: names for kind, names in found.items() if names}
+
+    def sends(self, ref: ObjectRef, placement: str) -> bool:
+        """Whether a placement sends an object, or, without a name, anything of its kind."""
+        if not ref.name:
+            return self._counts.get(ref.kind, Counter())[placement] > 0
+        item = self.items.get(ref)
+        return item is not None and placement in item.selection.placements
 
     def owned_by(self, uid: str) -> set[ObjectRef]:
         """Return what an object owns, by its uid."""

@@ -19,8 +19,9 @@ from atoll.machinery.client.resource import Resource
 from atoll.machinery.edge.applied import ApplyRecord, digest, is_in_force, record_of
 from atoll.machinery.edge.names import SOURCES, TRANSLATOR, ObjectRef
 from atoll.machinery.edge.projection import Source, bare_namespace, is_projected, merge, render
+from atoll.machinery.edge.where import Key
 from atoll.machinery.meta.objects import Object, annotations_of, finalizers_of
-from atoll.machinery.meta.status import Conflict, NotFound, ServiceUnavailable
+from atoll.machinery.meta.status import Conflict, Forbidden, NotFound, ServiceUnavailable
 
 
 class Copies:
@@ -31,6 +32,8 @@ class Copies:
         self.versions = Versions(base)
         #: Writes into mailboxes, by what they do.
         self.writes: Counter[str] = Counter()
+        #: Mailbox -> placement -> revision of the last write of its copies.
+        self._written: dict[str, dict[Key, int]] = {}
 
     def wanted(self, mailbox: str) -> dict[ObjectRef, dict[str, Item]]:
         """Return all that a mailbox is to have, with the item of each workspace that sends it."""
@@ -51,6 +54,20 @@ class Copies:
             if item is not None and not placements.isdisjoint(item.selection.placements):
                 found[cluster] = item
         return found
+
+    def written(self, mailbox: str, placement: Key) -> int:
+        """Return the revision of the last write of what a placement sends to a mailbox; 0 before it was looked at."""
+        return self._written.get(mailbox, {}).get(placement, 0)
+
+    def forget_written(self, mailbox: str) -> None:
+        """All that is sent is looked at anew, or the mailbox is gone."""
+        self._written.pop(mailbox, None)
+
+    def _note(self, mailbox: str, sources: dict[str, Item], revision: int) -> None:
+        found = self._written.setdefault(mailbox, {})
+        for cluster, item in sources.items():
+            for name in item.selection.placements:
+                found[cluster, name] = max(revision, found.get((cluster, name), 0))
 
     async def redefined(self, mailbox: str) -> bool:
         """Look at what a mailbox serves, as its definitions changed; return whether versions of copies may change."""
@@ -74,6 +91,7 @@ class Copies:
         version = self.versions.choose(mailbox, ref.kind, sources[min(sources)].versions)
         record, digested = self._records.get(mailbox, ref), self._digest(mailbox, sources, version)
         if record is not None and record.sources == digested:
+            self._note(mailbox, sources, record.written)
             if live is None and not is_live_due:
                 return False
             if live is not None and record.revision == int(live["metadata"]["resourceVersion"]):
@@ -101,6 +119,7 @@ class Copies:
         metadata, applied = live["metadata"], record_of(configuration, live, TRANSLATOR)
         revision = int(metadata["resourceVersion"])
         copy = Copy(version_of(configuration), digested, applied, metadata["uid"], revision, written)
+        self._note(mailbox, sources, written)
         if copy != record:
             self._records.put(mailbox, ref, copy)
         return record is None or record.uid != copy.uid
@@ -151,11 +170,21 @@ class Copies:
         if live is None:
             live = await self._read(mailbox, _resource(ref, version), ref)
         if live is not None and is_projected(live):
-            unread = [each for each in _sources_of(live) if not self._topology.has_read(each)]
+            unread = [each for each in _sources_of(live) if not await self._is_complete(each)]
             if unread:
                 raise ServiceUnavailable(f"workspaces that it comes from are not read: {', '.join(unread)}")
             await self._delete(mailbox, _resource(ref, version_of(live)), ref, live)
         self._records.put(mailbox, ref, None)
+
+    async def _is_complete(self, cluster: str) -> bool:
+        """Whether all that a workspace sends is known: its shard showed it, or there is no such workspace."""
+        if not self._topology.is_nowhere(cluster):
+            return self._topology.has_read(cluster)
+        try:
+            await self._base.cluster(cluster).discover("/api")
+        except (Forbidden, NotFound):
+            return True
+        return False
 
     async def _delete(self, mailbox: str, resource: Resource, ref: ObjectRef, live: Object) -> None:
         client, metadata = self._client(mailbox), live["metadata"]

@@ -45,6 +45,8 @@ class MailboxState:
         self.due = Due(is_moved=True)
         #: Whether all that was due at first was done.
         self.is_read = False
+        #: Whether what was taken is in work.
+        self.is_busy = False
         self.failures: dict[ObjectRef, Failure] = {}
         #: Namespaces that are there.
         self.namespaces: set[str] = set()
@@ -57,3 +59,10 @@ class MailboxState:
         """Return what is due, which is then not any more."""
         taken, self.due = self.due, Due()
         return taken
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all that is sent was written, or failed, and the list after it."""
+        due = self.due
+        is_due = self.is_busy or due.is_unread or due.is_moved or bool(due.refs)
+        return self.is_read and not is_due and self.list_at_s is None

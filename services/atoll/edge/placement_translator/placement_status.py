@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TypeAlias
 
 import msgspec
 
@@ -18,6 +19,8 @@ from atoll.machinery.meta.objects import Object, status_of
 
 #: Most names in a condition's text.
 MAX_NAMED = 5
+#: Whether a placement sends an object, or, without a name, anything of a kind.
+Sends: TypeAlias = Callable[[ObjectRef], bool]
 PROJECTED, SYNCED = "Projected", "Synced"
 
 
@@ -104,13 +107,12 @@ def synced_condition(found: Projected) -> Condition:
     return Condition(SYNCED, TRUE)
 
 
-def edge_errors(rows: Iterable[Object], refs: Collection[ObjectRef]) -> tuple[str, ...]:
-    """Return the errors of an edge that are about these objects; a row without a name is about all of a kind."""
-    kinds = {each.kind for each in refs}
+def edge_errors(rows: Iterable[Object], sends: Sends) -> tuple[str, ...]:
+    """Return the errors of an edge that are about what is sent; a row without a name is about all of a kind."""
     found = []
     for row in rows:
         ref = ObjectRef(*(str(row.get(field) or "") for field in ("group", "resource", "namespace", "name")))
-        if ref in refs if ref.name else ref.kind in kinds:
+        if sends(ref):
             found.append(f"{name_of(ref)}: {row.get('message', '')}")
     return tuple(found)
 

@@ -103,13 +103,14 @@ class Projection:
                 self.wake(mailbox)
 
     def _may_have_copies(self, mailbox: str) -> bool:
-        return not self._records.is_swept(mailbox) or bool(self._records.of(mailbox))
+        return not self._records.is_swept(mailbox) or self._records.has_any(mailbox)
 
     def forget(self, mailbox: str) -> None:
         """A mailbox is gone."""
         self._states.pop(mailbox, None)
         self._records.forget(mailbox)
         self.copies.versions.forget(mailbox)
+        self.copies.forget_written(mailbox)
 
     def _state(self, mailbox: str) -> MailboxState:
         found = self._states.get(mailbox)
@@ -135,13 +136,14 @@ class Projection:
             return None
         if not self._topology.has_read(mailbox):
             return UNREAD
-        due = state.take()
+        due, state.is_busy = state.take(), True
         try:
             await self._copy(mailbox, state, due)
         except BaseException:
             state.due.join(due)
             raise
         finally:
+            state.is_busy = False
             await self._records.flush()
             self._done(mailbox, due.refs)
         state.is_read = True
@@ -150,6 +152,7 @@ class Projection:
         wait_s = await self._list(mailbox, state)
         if not senders and not self._records.of(mailbox) and state.list_at_s is None:
             self._states.pop(mailbox, None)
+            self.copies.forget_written(mailbox)
         return wait_s
 
     async def _copy(self, mailbox: str, state: MailboxState, due: Due) -> None:
@@ -160,6 +163,7 @@ class Projection:
         if due.is_redefined and await self.copies.redefined(mailbox):
             due.is_moved = True
         if due.is_moved:
+            self.copies.forget_written(mailbox)
             for ref in (*self.copies.wanted(mailbox), *self._records.of(mailbox)):
                 due.add(ref, is_live_due=False)
         if due.is_moved or due.is_unlisted:

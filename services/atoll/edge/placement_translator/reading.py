@@ -131,11 +131,8 @@ class Reading:
             self._drop(ref for ref in content.items if ref.kind == key and ref.name not in names)
 
     def _selected(self) -> dict[Kind, Selection]:
-        found: dict[Kind, Selection] = {}
-        for ref, item in self._content.items.items():
-            if ref.kind not in DEFINERS:
-                found[ref.kind] = found.get(ref.kind, NONE) | item.selection
-        return found
+        found = self._content.placements_of_kinds()
+        return {kind: Selection(names) for kind, names in found.items() if kind not in DEFINERS}
 
     def _take(self, kind: ServedKind, obj: Object) -> ObjectRef:
         metadata = obj["metadata"]

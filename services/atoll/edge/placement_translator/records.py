@@ -72,6 +72,10 @@ class CopyRecords:
         """Return all records of a mailbox."""
         return {row.ref: row.copy for row in self._rows(_COPY, mailbox) if row.copy is not None}
 
+    def has_any(self, mailbox: str) -> bool:
+        """Whether a mailbox has copies on disk."""
+        return next(iter(self._store.applied.items(_prefix(_COPY, mailbox))), None) is not None
+
     def reported(self, cluster: str) -> dict[ObjectRef, str]:
         """Return the objects of a workspace with a reported state, and their versions."""
         return {row.ref: row.version for row in self._rows(_REPORTED, cluster)}

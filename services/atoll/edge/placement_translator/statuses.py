@@ -10,6 +10,7 @@ import hashlib
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 
 from atoll.edge.events import warning_event
 from atoll.edge.export_view import ExportView
@@ -21,16 +22,15 @@ from atoll.edge.placement_translator.placement_status import (
     SYNCED,
     DestinationState,
     Projected,
+    Sends,
     edge_errors,
     status_with,
 )
 from atoll.edge.placement_translator.projection import Projection
 from atoll.edge.placement_translator.reading import EVERY_KIND, not_carried
-from atoll.edge.placement_translator.records import CopyRecords
 from atoll.edge.placement_translator.topology import Topology
 from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.edge.failures import MAX_ROWS
-from atoll.machinery.edge.names import ObjectRef
 from atoll.machinery.edge.placements import Placement
 from atoll.machinery.edge.where import Destination, Key
 from atoll.machinery.meta.conditions import ERROR, FALSE, WARNING, find
@@ -53,8 +53,8 @@ class Statuses:
 
     name = "placement-translator-statuses"
 
-    def __init__(self, view: ExportView, topology: Topology, contents: Contents, records: CopyRecords) -> None:
-        self._view, self._topology, self._contents, self._records = view, topology, contents, records
+    def __init__(self, view: ExportView, topology: Topology, contents: Contents) -> None:
+        self._view, self._topology, self._contents = view, topology, contents
         self.queue: WorkQueue[Key] = WorkQueue()
         self._started_s = time.monotonic()
         #: Set before the first reconcile.
@@ -111,30 +111,30 @@ class Statuses:
         return self._started_s + READ_S - time.monotonic()
 
     def _projected(self, cluster: str, name: str, content: Content) -> Projected:
-        refs = {ref for ref, item in content.items.items() if name in item.selection.placements}
         placements = [each for each in self._topology.placements(cluster) if each.name == name]
         asked = {key for key in content.forbidden if _is_about(key, placements)}
         found = self._topology.destinations(cluster, name)
-        states = tuple(self._destination(mailbox, each, refs) for mailbox, each in sorted(found.items()))
-        return Projected(bool(placements), len(refs), asked, not_carried(placements), states)
+        sends = partial(content.sends, placement=name)
+        states = tuple(self._destination((cluster, name), *each, sends) for each in sorted(found.items()))
+        return Projected(bool(placements), content.count(name), asked, not_carried(placements), states)
 
-    def _destination(self, name: str, destination: Destination, refs: set[ObjectRef]) -> DestinationState:
+    def _destination(self, key: Key, name: str, destination: Destination, sends: Sends) -> DestinationState:
+        """Return how far a destination is. It costs what fails there, however much is sent."""
         mailbox = self._topology.cluster_of(name)
         state = self.projection.state(mailbox)
         if not mailbox or state is None:
             return DestinationState(destination.sync_target_name)
         report = self._reports.get(mailbox, {})
+        failures = {ref: each for ref, each in state.failures.items() if sends(ref)}
         refused = {
             ref: f"{each.reason}: {each.message}"
-            for ref, each in state.failures.items()
-            if ref in refs and (each.reason != PATIENT or each.count >= PATIENCE)
+            for ref, each in failures.items()
+            if each.reason != PATIENT or each.count >= PATIENCE
         }
         rows = report.get("errors") or ()
-        errors = edge_errors(rows, refs)
-        records = [self._records.get(mailbox, ref) for ref in refs]
-        written = max([state.listed, *(each.written for each in records if each is not None)])
-        due = state.due
-        is_projected = all(records) and state.list_at_s is None and not (due.is_moved or due.refs or due.is_unread)
+        errors = edge_errors(rows, sends)
+        written = max(state.listed, self.projection.copies.written(mailbox, key))
+        is_projected = state.is_done and not failures
         applied = str(report.get("appliedRevision") or "")
         return DestinationState(
             destination.sync_target_name,

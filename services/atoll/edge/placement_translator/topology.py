@@ -26,6 +26,8 @@ class Topology:
         self.complete = asyncio.Event()
         #: Whether what is not here of a workspace is not there: its shard showed all of it.
         self.has_read: Callable[[str], bool] = lambda cluster: False
+        #: Whether no shard showed anything of a workspace, and all of them showed everything.
+        self.is_nowhere: Callable[[str], bool] = lambda cluster: False
         #: Workspace -> name -> placement as it is stored.
         self._objects: dict[str, dict[str, Object]] = defaultdict(dict)
         self._valid: dict[str, dict[str, Placement]] = defaultdict(dict)

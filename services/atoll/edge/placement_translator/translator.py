@@ -8,16 +8,16 @@ read nor written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from atoll.edge.changes import Change, ChangeHandler
+from atoll.edge.changes import Change
 from atoll.edge.export_view import ExportView
 from atoll.edge.heartbeats import HEALTHY
 from atoll.edge.kinds import BINDINGS, PLACEMENTS, SLICES, SYNC_TARGETS, SYNCER_CONFIGS
-from atoll.edge.mailboxes import is_mailbox, mailbox_name
+from atoll.edge.mailboxes import Follow, is_mailbox, mailbox_name
 from atoll.edge.placement_translator.content import DEFINERS
 from atoll.edge.placement_translator.contents import Contents
 from atoll.edge.placement_translator.copy_metrics import CopyMetrics
@@ -39,8 +39,6 @@ from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, 
 from atoll.machinery.meta.wellknown import RBAC_GROUP
 
 KINDS = (PLACEMENTS, SLICES, SYNCER_CONFIGS, SYNC_TARGETS)
-#: Sets the clusters whose changes a handler is told.
-Follow: TypeAlias = Callable[[ChangeHandler, Collection[str]], None]
 
 
 class PlacementTranslator:
@@ -51,12 +49,12 @@ class PlacementTranslator:
     def __init__(self, client: Client, parent: str, export: str, built_ins: BuiltIns, store: EdgeStore) -> None:
         self._topology, records = Topology(), CopyRecords(store)
         self.view = ExportView(client, export, KINDS, self._control_changed)
-        self._topology.has_read = self.view.has_read
+        self._topology.has_read, self._topology.is_nowhere = self.view.has_read, self.view.is_nowhere
         self.mailboxes = Informer(client.cluster(parent), WORKSPACES, self._workspace_changed)
         data = client.view(f"/services/{EDGE_VIEW}")
         self._contents = Contents(data, self._topology, built_ins, self._content_changed)
         self._reported = ReportedStates(data, self._topology, self._contents, records)
-        self._statuses = Statuses(self.view, self._topology, self._contents, records)
+        self._statuses = Statuses(self.view, self._topology, self._contents)
         self._projection = Projection(data, self._topology, self._contents, records, self._projected)
         self._statuses.projection = self._projection
         self._records = records

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from typing import TypeAlias
 
 import msgspec
 import yaml
@@ -26,16 +27,20 @@ DENATURED, DEFINITION, MAILBOX, REFUSED, CENTER, CONTROL = (
 WORKLOAD = "workload"
 _ALL = "*"
 
+#: Workspace and name of an APIExport.
+ExportName: TypeAlias = tuple[str, str]
+
 
 class BuiltIns(msgspec.Struct, frozen=True):
     """What every edge cluster and every mailbox has anyway: resources as `plural.group`, and namespaces.
 
-    Definitions of these resources, and the objects of these Namespaces, are not copied.
+    Definitions of these resources, the objects of these Namespaces, and bindings to these exports are not copied.
     """
 
     edge_resources: frozenset[str] = frozenset()
     edge_namespaces: frozenset[str] = frozenset({"default"})
     mailbox_resources: frozenset[str] = frozenset()
+    mailbox_exports: frozenset[ExportName] = frozenset()
 
 
 @cache

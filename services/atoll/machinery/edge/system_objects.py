@@ -37,7 +37,7 @@ _RULES: Mapping[tuple[str, str], Callable[[ObjectRef, Object], bool]] = {
     ("discovery.k8s.io", "endpointslices"): _is_of_api_server,
     ("networking.k8s.io", "servicecidrs"): lambda ref, obj: ref.name == "kubernetes",
     ("networking.k8s.io", "ipaddresses"): lambda ref, obj: (
-        labels_of(obj).get("ipaddress.kubernetes.io/managed-by") == "ipallocator"
+        labels_of(obj).get("ipaddress.kubernetes.io/managed-by") == "ipallocator.k8s.io"
     ),
     ("flowcontrol.apiserver.k8s.io", "flowschemas"): _is_flow_control,
     ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"): _is_flow_control,

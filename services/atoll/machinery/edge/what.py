@@ -62,13 +62,20 @@ def is_copied(ref: ObjectRef, obj: Object, built_ins: BuiltIns) -> bool:
         return ref.name not in built_ins.edge_namespaces
     if ref.kind == _DEFINITION:
         return ref.name not in built_ins.edge_resources and bool(_defined(obj))
-    return ref.kind != _BINDING or not is_edge_binding(obj)
+    return ref.kind != _BINDING or not (is_edge_binding(obj) or _is_bound_anyway(obj, built_ins))
 
 
 def is_edge_binding(binding: Object) -> bool:
     """Whether an APIBinding is that of the edge API itself, which every mailbox has of its own."""
     reference = spec_of(binding).get("reference") or {}
     return (reference.get("export") or {}).get("name") == GROUP
+
+
+def _is_bound_anyway(binding: Object, built_ins: BuiltIns) -> bool:
+    """Whether every mailbox has a binding to the same export. Its workspace may be named by its logical cluster."""
+    export = (spec_of(binding).get("reference") or {}).get("export") or {}
+    places = {export.get("path"), status_of(binding).get("apiExportClusterName")}
+    return any(name == export.get("name") and path in places for path, name in built_ins.mailbox_exports)
 
 
 def definers(

@@ -108,7 +108,7 @@ MARKED = [
         "apf.kubernetes.io/autoupdate-spec",
     ),
 ]
-VALUES = {"ipaddress.kubernetes.io/managed-by": "ipallocator", "kubernetes.io/bootstrapping": "rbac-defaults"}
+VALUES = {"ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io", "kubernetes.io/bootstrapping": "rbac-defaults"}
 
 
 @pytest.mark.parametrize(("ref", "fields"), SYSTEM)
@@ -197,3 +197,18 @@ def test_definers_that_the_edge_or_the_mailbox_has_anyway_stay() -> None:
     limits = {("", "limitranges"): Selection(("p",))}
     bound = named("k", spec={}, status={"phase": "Bound", "boundResources": [{"group": "", "resource": "limitranges"}]})
     assert definers(limits, [], [bound], BUILT_INS) == {}
+
+
+def test_bindings_to_an_export_that_every_mailbox_binds_stay_however_its_workspace_is_named() -> None:
+    ref = ObjectRef("apis.kcp.io", "apibindings", "", "b")
+    built_ins = BuiltIns(mailbox_exports=frozenset({("root:x", "gauges"), ("1abc", "meters")}))
+
+    def goes(path: str, name: str, cluster: str = "") -> bool:
+        reference = {"export": {"path": path, "name": name}}
+        obj = named("b", spec={"reference": reference}, status={"apiExportClusterName": cluster})
+        return is_copied(ref, obj, built_ins)
+
+    assert not goes("root:x", "gauges")
+    assert not goes("root:y", "meters", "1abc")
+    assert goes("root:y", "gauges")
+    assert goes("root:x", "meters", "2abc")
