@@ -1,0 +1,63 @@
+"""A whole application runs on the clusters of its labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from atoll.machinery.meta.objects import Object
+from harness.clients.api import eventually
+from harness.data.manifests import SHARED_DATA
+from integration.journeys.fleet import WAIT_S, Edge, Side, namespace, placement
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
+
+BOUTIQUE = SHARED_DATA / "online-boutique" / "kubernetes-manifests.yaml"
+NO_BOUTIQUE = "no online boutique: ../shared/data does not hold it"
+AVAILABLE = "condition=Available"
+DEPLOYMENTS = 12
+
+
+def is_whole(edge: Edge) -> bool:
+    """Whether all Deployments of the shop are at an edge cluster."""
+    return len(edge.names("deployments", "-n", "boutique")) == DEPLOYMENTS
+
+
+def copies(edge: Edge) -> list[Object]:
+    """The Deployments of the shop in the mailbox of a cluster."""
+    return list(edge.copies("deployments", "-n", "boutique")["items"])
+
+
+def is_reported(edge: Edge) -> bool:
+    """Whether the mailbox has the status of all of them."""
+    found = copies(edge)
+    return len(found) == DEPLOYMENTS and all(each.get("status", {}).get("availableReplicas") for each in found)
+
+
+def is_withdrawn(edge: Edge) -> bool:
+    return not copies(edge)
+
+
+@pytest.mark.skipif(not BOUTIQUE.is_file(), reason=NO_BOUTIQUE)
+def test_an_online_shop_runs_on_two_of_three_clusters_and_goes_with_its_placement(
+    fleet: list[Edge], workspace: Callable[[str], Side]
+) -> None:
+    for each in fleet[:2]:
+        each.label("shops=yes")
+    here = workspace("boutique")
+    # Its accounts are data there.
+    here.ok("kubestellar", "view")
+    here.apply(namespace("boutique"), placement("boutique", {"shops": "yes"}, {"namespaces": ["boutique"]}))
+    here.ok("apply", "-n", "boutique", "-f", str(BOUTIQUE))
+    for each in fleet[:2]:
+        eventually(partial(is_whole, each), "they are at the edge", WAIT_S)
+        flags = ("--all", "-n", "boutique", "--timeout=170s")
+        each.ok("wait", f"--for={AVAILABLE}", "deployments", *flags, timeout_s=WAIT_S)
+        eventually(partial(is_reported, each), "status is in the mailbox", WAIT_S)
+    assert fleet[2].names("namespace/boutique") == []
+    here.ok("delete", "edgeplacement", "boutique")
+    for each in fleet[:2]:
+        each.lost("deployments,services,pods", "-n", "boutique")
+        eventually(partial(is_withdrawn, each), "no copies", WAIT_S)
