@@ -59,7 +59,7 @@ class Mailbox:
         self.revision = 0
         #: Revision of the last change of what the edge is to have: of no status, which the syncer writes itself.
         self.last_change = 0
-        self._known = 0
+        self._resumed_at = 0
 
     @property
     def failure(self) -> str:
@@ -68,7 +68,7 @@ class Mailbox:
 
     def resume(self, revision: int, last_change: int) -> None:
         """Take what an earlier process knew: up to `revision` nothing changed after `last_change`. Before `run`."""
-        self._known, self.last_change = revision, last_change
+        self._resumed_at, self.last_change = revision, last_change
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -159,7 +159,7 @@ class Mailbox:
         if before is None or _wanted_part(before) != _wanted_part(held):
             # What is listed at first may have had a status after its last change.
             revision = int(held["metadata"]["resourceVersion"]) if self.is_complete else written_by(held)
-            if revision > self._known:
+            if revision > self._resumed_at:
                 self.last_change = max(self.last_change, revision)
 
     def gone(self, obj: Object) -> None:

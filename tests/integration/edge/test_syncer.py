@@ -132,7 +132,7 @@ async def test_a_report_causes_no_report_and_a_restart_writes_none(
         found: Object = world.admin.get(f"{CONFIGS}/the-one").json
         return found
 
-    async def is_settled() -> bool:
+    async def is_quiet() -> bool:
         """Whether the status covers the list, and stays as it is for the time of many reports."""
         state.update(the_one())
         for _ in range(20):
@@ -142,7 +142,7 @@ async def test_a_report_causes_no_report_and_a_restart_writes_none(
         return bool(later == state and later.get("status", {}).get("appliedRevision"))
 
     async with syncing(cluster, real_mailbox.target, options) as syncer:
-        await until(is_settled, "nothing is reported any more")
+        await until(is_quiet, "nothing is reported any more")
 
         async def is_later() -> bool:
             """Whether another wrote a status in a later second than the last change, and the syncer has seen it."""
@@ -152,7 +152,7 @@ async def test_a_report_causes_no_report_and_a_restart_writes_none(
             return written_by(found) < revision <= syncer.mailbox.revision
 
         await until(is_later, "a status of another came")
-        await until(is_settled, "it is not reported")
+        await until(is_quiet, "it is not reported")
     before = state["metadata"]["resourceVersion"]
     async with syncing(cluster, real_mailbox.target, options) as again:
 
@@ -161,7 +161,7 @@ async def test_a_report_causes_no_report_and_a_restart_writes_none(
             return down is not None and again.is_writer and again.mailbox.is_complete and not len(down.queue)
 
         await until(is_idle, "it has looked at everything")
-        await until(is_settled, "nothing is reported")
+        await until(is_quiet, "nothing is reported")
         assert state["metadata"]["resourceVersion"] == before
 
 
