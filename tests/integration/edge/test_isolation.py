@@ -50,7 +50,7 @@ RIGHTS: dict[tuple[str, str], list[Object]] = {
     ("owner", "workload"): [EVERYTHING, {"nonResourceURLs": ["*"], "verbs": ["*"]}],
 }
 #: Path of a view, with the places in braces -> who gets an answer there. All others are forbidden.
-DOORS: dict[str, tuple[str, ...]] = {
+ENTRANCES: dict[str, tuple[str, ...]] = {
     f"/services/mailbox/clusters/{{mailbox}}{ITEMS}": ("syncer", "placement-translator"),
     f"/services/mailbox/clusters/{{other mailbox}}{ITEMS}": ("other syncer", "placement-translator"),
     f"/services/mailbox/clusters/{{workload}}{ITEMS}": ("owner",),
@@ -104,10 +104,10 @@ class Estate:
     def sender(self, caller: str) -> Api:
         return Api(self.root.shard, token=self.tokens[caller])
 
-    def path(self, door: str) -> str:
+    def path(self, entrance: str) -> str:
         for place, cluster in self.clusters.items():
-            door = door.replace(f"{{{place}}}", cluster)
-        return door
+            entrance = entrance.replace(f"{{{place}}}", cluster)
+        return entrance
 
 
 def cluster_of(api: Api) -> str:
@@ -176,14 +176,14 @@ def mistakes(estate: Estate, callers: tuple[str, ...], places: tuple[str, ...], 
         api.close()
 
 
-def doors_mistaken(estate: Estate, callers: tuple[str, ...] = CALLERS) -> Iterator[str]:
-    """Doors of views that are open to whom they should not be, or the other way round."""
+def mistaken_entrances(estate: Estate, callers: tuple[str, ...] = CALLERS) -> Iterator[str]:
+    """Entrances of views that are open to whom they should not be, or the other way round."""
     for caller in callers:
         api = estate.sender(caller)
-        for door, guests in DOORS.items():
-            code = api.send("GET", f"{estate.path(door)}?limit=1").code
+        for entrance, guests in ENTRANCES.items():
+            code = api.send("GET", f"{estate.path(entrance)}?limit=1").code
             if (code == 200) != (caller in guests) or code not in {200, 403, 404}:
-                yield f"{caller} at {door}: {code}"
+                yield f"{caller} at {entrance}: {code}"
         api.close()
 
 
@@ -197,7 +197,7 @@ def test_each_gets_what_the_model_says_on_every_route(estate: Estate) -> None:
 
 
 def test_each_opens_the_views_that_are_for_it_and_no_other(estate: Estate) -> None:
-    assert list(doors_mistaken(estate)) == []
+    assert list(mistaken_entrances(estate)) == []
 
 
 OPEN_MAILBOXES = """
@@ -214,7 +214,7 @@ GUARDS = {
     "the home of service accounts": ("other syncer", "", GENERAL_GUARDS["the home of service accounts"][2]),
     "the content of the export": ("status-summarizer", "", GENERAL_GUARDS["the content of exports"][2]),
     "the verb of waiting workspaces": ("where-resolver", "", OPEN_LIFECYCLE),
-    "the door of mailboxes": ("where-resolver", "mailbox", GENERAL_GUARDS["the door of workspaces"][2]),
+    "the entrance of mailboxes": ("where-resolver", "mailbox", GENERAL_GUARDS["the door of workspaces"][2]),
     "the authorizer": ("owner", "mailbox", GENERAL_GUARDS["the authorizer"][2]),
 }
 
@@ -224,7 +224,7 @@ def test_a_guard_that_is_taken_out_is_missed(estate: Estate, edge: MutantShard, 
     caller, place, code = GUARDS[guard]
     estate.renew()
     with edge.without(code):
-        found = list(mistakes(estate, (caller,), (place,)) if place else doors_mistaken(estate, (caller,)))
+        found = list(mistakes(estate, (caller,), (place,)) if place else mistaken_entrances(estate, (caller,)))
     assert found, guard
 
 

@@ -43,7 +43,7 @@ AT_A_TIME = 32
 #: Bytes of each cache.
 MAX_BYTES = 4 << 20
 #: Bindings that are remembered until their own log entry comes; those forgotten are planned again.
-MAX_SETTLED = 1024
+MAX_UNCHANGED = 1024
 #: Byte patterns present in, and absent from, the record of a binding that waits for nothing.
 _AWAITED = (hashes.AWAITED_PATH_LABEL, hashes.AWAITED_WORKSPACE_LABEL, hashes.AWAITED_EXPORT_LABEL)
 #: Pattern of a LogicalCluster owned by a Workspace.
@@ -101,7 +101,7 @@ class ApiBindings(ReplicaController):
         self._bound = BoundCrds()
         self._held = HeldNames(self._bound)
         #: Revision and export of bindings that were bound and whose own log entry is still to come.
-        self._settled: LruCache[BindingKey, tuple[int, Export]] = LruCache(MAX_SETTLED)
+        self._unchanged: LruCache[BindingKey, tuple[int, Export]] = LruCache(MAX_UNCHANGED)
         #: Held while the definitions of an export are written: all who wait for it need the same ones.
         self._defining = asyncio.Lock()
         self._offered: LruCache[ExportKey, Export] = LruCache(MAX_BYTES, size_bytes)
@@ -211,7 +211,7 @@ class ApiBindings(ReplicaController):
     async def reconcile(self, key: Key) -> float | None:
         match key:
             case BindingKey():
-                if not self._is_settled(key):
+                if not self._is_unchanged(key):
                     await self._reconcile_binding(key)
             case WaitingKey(cluster):
                 # One at a time: they write the same LogicalCluster.
@@ -284,15 +284,15 @@ class ApiBindings(ReplicaController):
 
     # --- one binding ---
 
-    def _is_settled(self, key: BindingKey) -> bool:
+    def _is_unchanged(self, key: BindingKey) -> bool:
         """Return whether a binding is as this controller bound it, and its export is the same.
 
         The plan of that write guarded the rest of what it read: a plan for the write's own log entry changes nothing.
         """
-        known = self._settled.get(key)
+        known = self._unchanged.get(key)
         if known is None:
             return False
-        self._settled.drop(key)
+        self._unchanged.drop(key)
         revision, export = known
         with self._loopback.store.snapshot() as snapshot:
             if snapshot.revision_of(_object_key(key)) != revision:
@@ -303,7 +303,7 @@ class ApiBindings(ReplicaController):
         """Note a binding that a submitted batch bound completely."""
         revision, record = batch.submitted(_object_key(key)), batch.get(_object_key(key))
         if revision and record is not None and _is_up_to_date(record.value):
-            self._settled.put(key, (revision, export))
+            self._unchanged.put(key, (revision, export))
 
     async def _reconcile_binding(self, key: BindingKey) -> None:
         is_prepared = is_lacking = False
