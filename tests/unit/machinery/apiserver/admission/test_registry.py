@@ -124,9 +124,9 @@ async def test_whether_anything_may_act_is_told_without_a_kind_where_it_is_certa
     """What is bound may be the matter of its provider, wherever that is; all else is that of its cluster alone."""
     found, bound = Registry(here.core.catalogs), ResourceType("shapes.example.com", "circles", "1" * 64)
 
-    def may_act(cluster: str, *asked: ResourceType) -> bool:
+    def may_act(cluster: str, *reviewed: ResourceType) -> bool:
         with here.store.snapshot() as snapshot:
-            return found.may_act(snapshot, cluster, asked)
+            return found.may_act(snapshot, cluster, reviewed)
 
     assert not may_act(HOME, types.CONFIG_MAPS, bound)
     await here.put(types.VALIDATING_WEBHOOKS, OTHER, configuration("a", webhook("a", rule("*"))))
