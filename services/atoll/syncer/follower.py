@@ -106,8 +106,9 @@ class Follower:
                 break
             options["continue"] = token
         self._revision = page["metadata"]["resourceVersion"]
-        self._sink.complete(keys)
+        # In this order: what is to be done because of the list has its revision.
         self._sink.reached(self._revision)
+        self._sink.complete(keys)
 
     async def _watch(self) -> None:
         options = {**self._options, "resourceVersion": self._revision}

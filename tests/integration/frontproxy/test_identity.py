@@ -17,7 +17,7 @@ import pytest
 
 from atoll.frontproxy import authentication
 from atoll.machinery.apiserver import forwarded_identity
-from atoll.machinery.process import pki
+from atoll.machinery.process import pki, tls
 from harness.clients.raw_http import RawClient
 from harness.data.front_proxy_rows import WORKSPACES
 from harness.servers.in_process.front_proxy import (
@@ -118,8 +118,11 @@ async def fronted(directory: Path, shard: Scripted) -> AsyncIterator[Front]:
 async def proxy(tmp_path: Path, shard: Scripted, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Front]:
     (tmp_path / "mounts.crt").write_bytes(SERVING_CA.certificate)
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "mounts.crt"))
+    # The CAs of the system are read once a process.
+    tls._public.cache_clear()
     async with fronted(tmp_path, shard) as running:
         yield running
+    tls._public.cache_clear()
 
 
 def seen(head: bytes) -> Iterator[str]:

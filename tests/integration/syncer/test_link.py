@@ -13,7 +13,7 @@ from atoll.machinery.client.client import WATCH_IDLE_S, Client
 from atoll.machinery.client.kubeconfig import Target
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.edge.names import ObjectRef
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, status_of
 from atoll.machinery.meta.status import NotFound
 from atoll.syncer.kinds import Kinds
 from atoll.syncer.syncer import Options, Syncer
@@ -101,6 +101,15 @@ def is_lost(syncer: Syncer) -> Callable[[], Awaitable[Any]]:
     return look
 
 
+def reads(syncer: Syncer, ref: ObjectRef, replicas: int) -> Callable[[], Awaitable[Any]]:
+    """The syncer has read this status at the edge."""
+
+    async def look() -> bool:
+        return status_of(syncer.edge.get(ref) or {}).get("replicas") == replicas
+
+    return look
+
+
 def counts(syncer: Syncer) -> tuple[int, int]:
     """How often it wrote to the edge, and to the mailbox."""
     assert syncer.downsync is not None and syncer.returns is not None
@@ -153,6 +162,7 @@ async def test_of_many_changes_behind_a_cut_link_the_last_is_sent_alone_either_w
         for number in range(2, 12):
             fleet.place("one", number)
             await fleet.report("two", number)
+        await until(reads(syncer, refs[1], 11), "the syncer knows the last state of the edge")
         link.join()
         await until(fleet.has("one", 11), "the last state came down")
         await until(fleet.says(refs[1], 11), "the last state came up")

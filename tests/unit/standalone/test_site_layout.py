@@ -150,8 +150,8 @@ def test_shards_bound_their_streams_by_the_disk_they_share(made: Made) -> None:
 def test_nats_users_publish_under_their_own_names_alone(made: Made) -> None:
     shards = ["root", "shard-1", "shard-2"]
     pairs = [f"{role}-{shard}" for shard in shards for role in ("shard", "reader")]
-    assert [user.name for user in made.users] == [*pairs, "proxy-0", "cache-0"]
-    assert len({user.password for user in made.users}) == 8
+    assert [user.name for user in made.users] == [*pairs, "proxy-0", "cache-0", "operator"]
+    assert len({user.password for user in made.users}) == 9
     for user in made.users:
         shard = user.name.removeprefix("shard-")
         own = [subject for subject in user.permissions.publish if subject.startswith("atoll.")]
