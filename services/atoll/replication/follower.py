@@ -418,7 +418,7 @@ class Follower:
     def _is_wanted(self, key: ObjectKey) -> bool:
         types, type = self.writer.types, key.type
         if is_copy(type):
-            return self.copies is not None and self.copies.needs(key)
+            return self.copies is not None and self.copies.keeps(key)
         if self._needed is not None and not self._needed.keeps(key):
             return False
         if type in (LOGICAL_CLUSTERS, API_EXPORTS) or type.resource in ("workspaces", "shards"):

@@ -45,9 +45,11 @@ class NeededCopies:
     def __contains__(self, each: CopySet) -> bool:
         return each in self._sets.needed
 
-    def needs(self, key: ObjectKey) -> bool:
-        """Whether a copy is needed."""
-        return CopySet(key.cluster, key.type.resource) in self._sets.needed
+    def keeps(self, key: ObjectKey) -> bool:
+        """Whether a copy is kept: also of a set that was released, until its rows are dropped. A set that is needed
+        again before that is not read again, and has missed nothing."""
+        each = CopySet(key.cluster, key.type.resource)
+        return each in self._sets.needed or each in self._sets.released
 
     def sets(self) -> frozenset[CopySet]:
         """Return what is needed."""

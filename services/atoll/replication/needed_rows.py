@@ -86,7 +86,7 @@ class NeededRows:
     def keeps(self, key: ObjectKey) -> bool:
         """Whether a replica of an object is kept."""
         if is_copy(key.type):
-            return self.copies.needs(key)
+            return self.copies.keeps(key)
         if not is_selected(key.type):
             return True
         if key.type == LOGICAL_CLUSTERS:

@@ -103,7 +103,7 @@ def test_many_webhooks_are_asked_about_a_large_object_and_hold_nobody(
 ) -> None:
     webhook = server.webhook("/allow", failurePolicy="Ignore", timeoutSeconds=1)
     for kind in ("Validating", "Mutating"):
-        hooks = [{**webhook, "name": f"hook-{number}.example.com"} for number in range(100)]
+        hooks = [{**webhook, "name": f"hook-{number}.example.com"} for number in range(40)]
         api.post(configurations(kind), configuration(kind, "many", *hooks))
         with LoopProbe(api, shard.pid) as probe:
             found = api.post(

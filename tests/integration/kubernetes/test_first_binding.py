@@ -77,6 +77,7 @@ def test_livez_answers_while_the_kinds_are_bound_for_the_first_time(tmp_path: Pa
     assert probe.worst_s < ALLOWED_S
 
 
+@pytest.mark.long
 def test_livez_of_workers_answers_while_they_serve_the_kinds_for_the_first_time(tmp_path: Path) -> None:
     """One of them checks an open watch beside that, which goes on."""
     with new_shard(tmp_path, "--workers", "2") as shard, contextlib.ExitStack() as open_:

@@ -98,6 +98,30 @@ async def test_a_set_is_kept_where_it_is_needed_and_nowhere_else(sea: Archipelag
     await eventually(lambda: kept(west, plans) == {"b", "d", "f", MARKER}, TIMEOUT_S)
 
 
+@MODES
+async def test_a_set_that_is_needed_again_before_it_is_dropped_has_missed_nothing(
+    sea: Archipelago, mode: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    east, west = sea.shard("east"), sea.shard("west")
+    shop = await provider(sea)
+    plans = CopySet(shop, "plans")
+    await offer(sea, plans, "a", "b")
+    await west.follow(needed_only=mode)
+    await knows(west, shop)
+    await need(west, plans)
+    await eventually(partial(holds, west, plans, "a", "b", MARKER), TIMEOUT_S)
+    assert west.follower is not None and west.follower.copies is not None
+    with monkeypatch.context() as unnoticed:
+        unnoticed.setattr(west.follower.copies, "_note_change", lambda: None)
+        await west.follower.copies.release(plans)
+        await east.put(plans.key("c"), spec={"object": "c"})
+        await east.delete(plans.key("a"))
+        await east.put(ObjectKey(API_EXPORTS, shop, "", "later"))
+        await west.until(lambda view: view.replicas.get(ObjectKey(API_EXPORTS, shop, "", "later")))
+    await need(west, plans)
+    await eventually(partial(holds, west, plans, "b", "c", MARKER), TIMEOUT_S)
+
+
 async def test_a_process_that_is_no_shard_keeps_no_copies(sea: Archipelago) -> None:
     shop = await provider(sea)
     await offer(sea, CopySet(shop, "plans"), "a")

@@ -75,6 +75,7 @@ def test_a_full_disk_recovers_by_deletions_alone(disk: Path) -> None:
         eventually(lambda: shard.get("/readyz") == (200, b"ok"), "readiness", timeout_s=60)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("disk", [400], indirect=True)
 def test_a_full_disk_of_several_shards_recovers_by_deletions_alone(disk: Path) -> None:
     with Site(disk, shards=2) as site:
