@@ -29,9 +29,17 @@ def atoll(*arguments: str, environment: dict[str, str] | None = None) -> Result:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs. A zombie does not."""
+    """Whether any thread of a process runs: what a process holds, such as sockets, goes with its last one."""
+    threads = Path(f"/proc/{pid}/task")
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return any(_runs(thread / "stat") for thread in threads.iterdir())
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _runs(thread: Path) -> bool:
+    try:
+        state = thread.read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state not in {"Z", "X"}
