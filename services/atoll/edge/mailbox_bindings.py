@@ -19,7 +19,8 @@ from atoll.machinery.client.resource import Resource
 from atoll.machinery.edge.categories import ExportName
 from atoll.machinery.edge.names import GROUP, ObjectRef
 from atoll.machinery.edge.system_objects import is_system_object
-from atoll.machinery.meta.objects import Object, labels_of, spec_of, status_of
+from atoll.machinery.edge.what import export_of
+from atoll.machinery.meta.objects import Object, labels_of, status_of
 from atoll.machinery.meta.status import Conflict, NotFound
 
 log = structlog.get_logger()
@@ -50,13 +51,12 @@ class MailboxBindings:
             return True
         # What changes meanwhile takes the mark off again.
         self._done.add(mailbox)
+        is_done = False
         try:
             is_done = await self._ensure(mailbox)
-        except BaseException:
-            self._done.discard(mailbox)
-            raise
-        if not is_done:
-            self._done.discard(mailbox)
+        finally:
+            if not is_done:
+                self._done.discard(mailbox)
         return is_done
 
     async def _ensure(self, mailbox: str) -> bool:
@@ -78,12 +78,6 @@ def planned(exports: Iterable[ExportName], found: Iterable[Object]) -> tuple[lis
     taken = {each["metadata"]["name"] for each in found}
     missing = [each for name, each in wanted.items() if name not in bound and each["metadata"]["name"] not in taken]
     return missing, unwanted
-
-
-def export_of(binding: Object) -> ExportName:
-    """Return the workspace and the name of the export of a binding."""
-    export = (spec_of(binding).get("reference") or {}).get("export") or {}
-    return str(export.get("path") or ""), str(export.get("name") or "")
 
 
 def _binding(export: ExportName) -> Object:

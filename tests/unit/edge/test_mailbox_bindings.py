@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from atoll.edge.mailbox_bindings import MARK, export_of, planned
+from atoll.edge.mailbox_bindings import MARK, planned
+from atoll.machinery.edge.what import export_of
 from atoll.machinery.meta.objects import Object
 
 KUBERNETES, GAUGES = ("root", "kubernetes"), ("root:x", "gauges")

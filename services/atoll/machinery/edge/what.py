@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from atoll.machinery.edge.categories import DENATURED, BuiltIns, category_of, goes_to_mailbox
+from atoll.machinery.edge.categories import DENATURED, BuiltIns, ExportName, category_of, goes_to_mailbox
 from atoll.machinery.edge.names import GROUP, ObjectRef
 from atoll.machinery.edge.placements import Placement
 from atoll.machinery.edge.system_objects import is_system_object
@@ -71,11 +71,17 @@ def is_edge_binding(binding: Object) -> bool:
     return (reference.get("export") or {}).get("name") == GROUP
 
 
+def export_of(binding: Object) -> ExportName:
+    """Return the workspace and the name of the export of a binding, as the binding names them."""
+    export = (spec_of(binding).get("reference") or {}).get("export") or {}
+    return str(export.get("path") or ""), str(export.get("name") or "")
+
+
 def _is_bound_anyway(binding: Object, built_ins: BuiltIns) -> bool:
     """Whether every mailbox has a binding to the same export. Its workspace may be named by its logical cluster."""
-    export = (spec_of(binding).get("reference") or {}).get("export") or {}
-    places = {export.get("path"), status_of(binding).get("apiExportClusterName")}
-    return any(name == export.get("name") and path in places for path, name in built_ins.mailbox_exports)
+    written, export = export_of(binding)
+    places = {written, status_of(binding).get("apiExportClusterName")}
+    return any(name == export and path in places for path, name in built_ins.mailbox_exports)
 
 
 def definers(
