@@ -413,17 +413,21 @@ class Follower:
         return SelectedCopies(self.copies, name) if self.copies is not None else None
 
     def _origin(self, name: str, region: str) -> SourceShard:
-        return SourceShard(name, region, self._options.region, self._is_wanted, self._is_forgotten)
+        wanted = functools.partial(self._is_wanted, name)
+        return SourceShard(name, region, self._options.region, wanted, self._is_forgotten)
 
-    def _is_wanted(self, key: ObjectKey) -> bool:
+    def _is_wanted(self, origin: str, key: ObjectKey) -> bool:
         types, type = self.writer.types, key.type
         if is_copy(type):
             return self.copies is not None and self.copies.keeps(key)
-        if self._needed is not None and not self._needed.keeps(key):
+        if self._needed is not None and not (self._needed.keeps(key) or self._follows(origin, key)):
             return False
         if type in (LOGICAL_CLUSTERS, API_EXPORTS) or type.resource in ("workspaces", "shards"):
             return True
         return self._options.wanted(type) or (types is not None and type in (types.workspaces, types.shards))
+
+    def _follows(self, origin: str, key: ObjectKey) -> bool:
+        return origin in self.consumers and self.consumers[origin].follows(key)
 
     def _followed(self) -> list[str]:
         data = self._store.get_mark(FOLLOWED)

@@ -12,7 +12,8 @@ import pytest
 from atoll.machinery.apiserver.federation.pathindex import PathIndex, ResolvedPath
 from atoll.machinery.kcp.sharding.shards import ROOTS
 from atoll.machinery.meta import hashes, wellknown
-from atoll.machinery.meta.names import ROOT
+from atoll.machinery.meta.names import ROOT, ObjectKey
+from atoll.machinery.meta.types import API_EXPORTS
 from atoll.replication import sought_paths
 from harness.servers.in_process.followers import (
     TIMEOUT_S,
@@ -144,6 +145,27 @@ async def test_what_root_says_of_a_home_here_is_followed_while_somebody_asks(sea
     assert west.shard_of(home) != "east", "it is here"
     follower.release_marker(home)
     await eventually(lambda: not west.sent("root", cluster_key(home)), TIMEOUT_S)
+
+
+async def test_what_is_asked_for_again_before_it_is_dropped_has_missed_nothing(
+    sea: Archipelago, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, west = sea.shard("root"), sea.shard("west")
+    home, other = hashes.home_cluster_name("alice"), await root.schedule(ROOT, "other", "root")
+    await root.put(cluster_key(home), spec={"createdBy": {"username": "alice"}})
+    follower = await west.follow(needed_only=True)
+    await eventually(lambda: follower.follow_marker(home) and west.sent("root", cluster_key(home)), TIMEOUT_S)
+    assert follower._needed is not None
+    with monkeypatch.context() as unnoticed:
+        unnoticed.setattr(follower._needed, "_changed", lambda _: None)
+        follower.release_marker(home)
+        await root.put(cluster_key(home), spec={"createdBy": {"username": "alice"}, "later": True})
+        await root.put(ObjectKey(API_EXPORTS, other, "", "later"))
+        await eventually(lambda: west.sent("root", ObjectKey(API_EXPORTS, other, "", "later")), TIMEOUT_S)
+    follower.follow_marker(home)
+    with west.store.snapshot() as snapshot:
+        row = snapshot.replicas.row_of("root", cluster_key(home))
+    assert row is not None and b"later" in row[0].value
 
 
 async def test_a_user_of_an_earlier_configuration_follows_everything_and_says_so(

@@ -65,6 +65,11 @@ class SelectedSubjects:
         """Whether the selection may be another one than what is followed."""
         return self._selection is not None and (bool(self._unread) or self._selection.version != self._version)
 
+    def follows(self, key: ObjectKey) -> bool:
+        """Whether an object is followed or being read. Until it is released, nothing of it may be left out: selected
+        again before that, it is not read again."""
+        return key in self._followed or key in self._unread
+
     def filters(self) -> tuple[str, ...]:
         """The filters for what is followed."""
         if self._selection is None or self._selection.covered:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 import structlog
 
+from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.stream import subjects
 from atoll.machinery.stream.connection import Access, ApiError, Connection, Denied, TooOld, Unavailable, keep_connected
@@ -146,6 +147,10 @@ class StateConsumer:
     def has_selected(self) -> bool:
         """Whether every selected object was read, and is followed."""
         return self._complete and not self._selected.changed
+
+    def follows(self, key: ObjectKey) -> bool:
+        """Whether an object is followed one by one, selected or not yet released."""
+        return self._selected.follows(key)
 
     async def run(self) -> None:
         """Consume until cancelled. An error of the sink ends it. Raises CannotSelect."""
