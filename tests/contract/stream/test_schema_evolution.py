@@ -18,8 +18,7 @@ from atoll.machinery.process.resources import schema_path
 from harness.models.schema_evolution import breaks
 
 RELEASED = Path(__file__).parent / "released"
-VERSIONS = sorted(path.name for path in RELEASED.iterdir())
-FILES = ("headers.schema.json", "asyncapi.yaml")
+GIVEN = sorted(path for path in RELEASED.rglob("*") if path.is_file())
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -28,18 +27,30 @@ def read(path: Path) -> dict[str, Any]:
     return found
 
 
+def today(name: str) -> dict[str, Any]:
+    return read(next(schema_path("events").rglob(name)))
+
+
 def headers() -> dict[str, Any]:
-    return read(RELEASED / "v1" / FILES[0])
+    return read(RELEASED / "v1" / "headers.schema.json")
 
 
 def channels() -> dict[str, Any]:
-    return read(RELEASED / "v1" / FILES[1])
+    return read(RELEASED / "v1" / "asyncapi.yaml")
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("name", FILES)
-def test_todays_contract_breaks_no_reader_of_a_released_one(version: str, name: str) -> None:
-    assert breaks(read(RELEASED / version / name), read(schema_path("events", name))) == []
+def follow() -> dict[str, Any]:
+    return read(RELEASED / "v1.1" / "follow.schema.json")
+
+
+@pytest.mark.parametrize("path", GIVEN, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_todays_contract_breaks_no_reader_of_a_released_one(path: Path) -> None:
+    assert breaks(read(path), today(path.name)) == []
+
+
+def test_every_file_of_the_contract_was_released() -> None:
+    files = {path.name for path in schema_path("events").rglob("*") if path.is_file()}
+    assert files == {path.name for path in GIVEN}
 
 
 def without_a_header(new: dict[str, Any]) -> None:
@@ -132,6 +143,47 @@ def test_a_channel_that_breaks_readers_is_refused(change: Callable[[dict[str, An
     new = channels()
     change(new)
     assert breaks(channels(), new) == [said]
+
+
+def without_the_id(new: dict[str, Any]) -> None:
+    new["required"].remove("id")
+
+
+def without_bookmarks(new: dict[str, Any]) -> None:
+    new["properties"]["atolloperation"]["enum"].remove("BOOKMARK")
+
+
+def with_a_body_whose_type_is_not_said(new: dict[str, Any]) -> None:
+    del new["dependentRequired"]["data"]
+
+
+def with_numbers_for_revisions(new: dict[str, Any]) -> None:
+    new["properties"]["atollrevision"]["type"] = "integer"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (without_the_id, "/required lost id"),
+        (without_bookmarks, "/properties/atolloperation/enum lost BOOKMARK"),
+        (with_a_body_whose_type_is_not_said, "/dependentRequired/data is gone"),
+        (with_numbers_for_revisions, "/properties/atollrevision/type changed"),
+    ],
+)
+def test_a_document_that_breaks_readers_is_refused(change: Callable[[dict[str, Any]], None], said: str) -> None:
+    new = follow()
+    change(new)
+    assert breaks(follow(), new) == [said]
+
+
+def test_a_thin_event_that_breaks_readers_is_refused() -> None:
+    released = read(RELEASED / "v1.1" / "asyncapi.yaml")
+    new = copy.deepcopy(released)
+    new["components"]["messages"]["thinChange"]["payload"] = new["components"]["messages"]["change"].pop("payload")
+    assert breaks(released, new) == ["/components/messages/change/payload is gone"]
+    new = copy.deepcopy(released)
+    new["components"]["messages"]["thinChange"]["headers"]["schema"]["allOf"][1]["required"] = []
+    assert breaks(released, new) == ["/components/messages/thinChange/headers/schema/allOf changed"]
 
 
 def test_what_is_added_or_explained_breaks_nobody() -> None:
