@@ -23,7 +23,7 @@ from atoll.machinery.stream.tenants.subscriptions import (
     Token,
 )
 
-SCHEMA: dict[str, Any] = json.loads(schema_path("events", "v1", "subscriptions.schema.json").read_text())
+SCHEMA: dict[str, Any] = json.loads(schema_path("events", "subscriptions.schema.json").read_text())
 MARK = Mark("2026-11-27T00:00:00.000000001Z", "b7c0aa31", 7)
 PART = StreamPart("root", "atoll-changes-root", ("atoll.changes.root.-",), MARK)
 SUBSCRIPTION = Subscription(

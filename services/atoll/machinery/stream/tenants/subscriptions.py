@@ -1,4 +1,4 @@
-"""Requests for subscriptions and the answers to them: the forms of `schemas/events/v1/subscriptions.schema.json`.
+"""Requests for subscriptions and the answers to them: the forms of `schemas/events/subscriptions.schema.json`.
 
 A shard reads requests and writes answers; clients of any language read the schema. Nothing here decides. Invariant: a
 request with a field, a type or a length that the schema does not allow is refused whole.
