@@ -31,6 +31,7 @@ from atoll.machinery.meta.objects import Object
 _COMMON = COMMON[:3]
 _CLAIMS = (*_COMMON, "--resource", "--identity-hash")
 _EDGE_KINDS = {"location": "an edge cluster of an inventory", "wmw": "a workspace for workloads"}
+_SYNCING = ("--api-group", "--api-kind", "--api-resource", "--api-version")
 _DEPLOYMENT = (
     *_COMMON,
     "--output-file",
@@ -64,6 +65,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "prep-for-cluster": "ensure location, then prep-for-syncer",
         "syncer-gen": "the manifest of a syncer, from its mailbox",
         "view": "the workspace as it is for edge clusters",
+        "list-syncing-objects": "objects of one kind in all mailboxes",
     },
     "kubestellar ensure": _EDGE_KINDS,
     "kubestellar remove": _EDGE_KINDS,
@@ -92,6 +94,7 @@ FLAGS: dict[str, tuple[str, ...]] = {
     "kubestellar prep-for-cluster": _REGISTRATION,
     "kubestellar syncer-gen": _DEPLOYMENT,
     "kubestellar view": (*_COMMON, "--off"),
+    "kubestellar list-syncing-objects": (*_COMMON, "--espw", *_SYNCING, "--json", "--watch"),
 }
 #: Flags that take the next word as their value.
 _VALUED = {
@@ -109,6 +112,7 @@ _VALUED = {
     "--output",
     *_REGISTRATION[3:-1],
     "--with-kube",
+    *_SYNCING,
 }
 _FILES = {"-f", "--filename", "--kubeconfig", "--output-file"}
 _WORKSPACES = {"-w", "--workspace", "--imw", "--espw"}

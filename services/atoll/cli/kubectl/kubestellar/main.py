@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from atoll.cli.kubectl.kubestellar import locations, registration, view, workloads
+from atoll.cli.kubectl.kubestellar import locations, registration, syncing_objects, view, workloads
 from atoll.cli.kubectl.plugin import run
 
 
@@ -35,6 +35,7 @@ def _parser() -> argparse.ArgumentParser:
         workloads.add_commands(kind, verb)
     registration.add_commands(commands)
     view.add_commands(commands)
+    syncing_objects.add_commands(commands)
     return parser
 
 
