@@ -2,7 +2,8 @@
 
 `plan` decides, with the object, its Namespace, its definition and its owners; this reads them, writes, and remembers.
 Objects that wait for a Namespace or a definition are looked at again when it comes. Invariants: only the holder of the
-cluster's Lease writes; nothing is decided about a kind before it was read whole; a failing object holds up no other.
+cluster's Lease writes, and nothing that another SyncTarget's syncer keeps; nothing is decided about a kind before it
+was read whole; a failing object holds up no other.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from atoll.machinery.process.backoff import Backoff
 from atoll.syncer.edge import Edge
 from atoll.syncer.kinds import Kind
 from atoll.syncer.mailbox import Mailbox, definition_of
+from atoll.syncer.others import OtherSyncers
 from atoll.syncer.state import State
 
 _NAMESPACES, _DEFINITIONS = (NAMESPACES.group, NAMESPACES.resource), (CRDS.group, CRDS.resource)
@@ -58,8 +60,11 @@ Adopted = Callable[[ObjectRef, Object], None]
 class Downsync:
     """Objects to look at are in `queue`; `is_writer` says whether this process may write."""
 
-    def __init__(self, mailbox: Mailbox, edge: Edge, state: State, is_writer: Callable[[], bool]) -> None:
+    def __init__(
+        self, mailbox: Mailbox, edge: Edge, state: State, others: OtherSyncers, is_writer: Callable[[], bool]
+    ) -> None:
         self._mailbox, self._edge, self._state, self._is_writer = mailbox, edge, state, is_writer
+        self._others = others
         self.queue: WorkQueue[ObjectRef] = WorkQueue()
         self.adopted: Adopted = lambda ref, obj: None
         #: Called when a kind turns out to be served that is not followed yet.
@@ -161,11 +166,21 @@ class Downsync:
         if (delay_s := self._put_off_s(actions[0])) > 0:
             self.queue.add(ref, _TRIED, delay_s)
             return None
-        for action in actions:
-            if not await self._do(kind, action):
-                return _SOON
+        if ref not in live or not await self._is_kept(ref, live[ref], actions[0]):
+            for action in actions:
+                if not await self._do(kind, action):
+                    return _SOON
         self._try_again(ref)
         return None
+
+    async def _is_kept(self, ref: ObjectRef, live: Object, action: Action) -> bool:
+        """Whether another syncer keeps an object, which is noted."""
+        keeper = await self._others.keeper(live)
+        if keeper:
+            message = f"the syncer of SyncTarget {keeper} runs at this cluster too and keeps it: delete that syncer"
+            self._failed(ref, Failure(_operation(action), "KeptByOther", message, _attempt(action), 1, time.time()))
+            note(operation=_operation(action), refused=message)
+        return bool(keeper)
 
     def _look_again(self, ref: ObjectRef, live: dict[ObjectRef, Object]) -> None:
         """Look now and then at a Namespace or definition of ours that what others have in it keeps."""

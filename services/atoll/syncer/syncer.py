@@ -17,11 +17,12 @@ import msgspec
 import structlog
 
 from atoll.machinery.client.client import Client
+from atoll.machinery.client.lease import Lease, Timing
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.control.reconcile_log import logged
 from atoll.machinery.control.worker import work
 from atoll.machinery.edge.failures import Failure
-from atoll.machinery.edge.names import LEASE_NAME, SYNCER, ObjectRef
+from atoll.machinery.edge.names import LEASE_NAME, ObjectRef
 from atoll.machinery.edge.syncset import SyncSet
 from atoll.machinery.edge.upsync import BOUNDS, Bounds
 from atoll.machinery.meta.objects import Object
@@ -31,8 +32,8 @@ from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.wire.pending_response import ClientError
 from atoll.syncer.downsync import Downsync, kinds_to_follow
 from atoll.syncer.edge import NAMESPACE_KIND, Edge
-from atoll.syncer.lease import Lease, Timing
 from atoll.syncer.mailbox import Mailbox
+from atoll.syncer.others import OtherSyncers, edge_lease
 from atoll.syncer.rate import RateLimit
 from atoll.syncer.report import Report
 from atoll.syncer.returns import Returns
@@ -88,14 +89,15 @@ class Syncer:
         options, uid = self._options, self.edge.uid
         state = State(options.uid, uid, options.state_file)
         identity = f"{socket.gethostname()}_{state.identity}"
-        name = f"{SYNCER}-{options.uid}"
+        name = edge_lease(options.uid)
         self._edge_lease = Lease(self._cluster, name, identity, options.edge_timing, self._edge_taken)
         self._mailbox_lease = Lease(
             self._center, LEASE_NAME, identity, options.mailbox_timing, self._look_at_all, self._may_hold_mailbox
         )
         self._state = state
         self.mailbox.resume(*state.read)
-        self.downsync = Downsync(self.mailbox, self.edge, state, lambda: self._edge_lease.is_held)
+        others = OtherSyncers(self._cluster, options.uid)
+        self.downsync = Downsync(self.mailbox, self.edge, state, others, lambda: self._edge_lease.is_held)
         self.returns = Returns(self._center, self.mailbox, self.edge, lambda: self.may_report)
         bounds = options.upsync_bounds
         self.upsync = Upsync(self._center, self.mailbox, self.edge, state, lambda: self.may_report, bounds)

@@ -10,15 +10,16 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from atoll.machinery.client.client import Client
+from atoll.machinery.client.kubeconfig import Target
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.edge.names import ADOPTED, DOWNSYNCED, EDGE_REVISION, OVERWRITE, SYNCED_BY, ObjectRef
 from atoll.machinery.meta.objects import Object, annotations_of, labels_of
 from atoll.machinery.meta.status import NotFound
 from atoll.syncer.metrics import SyncerMetrics
-from atoll.syncer.syncer import Syncer
+from atoll.syncer.syncer import Options, Syncer
 from harness.clients.api import configmap, crd
 from harness.servers.in_process.mailbox_view import MailboxView
-from harness.servers.in_process.syncer import Run, is_idle
+from harness.servers.in_process.syncer import TIMING, Run, is_idle, syncing
 from harness.waits import until
 
 CONFIGMAPS, NAMESPACES = Resource("", "v1", "configmaps"), Resource("", "v1", "namespaces", namespaced=False)
@@ -290,6 +291,31 @@ async def test_replicas_and_stray_pods_write_nothing_twice_and_one_takes_over(
 def writes_of(syncer: Syncer) -> int:
     assert syncer.downsync is not None
     return syncer.downsync.applies
+
+
+async def test_what_the_syncer_of_another_target_keeps_is_left_and_reported_until_that_one_is_gone(
+    view: MailboxView, edge: Client, run: Run, cluster: tuple[Target, str]
+) -> None:
+    async with MailboxView.serving() as older, AsyncExitStack() as life:
+        older.place(configmap("c", {"a": "older"}, namespace="again"))
+        await life.enter_async_context(
+            syncing(cluster, older.target, Options("older", 500.0, 500, None, TIMING, TIMING))
+        )
+        await until(has(edge, "c", "again", {"a": "older"}), "it is made")
+        ref, other = view.place(*(configmap(name, {"a": "newer"}, namespace="again") for name in ("c", "d")))
+        async with run() as newer:
+            await until(has(edge, "d", "again", {"a": "newer"}), "what nobody keeps is made")
+            await until(failing(newer, ref), "what the other keeps is reported")
+            failure = newer.failures[ref]
+            assert failure.reason == "KeptByOther"
+            assert "the syncer of SyncTarget older runs at this cluster too" in failure.message
+            assert (await edge.get(CONFIGMAPS, "c", "again"))["data"] == {"a": "older"}
+            await life.aclose()
+            await until(has(edge, "c", "again", {"a": "newer"}), "it changes hands")
+            await until(healthy(newer), "no error is left")
+            view.withdraw(ref, other)
+            await until(lacks(edge, "d", "again"), "what it made goes")
+            assert ADOPTED in annotations_of(await edge.get(CONFIGMAPS, "c", "again"))
 
 
 async def test_a_namespace_with_objects_of_others_stays_and_one_without_goes(

@@ -16,6 +16,7 @@ from atoll.syncer.credentials import target
 from atoll.syncer.downsync import Downsync
 from atoll.syncer.edge import Edge
 from atoll.syncer.mailbox import ITEMS, Mailbox, item_name
+from atoll.syncer.others import OtherSyncers
 from atoll.syncer.rate import RateLimit
 from atoll.syncer.state import State
 from harness.clients.api import configmap
@@ -41,7 +42,8 @@ async def test_an_object_of_a_kind_that_was_not_read_is_not_said_to_be_applied_u
         api.on("GET /clusters/root/api/v1", {"kind": "APIResourceList", "resources": [SERVED]})
         api.on("GET /clusters/root/api/v1/configmaps", Forbidden("nobody may"))
         mailbox, edge = Mailbox(client), Edge(client, "uid", RateLimit(100.0, 100))
-        downsync = Downsync(mailbox, edge, State("uid", "edge", None), lambda: True)
+        others = OtherSyncers(client, "uid")
+        downsync = Downsync(mailbox, edge, State("uid", "edge", None), others, lambda: True)
         mailbox.changed(item(REF, configmap("c", namespace="default"), "5"))
         mailbox.changed(item(CONFIG, config, "6"))
         mailbox.complete({("", item_name(REF)), ("", item_name(CONFIG))})

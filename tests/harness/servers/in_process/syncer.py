@@ -13,8 +13,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from atoll.machinery.client.client import WATCH_IDLE_S, Client
 from atoll.machinery.client.kubeconfig import Target
+from atoll.machinery.client.lease import Timing
 from atoll.machinery.wire.pending_response import ClientLimits
-from atoll.syncer.lease import Timing
 from atoll.syncer.syncer import Options, Syncer
 from harness.servers.in_process.mailbox_view import MailboxView
 

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from atoll.machinery.client.lease import Lease, Timing
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
-from atoll.syncer.lease import Lease, Timing
 from harness.waits import until
 
 
