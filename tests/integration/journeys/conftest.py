@@ -50,14 +50,32 @@ def in_center(center: ShardProcess, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="package")
-def fleet(clusters: Clusters, in_center: Callable[[str], Side], tmp_path_factory: pytest.TempPathFactory) -> list[Edge]:
+def register(
+    clusters: Clusters, in_center: Callable[[str], Side], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., list[Edge]]:
+    """Registers clusters of these names that are not yet, and returns them."""
+    root, found = in_center("root"), dict[str, Edge]()
+
+    def registered(*names: str) -> list[Edge]:
+        for cluster, name in zip(clusters.named(*names), names, strict=True):
+            if name not in found:
+                found[name] = Edge(NAMES[name], Kubectl(tmp_path_factory.mktemp(name), cluster.kubeconfig), root)
+                found[name].register("fleet=all")
+        return [found[name] for name in names]
+
+    return registered
+
+
+@pytest.fixture(scope="package")
+def fleet(register: Callable[..., list[Edge]]) -> list[Edge]:
     """Three clusters, registered."""
-    found, root = [], in_center("root")
-    for cluster, name in zip(clusters.named(*NAMES), NAMES.values(), strict=True):
-        found.append(Edge(name, Kubectl(tmp_path_factory.mktemp(name), cluster.kubeconfig), root))
-    for each in found:
-        each.register("fleet=all")
-    return found
+    return register(*NAMES)
+
+
+@pytest.fixture(scope="package")
+def edge(register: Callable[..., list[Edge]]) -> Edge:
+    """One cluster, registered."""
+    return register("florin")[0]
 
 
 @pytest.fixture

@@ -59,8 +59,12 @@ class Side:
         eventually(lambda: self.names(what, *flags) == [], f"{what} is gone", WAIT_S)
 
     def names(self, what: str, *flags: str) -> list[str]:
-        """Names of objects, as `kind/name`."""
-        return self.ok("get", what, *flags, "--ignore-not-found", "-o", "name").split()
+        """Names of objects, as `kind/name`; none of a kind that is not served."""
+        result = self.kubectl.run("get", what, *flags, "--ignore-not-found", "-o", "name")
+        if any(each in result.stderr for each in _NOT_SERVED):
+            return []
+        assert result.code == 0, result.stderr
+        return result.stdout.split()
 
     def get(self, what: str, *flags: str) -> Object:
         """An object, or a list of them."""
@@ -78,12 +82,15 @@ class Edge(Side):
     def __init__(self, name: str, kubectl: Kubectl, center: Side) -> None:
         super().__init__(kubectl)
         self.name, self._center = name, center
+        #: The manifest of its syncer.
+        self.manifest = kubectl.home / f"{name}-syncer.yaml"
 
     def register(self, *labels: str) -> None:
         """Register the cluster, and apply the manifest there."""
-        file = self.kubectl.home / f"{self.name}-syncer.yaml"
-        self._center.ok("kubestellar", "prep-for-cluster", *INVENTORY, self.name, *labels, "-s", "-o", str(file))
-        self.ok("apply", "-f", str(file))
+        self._center.ok(
+            "kubestellar", "prep-for-cluster", *INVENTORY, self.name, *labels, "-s", "-o", str(self.manifest)
+        )
+        self.ok("apply", "-f", str(self.manifest))
 
     def label(self, *labels: str) -> None:
         """Set labels of its Location."""

@@ -35,7 +35,10 @@ class Nodes:
 
     def start(self) -> None:
         """Register the node, and begin to follow Pods."""
-        self._api.send("POST", NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+        metadata = {"name": NODE, "labels": {"kubernetes.io/hostname": NODE, "kubernetes.io/os": "linux"}}
+        self._api.send("POST", NODES, {"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+        # New ones are tainted until a controller, which is not there, finds them ready.
+        self._api.patch(f"{NODES}/{NODE}", {"spec": {"taints": None}})
         condition = {"type": "Ready", "status": "True", "reason": "StandIn", "message": "no container runs"}
         status = {"capacity": _RESOURCES, "allocatable": _RESOURCES, "conditions": [condition]}
         self._api.patch(f"{NODES}/{NODE}/status", {"status": status}, STRATEGIC)
