@@ -110,7 +110,8 @@ async def test_names_and_claims_are_asked_of_the_server(shell: Shell, words: lis
 
 
 async def test_exports_of_this_workspace_are_offered(shell: Shell) -> None:
-    assert await shell.words("e", plugin="atoll") == (["edge", "export"], 4)
+    assert await shell.words("e", plugin="atoll") == (["edge", "events", "export"], 4)
+    assert await shell.words("events", "-o", "", plugin="atoll") == (["json", "name"], 4)
     assert await shell.words("export", "", plugin="atoll") == (["goods"], 4)
 
 

@@ -13,6 +13,8 @@ from atoll.cli.kubectl.plugin import print_error, say
 USAGE = """usage: kubectl atoll COMMAND [options]
 
   edge [PLACEMENT] how far the placements of this workspace are; of one, how far each edge cluster is
+  events [RESOURCE...]
+                   what changed in this workspace, by whom, and in which fields
   export [NAME]    what this workspace exports; of one export, who consumes it and how far its stream is behind
   root create PATH --shard NAME [--owner USER]
                    a tree of workspaces beside root, held by a shard
@@ -41,6 +43,10 @@ def dispatch(arguments: Sequence[str]) -> int:
         from atoll.cli.kubectl import edge
 
         return edge.dispatch(arguments[1:])
+    if arguments[0] == "events":
+        from atoll.cli.kubectl.events import command
+
+        return command.dispatch(arguments[1:])
     if arguments[0] in {"export", "exports"}:
         from atoll.cli.kubectl import export
 

@@ -57,7 +57,11 @@ COMMANDS: dict[str, dict[str, str]] = {
     "kcp claims": {"get": "show them", "accept": "accept them", "reject": "reject them"},
     "kcp claims get": {"apibinding": "of one APIBinding, or of all"},
     "kcp crd": {"snapshot": "print them as APIResourceSchemas"},
-    "atoll": {"edge": "how far placements and edge clusters are", "export": "what this workspace exports, and to whom"},
+    "atoll": {
+        "edge": "how far placements and edge clusters are",
+        "events": "what changed, by whom, and in which fields",
+        "export": "what this workspace exports, and to whom",
+    },
     "kubestellar": {
         "ensure": "create or repair",
         "remove": "delete",
@@ -85,6 +89,7 @@ FLAGS: dict[str, tuple[str, ...]] = {
     "kcp claims reject": _CLAIMS,
     "kcp crd snapshot": ("--filename", "--prefix", "--output"),
     "atoll edge": (*_COMMON, "--espw"),
+    "atoll events": (*_COMMON, "--since", "--watch", "--recursive", "--output"),
     "atoll export": _COMMON,
     "kubestellar ensure location": (*_COMMON, "--imw", "--espw"),
     "kubestellar remove location": (*_COMMON, "--imw"),
@@ -100,6 +105,7 @@ FLAGS: dict[str, tuple[str, ...]] = {
 _VALUED = {
     *COMMON,
     "--name",
+    "--since",
     "--timeout",
     "--accept-permission-claim",
     "--reject-permission-claim",
@@ -182,6 +188,8 @@ def _value(
         return {}, 0
     if flag in _WORKSPACES:
         return query_server(options, lambda client: below(client, word)), NO_FILES | NO_SPACE
+    if command == "atoll events" and flag in {"-o", "--output"}:
+        return {choice: "" for choice in ("json", "name") if choice.startswith(word)}, NO_FILES
     if flag in _CHOICES:
         return {choice: "" for choice in _CHOICES[flag] if choice.startswith(word)}, NO_FILES
     if names and flag in {"--accept-permission-claim", "--reject-permission-claim", "--resource"}:

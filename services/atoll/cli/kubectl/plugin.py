@@ -26,12 +26,14 @@ class Failure(Exception):
         self.code = code
 
 
-def common_flags() -> argparse.ArgumentParser:
-    """Return a parser of the flags of every plug-in, named as in kubectl."""
+def common_flags(*workspace: str) -> argparse.ArgumentParser:
+    """Return a parser of the flags of every plug-in, named as in kubectl; `workspace` is other than the usual names."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--kubeconfig", default="", metavar="FILE", help="the kubeconfig to use")
     parser.add_argument("--context", default="", metavar="NAME", help="the context to start from")
-    parser.add_argument("-w", "--workspace", default="", metavar="PATH", help="work there instead of here")
+    parser.add_argument(
+        *(workspace or ("-w", "--workspace")), default="", metavar="PATH", help="work there instead of here"
+    )
     return parser
 
 

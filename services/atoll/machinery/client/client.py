@@ -8,10 +8,10 @@ the server did nothing (429 and 503 with Retry-After), a bounded number of times
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from types import TracebackType
-from typing import cast
+from typing import TypeAlias, cast
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -31,6 +31,8 @@ WILDCARD = "*"
 #: Servers send bookmarks every minute.
 WATCH_IDLE_S = 150.0
 RETRIES, MAX_RETRY_AFTER_S = 5, 10.0
+#: The parameters of a URL; as pairs, one may be there several times.
+Query: TypeAlias = Mapping[str, str] | Sequence[tuple[str, str]]
 _decode = msgspec.json.Decoder().decode
 _decode_event = msgspec.json.Decoder(WatchEvent).decode
 
@@ -225,14 +227,21 @@ class Client:
         The iteration ends when the server ends it. It raises the server's error (an ERROR event too: Expired where
         the revision is gone), ConnectionLost when the connection breaks, TimeoutError when it is silent for long.
         """
-        target = self._target(resource.path(namespace), {"watch": "true", "allowWatchBookmarks": "true", **options})
-        async with await self._http.stream("GET", target, self._headers(), idle_timeout_s=self.watch_idle_s) as stream:
+        query = {"watch": "true", "allowWatchBookmarks": "true", **options}
+        async with self.stream(resource.path(namespace), query) as stream, aclosing(_events(stream)) as events:
+            yield events
+
+    @asynccontextmanager
+    async def stream(self, path: str, query: Query, *, idle_timeout_s: float = 0) -> AsyncIterator[ClientStream]:
+        """The good answer of a GET below the cluster, read as it arrives. Raises as `watch` does."""
+        idle_s = idle_timeout_s or self.watch_idle_s
+        target = self._target(path, query)
+        async with await self._http.stream("GET", target, self._headers(), idle_timeout_s=idle_s) as stream:
             if stream.status >= 300:
                 raise _error(stream.status, await stream.read())
-            async with aclosing(_events(stream)) as events:
-                yield events
+            yield stream
 
-    def _target(self, path: str, query: Mapping[str, str] | None) -> str:
+    def _target(self, path: str, query: Query | None) -> str:
         return self._prefix + path + (f"?{urlencode(query)}" if query else "")
 
     def _headers(self, more: Headers = ()) -> Headers:

@@ -17,13 +17,15 @@ from atoll.machinery.meta.objects import Object
 
 
 class ServedKind(msgspec.Struct, frozen=True):
-    """A resource with its kind, its verbs, its subresources, and all versions that have it, in the server's order."""
+    """A resource with its kind, its verbs, its subresources, all versions that have it, in the server's order, and its
+    other names: singular and short ones."""
 
     resource: Resource
     kind: str
     verbs: frozenset[str]
     subresources: frozenset[str]
     versions: tuple[str, ...]
+    aliases: frozenset[str]
 
 
 async def served_kinds(client: Client) -> dict[tuple[str, str], ServedKind]:
@@ -47,4 +49,5 @@ def _kinds(document: Object) -> Iterator[ServedKind]:
                 resource = Resource(name, version["version"], row["resource"], row["scope"] == "Namespaced")
                 subresources = frozenset(each["subresource"] for each in row.get("subresources") or ())
                 kind = (row.get("responseKind") or {}).get("kind", "")
-                yield ServedKind(resource, kind, frozenset(row["verbs"]), subresources, (resource.version,))
+                aliases = frozenset((row.get("singularResource") or kind.lower(), *(row.get("shortNames") or ())))
+                yield ServedKind(resource, kind, frozenset(row["verbs"]), subresources, (resource.version,), aliases)
