@@ -62,7 +62,7 @@ class ShardLog:
         self._last = 0
         self._last_of: dict[tuple[ResourceType, str], int] = {}
         self._befores: dict[int, bytes] = {}
-        self._waiters: set[asyncio.Event] = set()
+        self._waiters: set[asyncio.Future[None]] = set()
 
     # --- writing -----------------------------------------------------------------------------------------
 
@@ -115,8 +115,9 @@ class ShardLog:
         entry = msgspec.structs.replace(image, operation=int(operation), previous_of_type=previous)
         self._last_of[of_type] = entry.revision
         self.entries.append(entry)
-        for waiter in self._waiters:
-            waiter.set()
+        for waiter in tuple(self._waiters):
+            if not waiter.done():
+                waiter.set_result(None)
         return entry
 
     # --- the protocol ------------------------------------------------------------------------------------
@@ -140,16 +141,11 @@ class ShardLog:
     def before(self, entry: SourceEntry) -> bytes | None:
         return self._befores.get(entry.revision)
 
-    async def committed(self, revision: int) -> int:
-        waiter = asyncio.Event()
+    def next_commit(self) -> asyncio.Future[None]:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
-        try:
-            while self._last <= revision:
-                await waiter.wait()
-                waiter.clear()
-        finally:
-            self._waiters.discard(waiter)
-        return self._last
+        waiter.add_done_callback(self._waiters.discard)
+        return waiter
 
     def types(self) -> Sequence[ResourceType]:
         return sorted({key.type for key in self.objects})

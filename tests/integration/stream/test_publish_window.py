@@ -196,11 +196,23 @@ async def test_silence_is_noticed_by_looking_as_well_as_by_waiting(server: NatsS
     await server.freeze()
     try:
         await pipeline.send([message(1)], 1)
-        await asyncio.wait({pipeline.failure}, timeout=0.1)
         with pytest.raises(Unresponsive):
-            pipeline.check()
+            await pipeline.wait_beside(asyncio.get_running_loop().create_future(), 0.1)
     finally:
         server.thaw()
+    await pipeline.close()
+
+
+async def test_a_wait_beside_a_window_ends_with_what_it_waits_for_and_as_soon_as_the_window_breaks(
+    connection: Connection,
+) -> None:
+    pipeline, loop = await opened(connection), asyncio.get_running_loop()
+    commit: asyncio.Future[None] = loop.create_future()
+    loop.call_soon(commit.set_result, None)
+    await pipeline.wait_beside(commit, None)
+    loop.call_soon(pipeline.fail, Unavailable("broken"))
+    with pytest.raises(Unavailable, match="broken"):
+        await pipeline.wait_beside(loop.create_future(), None)
     await pipeline.close()
 
 

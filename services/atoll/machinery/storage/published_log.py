@@ -6,6 +6,7 @@ Sealed records stay sealed. Nothing here writes but marks.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -64,8 +65,9 @@ class PublishedLog:
             found = self._records.entry(txn, entry.revision)
             return found.before if found is not None else None
 
-    async def committed(self, revision: int) -> int:
-        return await self._store.committed(revision)
+    def next_commit(self) -> asyncio.Future[None]:
+        """Return a future of the next commit, which the caller may complete or cancel before."""
+        return self._store.hub.next_publish()
 
     def types(self) -> Sequence[ResourceType]:
         """Return every type ever stored."""

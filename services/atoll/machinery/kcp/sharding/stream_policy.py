@@ -63,7 +63,9 @@ class KcpStreamPolicy:
     """The stream policy of a shard. `excluded` lists resources as `<plural>.<group>` (`leases.coordination.k8s.io`)."""
 
     def __init__(self, excluded: Iterable[str] = UNPUBLISHED) -> None:
-        self._excluded = frozenset(excluded)
+        self._excluded = frozenset(
+            (group, resource) for resource, _, group in (name.partition(".") for name in excluded)
+        )
 
     @property
     def state_version(self) -> str:
@@ -75,7 +77,7 @@ class KcpStreamPolicy:
         # Called for each change: copies are told by what is_copy compares, without the call.
         if type in _UNPUBLISHED_TYPES or (type.group == COPIES_GROUP and type.identity == CORE):
             return False
-        return type.group_resource not in self._excluded or type.identity == LOCAL
+        return (type.group, type.resource) not in self._excluded or type.identity == LOCAL
 
     def may_replicate(self, type: ResourceType) -> bool:
         name = (type.group, type.resource)

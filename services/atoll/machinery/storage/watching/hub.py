@@ -124,6 +124,10 @@ class Hub:
             self.applied = applied
             self._arrived.wake()
 
+    def next_publish(self) -> asyncio.Future[None]:
+        """Return a future of the next publish."""
+        return self._published.wait()
+
     async def wait_above(self, revision: int) -> int:
         """Wait until the last published revision is above `revision`. Return it."""
         while self.last <= revision:

@@ -7,6 +7,7 @@ through the stream without being opened.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -75,8 +76,8 @@ class LogSource(Protocol):
     def before(self, entry: SourceEntry) -> bytes | None:
         """The record that a log entry replaced, as stored; None for a create or a compacted entry."""
 
-    async def committed(self, revision: int) -> int:
-        """Wait until the last committed revision is above `revision`; return it."""
+    def next_commit(self) -> asyncio.Future[None]:
+        """A future of the next commit, which the caller may complete or cancel before."""
 
     def types(self) -> Sequence[ResourceType]:
         """Every type that objects stand under."""

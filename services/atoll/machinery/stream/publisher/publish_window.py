@@ -84,7 +84,7 @@ _decoder = msgspec.json.Decoder(_PubAck)
 
 
 class PublishWindow:
-    """Sends on one connection. Create, `open`, then `send` and `skip`; `failure` completes when it breaks."""
+    """Sends on one connection. Create, `open`, then `send` and `skip`; the next call raises what breaks it."""
 
     def __init__(self, connection: Connection, limits: WindowLimits, start: AckPosition) -> None:
         self._connection = connection
@@ -102,7 +102,8 @@ class PublishWindow:
         self._subscription: Subscription | None = None
         self._inbox = ""
         self._progress = 0.0
-        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._failure: Exception | None = None
+        self._beside: asyncio.Future[None] | None = None
 
     async def open(self) -> None:
         """Listen for acknowledgements. Raises Unavailable."""
@@ -113,7 +114,6 @@ class PublishWindow:
     async def close(self) -> None:
         """Stop listening. Messages in flight may or may not arrive; the next resume finds out."""
         self.fail(Unavailable("closed"))
-        self.failure.exception()
         self._connection.forget(self.fail)
         if self._subscription is not None:
             await self._connection.unsubscribe(self._subscription)
@@ -181,8 +181,23 @@ class PublishWindow:
         """Raises what broke the window, also if an acknowledgement is overdue."""
         if self._in_flight and time.monotonic() - self._progress > self._limits.stall_s:
             self.fail(Unresponsive("no acknowledgement in time"))
-        if self.failure.done():
-            self.failure.result()
+        if self._failure is not None:
+            raise self._failure
+
+    async def wait_beside(self, other: asyncio.Future[None], limit_s: float | None) -> None:
+        """Wait for a future, but no longer than the limit; it ends with this. Raises what broke the
+        window."""
+        self._beside = other
+        timer = None if limit_s is None else asyncio.get_running_loop().call_later(limit_s, _complete, other)
+        try:
+            self.check()
+            await other
+        finally:
+            self._beside = None
+            other.cancel()
+            if timer is not None:
+                timer.cancel()
+        self.check()
 
     async def _wait_for_progress(self) -> None:
         self.check()
@@ -196,12 +211,14 @@ class PublishWindow:
 
     def fail(self, error: Exception) -> None:
         """Break it: the next call, and every waiting one, raises this error."""
-        if not self.failure.done():
-            self.failure.set_exception(error)
+        if self._failure is None:
+            self._failure = error
         self._room.set()
+        if self._beside is not None:
+            _complete(self._beside)
 
     async def _on_answer(self, message: Msg) -> None:
-        if self.failure.done() or not self._in_flight:
+        if self._failure is not None or not self._in_flight:
             return
         error = self._check_answer(message)
         if error is not None:
@@ -231,3 +248,8 @@ class PublishWindow:
         if code in (_WRONG_LAST_SEQUENCE, _WRONG_LAST_ID):
             return OutOfSequence(str(answer.error.get("description", "")))
         return ApiError(code if isinstance(code, int) else 0, str(answer.error.get("description", "")))
+
+
+def _complete(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

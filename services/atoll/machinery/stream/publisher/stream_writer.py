@@ -100,7 +100,8 @@ class StreamWriter(abc.ABC):
     def __init__(self, feed: LogFeed) -> None:
         self._feed = feed
         self._log, self._policy, self._limits, self._keys = feed.log, feed.policy, feed.limits, feed.keys
-        shard = feed.log.identity.shard
+        self._identity = feed.log.identity
+        shard = self._identity.shard
         self._definition = definition(self.kind, shard, feed.bounds)
         self._connection: Connection | None = None
         self.stream = subjects.stream_name(self.kind, shard)
@@ -223,7 +224,7 @@ class StreamWriter(abc.ABC):
         written = tip.event.revision if tip.event is not None else 0
         window = PublishWindow(connection, self._limits, AckPosition(plan.after, tip.last_sequence, written))
         await window.open()
-        self._informed_after = plan.after
+        self._informed_after, self._identity = plan.after, self._log.identity
         self._filling = max(self._cursor.filling if self._cursor else 0, tip.event.filling if tip.event else 0)
         self._window, self._created, self._saved_acks = window, tip.created, 0
         if plan.restart or self._cursor is None:
@@ -263,7 +264,7 @@ class StreamWriter(abc.ABC):
 
     async def _advance(self, window: PublishWindow, position: int) -> int:
         entries = self._read(position)
-        await self._send(window, (self._outgoing(entry) for entry in entries))
+        await self._send(window, map(self._outgoing, entries))
         if not entries:
             # A commit may need this event loop.
             await asyncio.sleep(0)
@@ -286,16 +287,10 @@ class StreamWriter(abc.ABC):
 
     async def _wait_for_more(self, window: PublishWindow, position: int) -> None:
         """Wait for a commit or the end of this session; save the cursor as acknowledgements arrive."""
-        commit = asyncio.ensure_future(self._log.committed(position))
-        try:
-            while not commit.done():
-                timeout_s = _SAVE_EVERY_S if window.in_flight or self._unsaved(window) else None
-                waits: set[asyncio.Future[None] | asyncio.Future[int]] = {commit, window.failure}
-                await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-                window.check()
-                self._remember(window)
-        finally:
-            commit.cancel()
+        while self._log.last() <= position:
+            limit_s = _SAVE_EVERY_S if window.in_flight or self._unsaved(window) else None
+            await window.wait_beside(self._log.next_commit(), limit_s)
+            self._remember(window)
 
     async def _gather(self) -> None:
         """Batch commits that follow closely: a wake-up costs as much as several events."""
@@ -347,12 +342,13 @@ class StreamWriter(abc.ABC):
         server remembers ids for two minutes, across a purge too. An entry committed during a refill is sent by the
         refill, and again in its turn.
         """
+        id = event.id
         if event.key is not None and event.phase is not Phase.REFILL and event.revision > self._rewritten_until:
-            return event.id
-        return f"{event.id}-{secrets.token_hex(4)}"
+            return id
+        return f"{id}-{secrets.token_hex(4)}"
 
     def _from_entry(self, entry: SourceEntry) -> Event:
-        event = from_entry(self.kind, self._log.identity, entry)
+        event = from_entry(self.kind, self._identity, entry)
         if not (event.sealed or event.hole >= 0) or (event.sealed and not event.intact):
             self.stats.damaged_records += 1
             log.error("record fails its checksum", stream=self.stream, revision=entry.revision)
