@@ -1,4 +1,4 @@
-"""Events of the edge service about EdgePlacements: what their owner can repair.
+"""Events of the edge service about EdgePlacements and workload objects: what their owner can repair.
 
 Invariant: the name of an Event has a mark of what it says, so the same is said once.
 """
@@ -14,12 +14,19 @@ MAX_MESSAGE = 1024
 
 def warning_event(placement: Object, component: str, reason: str, message: str, mark: str) -> Object:
     """Return the Event of a warning."""
-    metadata, now = placement["metadata"], times.now()
+    metadata = placement["metadata"]
     involved = {"apiVersion": API_VERSION, "kind": "EdgePlacement", "name": metadata["name"], "uid": metadata["uid"]}
+    return event_about(involved, component, reason, message, mark)
+
+
+def event_about(involved: Object, component: str, reason: str, message: str, mark: str) -> Object:
+    """Return the Event of a warning about an object, in its namespace or, if it has none, in `default`."""
+    now = times.now()
+    metadata = {"name": f"{involved['name'][:230]}.{mark}", "namespace": involved.get("namespace") or "default"}
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{metadata['name'][:230]}.{mark}", "namespace": "default"},
+        "metadata": metadata,
         "involvedObject": involved,
         "reason": reason,
         "type": "Warning",

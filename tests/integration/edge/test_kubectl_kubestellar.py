@@ -90,6 +90,30 @@ def test_a_location_is_a_sync_target_and_what_selects_it(plugin: Plugin, root: A
     inventory.close()
 
 
+def test_an_object_is_shown_as_it_would_be_at_a_location(plugin: Plugin, root: Api, tmp_path: Path) -> None:
+    ensure(plugin, "krone", "town=Delft")
+    notes = {"edge.kubestellar.io/expand-parameters": "true", "edge.kubestellar.io/customizer": "rules"}
+    metadata = {"name": "page", "namespace": "default", "annotations": notes}
+    data = {"k": "%(town)", "l": "%(mayor)"}
+    obj, rules, here = tmp_path / "page.yaml", tmp_path / "rules.yaml", root.at("root:wmw1")
+    obj.write_text(json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}))
+    head = {"apiVersion": "edge.kubestellar.io/v2alpha1", "kind": "Customizer", "metadata": {"name": "rules"}}
+    words = ("customize", "-f", str(obj), "--location", "krone", "--imw", "root:imw1")
+    assert "Customizer default/rules is not there" in plugin.run(*words).stderr
+    rules.write_text(json.dumps({**head, "replacements": [{"path": "$.data.n", "value": '"new"'}]}))
+    shown = plugin.run(*words, "--customizer", str(rules))
+    assert yaml.safe_load(shown.stdout)["data"] == {"k": "Delft", "l": "%(mayor)", "n": "new"}
+    assert shown.stderr == 'Warning: Location "krone" does not define mayor\n'
+    here.post(f"{GROUP}/namespaces/default/customizers", {**head, "replacements": [{"path": "$.data", "value": "{}"}]})
+    assert "data: {}" in plugin.ok(*words)
+    rules.write_text(json.dumps({**head, "replacements": [{"path": "$.data", "value": "{"}]}))
+    refused = plugin.run(*words, "--customizer", str(rules))
+    assert (refused.code, refused.stdout) == (1, "")
+    assert "Customizer /rules: replacements[0].value: is no JSON" in refused.stderr
+    here.delete(f"{GROUP}/namespaces/default/customizers/rules")
+    here.close()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

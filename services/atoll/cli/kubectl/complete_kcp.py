@@ -68,6 +68,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "prep-for-syncer": "the manifest of a syncer",
         "prep-for-cluster": "ensure location, then prep-for-syncer",
         "syncer-gen": "the manifest of a syncer, from its mailbox",
+        "customize": "an object as it would be at one location",
         "view": "the workspace as it is for edge clusters",
         "list-syncing-objects": "objects of one kind in all mailboxes",
     },
@@ -98,6 +99,7 @@ FLAGS: dict[str, tuple[str, ...]] = {
     "kubestellar prep-for-syncer": _REGISTRATION,
     "kubestellar prep-for-cluster": _REGISTRATION,
     "kubestellar syncer-gen": _DEPLOYMENT,
+    "kubestellar customize": (*_COMMON, "--customizer", "-f", "--imw", "--location"),
     "kubestellar view": (*_COMMON, "--off"),
     "kubestellar list-syncing-objects": (*_COMMON, "--espw", *_SYNCING, "--json", "--watch"),
 }
@@ -119,8 +121,10 @@ _VALUED = {
     *_REGISTRATION[3:-1],
     "--with-kube",
     *_SYNCING,
+    "--customizer",
+    "--location",
 }
-_FILES = {"-f", "--filename", "--kubeconfig", "--output-file"}
+_FILES = {"-f", "--filename", "--kubeconfig", "--output-file", "--customizer"}
 _WORKSPACES = {"-w", "--workspace", "--imw", "--espw"}
 _CHOICES = {"-o": ("yaml", "json"), "--output": ("yaml", "json"), "--with-kube": ("true", "false")}
 

@@ -25,7 +25,8 @@ DEFINERS = tuple((each.group, each.resource) for each in (types.CRDS, types.API_
 class Item(msgspec.Struct, frozen=True):
     """An object that is sent. `digest` is of what it gives to its copies; `owners` are uids in its workspace.
 
-    `versions` are those of its kind there, the one that it was read at first.
+    `versions` are those of its kind there, the one that it was read at first. `customizer` is the one that it names;
+    with `expands` it has parameters of the destination's Location.
     """
 
     selection: Selection
@@ -33,11 +34,21 @@ class Item(msgspec.Struct, frozen=True):
     digest: str
     uid: str
     owners: tuple[str, ...] = ()
+    customizer: ObjectRef | None = None
+    expands: bool = False
 
     @property
     def version(self) -> str:
         """The version that it was read at."""
         return self.versions[0]
+
+
+class CustomizerState(msgspec.Struct, frozen=True):
+    """A Customizer as it was read last: a digest of what it says, or why it says nothing."""
+
+    digest: str = ""
+    expands: bool = False
+    problem: str = ""
 
 
 class Content:
@@ -48,6 +59,10 @@ class Content:
         self.by_uid: dict[str, ObjectRef] = {}
         #: Uid of an owner -> what it owns.
         self._owned: dict[str, set[ObjectRef]] = {}
+        #: Customizer -> what names it, and Customizers that something names, as they are.
+        self._customized: dict[ObjectRef, set[ObjectRef]] = {}
+        self.customizers: dict[ObjectRef, CustomizerState] = {}
+        self._expanding: set[ObjectRef] = set()
         #: Kind -> placement -> number of objects.
         self._counts: dict[Kind, Counter[str]] = {}
         self.kinds: dict[Kind, ServedKind] = {}
@@ -71,11 +86,20 @@ class Content:
                 self._owned[uid].discard(ref)
                 if not self._owned[uid]:
                     del self._owned[uid]
+            self._expanding.discard(ref)
+            if (customizer := before.customizer) is not None:
+                self._customized[customizer].discard(ref)
+                if not self._customized[customizer]:
+                    del self._customized[customizer]
         if item is not None:
             self.items[ref], self.by_uid[item.uid] = item, ref
             self._counts.setdefault(ref.kind, Counter()).update(item.selection.placements)
             for uid in item.owners:
                 self._owned.setdefault(uid, set()).add(ref)
+            if item.expands:
+                self._expanding.add(ref)
+            if item.customizer is not None:
+                self._customized.setdefault(item.customizer, set()).add(ref)
 
     def count(self, placement: str) -> int:
         """Return the number of objects that a placement sends."""
@@ -96,3 +120,16 @@ class Content:
     def owned_by(self, uid: str) -> set[ObjectRef]:
         """Return what an object owns, by its uid."""
         return self._owned.get(uid, set())
+
+    def named_customizers(self) -> set[ObjectRef]:
+        """Return the Customizers that something names."""
+        return set(self._customized)
+
+    def customized_by(self, customizer: ObjectRef) -> set[ObjectRef]:
+        """Return what names a Customizer."""
+        return self._customized.get(customizer, set())
+
+    def located(self) -> set[ObjectRef]:
+        """Return what has parameters of its destination's Location, or of whose Customizer some are."""
+        rules = (self.customized_by(ref) for ref, state in self.customizers.items() if state.expands)
+        return self._expanding.union(*rules)

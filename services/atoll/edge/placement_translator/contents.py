@@ -11,16 +11,18 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from atoll.edge.kinds import CUSTOMIZERS
 from atoll.edge.placement_translator.content import DEFINERS, NAMESPACES, Content
 from atoll.edge.placement_translator.reading import Keep, Reading
 from atoll.edge.placement_translator.topology import Topology
 from atoll.machinery.client.client import Client
 from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.edge.categories import BuiltIns, goes_to_mailbox
-from atoll.machinery.edge.names import ObjectRef
+from atoll.machinery.edge.customization import CUSTOMIZERS as CUSTOMIZER_KIND
+from atoll.machinery.edge.names import EXPAND, ObjectRef
 from atoll.machinery.edge.projection import render
 from atoll.machinery.meta.lru import LruCache
-from atoll.machinery.meta.objects import Object, encode_json, owner_references_of
+from atoll.machinery.meta.objects import Object, annotations_of, encode_json, owner_references_of
 from atoll.machinery.meta.status import NotFound
 
 #: Bytes of objects that are kept for their copies.
@@ -62,7 +64,7 @@ class Contents:
             return
         if ref.kind in DEFINERS or ref.kind == NAMESPACES:
             content.is_stale = True
-        elif goes_to_mailbox(*ref.kind):
+        elif goes_to_mailbox(*ref.kind) or content.customized_by(ref):
             content.stale_refs.add(ref)
         else:
             return
@@ -93,6 +95,21 @@ class Contents:
             except NotFound:
                 return None
             cached = self._keeper(cluster)(ref, obj) if is_read_version else _portable(obj)
+        found: Object = _decode(cached)
+        return found
+
+    async def customizer(self, cluster: str, ref: ObjectRef) -> Object | None:
+        """Return what counts of a Customizer; None if it is gone, which is then told soon.
+
+        Raises ApiError, ClientError, TimeoutError.
+        """
+        cached = self._objects.get((cluster, ref))
+        if cached is None:
+            try:
+                obj = await self._base.cluster(cluster).get(CUSTOMIZERS, ref.name, ref.namespace)
+            except NotFound:
+                return None
+            cached = self._keeper(cluster)(ref, obj)
         found: Object = _decode(cached)
         return found
 
@@ -130,7 +147,7 @@ class Contents:
 
     def _keeper(self, cluster: str) -> Keep:
         def keep(ref: ObjectRef, obj: Object) -> bytes:
-            data = _portable(obj)
+            data = _rules(obj) if ref.kind == CUSTOMIZER_KIND else _portable(obj)
             self._objects.put((cluster, ref), data)
             return data
 
@@ -140,3 +157,11 @@ class Contents:
 def _portable(obj: Object) -> bytes:
     """Return what an object gives to its copies; owners have their uids in its workspace."""
     return encode_json(render(obj, {each["uid"]: each["uid"] for each in owner_references_of(obj)}))
+
+
+def _rules(customizer: Object) -> bytes:
+    """Return what counts of a Customizer."""
+    name, namespace = (customizer["metadata"][field] for field in ("name", "namespace"))
+    annotations = {key: text for key, text in annotations_of(customizer).items() if key == EXPAND}
+    metadata = {"name": name, "namespace": namespace, "annotations": annotations}
+    return encode_json({"metadata": metadata, "replacements": customizer.get("replacements") or []})

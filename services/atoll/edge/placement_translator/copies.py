@@ -12,13 +12,14 @@ from collections import Counter
 from atoll.edge.placement_translator.content import NAMESPACES, Item, Kind
 from atoll.edge.placement_translator.contents import Contents
 from atoll.edge.placement_translator.records import Copy, CopyRecords
+from atoll.edge.placement_translator.rendering import Rendering, Tell
 from atoll.edge.placement_translator.topology import Topology
 from atoll.edge.placement_translator.versions import Versions
 from atoll.machinery.client.client import MERGE, Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.edge.applied import ApplyRecord, digest, is_in_force, record_of
 from atoll.machinery.edge.names import SOURCES, TRANSLATOR, ObjectRef
-from atoll.machinery.edge.projection import Source, bare_namespace, is_projected, merge, render
+from atoll.machinery.edge.projection import Source, bare_namespace, is_projected, merge
 from atoll.machinery.edge.where import Key
 from atoll.machinery.meta.objects import Object, annotations_of, finalizers_of
 from atoll.machinery.meta.status import Conflict, Forbidden, NotFound, ServiceUnavailable
@@ -27,8 +28,9 @@ from atoll.machinery.meta.status import Conflict, Forbidden, NotFound, ServiceUn
 class Copies:
     """Copies in all mailboxes. Methods raise ApiError, ClientError and TimeoutError."""
 
-    def __init__(self, base: Client, topology: Topology, contents: Contents, records: CopyRecords) -> None:
+    def __init__(self, base: Client, topology: Topology, contents: Contents, records: CopyRecords, tell: Tell) -> None:
         self._base, self._topology, self._contents, self._records = base, topology, contents, records
+        self._rendering = Rendering(topology, contents, records, tell)
         self.versions = Versions(base)
         #: Writes into mailboxes, by what they do.
         self.writes: Counter[str] = Counter()
@@ -125,9 +127,7 @@ class Copies:
         return record is None or record.uid != copy.uid
 
     def _digest(self, mailbox: str, sources: dict[str, Item], version: str) -> str:
-        return digest(
-            {name: [item.digest, version, self._owners(mailbox, name, item)] for name, item in sources.items()}
-        )
+        return digest({name: self._rendering.digest(mailbox, name, item, version) for name, item in sources.items()})
 
     async def _configuration(
         self, mailbox: str, ref: ObjectRef, sources: dict[str, Item], version: str
@@ -135,20 +135,10 @@ class Copies:
         """Return the configuration of a copy; None if all its sources are gone, which is told soon."""
         rendered = []
         for cluster, item in sources.items():
-            obj = await self._contents.source(cluster, ref, version if version in item.versions else "")
+            obj = await self._rendering.render(mailbox, cluster, ref, version if version in item.versions else "")
             if obj is not None:
-                rendered.append(Source(cluster, render(obj, self._owners(mailbox, cluster, item))))
+                rendered.append(Source(cluster, obj))
         return merge(rendered) if rendered else None
-
-    def _owners(self, mailbox: str, cluster: str, item: Item) -> dict[str, str]:
-        """Return uids of the owners of an object in its workspace, and of their copies."""
-        content, found = self._contents.get(cluster), dict[str, str]()
-        for uid in item.owners if content is not None else ():
-            owner = content.by_uid.get(uid) if content is not None else None
-            record = self._records.get(mailbox, owner) if owner is not None else None
-            if record is not None:
-                found[uid] = record.uid
-        return found
 
     def found(self, mailbox: str, ref: ObjectRef, live: Object) -> None:
         """Take down a copy that has no record, so that it is withdrawn."""

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import structlog
 
@@ -22,6 +22,7 @@ from atoll.edge.placement_translator.contents import Contents
 from atoll.edge.placement_translator.copies import Copies
 from atoll.edge.placement_translator.mailbox_state import Due, MailboxState
 from atoll.edge.placement_translator.records import CopyRecords
+from atoll.edge.placement_translator.rendering import Tell, Unrendered
 from atoll.edge.placement_translator.syncer_list import write_list
 from atoll.edge.placement_translator.topology import Topology
 from atoll.machinery.client.client import Client
@@ -43,6 +44,8 @@ MAX_REQUESTS, BATCH = 16, 200
 #: How long a list waits for more of a burst.
 BURST_S = 0.05
 
+#: What is sent, where, and what was.
+Sources: TypeAlias = tuple[Topology, Contents, CopyRecords]
 Work = Callable[[], Awaitable[None]]
 #: Called with a mailbox after each reconcile, and the objects that were looked at.
 Done = Callable[[str, Iterable[ObjectRef]], None]
@@ -53,10 +56,10 @@ class Projection:
 
     name = "placement-translator-projection"
 
-    def __init__(self, base: Client, topology: Topology, contents: Contents, records: CopyRecords, done: Done) -> None:
-        self._base, self._topology, self._contents, self._records = base, topology, contents, records
-        self.copies = Copies(base, topology, contents, records)
-        self._done = done
+    def __init__(self, base: Client, sources: Sources, done: Done, tell: Tell) -> None:
+        self._base, self._done, self._tell = base, done, tell
+        self._topology, self._contents, self._records = sources
+        self.copies = Copies(base, *sources, tell)
         self.queue: WorkQueue[str] = WorkQueue()
         self._states: dict[str, MailboxState] = {}
         #: Refused writes of copies, by reason.
@@ -193,8 +196,10 @@ class Projection:
         rows = list(refs.items())
         for start in range(0, len(rows), BATCH):
             works = [
-                self._attempt(mailbox, state, ref, partial(self._put_one, mailbox, ref, is_live_due=is_live_due))
-                for ref, is_live_due in rows[start : start + BATCH]
+                # What somebody changed meanwhile in a copy that failed was not put back.
+                self._attempt(mailbox, state, ref, partial(self._put_one, mailbox, ref, is_live_due=due or failed))
+                for ref, due in rows[start : start + BATCH]
+                for failed in [ref in state.failures]
             ]
             await _all(works)
             await self._records.flush()
@@ -222,12 +227,21 @@ class Projection:
             except ApiError as error:
                 failure = Failure("apply", error.reason or str(error.code), error.message, "", 1, time.time())
                 self.refused[metric_reason(failure.reason)] += 1
-                state.failures[ref] = next_failure(state.failures.get(ref), failure)
+                before = state.failures.get(ref)
+                if not isinstance(error, Unrendered) and (before is None or before.message != failure.message):
+                    self._tell_refused(mailbox, ref, failure)
+                state.failures[ref] = next_failure(before, failure)
                 state.namespaces.discard(ref.namespace)
                 state.list_at_s = state.list_at_s or time.time() + BURST_S
                 log.info("copy refused", mailbox=mailbox, resource=ref.resource, group=ref.group, reason=error.reason)
             else:
                 state.failures.pop(ref, None)
+
+    def _tell_refused(self, mailbox: str, ref: ObjectRef, failure: Failure) -> None:
+        """Who customizes an object should know that a mailbox refuses the result; of others the placement tells."""
+        for cluster, item in self.copies.wanted_one(mailbox, ref).items():
+            if item.customizer is not None or item.expands:
+                self._tell(cluster, ref, "CustomizedObjectRefused", f"{failure.reason}: {failure.message}")
 
     # --- reading a mailbox
 
@@ -237,12 +251,12 @@ class Projection:
         state.namespaces.clear()
         async for ref, live in self._inventory(client):
             gone.pop(ref, None)
+            if self._records.get(mailbox, ref) is None:
+                # It is listed also if what is sent now is refused, and withdrawn in its order.
+                self.copies.found(mailbox, ref, live)
             if self.copies.wanted_one(mailbox, ref):
                 work = partial(self._put_one, mailbox, ref, is_live_due=False, live=live)
                 await self._attempt(mailbox, state, ref, work)
-            elif self._records.get(mailbox, ref) is None:
-                # It is withdrawn in its order.
-                self.copies.found(mailbox, ref, live)
         for ref in gone:
             self._records.put(mailbox, ref, None)
         self._records.put_swept(mailbox)

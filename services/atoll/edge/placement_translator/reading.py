@@ -10,10 +10,13 @@ import hashlib
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from atoll.edge.placement_translator.content import DEFINERS, NAMESPACES, Content, Item, Kind
+from atoll.edge.kinds import CUSTOMIZERS
+from atoll.edge.placement_translator.content import DEFINERS, NAMESPACES, Content, CustomizerState, Item, Kind
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.discovery import ServedKind, served_kinds
 from atoll.machinery.edge.categories import BuiltIns, goes_to_mailbox
+from atoll.machinery.edge.customization import CUSTOMIZERS as CUSTOMIZER_KIND
+from atoll.machinery.edge.customization import customizer_of, expands
 from atoll.machinery.edge.names import ObjectRef
 from atoll.machinery.edge.placements import ANY, Placement
 from atoll.machinery.edge.what import NONE, Selection, definers, selection
@@ -53,12 +56,14 @@ class Reading:
         read = {(each.resource.group, each.resource.plural) for each in wanted}
         self._drop(ref for ref in content.items if ref.kind not in read and ref.kind not in DEFINERS)
         await self._define()
+        await self._read_customizers(content.named_customizers())
 
     async def some(self, refs: set[ObjectRef]) -> None:
         """Read some objects again; many of one kind by its list."""
         by_kind: dict[Kind, list[ObjectRef]] = {}
         for ref in sorted(refs):
             by_kind.setdefault(ref.kind, []).append(ref)
+        customizers = set(by_kind.pop(CUSTOMIZER_KIND, ()))
         for key, members in by_kind.items():
             kind = self._content.kinds.get(key)
             if kind is None or not self._is_wanted(kind):
@@ -75,6 +80,31 @@ class Reading:
                     await self._list(kind)
         if self._selected() != self._content.selected:
             await self._define()
+        await self._read_customizers(customizers | self._content.named_customizers() - self._content.customizers.keys())
+
+    async def _read_customizers(self, refs: set[ObjectRef]) -> None:
+        """Read Customizers; what names one that says something else than before is sent otherwise."""
+        content, named = self._content, self._content.named_customizers()
+        for ref in content.customizers.keys() - named:
+            del content.customizers[ref]
+        for ref in sorted(refs & named):
+            state = await self._customizer(ref)
+            if content.customizers.get(ref) == state:
+                continue
+            content.customizers[ref] = state
+            for each in content.customized_by(ref):
+                self.changed.setdefault(each, set()).update(content.items[each].selection.placements)
+
+    async def _customizer(self, ref: ObjectRef) -> CustomizerState:
+        if not ref.namespace or not ref.name:
+            return CustomizerState(problem="is not named by namespace and name")
+        try:
+            obj = await self._client.get(CUSTOMIZERS, ref.name, ref.namespace)
+        except NotFound:
+            return CustomizerState(problem="is not there")
+        except Forbidden:
+            return CustomizerState(problem="may not be read by the account of the placement translator")
+        return CustomizerState(_digest(self._keep(ref, obj)), expands(obj))
 
     def _is_wanted(self, kind: ServedKind) -> bool:
         key = kind.resource.group, kind.resource.plural
@@ -148,8 +178,8 @@ class Reading:
             return
         data = self._keep(ref, obj)
         owners = tuple(sorted(each["uid"] for each in owner_references_of(obj)))
-        digest = hashlib.sha256(data).hexdigest()[:32]
-        self._set(ref, Item(chosen, kind.versions, digest, obj["metadata"]["uid"], owners))
+        rules = customizer_of(obj), expands(obj)
+        self._set(ref, Item(chosen, kind.versions, _digest(data), obj["metadata"]["uid"], owners, *rules))
 
     def _drop(self, refs: Iterable[ObjectRef]) -> None:
         for ref in list(refs):
@@ -163,6 +193,10 @@ class Reading:
         for each in (before, item):
             names.update(each.selection.placements if each is not None else ())
         self._content.put(ref, item)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]
 
 
 def not_carried(placements: Iterable[Placement]) -> set[Kind]:

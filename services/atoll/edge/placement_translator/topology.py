@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from atoll.edge.mailboxes import mailbox_name
+from atoll.machinery.edge.applied import digest
+from atoll.machinery.edge.customization import parameters_of
 from atoll.machinery.edge.placements import InvalidPlacement, Placement, placement_of
 from atoll.machinery.edge.slices import destinations_of, placement_name_of
 from atoll.machinery.edge.where import Destination, Key
@@ -33,6 +35,9 @@ class Topology:
         self._valid: dict[str, dict[str, Placement]] = defaultdict(dict)
         self._slices: dict[Key, dict[str, Object]] = defaultdict(dict)
         self._destinations: dict[Key, dict[str, Destination]] = {}
+        #: Location -> its parameters and a digest of them, and the destinations that it stands for.
+        self._parameters: dict[Key, tuple[dict[str, str], str]] = {}
+        self._at: dict[Key, set[tuple[Key, str]]] = defaultdict(set)
         #: Name of a mailbox -> placements with it as a destination.
         self._senders: dict[str, set[Key]] = defaultdict(set)
         #: Name of a mailbox that is ready -> its logical cluster, and the other way round.
@@ -59,28 +64,36 @@ class Topology:
         return before != after
 
     def set_slice(self, cluster: str, old: Object | None, new: Object | None) -> dict[Key, set[str]]:
-        """Take over a slice; return placements with the mailboxes, by name, that they had or have now."""
-        changed: dict[Key, set[str]] = {}
+        """Take over a slice; return placements with the names of mailboxes that come, go or have another Location."""
+        changed: dict[Key, dict[str, Destination]] = {}
         for each in (old, new):
             if each is not None:
                 key = cluster, placement_name_of(each)
-                changed.setdefault(key, set(self._destinations.get(key, ())))
+                changed.setdefault(key, self._destinations.get(key, {}))
                 self._slices[key].pop(each["metadata"]["name"], None)
         if new is not None:
             self._slices[cluster, placement_name_of(new)][new["metadata"]["name"]] = new
         for key in changed:
             self._resolve(key)
-        return {key: before ^ set(self._destinations.get(key, ())) for key, before in changed.items()}
+        return {
+            key: {name for name, _ in before.items() ^ self._destinations.get(key, {}).items()}
+            for key, before in changed.items()
+        }
 
     def _resolve(self, key: Key) -> None:
         slices = self._slices[key]
         found = {mailbox_name(each.cluster, each.sync_target_uid): each for each in destinations_of(slices.values())}
-        for name in self._destinations.pop(key, {}):
+        for name, each in self._destinations.pop(key, {}).items():
+            location = each.cluster, each.location_name
+            self._at[location].discard((key, name))
+            if not self._at[location]:
+                del self._at[location]
             self._senders[name].discard(key)
             if not self._senders[name]:
                 del self._senders[name]
-        for name in found:
+        for name, each in found.items():
             self._senders[name].add(key)
+            self._at[each.cluster, each.location_name].add((key, name))
         if slices:
             self._destinations[key] = found
         else:
@@ -93,6 +106,15 @@ class Topology:
         if cluster:
             self._clusters[name], self._names[cluster] = cluster, name
         return before
+
+    def set_location(self, location: Key, obj: Object | None) -> bool:
+        """Take over a Location; return whether it defines other parameters. One that is gone takes no copy along."""
+        before = self._parameters.pop(location, None)
+        if obj is None:
+            return False
+        found = parameters_of(obj)
+        self._parameters[location] = found, digest(found)
+        return self._parameters[location] != before
 
     def set_silent(self, mailbox: str, is_silent: bool) -> bool:
         """Take over whether the syncer of a mailbox, by name, is not heard of; return whether that is new."""
@@ -150,3 +172,18 @@ class Topology:
     def all_mailboxes(self) -> list[str]:
         """Return the logical clusters of all mailboxes that are ready."""
         return list(self._names)
+
+    def mailboxes_at(self, location: Key) -> set[str]:
+        """Return the logical clusters of the mailboxes that a Location stands for."""
+        names = {name for _, name in self._at.get(location, ())}
+        return {self._clusters[name] for name in names if name in self._clusters}
+
+    def parameters(self, mailbox: str, cluster: str, placements: Iterable[str]) -> tuple[dict[str, str], str] | None:
+        """Return the parameters of a mailbox for what these placements send, and a digest; None without its Location.
+
+        Of several Locations for one mailbox the first counts.
+        """
+        name = self._names.get(mailbox, "")
+        found = (self.destinations(cluster, each).get(name) for each in placements)
+        locations = [(each.cluster, each.location_name) for each in found if each is not None]
+        return self._parameters.get(min(locations)) if locations else None

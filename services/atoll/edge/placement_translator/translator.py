@@ -16,11 +16,12 @@ from prometheus_client import CollectorRegistry
 from atoll.edge.changes import Change
 from atoll.edge.export_view import ExportView
 from atoll.edge.heartbeats import HEALTHY
-from atoll.edge.kinds import BINDINGS, PLACEMENTS, SLICES, SYNC_TARGETS, SYNCER_CONFIGS
+from atoll.edge.kinds import BINDINGS, LOCATIONS, PLACEMENTS, SLICES, SYNC_TARGETS, SYNCER_CONFIGS
 from atoll.edge.mailboxes import Follow, is_mailbox, mailbox_name
 from atoll.edge.placement_translator.content import DEFINERS
 from atoll.edge.placement_translator.contents import Contents
 from atoll.edge.placement_translator.copy_metrics import CopyMetrics
+from atoll.edge.placement_translator.object_events import ObjectEvents
 from atoll.edge.placement_translator.projection import Projection
 from atoll.edge.placement_translator.records import CopyRecords
 from atoll.edge.placement_translator.reported_states import ReportedStates
@@ -38,7 +39,7 @@ from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, labels_of, spec_of, status_of
 from atoll.machinery.meta.wellknown import RBAC_GROUP
 
-KINDS = (PLACEMENTS, SLICES, SYNCER_CONFIGS, SYNC_TARGETS)
+KINDS = (PLACEMENTS, SLICES, SYNCER_CONFIGS, SYNC_TARGETS, LOCATIONS)
 
 
 class PlacementTranslator:
@@ -55,10 +56,13 @@ class PlacementTranslator:
         self._contents = Contents(data, self._topology, built_ins, self._content_changed)
         self._reported = ReportedStates(data, self._topology, self._contents, records)
         self._statuses = Statuses(self.view, self._topology, self._contents)
-        self._projection = Projection(data, self._topology, self._contents, records, self._projected)
+        self._events = ObjectEvents(self.view, client, self._contents)
+        sources = self._topology, self._contents, records
+        self._projection = Projection(data, sources, self._projected, self._events.tell)
         self._statuses.projection = self._projection
         self._records = records
-        self.controllers = (self._contents, self._projection, self._reported, self._statuses)
+        self._working = self._contents, self._projection, self._reported, self._statuses
+        self.controllers = (*self._working, self._events)
         self._follow: Follow | None = None
 
     def register(self, registry: CollectorRegistry) -> None:
@@ -86,7 +90,7 @@ class PlacementTranslator:
     @property
     def is_idle(self) -> bool:
         """Whether all that was told is done."""
-        return not any(len(each.queue) for each in self.controllers)
+        return not any(len(each.queue) for each in self._working)
 
     def reread(self, shard: str) -> None:
         """Anything may have changed."""
@@ -134,6 +138,9 @@ class PlacementTranslator:
             is_silent = heartbeat is not None and heartbeat["status"] == FALSE
             if self._topology.set_silent(mailbox, is_silent):
                 self._statuses.look_at_mailbox(self._topology.cluster_of(mailbox))
+        elif kind == LOCATIONS:
+            if self._topology.set_location((cluster, name), new):
+                self._relocated(self._topology.mailboxes_at((cluster, name)))
         elif kind == BINDINGS:
             # Its workspace may be reached from now on.
             self._statuses.look(cluster, self._topology.names(cluster))
@@ -199,6 +206,15 @@ class PlacementTranslator:
         for each in found:
             self._projection.due(each).is_moved = True
         self._wake(found)
+
+    def _relocated(self, mailboxes: Iterable[str]) -> None:
+        """The Location of these has other parameters."""
+        for mailbox in mailboxes:
+            for cluster in self._topology.senders(mailbox):
+                content = self._contents.get(cluster)
+                for ref in content.located() if content is not None else ():
+                    self._projection.due(mailbox).add(ref, is_live_due=False)
+        self._wake(mailboxes)
 
     def _wake(self, mailboxes: Iterable[str]) -> None:
         if self._topology.complete.is_set():

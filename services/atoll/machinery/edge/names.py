@@ -29,6 +29,9 @@ WHOLE = f"{GROUP}/whole"
 EXECUTING_COUNT = "kubestellar.io/executing-count"
 #: Annotation of a workload object; `false` has the edge keep what is in the cluster.
 OVERWRITE = f"{GROUP}/downsync-overwrite"
+#: Annotations of a workload object: its Customizer, as `name` or `namespace/name`, and `true` if its parameters are
+#: expanded. The second one is on Customizers too.
+CUSTOMIZER, EXPAND = f"{GROUP}/customizer", f"{GROUP}/expand-parameters"
 #: Label of all objects that a syncer applies at the edge: the uid of its SyncTarget.
 SYNCED_BY = f"{GROUP}/downsynced-by"
 #: Annotations of objects at the edge, `Kind/namespace/name` each: made by the syncer, or there before it.

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from atoll.cli.kubectl.kubestellar import locations, registration, syncing_objects, view, workloads
+from atoll.cli.kubectl.kubestellar import customize, locations, registration, syncing_objects, view, workloads
 from atoll.cli.kubectl.plugin import run
 
 
@@ -34,6 +34,7 @@ def _parser() -> argparse.ArgumentParser:
         locations.add_commands(kind, verb)
         workloads.add_commands(kind, verb)
     registration.add_commands(commands)
+    customize.add_commands(commands)
     view.add_commands(commands)
     syncing_objects.add_commands(commands)
     return parser
