@@ -2,7 +2,7 @@
 
 Layers, upper may import lower, never the reverse; siblings (`|`) do not import each other:
 
-    cli > standalone > shard | frontproxy | cacheserver | virtualworkspace_sdk | edge | syncer >
+    cli > standalone > shard | frontproxy | cacheserver | eventgateway | virtualworkspace_sdk | edge | syncer >
         controllers | virtualworkspaces > tenancy > replication | events > machinery
     machinery: apiserver | control > egress > client | storage | stream > kcp > kinds | edge >
         wire | schema | patch | cel > meta | process

@@ -12,6 +12,7 @@ from atoll.cacheserver.config import CacheServerConfig
 from atoll.cli.atoll.main import COMMANDS
 from atoll.cli.kubectl import complete_kcp
 from atoll.edge.config import EdgeControllersConfig
+from atoll.eventgateway.config import EventGatewayConfig
 from atoll.frontproxy.config import FrontProxyConfig
 from atoll.standalone.site.processes import StartConfig
 from atoll.syncer.config import SyncerConfig
@@ -49,7 +50,17 @@ _OTHER_FLAGS = {
         "help",
         "quick",
     ),
-    *("help-all", "config", "print-config", "directory", "readers", "subscribers", "tls-ca-file", "drop"),
+    *(
+        "help-all",
+        "config",
+        "print-config",
+        "directory",
+        "readers",
+        "subscribers",
+        "event-gateways",
+        "tls-ca-file",
+        "drop",
+    ),
 }
 
 
@@ -138,6 +149,7 @@ def test_every_flag_in_the_pages_is_one() -> None:
         *FrontProxyConfig.__struct_fields__,
         *CacheServerConfig.__struct_fields__,
         *EdgeControllersConfig.__struct_fields__,
+        *EventGatewayConfig.__struct_fields__,
         *(flag.lstrip("-") for command in complete_kcp.FLAGS.values() for flag in command),
         *SyncerConfig.__struct_fields__,
     }

@@ -23,6 +23,8 @@ OTHERS = {
     "used.atoll.dev/workspaces",
     "used.atoll.dev/objects",
     "used.atoll.dev/storage",
+    # A claim of tokens for events.
+    "atoll.dev/cluster",
     # Audit events, and contexts of a kubeconfig.
     "tenancy.kcp.io/workspace",
     "workspace.kcp.io/current",

@@ -18,7 +18,6 @@ from prometheus_client import CollectorRegistry
 
 from atoll.edge.changes import ChangeSource
 from atoll.edge.config import EdgeControllersConfig
-from atoll.edge.health_server import HealthServer
 from atoll.edge.heartbeats import Heartbeats
 from atoll.edge.initializer import Initializer
 from atoll.edge.mailboxes import Mailboxes
@@ -27,6 +26,7 @@ from atoll.edge.placement_translator.translator import PlacementTranslator
 from atoll.edge.store import EdgeStore
 from atoll.edge.where_resolver import WhereResolver
 from atoll.machinery.apiserver.serving.health import Check, Notice
+from atoll.machinery.apiserver.serving.health_server import HealthServer
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Kubeconfig
 from atoll.machinery.control.manager import ControllerMetrics

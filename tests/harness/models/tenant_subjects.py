@@ -53,6 +53,8 @@ SYSTEM = (
     "$SYS.ACCOUNT.events.DISCONNECT",
     "$SYS.SERVER.X.CLIENT.AUTH.ERR",
     "$SYS._INBOX.x.y",
+    "event-gateways.kick",
+    "events.control.x",
 )
 #: Texts that mean something to NATS, as a tenant may have them in the names of its own things.
 ODD_NAMES = (".", "*", ">", ".*>", "a.b", "=2E", "-")

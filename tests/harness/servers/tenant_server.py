@@ -18,8 +18,9 @@ from atoll.machinery.stream.definitions import definition
 from atoll.machinery.stream.permissions import shard_permissions, shard_user
 from atoll.machinery.stream.server.config import NatsUser, TenantOptions
 from atoll.machinery.stream.subjects import CHANGES, KINDS, stream_name
-from atoll.machinery.stream.tenants.auth_callout import Answerer, ConnectRequest, make_keys
-from atoll.machinery.stream.tenants.callout_service import Admission, CalloutService
+from atoll.machinery.stream.tenants.auth_callout import Admission, Answerer, ConnectRequest, make_keys
+from atoll.machinery.stream.tenants.callout_service import CalloutService
+from atoll.machinery.stream.tenants.connection_kicks import probe
 from atoll.machinery.stream.tenants.subscriber_permissions import (
     GATEWAYS,
     SubscriberNames,
@@ -36,7 +37,7 @@ from harness.models.shard_log import CONFIGMAPS
 from harness.servers.nats import NatsServer
 
 SHARDS = (ROOT, "east")
-GATEWAY = "gateway-0"
+GATEWAY, OTHER_GATEWAY = "gateway-0", "gateway-1"
 _REFUSED = re.compile(r"Permissions Violation for (Publish|Subscription) to \"(.*?)\"( using queue)?")
 
 
@@ -50,7 +51,8 @@ class TenantServer:
         self.limits = SubscriptionLimits()
         self.requests: list[ConnectRequest] = []
         users = [NatsUser(shard_user(shard), "secret", shard_permissions(shard)) for shard in SHARDS]
-        users.append(NatsUser(GATEWAY, "secret", gateway_permissions(GATEWAY, SHARDS), account=GATEWAYS))
+        for name in (GATEWAY, OTHER_GATEWAY):
+            users.append(NatsUser(name, "secret", gateway_permissions(name), account=GATEWAYS))
         self.users = {user.name: user for user in users}
         self.nats = NatsServer(directory, "", users=tuple(users), tenants=TenantOptions(SHARDS, self.keys))
         self._open: list[Connection] = []
@@ -90,15 +92,15 @@ class TenantServer:
 
     async def settle(self) -> None:
         """Return when the server has handled what the gateway sent."""
-        stream = stream_name(CHANGES, ROOT)
-        await Connection(self.gateway.client, f"$JS.{ROOT}.API").api(f"STREAM.INFO.{stream}")
+        await probe(self.gateway)
 
     async def _authenticate(self, request: ConnectRequest) -> Admission | None:
         self.requests.append(request)
         kind, _, name = request.token.partition(":")
         if kind != "user":
             return None
-        return Admission(subscriber_permissions(self.names(name)), int(time.time()) + self.lifetime_s)
+        names = self.names(name)
+        return Admission(subscriber_permissions(names), int(time.time()) + self.lifetime_s, names.connection)
 
     def names(self, user: str) -> SubscriberNames:
         return subscriber_names(self.names_key, user)
@@ -111,21 +113,18 @@ class TenantServer:
         await self.owners[shard].api(f"STREAM.INFO.{stream_name(CHANGES, shard)}")
 
     async def make_consumer(self, shard: str, user: str, slot: int, cluster: str) -> str:
-        """A consumer of a user on one cluster's ConfigMaps, made by the gateway; its name."""
+        """A consumer of a user on one cluster's ConfigMaps, made by the shard; its name."""
         stream, name = stream_name(CHANGES, shard), self.names(user).consumers[slot]
         filters = subscription_filters(shard, [CONFIGMAPS], cluster)
         config = consumer_config(name, filters, self.limits, {"deliver_policy": "all"})
-        await self._gateway_api(shard, f"CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
+        body = {"stream_name": stream, "config": config}
+        await self.owners[shard].api(f"CONSUMER.CREATE.{stream}.{name}", body)
         return name
 
     async def consumer(self, shard: str, name: str) -> Object:
         """How far a consumer is."""
-        info = await self._gateway_api(shard, f"INFO.{stream_name(CHANGES, shard)}.{name}")
+        info = await self.owners[shard].api(f"CONSUMER.INFO.{stream_name(CHANGES, shard)}.{name}")
         return {key: info[key] for key in ("delivered", "ack_floor", "num_pending", "num_ack_pending", "num_waiting")}
-
-    async def _gateway_api(self, shard: str, subject: str, body: Object | None = None) -> Object:
-        at = Connection(self.gateway.client, f"$JS.{shard}.API")
-        return await at.api(f"CONSUMER.{subject}", body)
 
 
 class RawClient:

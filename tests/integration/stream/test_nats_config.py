@@ -40,6 +40,8 @@ async def test_every_user_connects_with_his_file_over_tls(tmp_path: Path) -> Non
         "edge-0",
         "--subscribers",
         "ops",
+        "--event-gateways",
+        "gateway-0",
         "--port",
         str(port),
         "--tls-cert-file",
@@ -52,7 +54,7 @@ async def test_every_user_connects_with_his_file_over_tls(tmp_path: Path) -> Non
     assert configured(there, *flags) == 0
     server = await asyncio.create_subprocess_exec(str(find_binary()), "-c", str(there / "server.conf"))
     try:
-        users = ("shard-root", "shard-eu-1", "proxy-0", "edge-0", "ops")
+        users = ("shard-root", "shard-eu-1", "proxy-0", "edge-0", "ops", "gateway-0")
         found = [read_access(f"tls://127.0.0.1:{port}", str(there / f"nats-{user}.json")) for user in users]
         found += [read_stream_file(there / f"stream-ops.{shard}.json").access for shard in ("root", "eu-1")]
         for access in found:
@@ -118,6 +120,7 @@ def test_secret_keys_of_events_are_given_to_their_shard_and_public_ones_to_all(
         (("--shards", "root", "--readers", "reader-root"), "'reader-root' is the name of another user"),
         (("--shards", "root", "--readers", "ops", "--subscribers", "ops"), "'ops' is the name of another user"),
         (("--shards", "root", "--subscribers", "operator"), "'operator' is the name of another user"),
+        (("--shards", "root", "--event-gateways", "shard-root"), "'shard-root' is the name of another user"),
         (("--shards", "root", "--tls-cert-file", "x"), "go together"),
     ],
 )

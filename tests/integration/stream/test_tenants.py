@@ -15,7 +15,7 @@ from nats.aio.msg import Msg
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.stream.permissions import shard_user
 from atoll.machinery.stream.subjects import CHANGES, changes_subject, stream_name
-from atoll.machinery.stream.tenants.auth_callout import Answerer, ConnectRequest, make_keys
+from atoll.machinery.stream.tenants.auth_callout import Admission, Answerer, ConnectRequest, make_keys
 from atoll.machinery.stream.tenants.claims import Box, Issuer
 from atoll.machinery.stream.tenants.subscriber_permissions import (
     CALLOUT_SUBJECT,
@@ -202,18 +202,21 @@ async def test_the_server_hangs_up_when_the_token_ends(open_server: TenantServer
         await client.until(1)
 
 
+def victims_admission(server: TenantServer, lifetime_s: int) -> Admission:
+    return Admission(subscriber_permissions(server.names("victim")), int(time.time()) + lifetime_s)
+
+
 def genuine(server: TenantServer, request: ConnectRequest) -> bytes:
-    permissions = subscriber_permissions(server.names("victim"))
-    return Answerer(server.keys).admit(request, permissions, int(time.time()) + 60)
+    return Answerer(server.keys).admit(request, victims_admission(server, 60))
 
 
 def forged(server: TenantServer, request: ConnectRequest) -> bytes:
     keys = msgspec.structs.replace(server.keys, issuer=make_keys().issuer)
-    return Answerer(keys).admit(request, subscriber_permissions(server.names("victim")), int(time.time()) + 60)
+    return Answerer(keys).admit(request, victims_admission(server, 60))
 
 
 def expired(server: TenantServer, request: ConnectRequest) -> bytes:
-    return Answerer(server.keys).admit(request, subscriber_permissions(server.names("victim")), int(time.time()) - 60)
+    return Answerer(server.keys).admit(request, victims_admission(server, -60))
 
 
 def of_another_server(server: TenantServer, request: ConnectRequest) -> bytes:

@@ -16,6 +16,7 @@ USAGE = """usage: atoll COMMAND [options]
   shard         run one shard of a sharded deployment (site)
   front-proxy   run a front proxy of a site: one address for all shards
   cache-server  serve the objects that all shards replicate, over HTTP
+  event-gateway let subscribers of events in at a NATS server, by their tokens
   virtual-workspaces
                 serve virtual workspaces of an APIExport that Python modules define
   edge-init     write the edge service into a workspace
@@ -43,6 +44,7 @@ COMMANDS = {
     "shard": ("start", "shard"),
     "front-proxy": ("front_proxy", "run"),
     "cache-server": ("cache_server", "run"),
+    "event-gateway": ("event_gateway", "run"),
     "virtual-workspaces": ("virtual_workspaces", "run"),
     "edge-init": ("edge_init", "run"),
     "edge-controllers": ("edge_controllers", "run"),

@@ -15,9 +15,12 @@ from pathlib import Path
 from atoll.cli.atoll.output import fail
 from atoll.machinery.meta.labels import dns_label_errors
 from atoll.machinery.process.pki import write_private
+from atoll.machinery.stream.credential_file import InvalidCredentialFile
 from atoll.machinery.stream.permissions import OPERATOR, reader_user, shard_user
 from atoll.machinery.stream.server.config import ListenOptions, NatsUser, TlsFiles, server_config
+from atoll.machinery.stream.tenants.key_files import GATEWAY_KEYS_FILE, SUBSCRIPTIONS_FILE
 from atoll.standalone.site.credentials import edge_users, nats_users, public_keys
+from atoll.standalone.site.gateways import gateway_users, tenant_options, write_for_shards
 from atoll.standalone.site.runner import STREAMS_BYTES
 from atoll.standalone.site.subscribers import subscriber, write_stream_files
 
@@ -28,11 +31,11 @@ def run(arguments: Sequence[str]) -> int:
     """Write the files. Return the exit code."""
     found = _parser().parse_args(list(arguments))
     shards, readers, edge = _names(found.shards), _names(found.readers), _names(found.edge)
-    watchers = _names(found.subscribers)
-    for name in (*shards, *readers, *edge, *watchers):
+    watchers, gateways = _names(found.subscribers), _names(found.event_gateways)
+    for name in (*shards, *readers, *edge, *watchers, *gateways):
         if errors := dns_label_errors(name):
             return fail(f"{name!r} is no name: {errors[0]}")
-    if clash := _clash(shards, readers, edge, watchers):
+    if clash := _clash(shards, readers, edge, watchers, gateways):
         return fail(f"{clash!r} is the name of another user")
     directory, files = Path(found.directory).absolute(), (found.tls_cert_file, found.tls_private_key_file)
     if len({bool(file) for file in (*files, found.tls_ca_file)}) > 1:
@@ -43,15 +46,19 @@ def run(arguments: Sequence[str]) -> int:
         authority = AUTHORITY if tls else ""
         users = nats_users(directory, shards, readers, authority) + edge_users(directory, shards, edge, authority)
         users += [_subscriber(directory, shards, each, found, authority) for each in watchers]
+        users += gateway_users(directory, gateways, authority)
+        tenants = tenant_options(directory, shards) if gateways else None
+        if tenants is not None:
+            write_for_shards(directory, tenants, _url(found, authority), tls)
         where = ListenOptions(directory, found.bind_address, found.port, max(len(shards), 1) * STREAMS_BYTES, tls)
-        write_private(directory / CONFIG, server_config(where, users))
-    except OSError as error:
+        write_private(directory / CONFIG, server_config(where, users, tenants))
+    except (OSError, InvalidCredentialFile) as error:
         return fail(str(error))
     sys.stdout.write(f"nats-server -c {directory / CONFIG}\n")
-    for name in (*(shard_user(shard) for shard in shards), *readers, *edge):
-        sys.stdout.write(f"  {directory / f'nats-{name}.json'}\n")
-    for path in (_stream_path(directory, name, shard) for name in watchers for shard in shards):
-        sys.stdout.write(f"  {path}\n")
+    written = [f"nats-{name}.json" for name in (*map(shard_user, shards), *readers, *edge, *gateways)]
+    written += [_stream_file(name, shard) for name in watchers for shard in shards]
+    written += [GATEWAY_KEYS_FILE, SUBSCRIPTIONS_FILE] if gateways else []
+    sys.stdout.write("".join(f"  {directory / name}\n" for name in written))
     return 0
 
 
@@ -70,15 +77,19 @@ def _subscriber(
 ) -> NatsUser:
     """A subscriber of the operator, with a file for each shard. Raises OSError."""
     user = subscriber(directory, shards, name, authority)
-    address = found.nats_url or f"{'tls' if authority else 'nats'}://{found.bind_address}:{found.port}"
-    files = {shard: _stream_path(directory, name, shard) for shard in shards}
-    write_stream_files(user, address, files, public_keys(directory, shards), authority)
+    files = {shard: directory / _stream_file(name, shard) for shard in shards}
+    write_stream_files(user, _url(found, authority), files, public_keys(directory, shards), authority)
     return user
 
 
-def _stream_path(directory: Path, name: str, shard: str) -> Path:
-    """The file of a subscriber for one shard. Names have no dot, so no two share a path."""
-    return directory / f"stream-{name}.{shard}.json"
+def _url(found: argparse.Namespace, authority: str) -> str:
+    """Where subscribers find the server."""
+    return str(found.nats_url) or f"{'tls' if authority else 'nats'}://{found.bind_address}:{found.port}"
+
+
+def _stream_file(name: str, shard: str) -> str:
+    """The file of a subscriber for one shard. Names have no dot, so no two are the same."""
+    return f"stream-{name}.{shard}.json"
 
 
 def _names(text: str) -> list[str]:
@@ -100,7 +111,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--readers", default="", help="comma separated names of front proxies and cache servers")
     parser.add_argument("--edge", default="", help="comma separated names of processes `atoll edge-controllers`")
     parser.add_argument("--subscribers", default="", help="comma separated names of programs that read all changes")
-    parser.add_argument("--nats-url", default="", help="URL in the files of subscribers; default: as it listens")
+    parser.add_argument(
+        "--event-gateways",
+        default="",
+        help="comma separated names of processes `atoll event-gateway`; a name more is"
+        " a reload of the server, but without the first name, or with the first at all, it must be restarted",
+    )
+    parser.add_argument("--nats-url", default="", help="URL that subscribers are told; default: as it listens")
     parser.add_argument("--bind-address", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=4222, help="port to listen on")
     parser.add_argument("--tls-cert-file", default="", help="PEM file with the server's certificate")

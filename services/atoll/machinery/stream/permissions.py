@@ -22,6 +22,9 @@ OPERATOR = "operator"
 OWN_API, IMPORTED_API = "$JS.API", "$JS.{shard}.API"
 #: The same for the streams of a region. The server maps `$JS.hub.API` of a leaf's account to that account's own API.
 SOURCE_API = "atoll.hub.API"
+#: Where a shard tells gateways whose connections to end; and the prefix at which it tells subscribers what became of
+#: their subscriptions. Both leave its account only on servers that have tenants.
+KICK_SUBJECT, CONTROL = "event-gateways.kick", "events.control"
 
 _STREAM_VERBS = ("CREATE", "UPDATE", "INFO", "PURGE", "MSG.GET")
 _CONSUMER_VERBS = ("CREATE", "DURABLE.CREATE", "INFO", "DELETE", "MSG.NEXT")
@@ -82,7 +85,9 @@ def delivery_subject(user: str) -> str:
 
 
 def shard_permissions(shard: str) -> Permissions:
-    """Publish under the shard's own name and manage exactly its two streams. It cannot delete them."""
+    """Publish under the shard's own name, manage exactly its two streams, speak to gateways and to subscribers.
+
+    It cannot delete the streams."""
     publish: list[str] = []
     for kind in KINDS:
         name = stream_name(kind, shard)
@@ -91,6 +96,7 @@ def shard_permissions(shard: str) -> Permissions:
         publish.append(f"{OWN_API}.CONSUMER.LIST.{name}")
         publish.extend(f"{OWN_API}.CONSUMER.{verb}.{name}.>" for verb in _CONSUMER_VERBS)
         publish.append(f"$JS.ACK.{name}.>")
+    publish += [KICK_SUBJECT, f"{CONTROL}.*"]
     return Permissions(tuple(publish), (f"{inbox_prefix(shard_user(shard))}.>",), (shard,))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from atoll.cacheserver.config import CacheServerConfig
+from atoll.eventgateway.config import EventGatewayConfig
 from atoll.frontproxy.config import FrontProxyConfig
 from atoll.machinery.process import config as settings
 from atoll.machinery.process.config import ProcessConfig
@@ -12,7 +13,7 @@ from atoll.shard.config import ShardConfig
 from atoll.standalone.site.processes import StartConfig
 from atoll.virtualworkspace_sdk.config import ViewConfig
 
-CONFIGS = [StartConfig, ShardConfig, FrontProxyConfig, CacheServerConfig, ViewConfig]
+CONFIGS = [StartConfig, ShardConfig, FrontProxyConfig, CacheServerConfig, EventGatewayConfig, ViewConfig]
 
 
 def help_text(config: type[ProcessConfig], flag: str, capsys: pytest.CaptureFixture[str]) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from atoll.machinery.process import ed25519
 from atoll.machinery.stream.permissions import Permissions
-from atoll.machinery.stream.tenants.auth_callout import Answerer, ConnectRequest, make_keys
+from atoll.machinery.stream.tenants.auth_callout import Admission, Answerer, ConnectRequest, make_keys
 from atoll.machinery.stream.tenants.claims import Box, InvalidClaims, Issuer, key_bytes, key_text, read
 from atoll.machinery.stream.tenants.subscriber_permissions import SLOTS, subscriber_names, subscriber_permissions
 
@@ -94,7 +94,7 @@ def test_what_is_no_question_is_refused(server: Server) -> None:
 def test_an_answer_admits_one_client_to_the_tenants_until_its_end(server: Server) -> None:
     answerer = Answerer(KEYS)
     request = answerer.open(server.ask(server.question()), server.box.text)
-    sealed = answerer.admit(request, Permissions(("a",), ("b.>",)), 99)
+    sealed = answerer.admit(request, Admission(Permissions(("a",), ("b.>",)), 99, "the-name"))
     answer = read(server.box.open(sealed, str(answerer.configuration["xkey"])).decode())
     assert (answer["aud"], answer["sub"], answer["iss"]) == (
         server.key.text,
@@ -102,7 +102,7 @@ def test_an_answer_admits_one_client_to_the_tenants_until_its_end(server: Server
         answerer.configuration["issuer"],
     )
     user = read(answer["nats"]["jwt"])
-    assert (user["aud"], user["sub"], user["exp"]) == ("events", "Uclient", 99)
+    assert (user["aud"], user["sub"], user["exp"], user["name"]) == ("events", "Uclient", 99, "the-name")
     assert (user["nats"]["pub"], user["nats"]["sub"]) == ({"allow": ["a"]}, {"allow": ["b.>"]})
     assert user["nats"]["allowed_connection_types"] == ["STANDARD"]
 

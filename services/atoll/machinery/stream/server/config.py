@@ -12,6 +12,7 @@ import json
 import secrets
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -19,7 +20,9 @@ from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.definitions import MAX_PAYLOAD_BYTES
 from atoll.machinery.stream.permissions import (
+    CONTROL,
     IMPORTED_API,
+    KICK_SUBJECT,
     OPERATOR,
     OWN_API,
     Permissions,
@@ -34,10 +37,20 @@ from atoll.machinery.stream.permissions import (
 )
 from atoll.machinery.stream.subjects import KINDS, stream_name
 from atoll.machinery.stream.tenants.auth_callout import Answerer, CalloutKeys
-from atoll.machinery.stream.tenants.subscriber_permissions import CALLOUT_TIMEOUT_S, GATEWAYS, TENANTS, tenant_imports
+from atoll.machinery.stream.tenants.subscriber_permissions import (
+    CALLOUT_TIMEOUT_S,
+    CONNECTIONS_SUBJECT,
+    END_CONNECTION_SUBJECT,
+    GATEWAYS,
+    TENANTS,
+    tenant_imports,
+)
 
 #: A consumer for each reader of each stream, the publishers' own audits, and the operator's.
 _MAX_CONSUMERS = 4096
+#: Connections of the configured users, and of tenants, who cannot take those.
+_MAX_CONNECTIONS, _MAX_TENANT_CONNECTIONS = 1024, 4096
+_SYSTEM = "SYS"
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
@@ -137,7 +150,7 @@ def server_config(where: ListenOptions, users: Sequence[NatsUser], tenants: Tena
         "host": where.host,
         "port": where.port,
         "max_payload": MAX_PAYLOAD_BYTES,
-        "max_connections": 1024,
+        "max_connections": _MAX_CONNECTIONS + (_MAX_TENANT_CONNECTIONS if tenants is not None else 0),
         "logfile": str(where.directory / "server.log"),
         "logfile_size_limit": 8 << 20,
         "logfile_max_num": 2,
@@ -146,9 +159,10 @@ def server_config(where: ListenOptions, users: Sequence[NatsUser], tenants: Tena
             "max_mem": 64 << 20,
             "max_file": where.store_limit_bytes,
         },
-        "system_account": "SYS",
-        "accounts": {"SYS": {}, **accounts(users), **_tenants(tenants)},
+        "system_account": _SYSTEM,
     }
+    found: dict[str, dict[str, Any]] = {_SYSTEM: {}, **accounts(users)}
+    config["accounts"] = found if tenants is None else _with_tenants(found, tenants.shards)
     if tenants is not None:
         config["authorization"] = {"auth_callout": _callout(users, tenants.keys), "timeout": CALLOUT_TIMEOUT_S}
     if where.tls:
@@ -156,7 +170,7 @@ def server_config(where: ListenOptions, users: Sequence[NatsUser], tenants: Tena
     return encode_json(config)
 
 
-def accounts(users: Sequence[NatsUser]) -> dict[str, object]:
+def accounts(users: Sequence[NatsUser]) -> dict[str, dict[str, Any]]:
     """The accounts of these users, as a server's configuration has them."""
     found: dict[str, list[NatsUser]] = {}
     for user in users:
@@ -164,8 +178,8 @@ def accounts(users: Sequence[NatsUser]) -> dict[str, object]:
     return {name: _account(members) for name, members in found.items()}
 
 
-def _account(users: Sequence[NatsUser]) -> dict[str, object]:
-    account: dict[str, object] = {"users": [_user(user) for user in users]}
+def _account(users: Sequence[NatsUser]) -> dict[str, Any]:
+    account: dict[str, Any] = {"users": [_user(user) for user in users]}
     shards = [shard for user in users for shard in user.permissions.shards]
     if shards:
         account["jetstream"] = {"max_streams": len(KINDS) * len(shards), "max_consumers": _MAX_CONSUMERS}
@@ -177,15 +191,42 @@ def _account(users: Sequence[NatsUser]) -> dict[str, object]:
     return {**account, "imports": imports} if imports else account
 
 
-def _tenants(tenants: TenantOptions | None) -> dict[str, object]:
-    return {TENANTS: {"imports": _services(tenant_imports(tenants.shards))}} if tenants is not None else {}
+def _with_tenants(found: dict[str, dict[str, Any]], shards: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The accounts with that of the tenants, and with what connects gateways, shards and tenants.
+
+    Shards tell gateways whose connections to end; these find and end them through the system's account. Shards publish
+    for subscribers below `CONTROL`, which the tenants' account has as `<inbox>.control`: no other subject of it.
+    """
+    kick, control = {"account": GATEWAYS, "subject": KICK_SUBJECT}, f"{CONTROL}.*"
+    ending = END_CONNECTION_SUBJECT.format(server="*")
+    heard = [{"stream": {"account": shard_user(shard), "subject": control}, "to": "$1.control"} for shard in shards]
+    found[TENANTS] = {
+        "imports": [*_services(tenant_imports(shards)), *heard],
+        "limits": {"max_connections": _MAX_TENANT_CONNECTIONS},
+    }
+    for shard in shards:
+        account = found[shard_user(shard)]
+        account["exports"].append({"stream": control, "accounts": [TENANTS]})
+        account["imports"] = [*account.get("imports", ()), {"service": kick}]
+    found[GATEWAYS]["exports"] = [{"service": KICK_SUBJECT, "accounts": [shard_user(shard) for shard in shards]}]
+    found[GATEWAYS]["imports"] = [
+        {"service": {"account": _SYSTEM, "subject": subject}} for subject in (CONNECTIONS_SUBJECT, ending)
+    ]
+    found[_SYSTEM]["exports"] = [
+        {"service": CONNECTIONS_SUBJECT, "response_type": "stream", "accounts": [GATEWAYS]},
+        {"service": ending, "accounts": [GATEWAYS]},
+    ]
+    return found
 
 
 def _callout(users: Sequence[NatsUser], keys: CalloutKeys) -> dict[str, object]:
     """Whom the server asks about clients that it does not know. Without `allowed_accounts` it would ask about the users
-    of this configuration as well. An answer may name any account: who has the issuer's key may do everything."""
-    gateways = [user.name for user in users if user.account == GATEWAYS]
-    about = {"account": GATEWAYS, "auth_users": gateways, "allowed_accounts": [TENANTS]}
+    of this configuration as well. An answer may name any account: who has the issuer's key may do everything.
+
+    The server must be restarted to change this block, so it names the first gateway alone: others are asked through the
+    account."""
+    first = next(user.name for user in users if user.account == GATEWAYS)
+    about = {"account": GATEWAYS, "auth_users": [first], "allowed_accounts": [TENANTS]}
     return {**Answerer(keys).configuration, **about}
 
 

@@ -48,6 +48,14 @@ class ConnectRequest(msgspec.Struct, frozen=True):
     token: str
 
 
+class Admission(msgspec.Struct, frozen=True):
+    """What a client may do, until when, and the name by which servers know its connections; empty: none."""
+
+    permissions: Permissions
+    expires_at_s: int
+    connection: str = ""
+
+
 class _Server(msgspec.Struct, frozen=True):
     id: str
     xkey: str
@@ -101,8 +109,9 @@ class Answerer:
         token, client = asked.connect_opts.auth_token, asked.client_info.id
         return ConnectRequest(asked.user_nkey, asked.server_id.id, server_box, client, token)
 
-    def admit(self, request: ConnectRequest, permissions: Permissions, expires_at_s: int) -> bytes:
-        """The answer that lets the client in until then."""
+    def admit(self, request: ConnectRequest, admission: Admission) -> bytes:
+        """The answer that lets the client in."""
+        permissions = admission.permissions
         user: Object = {
             "type": "user",
             "version": 2,
@@ -113,7 +122,8 @@ class Answerer:
             "payload": _MAX_MESSAGE_BYTES,
             "allowed_connection_types": ["STANDARD"],
         }
-        return self._answer(request, {"jwt": self._issuer.sign(request.user_key, TENANTS, user, expires_at_s)})
+        about = (admission.expires_at_s, admission.connection)
+        return self._answer(request, {"jwt": self._issuer.sign(request.user_key, TENANTS, user, *about)})
 
     def refuse(self, request: ConnectRequest, reason: str) -> bytes:
         """The answer that turns the client away. The reason goes to the server's log, not to the client."""

@@ -11,12 +11,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-import msgspec
 import structlog
 
 from atoll.machinery.stream.connection import Connection, Unavailable
-from atoll.machinery.stream.permissions import Permissions
-from atoll.machinery.stream.tenants.auth_callout import Answerer, ConnectRequest
+from atoll.machinery.stream.tenants.auth_callout import Admission, Answerer, ConnectRequest
 from atoll.machinery.stream.tenants.claims import InvalidClaims
 from atoll.machinery.stream.tenants.subscriber_permissions import CALLOUT_SUBJECT, CALLOUT_TIMEOUT_S
 
@@ -29,13 +27,6 @@ _QUEUE = "event-gateways"
 _AT_ONCE = 64
 _ANSWER_TIMEOUT_S = CALLOUT_TIMEOUT_S - 0.5
 _BOX_HEADER = "Nats-Server-Xkey"
-
-
-class Admission(msgspec.Struct, frozen=True):
-    """What a client may do, and until when."""
-
-    permissions: Permissions
-    expires_at_s: int
 
 
 #: Who a token is; None for one that admits nobody.
@@ -82,7 +73,7 @@ class CalloutService:
         if admission is None:
             answer = self._answerer.refuse(request, "the token admits nobody")
         else:
-            answer = self._answerer.admit(request, admission.permissions, admission.expires_at_s)
+            answer = self._answerer.admit(request, admission)
         try:
             await self._connection.publish(message.reply, answer)
         except Unavailable as error:

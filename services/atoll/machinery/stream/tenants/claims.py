@@ -51,11 +51,13 @@ class Issuer:
         self._key = ed25519.SecretKey(secret)
         self.text = key_text(ACCOUNT_KEY, base64.b64decode(self._key.public))
 
-    def sign(self, subject: str, audience: str, nats: Object, expires_at_s: int = 0) -> str:
-        """The JWT of these claims; `expires_at_s` 0: it does not expire."""
+    def sign(self, subject: str, audience: str, nats: Object, expires_at_s: int = 0, name: str = "") -> str:
+        """The JWT of these claims; `expires_at_s` 0: it does not expire. Servers tell gateways a user's `name`."""
         claims: Object = {"iss": self.text, "sub": subject, "aud": audience, "iat": int(time.time()), "nats": nats}
         if expires_at_s:
             claims["exp"] = expires_at_s
+        if name:
+            claims["name"] = name
         claims["jti"] = _text(encode_json(claims))[:32]
         signed = f"{_text(encode_json(_HEADER))}.{_text(encode_json(claims))}"
         return f"{signed}.{_text(self._key.sign(signed.encode()))}"

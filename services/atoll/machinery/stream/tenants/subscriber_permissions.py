@@ -16,7 +16,8 @@ from collections.abc import Sequence
 import msgspec
 
 from atoll.machinery.stream.permissions import (
-    IMPORTED_API,
+    CONTROL,
+    KICK_SUBJECT,
     OWN_API,
     Permissions,
     ServiceImport,
@@ -25,7 +26,7 @@ from atoll.machinery.stream.permissions import (
 )
 from atoll.machinery.stream.subjects import CHANGES, stream_name
 
-#: The account of all tenants, and that of the gateways, which answer for it and make its consumers.
+#: The account of all tenants, and that of the gateways, which answer for it.
 TENANTS, GATEWAYS = "events", "event-gateways"
 #: Where tenants find the JetStream API. At `$JS.API` an account without streams answers by itself.
 TENANTS_API = "events.API"
@@ -38,21 +39,30 @@ CALLOUT_SUBJECT = "$SYS.REQ.USER.AUTH"
 CALLOUT_ANSWERS = "$SYS._INBOX.>"
 #: How long a server waits for it before it turns the client away.
 CALLOUT_TIMEOUT_S = 4.0
-_GATEWAY_VERBS = ("CREATE", "INFO", "DELETE")
+#: Where each server tells the connections of the tenants, and where one of them ends a connection.
+CONNECTIONS_SUBJECT, END_CONNECTION_SUBJECT = f"$SYS.REQ.ACCOUNT.{TENANTS}.CONNZ", "$SYS.REQ.SERVER.{server}.KICK"
 
 
 class SubscriberNames(msgspec.Struct, frozen=True):
-    """The names of one identity: those of its consumers, and the prefix of its inboxes."""
+    """The names of one identity: those of its consumers, the prefix of its inboxes, and that of its connections, which
+    servers tell to gateways."""
 
     consumers: tuple[str, ...]
     inbox: str
+    connection: str
+
+
+def identity(user: str, cluster: str = "") -> str:
+    """The text of a user, of one cluster alone or of all: no two users have the same, as no cluster has a colon."""
+    return f"{cluster}:{user}"
 
 
 def subscriber_names(key: bytes, identity: str) -> SubscriberNames:
     """The names of an identity: the same for each gateway that has the key, and for nobody else to be guessed."""
     own = _secret_token(key, "consumers", identity)
     consumers = tuple(f"{own}-{number}" for number in range(SLOTS))
-    return SubscriberNames(consumers, f"_INBOX_{_secret_token(key, 'inbox', identity)}")
+    inbox, connection = (_secret_token(key, purpose, identity) for purpose in ("inbox", "connection"))
+    return SubscriberNames(consumers, f"_INBOX_{inbox}", connection)
 
 
 def subscriber_permissions(names: SubscriberNames) -> Permissions:
@@ -76,20 +86,15 @@ def tenant_imports(shards: Sequence[str]) -> list[ServiceImport]:
     return imports
 
 
-def gateway_permissions(user: str, shards: Sequence[str]) -> Permissions:
-    """Answer servers that ask who a client is; make, look at and delete consumers on the changes of these shards.
+def control_address(inbox: str) -> str:
+    """Where a shard publishes what a subscriber hears at `<inbox>.control`."""
+    return f"{CONTROL}.{inbox}"
 
-    A gateway chooses what a consumer filters, and may name those of others: it decides what tenants see anyway.
-    """
-    imports: list[ServiceImport] = []
-    for shard in shards:
-        stream, account, api = stream_name(CHANGES, shard), shard_user(shard), IMPORTED_API.format(shard=shard)
-        imports.append(ServiceImport(account, f"{OWN_API}.STREAM.INFO.{stream}", f"{api}.STREAM.INFO.{stream}"))
-        for verb in _GATEWAY_VERBS:
-            subject = f"CONSUMER.{verb}.{stream}"
-            imports.append(ServiceImport(account, f"{OWN_API}.{subject}.*", f"{api}.{subject}.$1"))
-    publish = (*(each.local.replace("$1", "*") for each in imports), CALLOUT_ANSWERS)
-    return Permissions(publish, (f"{inbox_prefix(user)}.>", CALLOUT_SUBJECT), imports=tuple(imports))
+
+def gateway_permissions(user: str) -> Permissions:
+    """Answer servers that ask who a client is; hear whose connections to end, find and end them. Reach no stream."""
+    publish = (CALLOUT_ANSWERS, CONNECTIONS_SUBJECT, END_CONNECTION_SUBJECT.format(server="*"))
+    return Permissions(publish, (f"{inbox_prefix(user)}.>", CALLOUT_SUBJECT, KICK_SUBJECT))
 
 
 def _secret_token(key: bytes, purpose: str, identity: str) -> str:

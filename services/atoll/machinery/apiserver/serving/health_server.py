@@ -1,6 +1,6 @@
-"""What the process of the controllers serves: health for everyone, metrics for system:masters. Nothing else.
+"""What a process without an API serves: health for everyone, metrics for system:masters. Nothing else.
 
-`process` gives it to the listener. Invariant: a path that is not listed is a 404.
+The controllers of edge clusters and event gateways listen with it. Invariant: a path that is not listed is a 404.
 """
 
 from __future__ import annotations

@@ -1,0 +1,114 @@
+"""`atoll event-gateway`: serves health and metrics, and answers a NATS server, until SIGTERM.
+
+`cli` calls `start`. It prints its URL on standard output once it listens. Invariant: every file that a flag names is
+read before the process listens; no HTTP of a subscriber is served, as who has the keys may do everything on the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sys
+from pathlib import Path
+
+import msgspec
+import structlog
+from prometheus_client import CollectorRegistry
+
+from atoll.eventgateway.config import EventGatewayConfig
+from atoll.eventgateway.gateway import build_gateway
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import InvalidCredentials
+from atoll.machinery.apiserver.authentication.event_tokens import EventTokens
+from atoll.machinery.apiserver.authentication.jwt import PublicKey
+from atoll.machinery.apiserver.authentication.service_account_keys import key_id, public_keys
+from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers
+from atoll.machinery.apiserver.serving.health_server import HealthServer
+from atoll.machinery.process import pki
+from atoll.machinery.process.freed_memory import return_freed_memory
+from atoll.machinery.process.lifetime import Lifetime
+from atoll.machinery.process.listen_address import serving_names, take_port
+from atoll.machinery.process.pki import Pair
+from atoll.machinery.process.tls import server_context
+from atoll.machinery.storage.environment.filesystem import require_local
+from atoll.machinery.stream.connection import Access
+from atoll.machinery.stream.credential_file import read_access
+from atoll.machinery.stream.tenants.auth_callout import CalloutKeys
+from atoll.machinery.stream.tenants.gateway import Gateway
+from atoll.machinery.stream.tenants.key_files import read_gateway_keys
+from atoll.machinery.wire.limits import Limits
+from atoll.machinery.wire.server import Server
+
+log = structlog.get_logger()
+
+SERVING_CA, SERVING = "serving-ca", "event-gateway"
+DRAIN_S = 10.0
+
+
+class GatewayFiles(msgspec.Struct, frozen=True):
+    """The contents of the files that the settings name."""
+
+    access: Access
+    keys: CalloutKeys
+    tokens: EventTokens
+    serving: Pair
+    clients: bytes
+
+
+async def start(config: EventGatewayConfig) -> None:
+    """Run until SIGTERM or SIGINT.
+
+    Raises InvalidCredentials, InvalidCredentialFile, PkiError, OSError, BackgroundWorkFailed.
+    """
+    root, registry = Path(config.directory), CollectorRegistry()
+    if not config.allow_any_filesystem:
+        require_local(root)
+    await asyncio.to_thread(root.mkdir, mode=0o700, parents=True, exist_ok=True)
+    files = await asyncio.to_thread(_read, config)
+    try:
+        gateway = build_gateway(files.access, files.keys, files.tokens, registry)
+    except ValueError as error:
+        raise InvalidCredentials(f"{config.keys_file} holds keys that cannot be used") from error
+    await _serve(config, files, gateway, registry)
+
+
+async def _serve(
+    config: EventGatewayConfig, files: GatewayFiles, gateway: Gateway, registry: CollectorRegistry
+) -> None:
+    life = Lifetime()
+    life.stop_on_signals()
+    checks = {"nats-connection": gateway.check_connection, "tenants-account": gateway.check_account}
+    server = Server(HealthServer(registry, checks), Limits(), server_context(files.serving, files.clients))
+    listen = functools.partial(server.start, config.bind_address)
+    port = await take_port(listen, config.bind_address, config.secure_port, Path(config.directory))
+    life.run_in_background(gateway.run(), return_freed_memory())
+    sys.stdout.write(f"atoll event-gateway serves https://{config.host}:{port}\n")
+    sys.stdout.flush()
+    await life.stopped()
+    log.info("draining")
+    await life.close()
+    await server.drain(DRAIN_S)
+    life.check()
+
+
+def _read(config: EventGatewayConfig) -> GatewayFiles:
+    access = read_access(config.nats_url, config.nats_credentials_file)
+    issuers = config.service_account_issuer or ServiceAccountIssuers().names
+    tokens = EventTokens(_account_keys(config.service_account_key_file), issuers)
+    if config.tls_cert_file:
+        serving = pki.load_pair(Path(config.tls_cert_file), Path(config.tls_private_key_file))
+    else:
+        root = Path(config.directory)
+        authority = pki.load_or_make_ca(root, SERVING_CA, "atoll event gateway CA")
+        serving = pki.load_or_make_serving(root, SERVING, authority, serving_names(config.bind_address))
+    clients = Path(config.client_ca_file).read_bytes() if config.client_ca_file else b""
+    return GatewayFiles(access, read_gateway_keys(Path(config.keys_file)), tokens, serving, clients)
+
+
+def _account_keys(files: tuple[str, ...]) -> dict[str, PublicKey]:
+    found: dict[str, PublicKey] = {}
+    for file in files:
+        try:
+            found.update((key_id(key), key) for key in public_keys(Path(file).read_bytes()))
+        except (ValueError, TypeError) as error:
+            raise InvalidCredentials(f"{file} holds no RSA or P-256 key of service account tokens") from error
+    return found
