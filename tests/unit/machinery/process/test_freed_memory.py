@@ -68,6 +68,21 @@ async def test_memory_is_returned_once_it_has_grown_and_the_process_is_quiet(pro
     await asyncio.gather(task, return_exceptions=True)
 
 
+async def test_memory_is_returned_once_more_when_the_recent_changes_of_the_growth_are_gone(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(freed_memory, "AGAIN_S", 0.2)
+    task = asyncio.create_task(freed_memory.return_freed_memory())
+    async with asyncio.timeout(20):
+        while process.trimmed < 2:  # noqa: ASYNC110 - it announces nothing
+            await asyncio.sleep(0.001)
+    monkeypatch.setattr(freed_memory, "AGAIN_S", 0.0)
+    await process.look()
+    assert process.trimmed == 2, "nothing was added since"
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_with_another_c_library_it_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(freed_memory, "malloc_trim", lambda: None)
     async with asyncio.timeout(30):
