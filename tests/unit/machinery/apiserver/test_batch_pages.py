@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from atoll.machinery.apiserver.writing.batch import Batch
 from atoll.machinery.apiserver.writing.target import Target
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.types import CLUSTER_ROLES
-from atoll.machinery.storage.contract import Position, Scope
+from atoll.machinery.storage.contract import Position, Scope, Snapshot
 from atoll.machinery.storage.pages import position_after
 from harness.servers.in_process.minimal_shard import Cell, cell
 
@@ -72,3 +73,27 @@ async def test_what_a_batch_deletes_makes_no_page_short(here: Cell) -> None:
     batch = here.loopback.batch()
     batch.delete(target(here, "b"), DeleteOptions())
     assert pages(batch, 2) == [["d", "f"], ["h", "j"], []]
+
+
+async def test_what_fills_a_batch_reads_one_snapshot_and_later_reads_see_the_latest_state(
+    here: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+    store, scope = here.loopback.store, Scope(CLUSTER_ROLES, HOME)
+    begin = store.snapshot
+
+    def snapshot() -> AbstractContextManager[Snapshot]:
+        opened.append(1)
+        return begin()
+
+    def fill(batch: Batch) -> None:
+        monkeypatch.setattr(store, "snapshot", snapshot)
+        assert [len(page) for page in pages(batch, 2)] == [2, 2, 1]
+        assert batch.revision_of(batch.scan(scope)[0].key) and batch.replicas.empty
+        assert not opened
+
+    batch = here.loopback.batch()
+    batch.fill(fill)
+    monkeypatch.undo()
+    await here.put(CLUSTER_ROLES, HOME, role("z"))
+    assert pages(batch, 500) == [[*STORED, "z"]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 from msgspec.structs import replace
@@ -28,6 +28,7 @@ from atoll.machinery.apiserver.rest.delete import plan_delete
 from atoll.machinery.apiserver.rest.update import plan_update
 from atoll.machinery.apiserver.rest.write import WriteContext
 from atoll.machinery.apiserver.writing.commit import AnswersDeadline, FirstStage, WriteService, complete
+from atoll.machinery.apiserver.writing.latest_state import LatestState
 from atoll.machinery.apiserver.writing.target import Target, make_call
 from atoll.machinery.meta.missing_answer import MissingAnswer
 from atoll.machinery.meta.names import ObjectKey, ResourceType
@@ -79,8 +80,7 @@ class Batch:
 
     def _begin(self, held: Snapshot | None = None) -> None:
         """Begin without writes, at the latest state; in slices at the one that is held."""
-        self._held = held
-        self._replicas: ReplicaView = Latest(self._core.store) if held is None else held.replicas
+        self._hold(held)
         self._postponed = Postponed()
         self._mutations: list[Mutation] = []
         self._guards: list[Guard] = []
@@ -97,15 +97,26 @@ class Batch:
         """Return the number of writes."""
         return len(self._mutations)
 
-    def _reading(self) -> AbstractContextManager[Snapshot]:
-        return self._core.store.snapshot() if self._held is None else nullcontext(self._held)
+    def _hold(self, held: Snapshot | None) -> None:
+        """Read this snapshot from now on; None: the latest state, each read in a snapshot of its own."""
+        self._held = held
+        self._state: LatestState | Snapshot = held or LatestState(self._core.store)
+        self._replicas: ReplicaView = Latest(self._core.store) if held is None else held.replicas
+
+    def fill(self, add: Callable[[Batch], None]) -> None:
+        """Have `add` add writes; all that it reads is of one snapshot."""
+        with self._core.store.snapshot() as snapshot:
+            self._hold(snapshot)
+            try:
+                add(self)
+            finally:
+                self._hold(None)
 
     # --- View ---
 
     @property
     def revision(self) -> int:
-        with self._reading() as snapshot:
-            return snapshot.revision
+        return self._state.revision
 
     @property
     def replicas(self) -> ReplicaView:
@@ -116,8 +127,7 @@ class Batch:
             return self._overlay[key]
         if key.cluster in self._made:
             return None
-        with self._reading() as snapshot:
-            return snapshot.get(key)
+        return self._state.get(key)
 
     def revision_of(self, key: ObjectKey) -> int:
         """Return the revision of an object; 0 if it is absent, or newly created by this batch."""
@@ -126,16 +136,14 @@ class Batch:
             return record.revision if record is not None else 0
         if key.cluster in self._made:
             return 0
-        with self._reading() as snapshot:
-            return snapshot.revision_of(key)
+        return self._state.revision_of(key)
 
     def last(self, type: ResourceType, cluster: str) -> int:
         """Return the revision of the type's last change; a number unknown to caches once the batch wrote the type."""
         own = self._written.get((type, cluster), 0)
         if cluster in self._made:
             return own
-        with self._reading() as snapshot:
-            return snapshot.last(type, cluster) + own
+        return self._state.last(type, cluster) + own
 
     def has_written(self, type: ResourceType, cluster: str) -> bool:
         """Whether the batch contains writes of a type in a cluster; without, its view of them is the store's."""
@@ -146,23 +154,19 @@ class Batch:
         key = tuple(types)
         found = self._stamps.get(key)
         if found is None:
-            with self._reading() as snapshot:
-                found = self._stamps[key] = snapshot.stamp(types)
+            found = self._stamps[key] = self._state.stamp(types)
         return found
 
     def gate(self, cluster: str) -> Gate:
-        with self._reading() as snapshot:
-            return snapshot.gate(cluster)
+        return self._state.gate(cluster)
 
     def limits(self, type: ResourceType, cluster: str, namespace: str) -> list[Limit]:
         """Return the stored limits, without the batch's own writes."""
-        with self._reading() as snapshot:
-            return snapshot.limits(type, cluster, namespace)
+        return self._state.limits(type, cluster, namespace)
 
     def total(self, cluster: str) -> TotalObjects:
         """Return the stored total, without the batch's own writes."""
-        with self._reading() as snapshot:
-            return snapshot.total(cluster)
+        return self._state.total(cluster)
 
     @property
     def catalogs(self) -> Catalogs:
@@ -176,9 +180,8 @@ class Batch:
         own = self._own(scope, after)
         found: list[Record] = []
         if scope.cluster not in self._made:
-            with self._reading() as snapshot:
-                # More by the number of possible deletions, as fewer than `limit` means the end of the scope.
-                found = snapshot.scan(scope, after, limit + len(own))
+            # More by the number of possible deletions, as fewer than `limit` means the end of the scope.
+            found = self._state.scan(scope, after, limit + len(own))
         if not own:
             return found
         merged = {record.key: record for record in found} | own
@@ -188,8 +191,7 @@ class Batch:
         own = self._own(scope, after)
         found: list[tuple[ObjectKey, int]] = []
         if scope.cluster not in self._made:
-            with self._reading() as snapshot:
-                found = snapshot.revisions(scope, after, limit + len(own))
+            found = self._state.revisions(scope, after, limit + len(own))
         if not own:
             return found
         merged = {key: revision for key, revision in found if key not in own}
@@ -206,8 +208,7 @@ class Batch:
         self, label: str, value: str, type: ResourceType | None = None, limit: int = 0, after: ObjectKey | None = None
     ) -> list[ObjectKey]:
         """Return stored keys, without the batch's own writes."""
-        with self._reading() as snapshot:
-            return snapshot.labelled(label, value, type, limit, after)
+        return self._state.labelled(label, value, type, limit, after)
 
     # --- writes ---
 
@@ -225,7 +226,7 @@ class Batch:
         """Add writes that were planned and admitted in a state like this one. Raises Overtaken where it is another."""
 
         def step() -> None:
-            with self._reading() as snapshot:
+            with self._core.store.snapshot() if self._held is None else nullcontext(self._held) as snapshot:
                 if not holds(snapshot):
                     raise Overtaken
             self._guards.extend(guard for guard in guards if guard not in self._guards)
@@ -353,7 +354,7 @@ class Batch:
             try:
                 self._plan_again(snapshot)
             finally:
-                self._held, self._replicas = None, Latest(self._core.store)
+                self._hold(None)
 
     def _plan_again(self, held: Snapshot | None = None) -> None:
         self._begin(held)

@@ -125,7 +125,7 @@ class Loopback:
 
         async def attempt() -> None:
             batch = self.batch()
-            fill(batch)
+            batch.fill(fill)
             await batch.submit()
 
         await retry_on_conflict(attempt, *LOST)
