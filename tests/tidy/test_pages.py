@@ -50,17 +50,8 @@ _OTHER_FLAGS = {
         "help",
         "quick",
     ),
-    *(
-        "help-all",
-        "config",
-        "print-config",
-        "directory",
-        "readers",
-        "subscribers",
-        "event-gateways",
-        "tls-ca-file",
-        "drop",
-    ),
+    *("help-all", "config", "print-config", "directory", "readers", "subscribers", "event-gateways", "tls-ca-file"),
+    *("repair", "from", "to", "in-place", "keys-from", "keys-to", "rate", "to-revision", "to-time"),
 }
 
 

@@ -25,7 +25,9 @@ USAGE = """usage: atoll COMMAND [options]
   syncer        carry what a mailbox lists to an edge cluster, and its status back
   nats-config   write configuration and users of a NATS server for several machines
   doctor        check disk, clock, versions and permissions
-  fsck          check a store against itself
+  fsck          check a store against itself, or repair it
+  backup        copy the store of a running shard, at one revision
+  restore       make a store of a backup, at its revision or an earlier one
   rotate-event-key
                 add a key that signs a shard's events
   rotate-admin-tokens
@@ -52,6 +54,8 @@ COMMANDS = {
     "nats-config": ("nats_config", "run"),
     "doctor": ("doctor", "run"),
     "fsck": ("store", "fsck"),
+    "backup": ("backup", "backup"),
+    "restore": ("backup", "restore"),
     "rotate-event-key": ("event_key", "rotate"),
     "rotate-admin-tokens": ("admin_tokens", "rotate"),
     "rotate": ("store", "rotate"),

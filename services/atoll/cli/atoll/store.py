@@ -21,6 +21,7 @@ from atoll.machinery.storage.environment.opening import UnknownFormat, WrongShar
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.storage.maintenance import fsck as checking
 from atoll.machinery.storage.maintenance import offline
+from atoll.machinery.storage.maintenance import repair as repairing
 from atoll.machinery.storage.maintenance.key_use import KeyInUse, drop_key
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.sealing import KeyFileInvalid
@@ -36,11 +37,21 @@ def fsck(arguments: Sequence[str]) -> int:
     """Check every database of a store against the others, and every checksum. Exit code 0: sound; 1: damaged or
     unreadable.
 
-    A running shard is not disturbed; its last commit is checked.
+    A running shard is not disturbed; its last commit is checked. With `--repair` the shard must be stopped.
     """
-    options = _options(_parser("fsck", "Check a store against itself; changes nothing.").parse_args(list(arguments)))
+    parser = store_parser("fsck", "Check a store against itself; without --repair it changes nothing.")
+    parser.add_argument(
+        "--repair",
+        action="store_true",
+        help="repair the store of a stopped shard: write indexes, counters and gates anew, set damaged objects aside "
+        "in a file; the store as it was stays beside the repaired one",
+    )
+    flags = parser.parse_args(list(arguments))
+    options = existing_store(flags)
     if isinstance(options, int):
         return options
+    if flags.repair:
+        return _repair(options)
     try:
         problems = checking.fsck(options)
     except Exception as error:
@@ -52,15 +63,36 @@ def fsck(arguments: Sequence[str]) -> int:
     return 1 if problems else 0
 
 
+def _repair(options: StoreOptions) -> int:
+    logging.configure("error")
+    try:
+        result = repairing.repair(options, time.time_ns() // 1000)
+    except StoreInUse as error:
+        return fail(f"{error}: stop it first; nothing was changed")
+    except Exception as error:
+        # Damaged pages may raise any exception.
+        return fail(f"the store cannot be repaired: {error}; nothing was changed: restore a backup")
+    if result is None:
+        sys.stdout.write("the store is sound; nothing was changed\n")
+        return 0
+    for each in result.damaged[:MAX_PRINTED]:
+        name = "/".join(filter(None, (each.cluster, each.namespace, each.name)))
+        sys.stdout.write(f"set aside: {each.resource} {name}: {each.why}\n")
+    history = "; history was dropped, and clients read everything again" if result.log_dropped else ""
+    sys.stdout.write(f"{result.problems} problems repaired, {len(result.damaged)} objects set aside{history}\n")
+    sys.stdout.write(f"the store as it was is in {result.replaced}\n")
+    return 0
+
+
 def rotate(arguments: Sequence[str]) -> int:
     """Add a sealing key, make it the primary one and re-seal every sealed object; or drop an unused key.
 
     The shard must be stopped.
     """
-    parser = _parser("rotate", "Add a sealing key and re-seal all sealed objects. Stop the shard before.")
+    parser = store_parser("rotate", "Add a sealing key and re-seal all sealed objects. Stop the shard before.")
     parser.add_argument("--drop", type=int, metavar="KEYID", help="remove a key that seals nothing any more")
     flags = parser.parse_args(list(arguments))
-    options = _options(flags)
+    options = existing_store(flags)
     if isinstance(options, int):
         return options
     logging.configure("warning")
@@ -112,7 +144,7 @@ def _offline(
     command: str, text: str, arguments: Sequence[str], work: Callable[[StoreOptions, int], None], result: str
 ) -> int:
     """Run work on the store of a stopped shard; `result` is printed after it."""
-    options = _options(_parser(command, f"{text} Stop the shard before.").parse_args(list(arguments)))
+    options = existing_store(store_parser(command, f"{text} Stop the shard before.").parse_args(list(arguments)))
     if isinstance(options, int):
         return options
     try:
@@ -125,7 +157,7 @@ def _offline(
     return 0
 
 
-def _parser(command: str, text: str) -> argparse.ArgumentParser:
+def store_parser(command: str, text: str) -> argparse.ArgumentParser:
     """Return a parser of the flags that name a store."""
     defaults = ShardConfig()
     parser = argparse.ArgumentParser(prog=f"atoll {command}", description=text, allow_abbrev=False)
@@ -137,15 +169,20 @@ def _parser(command: str, text: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _options(flags: argparse.Namespace) -> StoreOptions | int:
-    """Return the options of the store that the flags name, or the exit code if it does not exist."""
-    options = store_options(
+def options_of(flags: argparse.Namespace) -> StoreOptions:
+    """Return the options of the store that the flags name."""
+    return store_options(
         ShardConfig(
             root_directory=flags.root_directory,
             shard_name=flags.shard_name,
             allow_any_filesystem=flags.allow_any_filesystem,
         )
     )
+
+
+def existing_store(flags: argparse.Namespace) -> StoreOptions | int:
+    """Return the options of the store that the flags name, or the exit code if it does not exist."""
+    options = options_of(flags)
     if not (Path(options.directory) / DATA_FILE).exists():
         return fail(f"there is no store in {flags.root_directory}")
     return options

@@ -17,7 +17,7 @@ import os
 import secrets
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -126,6 +126,18 @@ def remove_key(path: Path, number: int) -> None:
         parsed = _read(path)
         _require_removable(path, parsed, number)
         _write(path, _KeyFile(parsed.primary, tuple(key for key in parsed.keys if key.id != number)))
+
+
+def numbers(path: Path) -> tuple[int, ...]:
+    """Return the numbers of all keys. Raise KeyFileInvalid."""
+    return tuple(sorted(key.id for key in _read(path).keys))
+
+
+def require_numbers(path: Path, wanted: Iterable[int]) -> None:
+    """Raise KeyFileInvalid unless the file has these keys."""
+    missing = sorted(set(wanted).difference(numbers(path)))
+    if missing:
+        raise KeyFileInvalid(f"{path} lacks the sealing keys {', '.join(map(str, missing))}")
 
 
 def require_removable(path: Path, number: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import lmdb
 import pytest
 
 from atoll.machinery.meta.names import ObjectKey
@@ -15,7 +14,7 @@ from atoll.machinery.storage.contract import Operation, RevisionCompacted, Scope
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.maintenance.fsck import fsck
 from harness.clients.raw_http import until
-from harness.data.store_damage import Damage, add, drop_first, flip_last
+from harness.data.store_damage import KINDS, Damage, spoil
 from harness.data.stores import CONFIGMAPS, HandClock, create, delete, key, listed, put, store_options
 
 HERE = Scope(CONFIGMAPS, "root")
@@ -203,26 +202,7 @@ async def test_maintenance_goes_on_by_itself(tmp_path: Path, time: HandClock) ->
 # --- fsck must be able to fail
 
 
-@pytest.mark.parametrize(
-    ("damage", "where"),
-    [
-        (drop_first("objects"), "versions"),
-        (drop_first("versions"), "versions"),
-        (drop_first("log"), "log"),
-        (drop_first("clusters"), "clusters"),
-        (drop_first("owners"), "owners"),
-        (drop_first("labels"), "labels"),
-        (flip_last("objects", -3), "objects"),
-        (flip_last("log", -3), "log"),
-        (flip_last("versions", 0), "objects"),
-        (flip_last("clusters", 7), "clusters"),
-        (add("owners", b"c\0" + b"x" * 40, b""), "owners"),
-        (add("labels", b"x" * 40, b""), "labels"),
-        (add("meta", b"last", b"\x01"), "meta"),
-        (add("log", b"\xff" * 8, b"torn"), "log"),
-        (add("clusters", b"c\0torn", b"torn"), "clusters"),
-    ],
-)
+@pytest.mark.parametrize(("damage", "where"), KINDS)
 async def test_fsck_finds_each_kind_of_damage(tmp_path: Path, damage: Damage, where: str) -> None:
     store = open_store(store_options(tmp_path))
     metadata = {"ownerReferences": [{"uid": "u"}], "labels": {"claimed.internal.apis.kcp.io/x": "y"}}
@@ -230,10 +210,5 @@ async def test_fsck_finds_each_kind_of_damage(tmp_path: Path, damage: Damage, wh
     await store.submit([put(key("a"), expected=first, metadata=metadata)])
     await store.submit([put(key("a"), expected=store.hub.last, metadata=metadata, data="2")])
     await close_and_check(store)
-    env = lmdb.open(str(tmp_path), map_size=1 << 40, max_dbs=32)
-    names = ("objects", "versions", "log", "clusters", "owners", "labels", "meta")
-    dbs: dict[str, object] = {name: env.open_db(name.encode()) for name in names}
-    with env.begin(write=True) as txn:
-        damage(txn, dbs)
-    env.close()
+    spoil(tmp_path, damage)
     assert where in {problem.where for problem in fsck(store_options(tmp_path))}

@@ -24,7 +24,7 @@ from atoll.machinery.apiserver.serving.open_watches import OpenWatches, StillAll
 from atoll.machinery.apiserver.writing.commit import WriteService
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import ApiError
-from atoll.machinery.storage.contract import Snapshot, Store
+from atoll.machinery.storage.contract import RevisionCompacted, Snapshot, Store
 from atoll.machinery.storage.options import SYSTEM_LABEL_PREFIXES
 
 log = structlog.get_logger()
@@ -90,7 +90,12 @@ def rows_of(call: Call, store: Store) -> Rows:
 
 
 async def reach(store: Store, revision: int) -> None:
-    """Wait for a revision. Raises Timeout."""
+    """Wait for a revision that is not there yet. Raises Timeout, and Expired for one that a restored store gave out
+    once and never will again."""
+    try:
+        store.tail(revision, 1)
+    except RevisionCompacted as error:
+        raise errors.watch_too_old(error) from None
     try:
         async with asyncio.timeout(REVISION_WAIT_S):
             await store.committed(revision - 1)

@@ -17,7 +17,6 @@ import msgspec
 from google_crc32c import value as crc32c
 
 from atoll.machinery.meta.objects import HOLE_SIZE
-from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.storage.contract import CorruptRecord, Flag, Operation
 from atoll.machinery.storage.encoding import keys, object_facts
 from atoll.machinery.storage.encoding.rows import (
@@ -32,7 +31,7 @@ from atoll.machinery.storage.encoding.rows import (
 )
 from atoll.machinery.storage.environment.databases import Environment
 from atoll.machinery.storage.environment.opening import open_for_reading
-from atoll.machinery.storage.environment.type_table import NO_TYPE
+from atoll.machinery.storage.maintenance.derived import DerivedRows, last_revisions
 from atoll.machinery.storage.maintenance.fsck_limits import LimitCheck
 from atoll.machinery.storage.maintenance.fsck_replicas import ReplicaCheck
 from atoll.machinery.storage.options import StoreOptions
@@ -75,10 +74,7 @@ class _Check:
         self._meta = environment.all_meta(txn)
         self._versions: dict[bytes, list[tuple[int, Version]]] = {}
         self._log: dict[bytes, list[tuple[int, int]]] = {}
-        self._counters: dict[bytes, Counter] = {}
-        self._owners: set[bytes] = set()
-        self._labels: set[bytes] = set()
-        self._gates: dict[bytes, int] = {}
+        self._derived = DerivedRows()
 
     def run(self) -> list[Problem]:
         checks: dict[str, Callable[[], None]] = {
@@ -87,8 +83,8 @@ class _Check:
             "log and versions": self._check_versions,
             "objects": self._check_objects,
             "clusters": self._check_counters,
-            "owners": lambda: self._check_rows("owners", self._environment.owners, self._owners),
-            "labels": lambda: self._check_rows("labels", self._environment.labels, self._labels),
+            "owners": lambda: self._check_rows("owners", self._environment.owners, self._derived.owners),
+            "labels": lambda: self._check_rows("labels", self._environment.labels, self._derived.labels),
             "replicas": ReplicaCheck(
                 self._environment, self._options.system_label_prefixes, self._txn, self._report
             ).run,
@@ -188,7 +184,7 @@ class _Check:
 
     def _check_object(self, key: bytes, stored: bytes, revision: int, version: Version) -> None:
         self._check_sum("objects", key, stored, version)
-        self._count(key, len(stored))
+        self._derived.count(key, len(stored))
         if not version.sealed and stored[version.hole : version.hole + HOLE_SIZE] != b"%016d" % revision:
             self._report("objects", key, "its revision is not that of its version")
         if version.sealed and self._records.sealer is None:
@@ -199,53 +195,28 @@ class _Check:
         except (CorruptRecord, msgspec.DecodeError, KeyError):
             self._report("objects", key, "cannot be read")
             return
-        cluster = keys.split(key).cluster
-        self._owners.update(keys.owner_prefix(cluster, uid) + key for uid in facts.owners)
-        self._labels.update(keys.label_prefix(*pair) + key for pair in facts.labels)
+        self._derived.index(key, facts)
         derived = version.flags & ~(Flag.SEALED | Flag.EXPIRES)
         if derived != facts.flags:
             self._report("versions", key, "flags do not follow from the object")
-        self._note_gate(key, plain)
-
-    def _note_gate(self, key: bytes, plain: bytes) -> None:
-        where = self._records.object_key(self._txn, key)
-        if where.type == LOGICAL_CLUSTERS and where.name == "cluster":
-            state = object_facts.gate_state(plain)
-            if state is not None:
-                self._gates[keys.cluster_row_key(where.cluster, NO_TYPE)] = state
-
-    def _count(self, key: bytes, size_bytes: int) -> None:
-        parts = keys.split(key)
-        for cluster in (parts.cluster, ""):
-            row_key = keys.cluster_row_key(cluster, parts.type_number)
-            row = self._counters.get(row_key, Counter(0, 0, 0))
-            self._counters[row_key] = Counter(row.count + 1, row.size_bytes + size_bytes, 0)
+        self._derived.gate(self._records.object_key(self._txn, key), plain, revision)
 
     def _check_counters(self) -> None:
-        lasts = self._lasts()
+        lasts = last_revisions(((key, rows[-1][0]) for key, rows in self._versions.items()), self._meta.compacted)
+        derived = self._derived
         for row_key, value in self._rows(self._environment.clusters):
             if row_key.endswith(b"\0" * 5):
-                if self._gates.pop(row_key, None) != unpack_gate(value).state:
+                gate = derived.gates.pop(row_key, None)
+                if gate is None or gate.state != unpack_gate(value).state:
                     self._report("clusters", row_key, "the gate does not follow from the LogicalCluster")
                 continue
-            row, counted = unpack_counter(value), self._counters.pop(row_key, Counter(0, 0, 0))
+            row, counted = unpack_counter(value), derived.counters.pop(row_key, Counter(0, 0, 0))
             if (row.count, row.size_bytes) != (counted.count, counted.size_bytes):
                 self._report("clusters", row_key, "count or size is wrong")
             if row.last != lasts.pop(row_key, row.last):
                 self._report("clusters", row_key, "last revision is wrong")
-        for row_key in (*self._counters, *self._gates, *lasts):
+        for row_key in (*derived.counters, *derived.gates, *lasts):
             self._report("clusters", row_key, "row is missing")
-
-    def _lasts(self) -> dict[bytes, int]:
-        """Return the last retained revision of each cluster and type, and of each type."""
-        lasts: dict[bytes, int] = {}
-        for key, rows in self._versions.items():
-            parts = keys.split(key)
-            for cluster in (parts.cluster, ""):
-                row_key = keys.cluster_row_key(cluster, parts.type_number)
-                if rows[-1][0] > self._meta.compacted:
-                    lasts[row_key] = max(lasts.get(row_key, 0), rows[-1][0])
-        return lasts
 
     def _check_rows(self, name: str, db: Database, expected: set[bytes]) -> None:
         if self._records.sealer is None and self._environment.sealed_types(self._txn):

@@ -1,6 +1,7 @@
 """The part of `fsck` that checks limits: their rows follow from ResourceQuotas, LogicalClusters and the objects.
 
-`fsck` calls it with its transaction and its reporter. It counts the objects itself, kind by kind in each scope.
+`fsck` calls it with its transaction and its reporter, `rebuild` to write the rows anew. It counts the objects itself,
+kind by kind in each scope.
 Invariant checked: a row a quota and kind, its use that of the objects; totals say how many objects a cluster holds.
 """
 
@@ -16,7 +17,14 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS, RESOURCE_QUOTAS
 from atoll.machinery.storage.contract import CorruptRecord, Scope
 from atoll.machinery.storage.encoding import keys
-from atoll.machinery.storage.encoding.rows import unpack_limits, unpack_totals
+from atoll.machinery.storage.encoding.rows import (
+    NO_TOTALS,
+    Totals,
+    pack_limits,
+    pack_totals,
+    unpack_limits,
+    unpack_totals,
+)
 from atoll.machinery.storage.environment.type_table import NO_TYPE
 from atoll.machinery.storage.limits import Limit, is_counted
 from atoll.machinery.storage.quota_limits import QuotaLimits, limits_of, total_limit
@@ -44,11 +52,7 @@ class LimitCheck:
         databases = self._environment.limits
         if databases is None:
             return
-        for key, value in self._objects(RESOURCE_QUOTAS):
-            self._expect_quota(key, value)
-        for key, value in self._objects(LOGICAL_CLUSTERS):
-            if key.name == "cluster" and total_limit(value) >= 0:
-                self._allowed[keys.cluster_part(key.cluster)] = total_limit(value)
+        self._expect()
         with self._txn.cursor(databases.limits) as cursor:
             for row_key, row in cursor:
                 self._check_limits(row_key, unpack_limits(row))
@@ -59,6 +63,26 @@ class LimitCheck:
             self._report("limits", cluster, "row is missing")
         for cluster in (*self._rows_of, *self._allowed):
             self._report("totals", cluster, "row is missing")
+
+    def write(self) -> None:
+        """Replace the rows by those that follow. How many objects a cluster holds is counted with its next write."""
+        databases = self._environment.limits
+        assert databases is not None, "a writer has opened every database"
+        self._expect()
+        for each in (databases.limits, databases.totals):
+            self._txn.drop(each, delete=False)
+        for row_key, limits in self._limit_rows.items():
+            self._txn.put(row_key, pack_limits(limits), db=databases.limits)
+        for cluster in {*self._rows_of, *self._allowed}:
+            totals = Totals(self._rows_of[cluster], NO_TOTALS.used, self._allowed.get(cluster, NO_TOTALS.limit))
+            self._txn.put(cluster, pack_totals(totals), db=databases.totals)
+
+    def _expect(self) -> None:
+        for key, value in self._objects(RESOURCE_QUOTAS):
+            self._expect_quota(key, value)
+        for key, value in self._objects(LOGICAL_CLUSTERS):
+            if key.name == "cluster" and total_limit(value) >= 0:
+                self._allowed[keys.cluster_part(key.cluster)] = total_limit(value)
 
     def _objects(self, type: ResourceType) -> Iterator[tuple[ObjectKey, bytes]]:
         number = self._environment.type_table.number(self._txn, type)
