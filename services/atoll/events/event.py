@@ -22,6 +22,10 @@ class Event(msgspec.Struct, frozen=True):
 
     RESYNC: changes are missing, for the `reason` given. It has no `key`. List the objects, drop those that the list
     lacks, and go on: all changes after its `revision` follow.
+
+    Of a subscription: `payload` is empty unless it is full; `before` is the object before the change, where asked for
+    and known. A RESYNC has the `keys` of all objects that are there (None: they could not be listed), and what changed
+    of them follows; drop all others.
     """
 
     operation: str
@@ -32,20 +36,31 @@ class Event(msgspec.Struct, frozen=True):
     sealed: bool = False
     previous: int = 0
     reason: str = ""
+    before: bytes = b""
+    keys: frozenset[ObjectKey] | None = None
+
+    @property
+    def object_before(self) -> Object | None:
+        """The decoded object before the change; None where it is not known."""
+        return _decoded(self.before)
 
     @property
     def object(self) -> Object | None:
         """The decoded object; None for a RESYNC and for a sealed object."""
-        if not self.payload or self.sealed:
-            return None
-        decoded: Object = msgspec.json.decode(self.payload)
-        return decoded
+        return None if self.sealed else _decoded(self.payload)
 
     def __str__(self) -> str:
         if self.key is None:
             return f"{self.operation} {self.revision} ({self.reason})"
         name = "/".join(part for part in (self.key.cluster, self.key.namespace, self.key.name) if part)
         return f"{self.operation} {self.key.type.group_resource} {name} {self.revision}"
+
+
+def _decoded(data: bytes) -> Object | None:
+    if not data:
+        return None
+    decoded: Object = msgspec.json.decode(data)
+    return decoded
 
 
 class Position(msgspec.Struct, frozen=True):

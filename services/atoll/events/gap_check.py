@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from atoll.machinery.stream.consumer.gaps import Gap
 from atoll.machinery.stream.events import Event, Operation
@@ -51,10 +52,13 @@ class GapCheck:
             return EventAction.DROP
         if last is not None and event.previous > last:
             return Gap.MISSING
-        if not event.intact:
+        if not self._is_intact(event):
             return Gap.DAMAGED
         self._remember(subject, event.revision)
         return EventAction.APPLY
+
+    def _is_intact(self, event: Event) -> bool:
+        return event.intact
 
     def _remember(self, subject: str, revision: int) -> None:
         self._seen[subject] = revision
@@ -83,3 +87,29 @@ class HintCheck(GapCheck):
             return Gap.MISSING
         self._remember(subject, max(event.revision, last or 0))
         return EventAction.APPLY
+
+
+class SubscriptionCheck(GapCheck):
+    """The checks of a subscription, whose consumer goes on where the subscriber was.
+
+    What was applied before it began is not known: the first event of a subject may follow any that was committed by
+    then (`began`, a revision). Events without payload (`full` false) have no checksum to look at.
+    """
+
+    def __init__(self, began: int, lineage: str, *, full: bool) -> None:
+        super().__init__(None, lineage)
+        self._began, self._full = began, full
+
+    def listed(self, subjects: Sequence[str], revision: int) -> None:
+        """All that these subjects had up to a revision was read from the API."""
+        self._began = max(self._began, revision)
+        for subject in subjects:
+            self._remember(subject, max(revision, self._seen.get(subject, 0)))
+
+    def _check_change(self, subject: str, event: Event) -> EventAction | Gap:
+        if subject not in self._seen and event.previous > self._began:
+            return Gap.MISSING
+        return super()._check_change(subject, event)
+
+    def _is_intact(self, event: Event) -> bool:
+        return event.intact if self._full else True

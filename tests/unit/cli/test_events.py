@@ -37,7 +37,7 @@ class Terminal(PluginTerminal):
     async def events(self, *arguments: str) -> Ran:
         return await self.run(atoll.dispatch, "events", *arguments)
 
-    def asked(self) -> list[dict[str, list[str]]]:
+    def follow_queries(self) -> list[dict[str, list[str]]]:
         """The parameters of the requests for changes that came after the probes."""
         return [each for each in self.api.follows if "since" in each]  # type: ignore[attr-defined]
 
@@ -142,7 +142,9 @@ async def test_a_row_tells_when_what_was_done_by_whom_and_which_fields_differ(te
         'data[a.b]: (none) -> "2" data.colour: "white" -> "red" data.gone: "1" -> (none)'
     )
     assert deleted == "2026-11-18T11:06:43Z DELETED ConfigMap default/north - -"
-    assert terminal.asked() == [{"resource": ["configmaps"], "full": ["true"], "previous": ["true"], "since": ["30m"]}]
+    assert terminal.follow_queries() == [
+        {"resource": ["configmaps"], "full": ["true"], "previous": ["true"], "since": ["30m"]}
+    ]
 
 
 async def test_without_resources_all_that_are_on_the_stream_and_permitted_are_shown(terminal: Terminal) -> None:
@@ -158,8 +160,8 @@ async def test_without_resources_all_that_are_on_the_stream_and_permitted_are_sh
 
     terminal.api.on(FOLLOW, script)
     assert (await terminal.events()) == Ran(0, "", "")
-    assert [each["resource"] for each in terminal.asked()] == [["configmaps", "deployments.apps"]]
-    assert terminal.asked()[0]["since"] == ["1h"]
+    assert [each["resource"] for each in terminal.follow_queries()] == [["configmaps", "deployments.apps"]]
+    assert terminal.follow_queries()[0]["since"] == ["1h"]
     named = await terminal.events("secrets")
     assert (named.code, named.err) == (1, "Error: secrets: watch is needed in the whole cluster\n")
 
@@ -234,7 +236,7 @@ async def test_a_stream_that_broke_goes_on_behind_the_last_change(terminal: Term
         await batches.aclose()
     assert rows == ["ADDED", "MODIFIED", "DELETED"]
     last = json.loads(control("BOOKMARK", 1))["id"]
-    assert [each["since"] for each in terminal.asked()] == [["now"], [last]]
+    assert [each["since"] for each in terminal.follow_queries()] == [["now"], [last]]
 
 
 async def test_a_long_value_or_many_fields_make_no_long_line(terminal: Terminal) -> None:

@@ -74,6 +74,10 @@ class Target(msgspec.Struct, frozen=True):
         """Path or name of the logical cluster in the URL; empty if it names none."""
         return split_workspace(self.path)[1]
 
+    def service_url(self, name: str) -> str:
+        """The URL of a service below `/services/` of the same server."""
+        return f"{self.base_url}{split_workspace(self.path)[0]}/services/{name}"
+
     def path_of(self, cluster: str) -> str:
         """The URL path of another logical cluster on the same server."""
         return split_workspace(self.path)[0] + CLUSTERS + quote(cluster, safe=":*~")

@@ -42,7 +42,8 @@ _HEALTHY_S = 10.0
 
 
 class Access(msgspec.Struct, frozen=True):
-    """How to reach NATS, and the credential. An empty `user`: the URL has it, or the server requires none.
+    """How to reach NATS, and the credential. An empty `user`: the URL has it, or the server requires none; or a `token`
+    stands for it. The authority of the server's certificate is in `ca_file`, or its PEM in `ca`.
 
     `api_prefix` is the subject of the JetStream API, in which `{shard}` stands for the shard whose streams are asked
     for. `reader` is the access by which a process that publishes reads the streams of others; None: this one.
@@ -59,6 +60,8 @@ class Access(msgspec.Struct, frozen=True):
     reader: Access | None = None
     signing_keys: tuple[SigningKey, ...] = ()
     event_keys: Mapping[str, Sequence[str]] | None = None
+    token: str = ""
+    ca: str = ""
 
     @property
     def for_reading(self) -> Access:
@@ -166,8 +169,9 @@ class Connection:
                 name=name,
                 user=access.user or None,
                 password=access.password or None,
+                token=access.token or None,
                 inbox_prefix=access.inbox_prefix,
-                tls=_tls(access.ca_file),
+                tls=_tls(access),
                 allow_reconnect=False,
                 reconnect_time_wait=0,
                 max_reconnect_attempts=1,
@@ -322,5 +326,7 @@ def _new_client() -> Client:
     return Client()
 
 
-def _tls(ca_file: str) -> ssl.SSLContext | None:
-    return ssl.create_default_context(cafile=Path(ca_file)) if ca_file else None
+def _tls(access: Access) -> ssl.SSLContext | None:
+    if access.ca_file:
+        return ssl.create_default_context(cafile=Path(access.ca_file))
+    return ssl.create_default_context(cadata=access.ca) if access.ca else None

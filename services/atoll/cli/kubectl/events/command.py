@@ -22,7 +22,7 @@ from atoll.machinery.client.discovery import ServedKind, served_kinds
 from atoll.machinery.meta.status import ApiError, Forbidden, NotFound
 from atoll.machinery.stream.tenants import structured_events
 
-SERVICE = "/services/events"
+SERVICE = "events"
 _SINCE = re.compile(r"[1-9][0-9]{0,6}[smh]\Z")
 #: What is not on the stream of changes.
 _NOT_STREAMED = frozenset({("coordination.k8s.io", "leases"), ("", "events"), ("events.k8s.io", "events")})
@@ -82,7 +82,7 @@ async def _streams(
 ) -> list[Stream]:
     """The streams of one workspace. The kinds of its resources are added to `names`."""
     since = options.since or ("now" if options.watch else "1h")
-    events = client.view(client.target.base_url + _service(client), path)
+    events = client.view(client.target.service_url(SERVICE), path)
     try:
         kinds = await served_kinds(client.cluster(path))
         chosen = _chosen(kinds, options.resources, path, recursive=options.recursive)
@@ -104,10 +104,6 @@ async def _streams(
     allowed = await permitted(events, chosen, refused) if chosen else []
     parts = (allowed[at : at + RESOURCES] for at in range(0, len(allowed), RESOURCES))
     return [Stream(events, path, part, since) for part in parts]
-
-
-def _service(client: Client) -> str:
-    return client.target.path_of("").removesuffix("/clusters/") + SERVICE
 
 
 def _chosen(kinds: Kinds, wanted: Sequence[str], path: str, *, recursive: bool) -> list[str]:

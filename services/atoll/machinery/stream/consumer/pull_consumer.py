@@ -67,7 +67,7 @@ BATCH_LIMITS = BatchLimits()
 
 
 class PullConsumer:
-    """One consumer of one stream. `open`, then `batch` until done, then `close`."""
+    """One consumer of one stream. `open` or `attach`, then `batch` until done, then `close`."""
 
     def __init__(self, connection: Connection, stream: str, name: str, bounds: BatchLimits = BATCH_LIMITS) -> None:
         self._connection, self._stream, self._name, self._bounds = connection, stream, name, bounds
@@ -78,13 +78,19 @@ class PullConsumer:
         self.pending = 0
         self._inbox = ""
         self._requests = 0
+        self._made = False
+
+    async def attach(self) -> None:
+        """Read a consumer that somebody else made and keeps. Raises Unavailable."""
+        self._inbox = self._connection.inbox()
+        self._subscription = await self._connection.subscribe(f"{self._inbox}.*", self._queue.put)
+        self._connection.on_lost(self._queue.put_nowait)
 
     async def open(self, config: Object) -> Object:
         """Create the consumer, replacing one of the same name; return its info. Raises ApiError, Unavailable."""
         await self._delete()
-        self._inbox = self._connection.inbox()
-        self._subscription = await self._connection.subscribe(f"{self._inbox}.*", self._queue.put)
-        self._connection.on_lost(self._queue.put_nowait)
+        await self.attach()
+        self._made = True
         base = {
             "name": self._name,
             "ack_policy": "none",
@@ -114,7 +120,7 @@ class PullConsumer:
         self._connection.forget(self._queue.put_nowait)
         if self._subscription is not None:
             await self._connection.unsubscribe(self._subscription)
-        if not self._connection.closed.is_set():
+        if self._made and not self._connection.closed.is_set():
             await self._delete()
 
     async def batch(self, wait_s: float = WAIT_S) -> list[Msg]:
