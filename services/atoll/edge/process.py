@@ -24,6 +24,7 @@ from atoll.edge.mailboxes import Mailboxes
 from atoll.edge.objects import service
 from atoll.edge.placement_translator.translator import PlacementTranslator
 from atoll.edge.store import EdgeStore
+from atoll.edge.summarizer.summarizer import StatusSummarizer
 from atoll.edge.where_resolver import WhereResolver
 from atoll.machinery.apiserver.serving.health import Check, Notice
 from atoll.machinery.apiserver.serving.health_server import HealthServer
@@ -74,15 +75,17 @@ async def start(config: EdgeControllersConfig) -> None:
     async with AsyncExitStack() as stack:
         store = EdgeStore(root / "store", allow_any_filesystem=config.allow_any_filesystem)
         stack.callback(store.close)
-        first, second, third = [
+        first, second, third, fourth = [
             await stack.enter_async_context(Client(kubeconfig.target(name), manager=name))
-            for name in (Mailboxes.name, WhereResolver.name, PlacementTranslator.name)
+            for name in (Mailboxes.name, WhereResolver.name, PlacementTranslator.name, StatusSummarizer.name)
         ]
         home = first.target.workspace
         parent = config.mailbox_parent or home
         mailboxes = Mailboxes(first, parent, home, export, config.built_ins.mailbox_exports)
         resolver = WhereResolver(second, export)
         translator = PlacementTranslator(third, parent, export, config.built_ins, store)
+        summarizer = StatusSummarizer(fourth, export, translator.placed)
+        translator.observer = summarizer
         initializers = [Initializer(first, kind) for kind in service().grants]
         process = _Process(config, root)
         translator.register(process.registry)
@@ -94,6 +97,7 @@ async def start(config: EdgeControllersConfig) -> None:
             mailboxes.workspaces.run(),
             resolver.view.run(),
             *translator.watches(),
+            *summarizer.watches(),
             translator.start(source.follow if source is not None else None),
             *([source.run()] if source is not None else []),
             *(each.run() for each in initializers),
@@ -103,6 +107,7 @@ async def start(config: EdgeControllersConfig) -> None:
             mailboxes.heartbeats,
             resolver,
             *translator.controllers,
+            *summarizer.controllers,
             *initializers,
         ]
         await process.run(controllers, watches)

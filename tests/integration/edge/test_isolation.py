@@ -45,6 +45,10 @@ RIGHTS: dict[tuple[str, str], list[Object]] = {
     ("placement-translator", "workload"): [rule("*", "*", "get", "list", "patch")],
     ("placement-translator", "mailbox"): [EVERYTHING],
     ("placement-translator", "other mailbox"): [EVERYTHING],
+    ("status-summarizer", "service"): [_SLICES],
+    ("status-summarizer", "workload"): [rule("", "namespaces", "create")],
+    ("status-summarizer", "mailbox"): [rule("*", "*", "get", "list")],
+    ("status-summarizer", "other mailbox"): [rule("*", "*", "get", "list")],
     ("syncer", "mailbox"): [],
     ("other syncer", "other mailbox"): [],
     ("owner", "workload"): [EVERYTHING, {"nonResourceURLs": ["*"], "verbs": ["*"]}],
@@ -55,10 +59,10 @@ ENTRANCES: dict[str, tuple[str, ...]] = {
     f"/services/mailbox/clusters/{{other mailbox}}{ITEMS}": ("other syncer", "placement-translator"),
     f"/services/mailbox/clusters/{{workload}}{ITEMS}": ("owner",),
     f"/services/edge-view/clusters/{{workload}}{NAMESPACE}/configmaps": ("owner", "placement-translator"),
-    f"/services/edge-view/clusters/{{mailbox}}{NAMESPACE}/configmaps": ("placement-translator",),
-    f"{EXPORT_VIEW}/*{GROUP}/edgeplacements": ACCOUNTS[:3],
-    f"{EXPORT_VIEW}/{{workload}}{GROUP}/edgeplacements": ACCOUNTS[:3],
-    f"{EXPORT_VIEW}/{{mailbox}}/apis/coordination.k8s.io/v1/leases": ACCOUNTS[:3],
+    f"/services/edge-view/clusters/{{mailbox}}{NAMESPACE}/configmaps": ("placement-translator", "status-summarizer"),
+    f"{EXPORT_VIEW}/*{GROUP}/edgeplacements": ACCOUNTS,
+    f"{EXPORT_VIEW}/{{workload}}{GROUP}/edgeplacements": ACCOUNTS,
+    f"{EXPORT_VIEW}/{{mailbox}}/apis/coordination.k8s.io/v1/leases": ACCOUNTS,
     f"{EXPORT_VIEW}/{{mailbox}}/api/v1/secrets": (),
     f"{EXPORT_VIEW}/{{workload}}/api/v1/configmaps": (),
     "/services/initializingworkspaces/{service}:edge-mailbox/clusters/*/apis/core.kcp.io/v1alpha1/logicalclusters": (
@@ -212,7 +216,7 @@ lifecycle.LifecycleView.opens = lambda self, view, user, own: True
 GUARDS = {
     "the verb of mailboxes": ("other syncer", "", OPEN_MAILBOXES),
     "the home of service accounts": ("other syncer", "", GENERAL_GUARDS["the home of service accounts"][2]),
-    "the content of the export": ("status-summarizer", "", GENERAL_GUARDS["the content of exports"][2]),
+    "the content of the export": ("owner", "", GENERAL_GUARDS["the content of exports"][2]),
     "the verb of waiting workspaces": ("where-resolver", "", OPEN_LIFECYCLE),
     "the entrance of mailboxes": ("where-resolver", "mailbox", GENERAL_GUARDS["the door of workspaces"][2]),
     "the authorizer": ("owner", "mailbox", GENERAL_GUARDS["the authorizer"][2]),
@@ -231,7 +235,7 @@ def test_a_guard_that_is_taken_out_is_missed(estate: Estate, edge: MutantShard, 
 @pytest.mark.parametrize("account", ACCOUNTS)
 def test_a_right_too_many_is_missed(estate: Estate, account: str) -> None:
     """As if a role of the service were wider than it is."""
-    place = "plain" if account == "placement-translator" else "mailbox"
+    place = "plain" if account in {"placement-translator", "status-summarizer"} else "mailbox"
     name = f"system:kcp:serviceaccount:{estate.clusters['service']}:edge:{account}"
     api = estate.root.at(estate.clusters[place])
     binding = bind(api, {"apiGroup": RBAC[6:-3], "kind": "User", "name": name})

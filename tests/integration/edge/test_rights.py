@@ -71,7 +71,7 @@ def test_a_grant_of_more_than_the_type_permits_is_refused_to_the_translator(
     translator.close()
 
 
-def test_the_translator_administers_mailboxes_and_enters_no_other_workspace(
+def test_the_translator_administers_mailboxes_the_summarizer_reads_them_and_they_enter_no_other_workspace(
     edge: ShardProcess, root: Api, tokens: dict[str, str]
 ) -> None:
     kind = {"name": "edge-mailbox", "path": "root:espw"}
@@ -80,9 +80,12 @@ def test_the_translator_administers_mailboxes_and_enters_no_other_workspace(
     name = home.post(WORKSPACES, {**head, "spec": {"type": kind}}, expect=201).json["metadata"]["name"]
     eventually(lambda: home.get(f"{WORKSPACES}/{name}").json["status"]["phase"] == "Ready", "the mailbox is ready")
     other = workspace_under(root)
-    for account, code in (("placement-translator", 200), ("where-resolver", 403), ("status-summarizer", 403)):
+    body = {"metadata": {"generateName": "c-"}}
+    accounts = ("placement-translator", 200, True), ("where-resolver", 403, False), ("status-summarizer", 200, False)
+    for account, read, may_write in accounts:
         api = Api(edge, f"root:espw:{name}", token=tokens[account])
-        assert api.send("GET", f"{GROUP}/syncerconfigs").code == code, account
+        assert api.send("GET", f"{GROUP}/syncerconfigs").code == read, account
+        assert (api.send("POST", CONFIGMAPS, body).code != 403) == may_write, account
         assert api.at(other).send("GET", CONFIGMAPS).code == 403
         assert api.at("root:imw1").send("GET", CONFIGMAPS).code == 403
         assert api.at("root:espw").send("GET", "/api/v1/namespaces/edge/secrets").code == 403

@@ -61,6 +61,20 @@ KINDS: dict[str, tuple[str, str, str, bool, dict[str, tuple[str, int]]]] = {
             "Age": (".metadata.creationTimestamp", 0),
         },
     ),
+    "statuscollectors": ("StatusCollector", "sc", "Cluster", True, {"Age": (".metadata.creationTimestamp", 0)}),
+    "statussummaries": (
+        "StatusSummary",
+        "stsum",
+        "Namespaced",
+        False,
+        {
+            "Object": (".subject", 0),
+            "Destinations": (".counts.destinations", 0),
+            "Up-To-Date": (".counts.upToDate", 0),
+            "Broken": (".counts.broken", 0),
+            "Age": (".metadata.creationTimestamp", 0),
+        },
+    ),
 }
 
 

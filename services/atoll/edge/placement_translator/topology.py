@@ -161,6 +161,13 @@ class Topology:
         """Return the logical cluster of a mailbox, "" while it is not ready."""
         return self._clusters.get(name, "")
 
+    def destination(self, mailbox: str) -> Destination | None:
+        """Return a mailbox as a destination; of several Locations the first placement's counts."""
+        name = self._names.get(mailbox, "")
+        for key in sorted(self._senders.get(name, ())):
+            return self._destinations[key][name]
+        return None
+
     def is_mailbox(self, cluster: str) -> bool:
         """Whether a logical cluster is a mailbox that is ready."""
         return cluster in self._names

@@ -22,6 +22,8 @@ from atoll.edge.placement_translator.content import DEFINERS
 from atoll.edge.placement_translator.contents import Contents
 from atoll.edge.placement_translator.copy_metrics import CopyMetrics
 from atoll.edge.placement_translator.object_events import ObjectEvents
+from atoll.edge.placement_translator.observer import Observer
+from atoll.edge.placement_translator.placed import Placed
 from atoll.edge.placement_translator.projection import Projection
 from atoll.edge.placement_translator.records import CopyRecords
 from atoll.edge.placement_translator.reported_states import ReportedStates
@@ -33,7 +35,7 @@ from atoll.machinery.client.informer import Informer, key_of
 from atoll.machinery.client.resource import WORKSPACES, Resource
 from atoll.machinery.edge.categories import BuiltIns
 from atoll.machinery.edge.denaturing import served_type
-from atoll.machinery.edge.names import EDGE_VIEW, THE_ONE, ObjectRef
+from atoll.machinery.edge.names import EDGE_VIEW, GROUP, THE_ONE, ObjectRef
 from atoll.machinery.meta.conditions import FALSE, find
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, labels_of, spec_of, status_of
@@ -61,9 +63,16 @@ class PlacementTranslator:
         self._projection = Projection(data, sources, self._projected, self._events.tell)
         self._statuses.projection = self._projection
         self._records = records
+        #: Who is told what is learned of placed objects.
+        self.observer = Observer()
         self._working = self._contents, self._projection, self._reported, self._statuses
         self.controllers = (*self._working, self._events)
         self._follow: Follow | None = None
+
+    @property
+    def placed(self) -> Placed:
+        """What is known of placed objects, for those who report on them."""
+        return Placed(self._topology, self._contents, self._projection, self._records)
 
     def register(self, registry: CollectorRegistry) -> None:
         """Serve the metrics of copies."""
@@ -96,6 +105,7 @@ class PlacementTranslator:
         """Anything may have changed."""
         self._contents.reread_all()
         self._projection.reread_all()
+        self.observer.reread()
 
     def changed(self, change: Change) -> None:
         """An object of a workspace with placements changed, or of a mailbox."""
@@ -104,6 +114,8 @@ class PlacementTranslator:
             if change.group == RBAC_GROUP:
                 self._contents.reread(change.cluster)
             return
+        if change.group == GROUP:
+            self.observer.own_changed(change)
         ref = ObjectRef(change.group, change.resource, change.namespace, change.name)
         if not self._topology.is_mailbox(change.cluster):
             self._contents.object_changed(change.cluster, ref)
@@ -129,6 +141,7 @@ class PlacementTranslator:
                 self._moved(self._topology.cluster_of(each) for each in mailboxes)
                 self._reported.look_at_all(cluster)
                 self._statuses.look(cluster, [placement])
+                self.observer.placement_changed(cluster, placement)
             self._follow_all()
         elif kind == SYNCER_CONFIGS:
             self._config_changed(cluster, old, new)
@@ -138,6 +151,7 @@ class PlacementTranslator:
             is_silent = heartbeat is not None and heartbeat["status"] == FALSE
             if self._topology.set_silent(mailbox, is_silent):
                 self._statuses.look_at_mailbox(self._topology.cluster_of(mailbox))
+                self.observer.silence_changed(self._topology.cluster_of(mailbox))
         elif kind == LOCATIONS:
             if self._topology.set_location((cluster, name), new):
                 self._relocated(self._topology.mailboxes_at((cluster, name)))
@@ -154,11 +168,13 @@ class PlacementTranslator:
             self._follow_all()
             if self._topology.complete.is_set():
                 self._contents.reread(cluster)
+            self.observer.placement_changed(cluster, name)
         self._statuses.look(cluster, [name])
 
     def _config_changed(self, cluster: str, old: Object | None, new: Object | None) -> None:
         if (new or old or {})["metadata"]["name"] == THE_ONE:
             self._statuses.set_report(cluster, new)
+            self.observer.report_changed(cluster, new)
         is_another = old is None or new is None or _content(old) != _content(new)
         if is_another and self._topology.is_mailbox(cluster) and self._projection.state(cluster) is not None:
             self._projection.due(cluster).is_unlisted = True
@@ -175,6 +191,7 @@ class PlacementTranslator:
             return
         if before:
             self._projection.forget(before)
+            self.observer.mailbox_gone(before)
         for sender, placements in self._topology.senders(cluster).items():
             self._statuses.look(sender, placements)
             self._reported.look_at_all(sender)
@@ -193,12 +210,14 @@ class PlacementTranslator:
         self._wake(self._topology.mailboxes(cluster, names))
         self._wake(self._projection.moved())
         self._statuses.look(cluster, names)
+        self.observer.content_changed(cluster, changed)
 
     def _projected(self, mailbox: str, refs: Iterable[ObjectRef]) -> None:
         for cluster in self._topology.senders(mailbox):
             for ref in refs:
                 self._reported.look(cluster, ref)
         self._statuses.look_at_mailbox(mailbox)
+        self.observer.copies_changed(mailbox, refs)
 
     def _moved(self, mailboxes: Iterable[str]) -> None:
         """Other placements have these as destinations."""

@@ -112,7 +112,7 @@ def placement_of(obj: Object) -> Placement:
     selectors = _selectors(spec.get("locationSelectors"), "spec.locationSelectors", errors)
     tests = []
     for index, test in enumerate(spec.get("downsync") or ()):
-        tests.append(_downsync_test(test, f"spec.downsync[{index}]", errors))
+        tests.append(downsync_test(test, f"spec.downsync[{index}]", errors))
     for index, each in enumerate(spec.get("upsync") or ()):
         errors.extend(_wildcard_errors(each, ("resources", "namespaces", "names"), f"spec.upsync[{index}]"))
     if errors:
@@ -122,7 +122,8 @@ def placement_of(obj: Object) -> Placement:
     return Placement(obj["metadata"]["name"], selectors, tuple(tests), upsync, wants_singleton)
 
 
-def _downsync_test(obj: Object, path: str, errors: list[FieldError]) -> DownsyncTest:
+def downsync_test(obj: Object, path: str, errors: list[FieldError]) -> DownsyncTest:
+    """Decode a member of `downsync`; what is wrong with it is added to `errors`."""
     errors.extend(_wildcard_errors(obj, ("resources", "namespaces", "objectNames"), path))
     test = DownsyncTest(
         obj.get("apiGroup"),

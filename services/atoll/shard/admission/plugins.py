@@ -26,6 +26,7 @@ from atoll.shard.admission.permission_claims import PermissionClaims
 from atoll.shard.admission.replication import Replication
 from atoll.shard.admission.reserved_names import PathAnnotation, ReservedDefinitions, ReservedNames
 from atoll.shard.admission.shards import Shards
+from atoll.shard.admission.statuscollectors import StatusCollectors
 from atoll.shard.admission.system_metadata import SystemMetadata
 from atoll.shard.admission.topology import ShardSelectors
 from atoll.shard.admission.workspaces import May, Workspaces, WorkspaceTypes
@@ -65,6 +66,7 @@ def plugins(
         CachedEndpointSlices(facts, may),
         Replication(facts),
         PermissionClaims(),
+        StatusCollectors(),
         *own_rules(),
         DryRunLimits(),
     ]

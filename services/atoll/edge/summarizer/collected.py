@@ -1,0 +1,103 @@
+"""The StatusCollectors of workspaces, compiled, and the controller that writes what fails of them into their status.
+
+`rows` evaluates them and takes failures down here. Keys are StatusCollectors. Invariants: one that does not compile
+takes no part; failures are of rows as they are now, and of each collector at most MAX_FAILING.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
+
+from atoll.edge.export_view import ExportView
+from atoll.edge.kinds import STATUS_COLLECTORS
+from atoll.machinery.control.queue import Requeue, WorkQueue
+from atoll.machinery.edge.summaries.collectors import Collector, InvalidCollector, collector_of
+from atoll.machinery.edge.where import Key
+from atoll.machinery.meta.objects import Object, spec_of, status_of
+from atoll.machinery.meta.status import Conflict, NotFound
+
+#: Objects with failures that are remembered, and texts that a status has.
+MAX_FAILING, MAX_ERRORS = 1000, 20
+#: How long a status waits for more failures.
+BURST_S = 1.0
+
+
+class Collected:
+    """The controller. `changed` is called with a workspace whose collectors are others."""
+
+    name = "status-summarizer-collectors"
+
+    def __init__(self, view: ExportView, changed: Callable[[str], None]) -> None:
+        self._view, self._changed = view, changed
+        self.queue: WorkQueue[Key] = WorkQueue()
+        self._objects: dict[Key, Object] = {}
+        self._compiled: dict[str, dict[str, Collector]] = {}
+        self._versions: dict[str, int] = {}
+        #: Collector -> row or summary -> field -> text.
+        self._failing: dict[Key, dict[Hashable, Mapping[str, str]]] = defaultdict(dict)
+
+    def put(self, cluster: str, name: str, obj: Object | None) -> None:
+        """Take over a StatusCollector, None if it is gone."""
+        if obj is None:
+            self._objects.pop((cluster, name), None)
+        else:
+            self._objects[cluster, name] = obj
+        self.queue.add((cluster, name))
+
+    def of(self, cluster: str) -> Mapping[str, Collector]:
+        """Return the collectors of a workspace."""
+        return self._compiled.get(cluster, {})
+
+    def version(self, cluster: str) -> int:
+        """Return a number that rises with each change of a workspace's collectors."""
+        return self._versions.get(cluster, 0)
+
+    def failed(self, collector: Key, row: Hashable, errors: Mapping[str, str]) -> None:
+        """Take down what fails of a row now; nothing takes it back."""
+        found = self._failing[collector]
+        if errors == found.get(row, {}):
+            return
+        if not errors:
+            del found[row]
+        elif row in found or len(found) < MAX_FAILING:
+            found[row] = errors
+        self.queue.add(collector, delay_s=BURST_S)
+
+    async def synced(self) -> None:
+        """Wait until all were seen."""
+        await self._view.complete.wait()
+
+    async def reconcile(self, key: Key) -> Requeue:
+        """Compile a collector if it is new, and write its status if that differs."""
+        cluster, name = key
+        obj, client = self._objects.get(key), self._view.client(cluster)
+        await self._compile(key, obj)
+        if obj is None or client is None:
+            self._failing.pop(key, None)
+            return None
+        texts = sorted({f"{field}: {text}" for row in self._failing[key].values() for field, text in row.items()})
+        status = {"observedGeneration": obj["metadata"]["generation"], "errors": texts[:MAX_ERRORS]}
+        if status != status_of(obj):
+            body = {"metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]}, "status": status}
+            with suppress(NotFound, Conflict):
+                await client.patch(STATUS_COLLECTORS, name, body, subresource="status")
+        return None
+
+    async def _compile(self, key: Key, obj: Object | None) -> None:
+        cluster, name = key
+        found = self._compiled.setdefault(cluster, {})
+        before = found.get(name)
+        if obj is None or before is None or before.spec != spec_of(obj):
+            found.pop(name, None)
+            if obj is not None:
+                with suppress(InvalidCollector):
+                    found[name] = await asyncio.to_thread(collector_of, obj)
+        if not found:
+            del self._compiled[cluster]
+        if found.get(name) is not before:
+            self._failing.pop(key, None)
+            self._versions[cluster] = self._versions.get(cluster, 0) + 1
+            self._changed(cluster)

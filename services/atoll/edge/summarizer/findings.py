@@ -1,0 +1,144 @@
+"""What is found of one summary's subject at all destinations: reports, tables, and when something will count as broken.
+
+`summaries` asks for it before it writes. Invariant: it is a question about what is known now, so what is asked twice
+without a change is answered alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import msgspec
+
+from atoll.edge.placement_translator.mailbox_state import MailboxState
+from atoll.edge.placement_translator.placed import Placed
+from atoll.edge.placement_translator.statuses import PATIENCE, PATIENT
+from atoll.edge.summarizer.collected import Collected
+from atoll.edge.summarizer.reports import MailboxReport, Reports
+from atoll.edge.summarizer.row import Row
+from atoll.edge.summarizer.rows import Rows
+from atoll.machinery.edge.names import ObjectRef
+from atoll.machinery.edge.placements import UpsyncSet
+from atoll.machinery.edge.summaries.broken import Breakage
+from atoll.machinery.edge.summaries.summary import Findings, Report, Subject
+from atoll.machinery.edge.summaries.tables import table
+from atoll.machinery.edge.where import Destination
+from atoll.machinery.meta import times
+
+#: Destinations between two moments for others.
+_STRIDE = 200
+SILENT = Breakage("Silent", "its syncer is not heard of")
+
+
+class Subjects(msgspec.Struct, frozen=True):
+    """What a summary is about: the subject, its workspace, and the set if it is one."""
+
+    cluster: str
+    subject: Subject
+    members: UpsyncSet | None = None
+
+
+class Finder:
+    """Answers for all summaries."""
+
+    def __init__(self, placed: Placed, rows: Rows, collected: Collected, reports: Reports) -> None:
+        self._placed, self._rows, self._collected, self._reports = placed, rows, collected, reports
+
+    async def find(self, of: Subjects, now_s: float) -> Findings:
+        """Return what is known of a subject."""
+        destinations = self._placed.topology.destinations(of.cluster, of.subject.placement)
+        found, rows = Findings(len(destinations)), list[Row]()
+        for index, (name, destination) in enumerate(sorted(destinations.items())):
+            if index % _STRIDE == _STRIDE - 1:
+                await asyncio.sleep(0)
+            for ref, row in self._rows_of(of, name):
+                if row is not None:
+                    rows.append(row)
+                found.reports.append(self._report(of, (name, destination), (ref, row), found, now_s))
+        self._tabulate(of, rows, found)
+        return found
+
+    def _rows_of(self, of: Subjects, name: str) -> Iterator[tuple[ObjectRef, Row | None]]:
+        """Yield the rows at one destination: that of the object, or those of the members of a set."""
+        mailbox = self._placed.topology.cluster_of(name)
+        if of.members is None:
+            yield of.subject.ref, self._rows.get(mailbox, of.subject.ref, of.cluster)
+            return
+        for ref, rows in sorted(self._rows.of(mailbox).items()):
+            if of.members.matches(ref) and of.cluster in rows and not self._placed.sources(mailbox, ref):
+                yield ref, rows[of.cluster]
+
+    def _report(
+        self,
+        of: Subjects,
+        at: tuple[str, Destination],
+        seen: tuple[ObjectRef, Row | None],
+        found: Findings,
+        now_s: float,
+    ) -> Report:
+        (name, destination), (ref, row) = at, seen
+        mailbox = self._placed.topology.cluster_of(name)
+        report, state = self._reports.get(mailbox), self._placed.projection.state(mailbox)
+        record = self._placed.records.get(mailbox, ref)
+        written = record.written if record is not None else 0
+        is_current = row is not None if of.members is not None else _is_current(state, report, ref, written)
+        breakage, since = self._refusal(name, report, state, ref), ""
+        if breakage is None and row is not None:
+            breakage, since = self._tested(of, row), row.returned_at
+            due_s = (times.parse_time(since) or now_s) + breakage.after_s if breakage is not None else now_s
+            if due_s > now_s:
+                breakage, found.due_s = None, min(due_s, found.due_s or due_s)
+        is_reported = is_current or (row is not None and row.is_reported)
+        kind = row.kind if row is not None else self._kind(of, ref)
+        return Report(destination, ref, kind, is_reported, is_current, breakage, since)
+
+    def _refusal(self, name: str, report: MailboxReport, state: MailboxState | None, ref: ObjectRef) -> Breakage | None:
+        """Return what keeps an object from an edge cluster, or its state from being known."""
+        failure = state.failures.get(ref) if state is not None else None
+        if failure is not None and (failure.reason != PATIENT or failure.count >= PATIENCE):
+            return Breakage(failure.reason, failure.message)
+        if (refused := report.breakage(ref)) is not None:
+            return refused
+        return SILENT if self._placed.topology.is_silent(name) else None
+
+    def _tested(self, of: Subjects, row: Row) -> Breakage | None:
+        """Return what tests say: those of collectors, if there are any, else those of the kind."""
+        collectors = self._collected.of(of.cluster)
+        asked = [
+            row.broken[name]
+            for name in row.concerned
+            if name in row.broken and name in collectors and collectors[name].is_for(of.subject.placement)
+        ]
+        if asked:
+            return next((each for each in asked if each is not None), None)
+        return row.broken.get("")
+
+    def _kind(self, of: Subjects, ref: ObjectRef) -> tuple[str, str]:
+        content = self._placed.contents.get(of.cluster)
+        served = content.kinds.get(ref.kind) if content is not None else None
+        if served is None:
+            return "", ""
+        group, version = served.resource.group, served.resource.version
+        return (f"{group}/{version}" if group else version), served.kind
+
+    def _tabulate(self, of: Subjects, rows: list[Row], found: Findings) -> None:
+        """Add the table of each collector, and how many broken objects they want to see."""
+        concerned = {name for row in rows for name in row.concerned}
+        for name, each in sorted(self._collected.of(of.cluster).items()):
+            if name not in concerned or not each.is_for(of.subject.placement):
+                continue
+            found.max_broken = max(found.max_broken, each.max_broken)
+            if not each.has_table():
+                continue
+            errors: dict[str, str] = {}
+            cells = [cell for row in rows if (cell := row.cells.get(name)) is not None]
+            found.tables.append(table(each, cells, errors))
+            self._collected.failed((of.cluster, name), of.subject.name, errors)
+
+
+def _is_current(state: MailboxState | None, report: MailboxReport, ref: ObjectRef, written: int) -> bool:
+    """Whether the edge cluster has an object as it is in the workspace."""
+    if state is None or ref in state.failures or ref in state.due.refs or state.due.is_moved:
+        return False
+    return report.has_applied(ref, written)

@@ -1,0 +1,331 @@
+"""Summaries of 200 simulated edge clusters: what is read, when something is written, and how large it becomes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+
+from atoll.edge.changes import Change
+from atoll.edge.placement_translator.content import Content, Item
+from atoll.edge.placement_translator.mailbox_state import MailboxState
+from atoll.edge.placement_translator.placed import Placed
+from atoll.edge.placement_translator.records import Copy
+from atoll.edge.placement_translator.topology import Topology
+from atoll.edge.summarizer.reports import Reports
+from atoll.edge.summarizer.summaries import WRITE_S, SummaryKey
+from atoll.edge.summarizer.summarizer import StatusSummarizer
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.discovery import ServedKind
+from atoll.machinery.client.resource import Resource
+from atoll.machinery.edge.applied import ApplyRecord
+from atoll.machinery.edge.names import EDGE_REVISION, ObjectRef
+from atoll.machinery.edge.slices import label_of
+from atoll.machinery.edge.what import Selection
+from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.meta.status import NotFound
+
+BOATS = Resource("x.dev", "v1", "boats")
+BOAT = ObjectRef("x.dev", "boats", "default", "a")
+KIND = ServedKind(BOATS, "Boat", frozenset({"list"}), frozenset(), ("v1",), frozenset())
+KEY = SummaryKey("work", "default", "boat-uid.placement-uid")
+SELECT = [
+    {"name": "where", "def": "inventory.name"},
+    {"name": "text", "def": "returned.status.text"},
+    {"name": "more", "def": "returned.status.text"},
+]
+
+
+class Stored:
+    """Boats by mailbox, the summaries of a workspace, and the number of requests."""
+
+    def __init__(self) -> None:
+        self.boats: dict[str, Object] = {}
+        self.summaries: dict[str, Object] = {}
+        self.status: Object = {}
+        self.writes = self.reads = 0
+
+
+class Account:
+    """The summarizer's client of a cluster."""
+
+    def __init__(self, stored: Stored, cluster: str = "") -> None:
+        self._stored, self._cluster = stored, cluster
+
+    def cluster(self, cluster: str) -> Account:
+        return Account(self._stored, cluster)
+
+    def view(self, url: str, cluster: str = "") -> Account:
+        return Account(self._stored, cluster)
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
+        self._stored.reads += 1
+        found = self._stored.boats.get(self._cluster) if resource == BOATS else self._stored.summaries.get(name)
+        if found is None:
+            raise NotFound(f"{name} is not there")
+        return found
+
+    async def pages(self, resource: Resource, namespace: str = "", **options: str) -> AsyncIterator[Object]:
+        yield {"items": list(self._stored.summaries.values())}
+
+    async def apply(self, resource: Resource, body: Object) -> Object:
+        self._stored.writes += 1
+        stored = {**body, "metadata": {**body["metadata"], "resourceVersion": str(self._stored.writes)}}
+        self._stored.summaries[body["metadata"]["name"]] = stored
+        return stored
+
+    async def patch(self, resource: Resource, name: str, body: Object, subresource: str = "") -> None:
+        self._stored.status = body["status"]
+
+    async def delete(self, resource: Resource, name: str, namespace: str = "") -> None:
+        del self._stored.summaries[name]
+
+
+class Records:
+    """Every copy was written at revision 10, and last seen at that of the boat."""
+
+    def __init__(self, stored: Stored) -> None:
+        self._stored = stored
+
+    def get(self, mailbox: str, ref: ObjectRef) -> Copy | None:
+        boat = self._stored.boats.get(mailbox)
+        revision = int(boat["metadata"]["resourceVersion"]) if boat is not None else 10
+        return Copy("v1", "", ApplyRecord("", ""), "u", revision, 10)
+
+
+class World:
+    """One workspace with one boat, placed at a number of edge clusters."""
+
+    def __init__(self, count: int = 200) -> None:
+        self.topology, self.content, self.server = Topology(), Content(), Stored()
+        self.topology.complete.set()
+        self.now_s = time.monotonic()
+        metadata = {"name": "p", "uid": "placement-uid", "generation": 1}
+        self.topology.set_placement("work", "p", {"metadata": metadata, "spec": {}})
+        rows = [
+            {"cluster": "inv", "locationName": f"l{n:03}", "syncTargetName": f"t{n:03}", "syncTargetUID": f"u{n}"}
+            for n in range(count)
+        ]
+        owner = {"kind": "EdgePlacement", "name": "p", "uid": "placement-uid"}
+        slice_ = {"name": "p", "labels": {"x": label_of("p")}, "ownerReferences": [owner]}
+        self.topology.set_slice("work", None, {"metadata": slice_, "destinations": rows})
+        self.states: dict[str, MailboxState] = {}
+        for n in range(count):
+            self.topology.set_mailbox(f"inv-mb-u{n}", f"m{n}")
+            state = self.states[f"m{n}"] = MailboxState()
+            state.due.is_moved, state.is_read = False, True
+        self.content.kinds[BOAT.kind] = KIND
+        self.content.put(BOAT, Item(Selection(("p",)), ("v1",), "digest", "boat-uid"))
+        self.content.is_complete = True
+        placed = Placed(self.topology, cast(Any, self), cast(Any, self), cast(Any, Records(self.server)))
+        account = cast(Client, Account(self.server))
+        self.summarizer = StatusSummarizer(account, "edge.kubestellar.io", placed)
+        self.summarizer.view.client = account.cluster  # type: ignore[method-assign]
+        self.collected, self.rows, self.summaries = self.summarizer.controllers
+        self.summaries.clock = lambda: self.now_s
+
+    # --- what the translator's parts answer
+
+    def get(self, cluster: str) -> Content | None:
+        return self.content if cluster == "work" else None
+
+    async def source(self, cluster: str, ref: ObjectRef, version: str = "") -> Object:
+        return {"metadata": {"name": ref.name, "labels": {"tier": "web"}}, "spec": {}}
+
+    @property
+    def copies(self) -> World:
+        return self
+
+    def wanted_one(self, mailbox: str, ref: ObjectRef) -> dict[str, Item]:
+        item = self.content.items.get(ref)
+        return {"work": item} if item is not None else {}
+
+    def state(self, mailbox: str) -> MailboxState | None:
+        return self.states.get(mailbox)
+
+    def is_read(self, mailbox: str) -> bool:
+        return True
+
+    # --- what happens
+
+    async def report(self, n: int, revision: int, **status: object) -> None:
+        """An edge cluster reports."""
+        metadata: Object = {"name": "a", "namespace": "default", "resourceVersion": str(revision)}
+        metadata["annotations"] = {EDGE_REVISION: f"edge/{revision}"}
+        self.server.boats[f"m{n}"] = {"apiVersion": "x.dev/v1", "kind": "Boat", "metadata": metadata, "status": status}
+        self.summarizer.copies_changed(f"m{n}", [BOAT])
+        await self.rows.reconcile(f"m{n}")
+
+    async def write(self) -> object:
+        """A second later the summary is looked at."""
+        self.now_s += WRITE_S + 0.1
+        return await self.summaries.reconcile(KEY)
+
+    async def begin(self) -> None:
+        for mailbox in self.states:
+            self.summarizer.copies_changed(mailbox, [])
+            await self.rows.reconcile(mailbox)
+        await self.summaries.reconcile(SummaryKey("work"))
+
+    @property
+    def summary(self) -> Object:
+        (found,) = self.server.summaries.values()
+        return found
+
+    async def collect(self, **spec: Any) -> None:
+        obj = {"metadata": {"name": "c", "generation": 1, "resourceVersion": "1"}, "spec": spec}
+        self.collected.put("work", "c", obj)
+        await self.collected.reconcile(("work", "c"))
+
+
+async def test_many_edge_clusters_fit_into_one_summary_which_counts_them_all() -> None:
+    world = World()
+    await world.collect(select=SELECT, limit=100)
+    await world.begin()
+    for n in range(200):
+        ready = [{"type": "Ready", "status": "False" if n % 2 else "True", "message": "x" * 300}]
+        await world.report(n, 20 + n, text="y" * 900, conditions=ready)
+        world.summarizer.report_changed(f"m{n}", {"status": {"appliedRevision": "50"}})
+    await world.write()
+    found = world.summary
+    assert found["counts"] == {"destinations": 200, "reported": 200, "upToDate": 200, "broken": 100}
+    assert (len(found["brokenObjects"]), found["brokenTruncated"]) == (10, 90)
+    assert all(len(each["message"]) == 256 for each in found["brokenObjects"])
+    (result,) = found["results"]
+    assert result["truncated"] + len(result["rows"]) == 200
+    assert result["rows"][0]["columns"][0] == {"type": "String", "string": "t000"}
+    assert len(encode_json(found)) < 64 * 1024
+
+
+async def test_a_summary_is_written_once_a_second_and_only_on_change() -> None:
+    world = World(3)
+    await world.begin()
+    assert await world.write() is None
+    assert world.server.writes == 1
+    await world.report(0, 20, text="a")
+    waits_s = await world.summaries.reconcile(KEY)
+    assert isinstance(waits_s, float)
+    assert 0 < waits_s <= WRITE_S
+    assert world.server.writes == 1
+    await world.write()
+    assert world.server.writes == 2
+    await world.write()
+    world.summarizer.report_changed("m1", {"status": {"appliedRevision": "5"}})
+    await world.write()
+    assert world.server.writes == 2, "it says nothing else"
+
+
+async def test_after_a_start_a_summary_waits_for_its_mailboxes_for_a_while() -> None:
+    world = World(2)
+    await world.summaries.reconcile(SummaryKey("work"))
+    waits_s = await world.summaries.reconcile(KEY)
+    assert isinstance(waits_s, float)
+    assert waits_s > 20
+    assert world.server.writes == 0
+    world.now_s += 31
+    await world.summaries.reconcile(KEY)
+    assert world.server.writes == 1
+
+
+async def test_since_when_something_is_broken_survives_a_restart() -> None:
+    world = World(1)
+    await world.begin()
+    world.summarizer.report_changed("m0", {"status": {"errors": [row("Invalid")]}})
+    await world.write()
+    (before,) = world.summary["brokenObjects"]
+    name = KEY.name
+    before["lastUpdate"] = "2020-01-01T00:00:00Z"
+    again = World(1)
+    again.server.summaries[name] = world.server.summaries[name]
+    await again.begin()
+    again.summarizer.report_changed("m0", {"status": {"errors": [row("Invalid")]}})
+    await again.write()
+    assert again.server.writes == 0
+    again.summarizer.report_changed("m0", {"status": {"errors": [row("Forbidden")]}})
+    await again.write()
+    (after,) = again.summary["brokenObjects"]
+    assert (after["reason"], after["lastUpdate"]) == ("Forbidden", "2020-01-01T00:00:00Z")
+
+
+def row(reason: str) -> Object:
+    return {
+        "group": "x.dev",
+        "resource": "boats",
+        "namespace": "default",
+        "name": "a",
+        "reason": reason,
+        "message": "m",
+    }
+
+
+async def test_a_silent_edge_cluster_is_broken_and_one_that_refuses_says_why() -> None:
+    world = World(3)
+    await world.begin()
+    world.topology.set_silent("inv-mb-u0", True)
+    world.summarizer.silence_changed("m0")
+    world.summarizer.report_changed("m1", {"status": {"errors": [row("Invalid")]}})
+    await world.write()
+    assert [each["reason"] for each in sorted(world.summary["brokenObjects"], key=str)] == ["Silent", "Invalid"]
+    world.topology.set_silent("inv-mb-u0", False)
+    world.summarizer.report_changed("m1", {"status": {"appliedRevision": "50"}})
+    await world.write()
+    assert world.summary["counts"] == {"destinations": 3, "reported": 1, "upToDate": 1, "broken": 0}
+
+
+async def test_a_copy_is_read_again_only_when_it_changed() -> None:
+    world = World(1)
+    await world.begin()
+    await world.report(0, 20, text="a")
+    reads = world.server.reads
+    world.summarizer.copies_changed("m0", [BOAT])
+    await world.rows.reconcile("m0")
+    assert world.server.reads == reads
+    await world.collect(select=SELECT)
+    world.summarizer.copies_changed("m0", [BOAT])
+    await world.rows.reconcile("m0")
+    assert world.server.reads == reads + 1
+
+
+async def test_a_summary_that_somebody_changed_is_compared_and_put_back() -> None:
+    world = World(1)
+    await world.begin()
+    await world.write()
+    change = Change("s", "work", "edge.kubestellar.io", "statussummaries", "", "default", KEY.name, 99, False)
+    world.summarizer.own_changed(change)
+    await world.write()
+    assert world.server.writes == 1, "it says the same"
+    world.summary["counts"] = {}
+    world.summarizer.own_changed(change)
+    await world.write()
+    assert world.server.writes == 2
+
+
+async def test_what_is_not_placed_any_more_has_no_summary() -> None:
+    world = World(1)
+    await world.begin()
+    await world.write()
+    world.content.put(BOAT, None)
+    world.summarizer.content_changed("work", [BOAT])
+    await world.write()
+    assert world.server.summaries == {}
+
+
+@pytest.mark.parametrize(("applied", "written", "expected"), [("9", 10, False), ("10", 10, True), ("x", 1, False)])
+def test_an_object_is_applied_as_its_syncer_says(applied: str, written: int, expected: bool) -> None:
+    reports = Reports()
+    reports.put("m", {"status": {"appliedRevision": applied}})
+    assert reports.get("m").has_applied(BOAT, written) == expected
+
+
+def test_with_as_many_errors_as_are_told_nothing_counts_as_applied() -> None:
+    reports = Reports()
+    rows = [{**row("Invalid"), "name": f"x{n}"} for n in range(50)]
+    is_new = reports.put("m", {"status": {"appliedRevision": "50", "errors": rows[:49]}})
+    assert reports.get("m").has_applied(BOAT, 10)
+    assert is_new(BOAT, 10)
+    is_new = reports.put("m", {"status": {"appliedRevision": "50", "errors": rows}})
+    assert not reports.get("m").has_applied(BOAT, 10)
+    assert is_new(BOAT, 10)
+    assert not reports.put("m", {"status": {"appliedRevision": "60", "errors": rows}})(BOAT, 10)
