@@ -44,17 +44,19 @@ class HeldNames:
         found: list[Holder] = []
         for record in each_record(batch, Scope(API_BINDINGS, cluster)):
             if record.key.name != binding:
-                held = [each for each in self._by(batch, decode(record.value)) if each.group in groups]
+                held = list(self._by(batch, decode(record.value), groups))
                 if held:
                     batch.guard(RevisionUnchanged(record.key, record.revision))
                 found.extend(held)
         return [*found, *self._definitions(batch, cluster, groups)]
 
-    def _by(self, view: View, binding: Object) -> Iterator[Holder]:
+    def _by(self, view: View, binding: Object, groups: Collection[str]) -> Iterator[Holder]:
         for item in status_of(binding).get("boundResources") or ():
-            crd = self._bound.get(view, item["schema"]["UID"])
-            names = crd.names if crd is not None else Names(plural=item["resource"])
-            yield Holder(apibindings.holder_name(binding), item.get("group") or "", names)
+            group = item.get("group") or ""
+            if group in groups:
+                crd = self._bound.get(view, item["schema"]["UID"])
+                names = crd.names if crd is not None else Names(plural=item["resource"])
+                yield Holder(apibindings.holder_name(binding), group, names)
 
     def _definitions(self, batch: Batch, cluster: str, groups: Collection[str]) -> Iterator[Holder]:
         for key, revision in each_revision(batch, Scope(CRDS, cluster)):
