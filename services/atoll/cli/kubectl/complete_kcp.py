@@ -31,6 +31,7 @@ from atoll.machinery.meta.objects import Object
 _COMMON = COMMON[:3]
 _CLAIMS = (*_COMMON, "--resource", "--identity-hash")
 _EDGE_KINDS = {"location": "an edge cluster of an inventory", "wmw": "a workspace for workloads"}
+_QUICKSTART = ("--scenario", "--name-prefix", "--timeout", "--tree-depth", "--tree-count", "--tree-seed")
 _SYNCING = ("--api-group", "--api-kind", "--api-resource", "--api-version")
 _DEPLOYMENT = (
     *_COMMON,
@@ -51,6 +52,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "bind": "bind an API that another workspace exports",
         "claims": "claims of bound exports",
         "crd": "definitions of kinds",
+        "quickstart": "workspaces to try things with",
         "ws": "as kubectl ws",
     },
     "kcp bind": {"apiexport": "an API that another workspace exports"},
@@ -89,6 +91,7 @@ FLAGS: dict[str, tuple[str, ...]] = {
     "kcp claims accept": _CLAIMS,
     "kcp claims reject": _CLAIMS,
     "kcp crd snapshot": ("--filename", "--prefix", "--output"),
+    "kcp quickstart": (*_COMMON, *_QUICKSTART, "--with-samples", "--enter", "--cleanup"),
     "atoll edge": (*_COMMON, "--espw"),
     "atoll events": (*_COMMON, "--since", "--watch", "--recursive", "--output"),
     "atoll export": _COMMON,
@@ -126,7 +129,12 @@ _VALUED = {
 }
 _FILES = {"-f", "--filename", "--kubeconfig", "--output-file", "--customizer"}
 _WORKSPACES = {"-w", "--workspace", "--imw", "--espw"}
-_CHOICES = {"-o": ("yaml", "json"), "--output": ("yaml", "json"), "--with-kube": ("true", "false")}
+_CHOICES = {
+    "-o": ("yaml", "json"),
+    "--output": ("yaml", "json"),
+    "--with-kube": ("true", "false"),
+    "--scenario": ("api-provider", "workspaces"),
+}
 
 Question = Callable[[Client], Coroutine[Any, Any, Suggestions]]
 

@@ -15,6 +15,7 @@ USAGE = """usage: kubectl kcp COMMAND [options]
   bind apiexport PATH:NAME    bind an API that another workspace exports
   claims get|accept|reject    what bound exports claim of this workspace, and the answers to it
   crd snapshot                turn CustomResourceDefinitions into APIResourceSchemas to export
+  quickstart                  workspaces to try things with
   workspace, ws               as kubectl ws
 
 Each command explains itself: kubectl kcp COMMAND --help
@@ -32,6 +33,7 @@ def dispatch(arguments: Sequence[str]) -> int:
         "bind": bind,
         "claims": claims,
         "crd": crd,
+        "quickstart": quickstart,
         "workspace": workspace,
         "workspaces": workspace,
         "ws": workspace,
@@ -66,6 +68,13 @@ def crd(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] != "snapshot":
         return print_error("kubectl kcp crd knows one command: snapshot", 2)
     return crd_snapshot.dispatch(arguments[1:])
+
+
+def quickstart(arguments: Sequence[str]) -> int:
+    """`kcp quickstart`."""
+    from atoll.cli.kubectl import quickstart as command
+
+    return command.dispatch(arguments)
 
 
 def workspace(arguments: Sequence[str]) -> int:
