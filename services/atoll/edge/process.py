@@ -1,14 +1,18 @@
 """`atoll edge-controllers`: serves health, starts the controllers with an account each, stops on SIGTERM.
 
-Invariant: a controller reconciles nothing before it has seen everything that its decisions need.
+Invariants: of several processes the holder of the service's Lease works, and the others wait; a controller reconciles
+nothing before it has seen everything that its decisions need.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import secrets
+import socket
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,10 +34,12 @@ from atoll.machinery.apiserver.serving.health import Check, Notice
 from atoll.machinery.apiserver.serving.health_server import HealthServer
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Kubeconfig
+from atoll.machinery.client.lease import Lease, Timing
 from atoll.machinery.control.manager import ControllerMetrics
 from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.control.reconcile_log import logged
 from atoll.machinery.control.worker import work
+from atoll.machinery.meta.status import ApiError
 from atoll.machinery.process import pki
 from atoll.machinery.process.freed_memory import return_freed_memory
 from atoll.machinery.process.lifetime import Lifetime
@@ -43,6 +49,7 @@ from atoll.machinery.process.tls import server_context
 from atoll.machinery.storage.environment.filesystem import require_local
 from atoll.machinery.stream.credential_file import read_access
 from atoll.machinery.wire.limits import Limits
+from atoll.machinery.wire.pending_response import ClientError
 from atoll.machinery.wire.server import Server
 
 log = structlog.get_logger()
@@ -50,6 +57,8 @@ log = structlog.get_logger()
 SERVING_CA, SERVING = "serving-ca", "edge-controllers"
 DRAIN_S = 10.0
 WORKERS = 4
+#: In the workspace of the service.
+LEASE, LEASE_TIMING = "edge-controllers", Timing(30.0, 10.0)
 
 
 class Controller(Protocol):
@@ -87,21 +96,24 @@ async def start(config: EdgeControllersConfig) -> None:
         summarizer = StatusSummarizer(fourth, export, translator.placed)
         translator.observer = summarizer
         initializers = [Initializer(first, kind) for kind in service().grants]
-        process = _Process(config, root)
+        process = _Process(config, root, first)
         translator.register(process.registry)
         source = process.changes(store)
         if source is not None:
             mailboxes.start(source.follow)
-        watches = [
-            mailboxes.view.run(),
-            mailboxes.workspaces.run(),
-            resolver.view.run(),
-            *translator.watches(),
-            *summarizer.watches(),
-            translator.start(source.follow if source is not None else None),
-            *([source.run()] if source is not None else []),
-            *(each.run() for each in initializers),
-        ]
+
+        def watches() -> list[Coroutine[Any, Any, None]]:
+            return [
+                mailboxes.view.run(),
+                mailboxes.workspaces.run(),
+                resolver.view.run(),
+                *translator.watches(),
+                *summarizer.watches(),
+                translator.start(source.follow if source is not None else None),
+                *([source.run()] if source is not None else []),
+                *(each.run() for each in initializers),
+            ]
+
         controllers: list[Controller] = [
             mailboxes,
             mailboxes.heartbeats,
@@ -113,10 +125,17 @@ async def start(config: EdgeControllersConfig) -> None:
         await process.run(controllers, watches)
 
 
+class LeaseLost(Exception):
+    """Another process took the Lease over, as this one had not renewed it for too long."""
+
+
 class _Process:
-    def __init__(self, config: EdgeControllersConfig, root: Path) -> None:
+    def __init__(self, config: EdgeControllersConfig, root: Path, client: Client) -> None:
         self._config, self._root = config, root
         self._life = Lifetime()
+        self._taken = asyncio.Event()
+        self._lease = Lease(client, LEASE, _identity(root), LEASE_TIMING, self._taken.set)
+        self._lease.lost = self._lost
         self.registry = CollectorRegistry()
         self._metrics = ControllerMetrics(self.registry)
         self._waiting: set[str] = set()
@@ -132,7 +151,7 @@ class _Process:
         self._checks["changes"] = Notice(source.check)
         return source
 
-    async def run(self, controllers: list[Controller], watches: list[Coroutine[Any, Any, None]]) -> None:
+    async def run(self, controllers: list[Controller], watches: Callable[[], list[Coroutine[Any, Any, None]]]) -> None:
         """Serve and work until stopped."""
         self._life.stop_on_signals()
         config = self._config
@@ -140,15 +159,26 @@ class _Process:
         server = Server(HealthServer(self.registry, self._checks), Limits(), self._tls())
         listen = functools.partial(server.start, config.bind_address)
         port = await take_port(listen, config.bind_address, config.secure_port, self._root)
-        works = [self._control(each) for each in controllers]
-        self._life.run_in_background(*watches, *works, return_freed_memory())
+        self._life.run_in_background(self._lease.run(), self._work(controllers, watches), return_freed_memory())
         log.info("serving", url=f"https://{config.host}:{port}")
         sys.stdout.write(f"atoll edge-controllers serves https://{config.host}:{port}\n")
         sys.stdout.flush()
         await self._life.stopped()
         await server.drain(DRAIN_S)
         await self._life.close()
+        with contextlib.suppress(ApiError, ClientError, TimeoutError, OSError):
+            await self._lease.release()
         self._life.check()
+
+    async def _work(
+        self, controllers: list[Controller], watches: Callable[[], list[Coroutine[Any, Any, None]]]
+    ) -> None:
+        """Begin once no other process works."""
+        await self._taken.wait()
+        self._life.run_in_background(*watches(), *(self._control(each) for each in controllers))
+
+    def _lost(self) -> None:
+        raise LeaseLost(f"{self._lease.holder} took the Lease {LEASE}")
 
     async def _control(self, controller: Controller) -> None:
         """Run the workers of a controller, once it has seen everything."""
@@ -162,6 +192,8 @@ class _Process:
             self._life.run_in_background(work(controller.name, controller.queue, reconcile, observer))
 
     def _check(self) -> str | None:
+        if not self._taken.is_set():
+            return self._lease.failure or f"{self._lease.holder} has the Lease {LEASE} and works"
         return f"waiting for the objects of {', '.join(sorted(self._waiting))}" if self._waiting else None
 
     def _tls(self) -> Any:
@@ -173,3 +205,11 @@ class _Process:
             serving = pki.load_or_make_serving(self._root, SERVING, authority, serving_names(config.bind_address))
         clients = Path(config.client_ca_file).read_bytes() if config.client_ca_file else b""
         return server_context(serving, clients)
+
+
+def _identity(root: Path) -> str:
+    """Return the name of the process, which a killed one has again."""
+    file = root / "identity"
+    if not file.is_file():
+        pki.write_private(file, f"{socket.gethostname()}_{secrets.token_hex(4)}".encode())
+    return file.read_text()

@@ -49,7 +49,7 @@ class EdgeControllers:
     """
 
     def __init__(self, directory: Path, kubeconfig: Path, *flags: str) -> None:
-        self.directory, self._kubeconfig, self._flags = directory, kubeconfig, flags
+        self.directory, self.kubeconfig, self._flags = directory, kubeconfig, flags
         self.url = ""
         self._process: Process | None = None
         self._clients = pki.make_ca("clients of controllers")
@@ -73,7 +73,7 @@ class EdgeControllers:
         out.write_bytes(b"")
         clients = self.directory / "clients.crt"
         clients.write_bytes(self._clients.certificate)
-        files = ["--kubeconfig", str(self._kubeconfig), "--directory", str(self.directory / "edge")]
+        files = ["--kubeconfig", str(self.kubeconfig), "--directory", str(self.directory / "edge")]
         files += ["--client-ca-file", str(clients)]
         command = [sys.executable, "-m", "atoll.cli", "edge-controllers", *files, "--allow-any-filesystem", "true"]
         self._process = launch([*command, *self._flags], out, err, directory=Path.cwd())

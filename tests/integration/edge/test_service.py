@@ -9,12 +9,14 @@ import yaml
 
 from harness.clients.api import Api, Object, eventually
 from harness.clients.kubectl import Kubectl
-from harness.servers.edge_service import GROUP, edge_init
+from harness.servers.configured_nats import ConfiguredNats
+from harness.servers.edge_service import GROUP, EdgeControllers, edge_init
 from harness.servers.shard_process import ShardProcess
 
 NOTHING, ONE = "(0 objects written)", "(1 objects written)"
 EXPORT = "/apis/apis.kcp.io/v1alpha2/apiexports/edge.kubestellar.io"
 ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/edge:where-resolver"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/edge-controllers"
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
 EVERY = {"apiGroup": "", "resources": ["*"]}
 SELECTORS = [{"matchLabels": {"env": "prod"}}]
@@ -76,6 +78,28 @@ def test_a_second_run_changes_nothing_and_puts_back_what_somebody_changed(
     assert home.get(EXPORT).json["spec"] == export["spec"]
     assert output.read_bytes() == first
     assert output.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_second_process_of_the_controllers_waits_until_the_first_is_gone(
+    nats: ConfiguredNats, edge: ShardProcess, root: Api, controllers: EdgeControllers, tmp_path: Path
+) -> None:
+    home, flags = root.at("root:espw"), nats.flags("edge-0")
+    second = EdgeControllers(tmp_path, controllers.kubeconfig, *flags)
+    second.spawn()
+    try:
+        assert "[-]controllers failed: reason withheld" in second.get("/readyz?verbose")[1]
+        holder = home.get(LEASE).json["spec"]["holderIdentity"]
+        eventually(lambda: f"{holder} has the Lease edge-controllers and works" in second.log(), "it is told")
+        assert controllers.get("/readyz")[0] == 200
+        assert "[+]changes ok" in controllers.get("/readyz?verbose")[1]
+        controllers.stop()
+        eventually(lambda: second.get("/readyz")[0] == 200, "the second works")
+        assert home.get(LEASE).json["spec"]["holderIdentity"] not in ("", holder)
+    finally:
+        second.stop()
+        controllers.start()
+    assert home.get(LEASE).json["spec"]["holderIdentity"] == holder
+    home.close()
 
 
 def test_a_workspace_of_another_type_gets_the_binding_once(edge: ShardProcess, root: Api, tmp_path: Path) -> None:

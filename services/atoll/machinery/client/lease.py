@@ -49,6 +49,9 @@ class Lease:
     ) -> None:
         self._client, self._name, self._identity = client, name, identity
         self._timing, self._taken, self._may_hold = timing, taken, may_hold
+        #: Called when another turns out to hold what this process held.
+        self.lost: Callable[[], None] = lambda: None
+        self._had_it = False
         self._nudged = asyncio.Event()
         self._lease: Object = {}
         self._seen_at_s = self._renewed_at_s = float("-inf")
@@ -58,6 +61,11 @@ class Lease:
     def is_held(self) -> bool:
         """Whether this process is the holder."""
         return time.monotonic() - self._renewed_at_s < self._timing.lasts_s
+
+    @property
+    def holder(self) -> str:
+        """Who was seen to hold it; empty if nobody was."""
+        return str(spec_of(self._lease).get("holderIdentity") or "") if self._lease else ""
 
     async def run(self) -> None:
         """Renew or wait for it until cancelled."""
@@ -102,10 +110,13 @@ class Lease:
     async def _turn(self, now_s: float) -> None:
         if not (self.is_held and self._lease):
             await self._look(now_s)
-        holder = spec_of(self._lease).get("holderIdentity") if self._lease else ""
+        holder = self.holder
         is_free = not holder or holder == self._identity or now_s - self._seen_at_s > self._timing.lasts_s
         if not is_free:
             self._renewed_at_s = float("-inf")
+            if self._had_it:
+                self._had_it = False
+                self.lost()
             return
         if not self._may_hold():
             await self._give_up()
@@ -116,7 +127,7 @@ class Lease:
             head = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
             metadata = {"name": self._name, "namespace": LEASE_NAMESPACE}
             self._lease = await self._client.create(LEASES, self._renewed({**head, "metadata": metadata, "spec": {}}))
-        self._renewed_at_s = now_s
+        self._renewed_at_s, self._had_it = now_s, True
 
     async def _look(self, now_s: float) -> None:
         """Read it; note when it was seen to change."""

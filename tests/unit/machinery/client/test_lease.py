@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from atoll.machinery.client.lease import Lease, Timing
+from atoll.machinery.client.lease import LEASES, Lease, Timing
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
@@ -90,3 +90,18 @@ async def test_who_may_not_hold_a_lease_leaves_it_and_gives_it_up_at_once() -> N
             assert syncers.server.holder == name
         await syncers.give_to("")
         assert syncers.server.holder == ""
+
+
+async def test_who_held_a_lease_is_told_that_another_took_it() -> None:
+    syncers, told = Syncers(), asyncio.Event()
+    first = syncers.leases["a"]
+    first.lost = told.set
+    async with syncers.running():
+        await syncers.give_to("a")
+        held = syncers.server.lease
+        assert held is not None
+        await syncers.server.update(LEASES, {**held, "spec": {**held["spec"], "holderIdentity": "other"}})
+        first.nudge()
+        async with asyncio.timeout(20):
+            await told.wait()
+        assert (first.is_held, first.holder) == (False, "other")
