@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import ClassVar
 
-from atoll.machinery.edge.categories import BuiltIns, ExportName
+from atoll.machinery.edge.categories import NAMESPACES_OF_ALL, BuiltIns, ExportName
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.process.config import LOG_SETTINGS, Subjects
 from atoll.machinery.process.server_config import LISTEN_SETTINGS, ServerConfig
@@ -19,7 +19,7 @@ class EdgeControllersConfig(ServerConfig, frozen=True, kw_only=True):
     nats_url: str = ""
     nats_credentials_file: str = ""
     edge_resources: tuple[str, ...] = ()
-    edge_namespaces: tuple[str, ...] = ("default",)
+    edge_namespaces: tuple[str, ...] = NAMESPACES_OF_ALL
     mailbox_resources: tuple[str, ...] = ()
     directory: str = ".atoll-edge"
     secure_port: int = 0

@@ -5,11 +5,20 @@ Invariant: the name of an Event has a mark of what it says, so the same is said 
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+
+from atoll.edge.kinds import EVENTS
+from atoll.machinery.client.client import Client
 from atoll.machinery.edge.names import API_VERSION
 from atoll.machinery.meta import times
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.conditions import ERROR, FALSE, WARNING, find
+from atoll.machinery.meta.objects import Object, conditions_of
+from atoll.machinery.meta.status import AlreadyExists, NotFound
 
 MAX_MESSAGE = 1024
+_BAD = frozenset({WARNING, ERROR})
 
 
 def warning_event(placement: Object, component: str, reason: str, message: str, mark: str) -> Object:
@@ -37,3 +46,20 @@ def event_about(involved: Object, component: str, reason: str, message: str, mar
         "firstTimestamp": now,
         "lastTimestamp": now,
     }
+
+
+async def tell(
+    client: Client, placement: Object, status: Object, kinds: Iterable[str], component: str, quiet: Collection[str] = ()
+) -> None:
+    """Make an Event of each of these conditions of a new status that came to need its owner, whatever the reason but
+    `quiet` ones."""
+    for kind in kinds:
+        after, before = find(status["conditions"], kind), find(conditions_of(placement), kind)
+        if after is None or after["status"] != FALSE or after.get("severity") not in _BAD or after["reason"] in quiet:
+            continue
+        text = after.get("message", "")
+        if before is not None and before.get("message") == text:
+            continue
+        mark = hashlib.sha256(f"{placement['metadata']['uid']}/{kind}/{text}".encode()).hexdigest()[:16]
+        with suppress(AlreadyExists, NotFound):
+            await client.create(EVENTS, warning_event(placement, component, after["reason"], text, mark))

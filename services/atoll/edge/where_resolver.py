@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from atoll.edge.events import warning_event
+from atoll.edge.events import tell, warning_event
 from atoll.edge.export_view import UNREAD, ExportView
 from atoll.edge.kinds import BINDINGS, EVENTS, LOCATIONS, PLACEMENTS, SLICES, SYNC_TARGETS
 from atoll.edge.location_access import LocationAccess
@@ -157,7 +157,9 @@ class WhereResolver:
         found = msgspec.structs.replace(found, destinations=with_unread(found.destinations, unread))
         await _write_slices(client, plan_slices(obj, found.destinations, slices))
         await _write_errors(client, obj, errors)
-        await _write_status(client, obj, placement_status(obj, found, errors))
+        status = placement_status(obj, found, errors)
+        if status != status_of(obj) and await _write_status(client, obj, status):
+            await tell(client, obj, status, (RESOLVED,), self.name)
         await self._warn(client, obj, found)
         if unread:
             return UNREAD
@@ -251,10 +253,12 @@ async def _write_errors(client: Client, obj: Object, errors: list[str]) -> None:
         await client.patch(PLACEMENTS, obj["metadata"]["name"], patch)
 
 
-async def _write_status(client: Client, obj: Object, status: Object) -> None:
-    if status != status_of(obj):
-        # Others write other fields of it. After a conflict the new state comes as a change.
-        metadata = obj["metadata"]
-        patch = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}
-        with suppress(Conflict):
-            await client.patch(PLACEMENTS, metadata["name"], patch, subresource="status")
+async def _write_status(client: Client, obj: Object, status: Object) -> bool:
+    """Write the status, unless others wrote meanwhile: after a conflict the new state comes as a change."""
+    metadata = obj["metadata"]
+    patch = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}
+    try:
+        await client.patch(PLACEMENTS, metadata["name"], patch, subresource="status")
+    except Conflict:
+        return False
+    return True

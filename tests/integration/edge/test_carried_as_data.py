@@ -108,6 +108,10 @@ def test_they_are_copied_from_the_view_into_the_view_and_a_workspaces_own_are_no
     eventually(lambda: copies.get(role).json["rules"] == others, "a change of it")
     copies.patch(role, {"rules": RULES})
     eventually(lambda: copies.get(role).json["rules"] == others, "an edit of a copy is reverted")
+    source.patch(role, {"rules": []})
+    eventually(lambda: not copies.get(role).json["rules"], "nothing is left")
+    copies.patch(role, {"rules": RULES})
+    eventually(lambda: not copies.get(role).json["rules"], "an edit is reverted where the source has an empty list")
     source.delete(role)
     eventually(lambda: copies.send("GET", role).code == 404, "it goes with its source")
     translator = workload.get(f"{RBAC}/clusterroles/edge-translator").json

@@ -30,6 +30,9 @@ _ALL = "*"
 #: Workspace and name of an APIExport.
 ExportName: TypeAlias = tuple[str, str]
 
+#: Namespaces that every Kubernetes cluster begins with.
+NAMESPACES_OF_ALL = ("default", "kube-node-lease", "kube-public", "kube-system")
+
 
 class BuiltIns(msgspec.Struct, frozen=True):
     """What every edge cluster and every mailbox has anyway: resources as `plural.group`, and namespaces.
@@ -38,7 +41,7 @@ class BuiltIns(msgspec.Struct, frozen=True):
     """
 
     edge_resources: frozenset[str] = frozenset()
-    edge_namespaces: frozenset[str] = frozenset({"default"})
+    edge_namespaces: frozenset[str] = frozenset(NAMESPACES_OF_ALL)
     mailbox_resources: frozenset[str] = frozenset()
     mailbox_exports: frozenset[ExportName] = frozenset()
 

@@ -17,6 +17,8 @@ from atoll.machinery.meta.objects import Object, annotations_of, finalizers_of, 
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _SYSTEM_DOMAINS = ("kcp.io", "internal.atoll.dev")
+#: Lists without items that the wire shows as null, by kind: what is given is the empty list.
+_NULL_LISTS = {"Role": "rules", "ClusterRole": "rules"}
 _DROPPED = frozenset({LAST_APPLIED, EXECUTING_COUNT, PROJECTED, SOURCES, EDGE_REVISION})
 
 
@@ -52,6 +54,8 @@ def portable(obj: Object, owners: Mapping[str, str]) -> Object:
     if references:
         metadata["ownerReferences"] = references
     content = {name: value for name, value in obj.items() if name not in ("metadata", "status")}
+    if content.get(field := _NULL_LISTS.get(obj.get("kind", ""), ""), ()) is None:
+        content[field] = []
     return {**content, "metadata": metadata}
 
 

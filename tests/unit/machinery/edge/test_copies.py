@@ -10,10 +10,10 @@ from atoll.machinery.edge.allocated import without_allocated
 from atoll.machinery.edge.applied import is_in_force
 from atoll.machinery.edge.names import EXECUTING_COUNT, PROJECTED, SOURCES, TRANSLATOR, WHOLE, ObjectRef
 from atoll.machinery.edge.placements import UpsyncSet
-from atoll.machinery.edge.projection import LAST_APPLIED, Source, bare_namespace, is_projected, merge, render
+from atoll.machinery.edge.projection import LAST_APPLIED, Source, bare_namespace, is_projected, merge, portable, render
 from atoll.machinery.edge.syncerconfigs import next_number, number_of, plan_parts, specs_of
 from atoll.machinery.edge.syncset import SyncSet, sync_set
-from atoll.machinery.meta.objects import encode_json
+from atoll.machinery.meta.objects import Object, encode_json
 
 
 def made(kind: str, spec: dict[str, Any], written: dict[str, Any], version: str = "v1") -> dict[str, Any]:
@@ -94,6 +94,20 @@ def test_an_apply_that_only_moves_items_is_not_left_out() -> None:
     for order in (names, names[::-1]):
         wanted = {**pod, "metadata": {"name": "n"}, "spec": {"containers": [{"name": name} for name in order]}}
         assert is_in_force(wanted, live, TRANSLATOR) == (order == names)
+
+
+def test_an_empty_list_that_the_wire_shows_as_null_is_given_and_an_edit_of_it_is_not_in_force() -> None:
+    head = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role"}
+    given = portable({**head, "metadata": {"name": "r", "namespace": "n"}, "rules": None}, {})
+    assert given["rules"] == []
+    assert "rules" not in portable({**head, "kind": "Other", "metadata": {"name": "r"}}, {})
+
+    def live(rules: object, fields: Object) -> Object:
+        entry = {"manager": "m", "operation": "Apply", "apiVersion": head["apiVersion"], "fieldsV1": fields}
+        return {**head, "metadata": {"name": "r", "namespace": "n", "managedFields": [entry]}, "rules": rules}
+
+    assert is_in_force(given, live(None, {"f:rules": {}}), "m")
+    assert not is_in_force(given, live([{"verbs": ["get"]}], {}), "m")
 
 
 def test_a_namespace_goes_without_its_servers_finalizer() -> None:
