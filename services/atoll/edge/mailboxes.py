@@ -44,6 +44,11 @@ def mailbox_name(cluster: str, uid: str) -> str:
     return f"{cluster}-mb-{uid}"
 
 
+def inventory_of(mailbox: str) -> str:
+    """Return the logical cluster of the SyncTarget of a mailbox."""
+    return mailbox.partition("-mb-")[0]
+
+
 class Mailboxes:
     """The controller. `parent` is the workspace of all mailboxes, `home` the path of their type.
 
@@ -167,7 +172,7 @@ class Mailboxes:
         if workspace is None or "deletionTimestamp" in workspace["metadata"] or not is_mailbox(workspace):
             return None
         metadata = workspace["metadata"]
-        if not self.view.has_read(metadata["name"].partition("-mb-")[0]):
+        if not self.view.has_read(inventory_of(metadata["name"])):
             log.warning("mailbox of an inventory that is not read is kept", mailbox=metadata["name"])
             return UNREAD
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": metadata["uid"]}}

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.clients.api import Api, Object, eventually
+from harness.clients.api import Api, Object, configmap, eventually
 from harness.servers.edge_service import GROUP, EdgeControllers, an_object, location
 
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
 EXPORT = "/apis/apis.kcp.io/v1alpha2/apiexports/edge.kubestellar.io"
 ENDPOINTS = "/apis/apis.kcp.io/v1alpha1/apiexportendpointslices/edge.kubestellar.io"
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/edge:mailbox-controller"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 TARGETS, LOCATIONS, PLACEMENTS = (f"{GROUP}/{each}" for each in ("synctargets", "locations", "edgeplacements"))
 
@@ -83,7 +85,7 @@ def status(api: Api, name: str) -> Object:
 
 
 def unresolved(found: Object) -> list[Object]:
-    return [each for each in found["conditions"] if (each["type"], each["status"]) == ("Resolved", "False")]
+    return [each for each in found.get("conditions", ()) if (each["type"], each["status"]) == ("Resolved", "False")]
 
 
 def test_a_sync_target_has_a_mailbox_that_comes_back_and_goes_with_it(inventory: Api, home: Api, root: Api) -> None:
@@ -150,6 +152,41 @@ def test_a_workspace_that_a_user_made_stays_whatever_its_name(inventory: Api, ho
     inventory.delete(f"{TARGETS}/later")
     eventually(lambda: is_gone(home, mailbox_of(made)), "it goes")
     assert "deletionTimestamp" not in home.get(f"{WORKSPACES}/a-mb-b").json["metadata"]
+
+
+def test_nothing_is_withdrawn_from_the_mailbox_of_a_target_that_goes(
+    inventory: Api, workload: Api, home: Api, root: Api
+) -> None:
+    """A syncer that still reads it holds what its edge has."""
+    names = ("leaving", "staying")
+    made = {name: mailbox_of(target(inventory, name)) for name in names}
+    for name in names:
+        inventory.post(LOCATIONS, location(name, env="leaving"))
+    workload.post(CONFIGMAPS, configmap("held", {"k": "1"}))
+    tests = [{"apiGroup": "", "resources": ["configmaps"], "objectNames": ["held"]}]
+    spec = {"locationSelectors": [{"matchLabels": {"env": "leaving"}}], "downsync": tests}
+    workload.post(PLACEMENTS, an_object("EdgePlacement", "leaving", spec))
+    boxes = {name: root.at(f"root:espw:{mailbox}") for name, mailbox in made.items()}
+
+    def held(name: str) -> object:
+        found = boxes[name].send("GET", f"{CONFIGMAPS}/held")
+        return found.json["data"]["k"] if found.code == 200 else None
+
+    eventually(lambda: [held(name) for name in names] == ["1", "1"], "the copies")
+    # The mailbox stays for a while.
+    rules = home.get(ROLE).json["rules"]
+    kept = [{**each, "verbs": [verb for verb in each["verbs"] if verb != "delete"]} for each in rules]
+    home.patch(ROLE, {"rules": kept})
+    inventory.delete(f"{TARGETS}/leaving")
+    eventually(lambda: destinations(workload, "leaving") == [("staying", "staying")], "the destination goes")
+    workload.put(f"{CONFIGMAPS}/held", configmap("held", {"k": "2"}))
+    eventually(lambda: held("staying") == "2", "the other follows")
+    assert held("leaving") == "1"
+    home.patch(ROLE, {"rules": rules})
+    eventually(lambda: is_gone(home, made["leaving"]), "the mailbox goes")
+    workload.delete(f"{CONFIGMAPS}/held")
+    for api in boxes.values():
+        api.close()
 
 
 def test_mailboxes_and_destinations_stay_while_no_shard_is_named(
@@ -231,7 +268,9 @@ def test_a_withdrawn_right_to_place_takes_the_destination(inventory: Api, worklo
     eventually(lambda: destinations(workload, "guarded") == [], "no destination without the right")
     (condition,) = eventually(lambda: unresolved(status(workload, "guarded")), "a reason")
     assert (condition["type"], condition["reason"]) == ("Resolved", "LocationsRefused")
-    assert condition["message"] == "missing verb='place' permission on locations guarded"
+    text = "missing verb='place' permission on locations guarded"
+    assert condition["message"] == text
+    eventually(lambda: warnings_of(workload, "guarded", "LocationsRefused") == [text], "an Event says it once")
     cluster = workload.get(f"{PLACEMENTS}/guarded").json["metadata"]["annotations"]["kcp.io/cluster"]
     subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": f"system:cluster:{cluster}"}]
     metadata = {"name": "edge-place"}
@@ -246,6 +285,34 @@ def test_a_withdrawn_right_to_place_takes_the_destination(inventory: Api, worklo
         f"{BINDINGS}/edge-place", {**inventory.get(f"{BINDINGS}/edge-place").json, "subjects": granted["subjects"]}
     )
     eventually(lambda: destinations(workload, "guarded") == [("guarded", "guarded")], "granted again")
+
+
+def warnings_of(api: Api, name: str, reason: str) -> list[str]:
+    """Messages of the Warnings about a placement."""
+    found = api.get("/api/v1/namespaces/default/events?fieldSelector=type%3DWarning").json["items"]
+    return [each["message"] for each in found if (each["involvedObject"]["name"], each["reason"]) == (name, reason)]
+
+
+def test_an_invalid_placement_that_was_admitted_says_what_is_wrong_and_has_no_effect(
+    inventory: Api, workload: Api
+) -> None:
+    target(inventory, "plain")
+    inventory.post(LOCATIONS, location("plain", env="plain"))
+    place(workload, "wrong", **{"a/b/c": "x"})
+    (condition,) = eventually(lambda: unresolved(status(workload, "wrong")), "a reason")
+    assert condition["reason"] == "Invalid"
+    assert "a/b/c" in condition["message"]
+    assert status(workload, "wrong")["matchingLocationCount"] == 0
+
+    def error() -> object:
+        found = workload.get(f"{PLACEMENTS}/wrong").json["metadata"].get("annotations", {})
+        return found.get("validation-error.kubestellar.io/0")
+
+    assert eventually(error, "the annotation") == condition["message"]
+    eventually(lambda: warnings_of(workload, "wrong", "Invalid") == [condition["message"]], "an Event says it once")
+    workload.patch(f"{PLACEMENTS}/wrong", {"spec": {"locationSelectors": [{"matchLabels": {"env": "plain"}}]}})
+    eventually(lambda: destinations(workload, "wrong") == [("plain", "plain")], "it has an effect once it is right")
+    eventually(lambda: error() is None, "nothing is wrong any more")
 
 
 def test_after_a_crash_nothing_is_written_again(

@@ -286,11 +286,11 @@ def test_the_state_of_an_only_copy_is_reported_for_as_long_as_it_is_wanted(
     eventually(lambda: one.send("GET", f"{crews}/a").code == 404, "the copy is gone")
 
 
-def revisions(api: Api) -> list[str]:
-    """Revisions of all copies and lists in a mailbox."""
+def revisions(api: Api) -> dict[str, str]:
+    """Revisions of all copies and lists in a mailbox, by path and name."""
     paths = ("/api/v1/configmaps", "/api/v1/namespaces", f"{GROUP}/syncerconfigs")
-    items = [each for path in paths for each in api.get(path).json["items"]]
-    return sorted(each["metadata"]["resourceVersion"] for each in items)
+    items = [(path, each["metadata"]) for path in paths for each in api.get(path).json["items"]]
+    return {f"{path} {each['name']}": each["resourceVersion"] for path, each in items}
 
 
 @pytest.mark.parametrize("has_directory", [True, False], ids=["with its directory", "with an empty directory"])

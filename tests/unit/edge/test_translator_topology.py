@@ -77,6 +77,17 @@ def test_a_mailbox_that_is_made_again_is_another_one() -> None:
     assert sorted(found.all_mailboxes()) == ["m2"]
 
 
+def test_a_mailbox_ends_with_its_target_once_the_inventory_was_read() -> None:
+    found = with_mailboxes()
+    assert found.set_target(A, present=True)
+    assert not found.set_target(A, present=True)
+    assert not found.is_ending("m2"), "its shard did not show all of it"
+    found.has_read = lambda cluster: cluster == "c"
+    assert [found.is_ending(each) for each in ("m1", "m2", "m3")] == [False, True, False]
+    assert found.set_target(A, present=False)
+    assert found.is_ending("m1")
+
+
 def test_whether_a_syncer_is_heard_of_is_kept_by_mailbox() -> None:
     found = with_mailboxes()
     assert found.set_silent(A, True)

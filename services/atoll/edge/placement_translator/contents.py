@@ -72,6 +72,11 @@ class Contents:
 
     # --- answers
 
+    @property
+    def cached(self) -> int:
+        """How many objects are kept."""
+        return len(self._objects)
+
     def get(self, cluster: str) -> Content | None:
         """Return what a workspace sends; None without placements, and before it was first looked at."""
         return self._contents.get(cluster)
@@ -143,6 +148,8 @@ class Contents:
 
     def _forget(self, cluster: str, content: Content) -> None:
         del self._contents[cluster]
+        for ref in content.items:
+            self._objects.drop((cluster, ref))
         self._changed(cluster, {ref: set(item.selection.placements) for ref, item in content.items.items()})
 
     def _keeper(self, cluster: str) -> Keep:

@@ -64,6 +64,8 @@ class Projection:
         self._states: dict[str, MailboxState] = {}
         #: Refused writes of copies, by reason.
         self.refused: Counter[str] = Counter()
+        #: Called when nothing is left to do for a mailbox without placements.
+        self.released: Callable[[], None] = lambda: None
         self._requests = asyncio.Semaphore(MAX_REQUESTS)
 
     # --- changes
@@ -130,7 +132,7 @@ class Projection:
 
     async def reconcile(self, mailbox: str) -> Requeue:
         """Bring the copies and their list up to date."""
-        if not self._topology.is_mailbox(mailbox):
+        if not self._topology.is_mailbox(mailbox) or self._topology.is_ending(mailbox):
             return None
         senders, state = self._topology.senders(mailbox), self._state(mailbox)
         contents = [self._contents.get(cluster) for cluster in senders]
@@ -156,6 +158,7 @@ class Projection:
         if not senders and not self._records.of(mailbox) and state.list_at_s is None:
             self._states.pop(mailbox, None)
             self.copies.forget_written(mailbox)
+            self.released()
         return wait_s
 
     async def _copy(self, mailbox: str, state: MailboxState, due: Due) -> None:

@@ -6,15 +6,14 @@ holds is not written again.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 
-from atoll.edge.events import warning_event
+from atoll.edge.events import tell
 from atoll.edge.export_view import ExportView
-from atoll.edge.kinds import EVENTS, PLACEMENTS
+from atoll.edge.kinds import PLACEMENTS
 from atoll.edge.placement_translator.content import DEFINERS, Content, Kind
 from atoll.edge.placement_translator.contents import Contents
 from atoll.edge.placement_translator.placement_status import (
@@ -33,9 +32,8 @@ from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.edge.failures import MAX_ROWS
 from atoll.machinery.edge.placements import Placement
 from atoll.machinery.edge.where import Destination, Key
-from atoll.machinery.meta.conditions import ERROR, FALSE, WARNING, find
-from atoll.machinery.meta.objects import Object, conditions_of, status_of
-from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
+from atoll.machinery.meta.objects import Object, status_of
+from atoll.machinery.meta.status import Conflict, NotFound
 
 #: How long a status waits for more changes.
 BURST_S = 0.2
@@ -91,6 +89,9 @@ class Statuses:
         obj, client, content = self._topology.object_of(*key), self._view.client(cluster), self._contents.get(cluster)
         if obj is None or client is None or content is None or not content.is_complete:
             return None
+        if status_of(obj).get("specGeneration") != obj["metadata"]["generation"]:
+            # Where it goes is not known yet: it would be said to be everywhere.
+            return None
         if (wait_s := self._wait_s(cluster, name)) > 0:
             return wait_s
         status = status_with(obj, self._projected(cluster, name, content))
@@ -100,7 +101,7 @@ class Statuses:
         metadata = {"resourceVersion": obj["metadata"]["resourceVersion"]}
         with suppress(NotFound, Conflict):
             await client.patch(PLACEMENTS, name, {"metadata": metadata, "status": status}, subresource="status")
-            await self._tell(key, obj, status)
+            await tell(client, obj, status, (PROJECTED, SYNCED), COMPONENT, _QUIET)
         return None
 
     def _wait_s(self, cluster: str, name: str) -> float:
@@ -145,21 +146,6 @@ class Statuses:
             # What was tried counts as applied, and not all that fails may be told.
             applied.isdecimal() and int(applied) >= written and len(rows) < MAX_ROWS,
         )
-
-    async def _tell(self, key: Key, obj: Object, status: Object) -> None:
-        """Make an Event of each condition that came to need its owner."""
-        client = self._view.client(key[0])
-        for kind in (PROJECTED, SYNCED):
-            after, before = find(status["conditions"], kind), find(conditions_of(obj), kind)
-            is_bad = after is not None and after["status"] == FALSE and after.get("severity") in {WARNING, ERROR}
-            if client is None or after is None or not is_bad or after.get("reason") in _QUIET:
-                continue
-            if before is not None and before.get("message") == after.get("message"):
-                continue
-            text = after.get("message", "")
-            mark = hashlib.sha256(f"{obj['metadata']['uid']}/{kind}/{text}".encode()).hexdigest()[:16]
-            with suppress(AlreadyExists, NotFound):
-                await client.create(EVENTS, warning_event(obj, COMPONENT, after["reason"], text, mark))
 
 
 def _is_about(kind: Kind, placements: list[Placement]) -> bool:

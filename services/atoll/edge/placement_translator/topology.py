@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from atoll.edge.mailboxes import mailbox_name
+from atoll.edge.mailboxes import inventory_of, mailbox_name
 from atoll.machinery.edge.applied import digest
 from atoll.machinery.edge.customization import parameters_of
 from atoll.machinery.edge.placements import InvalidPlacement, Placement, placement_of
@@ -43,7 +43,8 @@ class Topology:
         #: Name of a mailbox that is ready -> its logical cluster, and the other way round.
         self._clusters: dict[str, str] = {}
         self._names: dict[str, str] = {}
-        #: SyncTargets, by name of their mailbox, that are not heard of.
+        #: SyncTargets, by name of their mailbox, and those that are not heard of.
+        self._targets: set[str] = set()
         self._silent: set[str] = set()
 
     # --- changes
@@ -116,6 +117,12 @@ class Topology:
         self._parameters[location] = found, digest(found)
         return self._parameters[location] != before
 
+    def set_target(self, mailbox: str, *, present: bool) -> bool:
+        """Take over whether the SyncTarget of a mailbox, by name, is there; return whether that is new."""
+        is_new = (mailbox in self._targets) != present
+        (self._targets.add if present else self._targets.discard)(mailbox)
+        return is_new
+
     def set_silent(self, mailbox: str, is_silent: bool) -> bool:
         """Take over whether the syncer of a mailbox, by name, is not heard of; return whether that is new."""
         is_new = (mailbox in self._silent) != is_silent
@@ -171,6 +178,11 @@ class Topology:
     def is_mailbox(self, cluster: str) -> bool:
         """Whether a logical cluster is a mailbox that is ready."""
         return cluster in self._names
+
+    def is_ending(self, mailbox: str) -> bool:
+        """Whether a mailbox goes, as its SyncTarget is gone. Then nothing is withdrawn: its edge keeps what it has."""
+        name = self._names.get(mailbox, "")
+        return name not in self._targets and self.has_read(inventory_of(name))
 
     def is_silent(self, name: str) -> bool:
         """Whether the syncer of a mailbox is not heard of."""

@@ -8,6 +8,7 @@ read nor written.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
@@ -42,6 +43,8 @@ from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, 
 from atoll.machinery.meta.wellknown import RBAC_GROUP
 
 KINDS = (PLACEMENTS, SLICES, SYNCER_CONFIGS, SYNC_TARGETS, LOCATIONS)
+#: How long a mailbox without placements is followed after the last of it was withdrawn.
+RELEASE_S = 1.0
 
 
 class PlacementTranslator:
@@ -62,12 +65,14 @@ class PlacementTranslator:
         sources = self._topology, self._contents, records
         self._projection = Projection(data, sources, self._projected, self._events.tell)
         self._statuses.projection = self._projection
+        self._projection.released = self._mailbox_released
         self._records = records
         #: Who is told what is learned of placed objects.
         self.observer = Observer()
         self._working = self._contents, self._projection, self._reported, self._statuses
         self.controllers = (*self._working, self._events)
         self._follow: Follow | None = None
+        self._is_follow_due = False
 
     @property
     def placed(self) -> Placed:
@@ -146,18 +151,24 @@ class PlacementTranslator:
         elif kind == SYNCER_CONFIGS:
             self._config_changed(cluster, old, new)
         elif kind == SYNC_TARGETS:
-            mailbox = mailbox_name(cluster, (new or old or {})["metadata"]["uid"])
-            heartbeat = find(conditions_of(new), HEALTHY) if new is not None else None
-            is_silent = heartbeat is not None and heartbeat["status"] == FALSE
-            if self._topology.set_silent(mailbox, is_silent):
-                self._statuses.look_at_mailbox(self._topology.cluster_of(mailbox))
-                self.observer.silence_changed(self._topology.cluster_of(mailbox))
+            self._target_changed(mailbox_name(cluster, (new or old or {})["metadata"]["uid"]), new)
         elif kind == LOCATIONS:
             if self._topology.set_location((cluster, name), new):
                 self._relocated(self._topology.mailboxes_at((cluster, name)))
         elif kind == BINDINGS:
             # Its workspace may be reached from now on.
             self._statuses.look(cluster, self._topology.names(cluster))
+
+    def _target_changed(self, mailbox: str, new: Object | None) -> None:
+        heartbeat = find(conditions_of(new), HEALTHY) if new is not None else None
+        is_silent = heartbeat is not None and heartbeat["status"] == FALSE
+        if self._topology.set_silent(mailbox, is_silent):
+            self._statuses.look_at_mailbox(self._topology.cluster_of(mailbox))
+            self.observer.silence_changed(self._topology.cluster_of(mailbox))
+        is_present = new is not None and "deletionTimestamp" not in new["metadata"]
+        cluster = self._topology.cluster_of(mailbox)
+        if self._topology.set_target(mailbox, present=is_present) and self._projection.state(cluster) is not None:
+            self._wake([cluster])
 
     def _placement_changed(self, cluster: str, name: str, new: Object | None) -> None:
         before = self._topology.mailboxes(cluster, [name])
@@ -183,8 +194,8 @@ class PlacementTranslator:
     def _workspace_changed(self, old: Object | None, new: Object | None) -> None:
         found = new or old or {}
         name, cluster = found["metadata"]["name"], ""
-        is_there = new is not None and "deletionTimestamp" not in new["metadata"]
-        if is_there and is_mailbox(found) and status_of(found).get("phase") == "Ready":
+        is_present = new is not None and "deletionTimestamp" not in new["metadata"]
+        if is_present and is_mailbox(found) and status_of(found).get("phase") == "Ready":
             cluster = spec_of(found)["cluster"]
         before = self._topology.set_mailbox(name, cluster)
         if before == cluster:
@@ -240,8 +251,15 @@ class PlacementTranslator:
             for each in mailboxes:
                 self._projection.wake(each)
 
+    def _mailbox_released(self) -> None:
+        """Follow what is left, once for all that are released now."""
+        if not self._is_follow_due:
+            self._is_follow_due = True
+            asyncio.get_running_loop().call_later(RELEASE_S, self._follow_all)
+
     def _follow_all(self) -> None:
         """Follow workspaces with placements, and mailboxes that are or were destinations."""
+        self._is_follow_due = False
         if self._follow is None:
             return
         mailboxes = {each for each in self._topology.all_mailboxes() if self._topology.senders(each)}
