@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -28,6 +29,7 @@ from atoll.controllers.workspaces.late_homes import LateHomes
 from atoll.controllers.workspaces.remote_routes import RemoteRoutes
 from atoll.controllers.workspaces.root_routes import RootRoutes
 from atoll.machinery.apiserver.admission.chain import Admission
+from atoll.machinery.apiserver.authentication import event_tokens
 from atoll.machinery.apiserver.authentication.oidc import issuers
 from atoll.machinery.apiserver.authentication.remote_owners import RemoteOwners
 from atoll.machinery.apiserver.authentication.service_account_keys import jwks, openid_configuration
@@ -57,6 +59,7 @@ from atoll.machinery.egress.forward import Forwarder
 from atoll.machinery.kcp.apis import kubernetes_export, root_exports
 from atoll.machinery.kcp.bootstrap import objects as system
 from atoll.machinery.kcp.kinds.system_kinds import system_kinds
+from atoll.machinery.kcp.sharding.stream_policy import KcpStreamPolicy
 from atoll.machinery.kcp.workspaces.workspace import Shard as ShardFacts
 from atoll.machinery.meta import times
 from atoll.machinery.meta.names import ROOT, ObjectKey
@@ -69,6 +72,7 @@ from atoll.machinery.process.tls import client_context, public_context
 from atoll.machinery.storage.contract import Store
 from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.event_keys import EventKeys
+from atoll.machinery.stream.tenants.key_files import read_subscription_keys
 from atoll.replication.follower import Follower, FollowerOptions
 from atoll.replication.replica_writer import MarkStore
 from atoll.replication.root_types import RootTypes
@@ -91,6 +95,14 @@ from atoll.shard.membership.registration import ClientRegistry, LoopbackRegistry
 from atoll.shard.membership.remote_service_accounts import remote_accounts
 from atoll.shard.membership.root_shard import RootShard, peers_of
 from atoll.shard.shard_metrics import ShardMetrics
+from atoll.shard.subscriptions.access_check import AccessCheck
+from atoll.shard.subscriptions.commands import Ask
+from atoll.shard.subscriptions.keeper import Keeper, Settings
+from atoll.shard.subscriptions.limits import limits_of
+from atoll.shard.subscriptions.metrics import SubscriptionMetrics
+from atoll.shard.subscriptions.requests import Requests
+from atoll.shard.subscriptions.view import SERVICE as EVENTS_SERVICE
+from atoll.shard.subscriptions.view import EventsView
 from atoll.shard.virtual_workspaces import cache_view, virtual_workspaces
 from atoll.tenancy.lookups import Lookups, SystemIdentities
 from atoll.tenancy.placement import ShardPlacement
@@ -119,6 +131,8 @@ class ShardApp:
         self.url = config.shard_base_url or url
         #: What `seek` calls, once it is known: the follower's, in a worker the writer's.
         self.seeker: Seek | None = None
+        #: What takes commands about subscriptions, once it is known: those of `subscriptions`, in a worker the writer.
+        self.asker: Ask | None = None
         self.registry = CollectorRegistry()
         self.metrics = ShardMetrics(self.registry)
         self.audit = AuditLog(config.audit_log_path) if config.audit_log_path else None
@@ -250,6 +264,7 @@ class ShardApp:
             self.identity.authenticator,
             self._remote_shards(trust),
         )
+        services[EVENTS_SERVICE] = EventsView(self.facts.cluster_of, lambda: self.asker)
         virtual = self._virtual_resources(services, trust)
         resources = Resources(self.core, self._specials(), self._named(), self.watches, virtual)
         verbs = VirtualDiscovery(self.store, virtual)
@@ -356,6 +371,27 @@ class ShardApp:
         self.seeker = follower.seek
         self.health.add("replicated-workspaces", Notice(follower.refusal))
         return follower
+
+    async def ask(self, command: bytes) -> bytes:
+        """Answer a command about subscriptions, for API workers. Raises NotImplementedError before `subscriptions`."""
+        if self.asker is None:
+            raise NotImplementedError("no subscriptions are kept")
+        return await self.asker(command)
+
+    def subscriptions(self, keys: EventKeys) -> Keeper:
+        """Return the keeper of event subscriptions, which runs in the writer's process. `keys` sign this shard's
+        events."""
+        config, core = self.config, self.core
+        access = AccessCheck(core.catalogs, self.authorizer, KcpStreamPolicy().published)
+        file = config.events_file
+        settings = Settings(limits_of(config), lambda: read_subscription_keys(file))
+        keeper = Keeper(core.store, access, self.watches.open, core.catalogs.builtin(LOGICAL_CLUSTERS), settings)
+        keeper.load()
+        issue = partial(event_tokens.issue, self.identity.keys)
+        requests = Requests(keeper, issue, lambda: {keeper.shard: keys.announced}, alone=not config.in_site)
+        SubscriptionMetrics(keeper.index, self.registry)
+        self.asker = requests.ask
+        return keeper
 
     def manager(self, positions: Positions, follower: Follower | None = None) -> Manager:
         """Return the controllers of this shard, which run in the writer's process. `follower` feeds replica changes."""

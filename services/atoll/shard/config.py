@@ -18,6 +18,9 @@ from atoll.machinery.process import feature_gates as gates
 from atoll.machinery.process import logging
 from atoll.machinery.process.config import LOG_SETTINGS, Subjects, comma_separated
 from atoll.machinery.process.server_config import LISTEN_SETTINGS
+from atoll.machinery.stream.definitions import MAX_PAYLOAD_BYTES
+from atoll.machinery.stream.tenants.key_files import SUBSCRIPTIONS_FILE
+from atoll.machinery.stream.tenants.subscriber_permissions import SLOTS
 
 #: The feature gates that change what a shard does; the deprecated URLs are off by default, the others on.
 GATES = (
@@ -35,6 +38,7 @@ REPLICATED_WORKSPACES = ("all", NEEDED)
 Workers = int | Literal["auto"]
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _DURATION = re.compile(r"(?:(\d{1,8})h)?(?:(\d{1,10})m)?(?:(\d{1,10})s?)?")
+_MAX_EVENTS = 100_000
 _SHORT = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(ms|s)")
 #: Bounds of service-account-max-token-expiration, as in kube-apiserver.
 MIN_TOKEN_LIFE_S, MAX_TOKEN_LIFE_S = 3600, 1 << 32
@@ -87,6 +91,12 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
     external_logical_cluster_admin_kubeconfig: str = ""
     nats_credentials_file: str = ""
     nats_directory: str = ""
+    event_subscriptions_file: str = ""
+    event_subscriptions_per_identity: int = 32
+    event_subscriptions_per_workspace: int = 256
+    event_max_ack_pending: int = 1000
+    event_pull_max_messages: int = 500
+    event_pull_max_bytes: int = 16 << 20
     follow_nats_url: str = ""
     follow_nats_credentials_file: str = ""
     replicated_workspaces: str = NEEDED
@@ -160,6 +170,16 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
             "nats_directory": "directory of that NATS server (store/ is in it) if it is on this shard's disk: the disk"
             " bounds the changes stream then",
         },
+        "Event subscribers": {
+            "event_subscriptions_file": "JSON file with the key of subscribers' names and the addresses of their NATS"
+            " server; empty: event-subscriptions.json of the root directory. While it is missing, tenants cannot"
+            " subscribe",
+            "event_subscriptions_per_identity": f"subscriptions of one user on this shard, at most {SLOTS}",
+            "event_subscriptions_per_workspace": "subscriptions in one workspace",
+            "event_max_ack_pending": "events of a subscription that may be out without acknowledgement",
+            "event_pull_max_messages": "events that one pull may ask for",
+            "event_pull_max_bytes": "bytes that one pull may ask for, at least the largest event: 8388608",
+        },
         "Sharded deployment": {
             "follow_nats_url": "NATS server to read the streams of other shards from, such as that of a region; empty:"
             " the one to publish to",
@@ -199,6 +219,7 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
         gates.parse(self.feature_gates)
         _ = self.batteries
         self._check_service_accounts()
+        self._check_event_limits()
         if not 0 < self.transformation_timeout_s <= MAX_TRANSFORMATION_S:
             raise ValueError(f"conversion-cel-transformation-timeout must be between 1ms and {MAX_TRANSFORMATION_S:g}s")
         self.require("root_directory")
@@ -281,6 +302,21 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
         if self.default_replication_level not in replication_level.LEVELS:
             named = ", ".join(replication_level.LEVELS)
             raise ValueError(f"default-replication-level: {self.default_replication_level!r} is none of {named}")
+
+    def _check_event_limits(self) -> None:
+        """Validate the bounds of event subscribers. Raises ValueError."""
+        if not 0 <= self.event_subscriptions_per_identity <= SLOTS:
+            raise ValueError(f"event-subscriptions-per-identity must be between 0 and {SLOTS}")
+        for name in ("event_subscriptions_per_workspace", "event_max_ack_pending", "event_pull_max_messages"):
+            if not 1 <= getattr(self, name) <= _MAX_EVENTS:
+                raise ValueError(f"{name.replace('_', '-')} must be between 1 and {_MAX_EVENTS}")
+        if self.event_pull_max_bytes < MAX_PAYLOAD_BYTES:
+            raise ValueError(f"event-pull-max-bytes must be at least {MAX_PAYLOAD_BYTES}, the largest event")
+
+    @property
+    def events_file(self) -> Path:
+        """The file with the keys of event subscribers' names."""
+        return Path(self.event_subscriptions_file or Path(self.root_directory, SUBSCRIPTIONS_FILE))
 
     @property
     def home_creators(self) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ async def serve(settings: WorkerSettings, channel: socket.socket, number: int) -
     try:
         credentials = load(settings.config, settings.names, tokens=settings.tokens)
         app = ShardApp(settings.config, store, credentials, settings.url)
-        app.seeker = store.seek
+        app.seeker, app.asker = store.seek, store.call
         await app.metrics.join(Path(settings.socket).parent, number)
         parent.add_to(app.health)
         pipeline = app.pipeline()

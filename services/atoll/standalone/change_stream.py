@@ -106,6 +106,14 @@ class ChangeStream:
         """Return the address of the embedded server, once it runs."""
         return await asyncio.shield(self._address)
 
+    async def own_access(self) -> Access:
+        """Return the shard's own access to its streams, once the embedded server runs if it is that."""
+        if self.access is not None:
+            return self.access
+        await self.address()
+        assert self._server is not None, "its address is known"
+        return self._server.access
+
     def _bounds(self) -> RetentionLimits:
         return RetentionLimits(max_bytes=self._quota.max_bytes) if self._quota is not None else AS_DEFINED
 

@@ -25,7 +25,7 @@ from atoll.shard.authentication import Credentials
 from atoll.shard.client_ca_reload import reload_client_cas
 from atoll.shard.config import ShardConfig
 from atoll.shard.worker import WorkerSettings
-from atoll.standalone.worker_pool import WorkerPlace, WorkerPool, reserve
+from atoll.standalone.worker_pool import Does, WorkerPlace, WorkerPool, reserve
 
 DRAIN_S = 10.0
 
@@ -92,7 +92,9 @@ class Listener:
             self._tasks = [asyncio.create_task(work) for work in (app.watches.open.follow(), reloading)]
             return
         place = WorkerPlace(Path(self._config.root_directory), self._reserved)
-        self._workers = WorkerPool(self._store, self._count, place, app.health.results, app.seek)
+        self._workers = WorkerPool(self._store, self._count, place, app.health.results, Does(app.seek, app.ask))
+        # The workers follow what decides about their watches; this process that about subscriptions.
+        self._tasks = [asyncio.create_task(app.watches.open.follow())]
         await app.metrics.join(self._workers.socket.parent, 0)
         brief = WorkerSettings(self._config, store, str(self._workers.socket), app.url, names, self._credentials.tokens)
         await self._workers.start(brief)

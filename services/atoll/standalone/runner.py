@@ -185,6 +185,8 @@ class ShardRunner:
             follower = app.follower(self._store, stream.follow_access)
         work = [app.manager(self._store, follower).run(), self._store.run_maintenance(), return_freed_memory()]
         work.append(ObjectCounts(self._store, app.registry, self._config.object_count_interval_s).run())
+        subscriptions = app.subscriptions(EventKeys(stream.signing_keys))
+        work.append(subscriptions.run(stream.own_access))
         if self._config.in_site:
             work.append(self._registration(app, stream))
         if follower is not None:

@@ -25,7 +25,7 @@ import structlog
 from atoll.machinery.apiserver.serving.health import CheckResult
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.storage.lmdb_store import LmdbStore
-from atoll.machinery.storage.workers.submit_server import Seek, SubmitServer
+from atoll.machinery.storage.workers.submit_server import Call, Seek, SubmitServer
 from atoll.machinery.wire.connection_spread import ConnectionSpreader
 from atoll.shard.parent_health import encode
 from atoll.shard.worker import READY, WorkerSettings
@@ -81,11 +81,18 @@ class WorkerPlace(NamedTuple):
     bound: socket.socket
 
 
+class Does(NamedTuple):
+    """What this process does for workers beside the store."""
+
+    seek: Seek
+    call: Call
+
+
 class WorkerPool:
     """A fixed number of worker processes. `start` returns once all of them serve."""
 
     def __init__(
-        self, store: LmdbStore, count: int, place: WorkerPlace, checks: Callable[[], dict[str, CheckResult]], seek: Seek
+        self, store: LmdbStore, count: int, place: WorkerPlace, checks: Callable[[], dict[str, CheckResult]], does: Does
     ) -> None:
         self._checks, self._sent, root = checks, b"", place.root
         self._spreader = ConnectionSpreader(place.bound)
@@ -94,7 +101,7 @@ class WorkerPool:
         if len(os.fsencode(self.socket)) > MAX_SOCKET_PATH_BYTES:
             self._temporary = Path(tempfile.mkdtemp(prefix="atoll-"))
             self.socket = self._temporary / SOCKET
-        self._submit_server = SubmitServer(store, self.socket, seek)
+        self._submit_server = SubmitServer(store, self.socket, does.seek, does.call)
         self._count = count
         self._supervisors: list[asyncio.Task[None]] = []
         self._processes: dict[int, asyncio.subprocess.Process] = {}

@@ -47,3 +47,16 @@ async def test_a_search_that_fails_in_the_writer_fails_in_the_worker(tmp_path: P
                 await store.seek("faraway")
             await create(store, "a")
             await store.close()
+
+
+async def test_a_call_is_answered_by_the_writers_process_and_fails_once_that_is_gone(tmp_path: Path) -> None:
+    options = store_options(tmp_path / "store")
+    with tempfile.TemporaryDirectory() as home:
+        async with StoreWriter(options, socket := Path(home) / "s"), asyncio.timeout(LIMIT_S):
+            store = await connect_store(options, socket)
+            assert [await store.call(b"a"), await store.call(b"b")] == [b"A", b"B"]
+            with pytest.raises(WriterError, match="LookupError: nothing is known here"):
+                await store.call(b"bad")
+            await store.close()
+            with pytest.raises(StoreClosed):
+                await store.call(b"a")

@@ -56,7 +56,7 @@ def _run(options: StoreOptions, socket: str, parent: Connection) -> None:
 async def _serve(options: StoreOptions, socket: Path, parent: Connection) -> None:
     """Serve until the other end of `parent` is closed."""
     store = open_store(options)
-    server = SubmitServer(store, socket, _seek)
+    server = SubmitServer(store, socket, _seek, _call)
     await server.start()
     parent.send("ready")
     with contextlib.suppress(EOFError):
@@ -67,3 +67,10 @@ async def _serve(options: StoreOptions, socket: Path, parent: Connection) -> Non
 
 async def _seek(cluster: str) -> Sequence[str]:
     raise LookupError("no shards are known here")
+
+
+async def _call(body: bytes) -> bytes:
+    """Answer in capitals, and fail for `bad`."""
+    if body == b"bad":
+        raise LookupError("nothing is known here")
+    return body.upper()

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
-from harness.clients.api import Api, eventually, workspace_under
+import pytest
+
+from atoll.machinery.stream.tenants.key_files import SubscriptionKeys, write_subscription_keys
+from harness.clients.api import Answer, Api, eventually, workspace_under
 from harness.servers.shard_process import ShardProcess
+from harness.servers.subscribed_shard import path
+from integration.views.test_apiexport import ENTER, RBAC, give
 
 CLUSTERS = "/apis/core.kcp.io/v1alpha1/logicalclusters"
 TENANCY = "/apis/tenancy.kcp.io/v1alpha1"
@@ -50,3 +56,26 @@ def test_a_watch_through_a_view_ends_with_the_wait_at_any_worker(tmp_path: Path)
         with view.watch(f"{SECRETS}?watch=1") as first, view.watch(f"{SECRETS}?watch=1") as second:
             view.patch(f"{CLUSTERS}/cluster/status", {"status": {"initializers": []}})
             assert all(event.type in {"ADDED", "BOOKMARK"} for event in [*first.rest(), *second.rest()])
+
+
+@pytest.mark.long
+def test_a_subscription_asked_for_at_any_worker_is_one_and_follows_its_right(tmp_path: Path) -> None:
+    (tmp_path / "tokens.csv").write_text("alice-token,alice,u-alice\n")
+    with ShardProcess(tmp_path, "--workers", "2", "--token-auth-file", str(tmp_path / "tokens.csv")) as shard:
+        keys = SubscriptionKeys(base64.b64encode(b"a key").decode(), ("nats://127.0.0.1:1",))
+        write_subscription_keys(shard.root / "event-subscriptions.json", keys)
+        home = Api(shard, "root").at(workspace_under(Api(shard, "root")))
+        watching = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["watch"]}
+        name = give(home, "alice", watching, ENTER)
+        body = {"name": "audit", "resources": ["configmaps"]}
+
+        def ask(method: str, end: str = "") -> Answer:
+            """Over a connection of its own, which any worker may take."""
+            return Api(shard, token="alice-token").send(
+                method, path(home.cluster) + end, body if method == "POST" else None
+            )
+
+        assert sorted(ask("POST").code for _ in range(4)) == [200, 200, 200, 201]
+        assert {ask("GET", "/audit").json["consumer"] for _ in range(4)} == {ask("POST").json["consumer"]}
+        home.delete(f"{RBAC}/clusterrolebindings/{name}")
+        eventually(lambda: ask("GET", "/audit").json["state"] == "Revoked", "revoked")

@@ -52,6 +52,8 @@ ADMISSION_CONFIGURATIONS = (
 POLICY_PARAMETERS = ResourceType("internal.atoll.dev", "policyparameters")
 #: Which Service of a cluster holds which node port. No kind serves it.
 NODE_PORTS = ResourceType("internal.atoll.dev", "nodeports")
+#: Subscriptions to the shard's events, of all clusters, in SYSTEM_SHARD. No kind serves them.
+EVENT_SUBSCRIPTIONS = ResourceType("internal.atoll.dev", "eventsubscriptions")
 
 #: Copies of what a ClusterCachedResource selects, for other shards. No kind serves them.
 COPIES_GROUP = "copies.internal.atoll.dev"

@@ -276,3 +276,27 @@ async def test_the_writers_process_finds_shards_for_workers(tmp_path: Path) -> N
         writer.close()
         await server.close()
     await store.close()
+
+
+async def test_the_writers_process_answers_calls_of_workers_and_says_which_failed(tmp_path: Path) -> None:
+    async def call(body: bytes) -> bytes:
+        if body == b"bad":
+            raise LookupError("nothing is known")
+        return body.upper()
+
+    store = open_store(store_options(tmp_path))
+    with tempfile.TemporaryDirectory() as home:
+        socket = Path(home) / "s"
+        server = SubmitServer(store, socket, call=call)
+        await server.start()
+        reader, writer = await asyncio.open_unix_connection(str(socket))
+        await answer(reader)
+        writer.write(frames.pack(frames.CallRequest(7, b"a")))
+        assert await answer(reader) == frames.CallResult(7, b"A")
+        writer.write(frames.pack(frames.CallRequest(8, b"bad")))
+        found = await answer(reader)
+        assert isinstance(found, frames.News)
+        assert [str(frames.error_of(each)) for each in found.failures] == ["LookupError: nothing is known"]
+        writer.close()
+        await server.close()
+    await store.close()

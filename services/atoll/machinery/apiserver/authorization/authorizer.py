@@ -99,6 +99,12 @@ class Authorizer:
             self._decisions.put(key, _CachedDecision(decision, tuple(evaluation.versions.items()), size_bytes))
         return decision
 
+    def sources(self, snapshot: View, attributes: Attributes) -> frozenset[str]:
+        """Return the clusters whose state the decision about a request derives from."""
+        evaluation = Evaluation(self.versions, self.policies, snapshot, attributes, Depth.REQUEST)
+        decide(evaluation)
+        return frozenset(evaluation.versions)
+
     def permits(self, snapshot: View, attributes: Attributes, cluster: str, export: str) -> bool:
         """Return whether the maximal permission policy of an export, in the export's cluster, permits a request.
 

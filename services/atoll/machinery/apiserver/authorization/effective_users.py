@@ -8,11 +8,13 @@ system:authenticated and the clusters it is scoped to (kcp: system:cluster:<name
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Hashable, Iterator
 
 import msgspec
 
 from atoll.machinery.apiserver.authorization.groups import CLUSTER_GROUP_PREFIX
+from atoll.machinery.meta.names import is_cluster_name
 from atoll.machinery.meta.user import (
     ANONYMOUS,
     AUTHENTICATED,
@@ -161,6 +163,21 @@ def _warrants(user: User) -> Iterator[User]:
         if is_service_account(found.name) and not found.extra.get(CLUSTER_NAME):
             continue  # without its cluster the name is ambiguous
         yield found
+
+
+def scope_of(user: User) -> str:
+    """What tells users of one name apart: the one cluster that the user is of, "" for a user of all clusters, and for
+    one with other scopes or with warrants a text that names no cluster. Users of one name and scope have one identity,
+    whatever their groups."""
+    scopes, warrants = user.extra.get(SCOPES, ()), user.extra.get(WARRANT, ())
+    homes = user.extra.get(CLUSTER_NAME, ()) if is_service_account(user.name) else ()
+    if not (scopes or warrants or homes):
+        return ""
+    named = {each.removeprefix(_CLUSTER_SCOPE) if each.startswith(_CLUSTER_SCOPE) else "" for each in scopes}
+    named.update(homes)
+    if len(named) == 1 and not warrants and all(map(is_cluster_name, named)):
+        return named.pop()
+    return f"~{hashlib.sha256(msgspec.json.encode((scopes, warrants, homes))).hexdigest()}"
 
 
 def decode_warrant(text: str) -> User:

@@ -21,6 +21,7 @@ from atoll.machinery.meta.types import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     COPIES_GROUP,
+    EVENT_SUBSCRIPTIONS,
     NODE_PORTS,
     POLICY_PARAMETERS,
     WHOLE_COPIES,
@@ -50,7 +51,7 @@ REPLICATED_IF_ANNOTATED = frozenset(
 #: What no kind serves: only shards read it. It is in the state stream alone, as are copies of cached resources.
 INTERNAL = frozenset({POLICY_PARAMETERS})
 
-_UNPUBLISHED_TYPES = INTERNAL | {NODE_PORTS, WHOLE_COPIES}
+_UNPUBLISHED_TYPES = INTERNAL | {NODE_PORTS, WHOLE_COPIES, EVENT_SUBSCRIPTIONS}
 
 #: An object with a non-empty value of this annotation is replicated.
 _REPLICATED = rawscan.text(REPLICATE)

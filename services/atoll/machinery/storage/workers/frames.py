@@ -45,6 +45,13 @@ class SeekRequest(msgspec.Struct, frozen=True, tag=True):
     cluster: str
 
 
+class CallRequest(msgspec.Struct, frozen=True, tag=True):
+    """What a worker asks of the writer's process beside the store. `id` is a number like that of a submit."""
+
+    id: int
+    body: bytes
+
+
 class Hello(msgspec.Struct, frozen=True, tag=True):
     """The writer's first frame on a connection."""
 
@@ -54,7 +61,7 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
 
 
 class SubmitFailure(msgspec.Struct, frozen=True):
-    """A failed submit or search; nothing of it was done. `error` is the class name, the rest are its facts."""
+    """A failed submit, search or call; nothing of it was done. `error` is the class name, the rest are its facts."""
 
     id: int
     error: str
@@ -84,13 +91,21 @@ class SeekResult(msgspec.Struct, frozen=True, tag=True):
     unread: list[str]
 
 
+class CallResult(msgspec.Struct, frozen=True, tag=True):
+    """The answer to a call."""
+
+    id: int
+    body: bytes
+
+
 _Message = TypeVar("_Message")
 
 _encoder = msgspec.msgpack.Encoder()
-_requests: msgspec.msgpack.Decoder[SubmitRequest | SeekRequest] = msgspec.msgpack.Decoder(SubmitRequest | SeekRequest)
-#: What the writer sends.
-Answer: TypeAlias = "Hello | News | SeekResult"
-_answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Hello | News | SeekResult)
+#: What a worker sends, and what the writer sends.
+Request: TypeAlias = "SubmitRequest | SeekRequest | CallRequest"
+Answer: TypeAlias = "Hello | News | SeekResult | CallResult"
+_requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(SubmitRequest | SeekRequest | CallRequest)
+_answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Hello | News | SeekResult | CallResult)
 
 
 class InvalidFrame(Exception):
@@ -101,7 +116,7 @@ class WriterError(Exception):
     """A submit or search failed in the writer for a reason that is none of the store's errors."""
 
 
-def pack(message: SubmitRequest | SeekRequest | Answer) -> bytes:
+def pack(message: Request | Answer) -> bytes:
     """Encode a frame. Raise InvalidFrame for one that the other end would refuse."""
     body = _encoder.encode(message)
     if len(body) > MAX_FRAME_BYTES:
@@ -109,7 +124,7 @@ def pack(message: SubmitRequest | SeekRequest | Answer) -> bytes:
     return LENGTH.pack(len(body)) + body
 
 
-def decode_request(body: memoryview) -> SubmitRequest | SeekRequest:
+def decode_request(body: memoryview) -> Request:
     """Decode the body of a worker's frame. Raise InvalidFrame."""
     return _decode(_requests, body)
 

@@ -16,6 +16,8 @@ from typing import TypeAlias
 from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.storage.workers.frame_protocol import FrameProtocol
 from atoll.machinery.storage.workers.frames import (
+    CallRequest,
+    CallResult,
     Hello,
     News,
     SeekRequest,
@@ -32,16 +34,23 @@ _MAX_IN_FLIGHT = 512
 #: Finds the shard of a cluster; returns the shards that were not read. It ends in bounded time.
 Seek: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]
 
+#: What the writer's process does for workers beside the store.
+Call: TypeAlias = Callable[[bytes], Awaitable[bytes]]
+
 
 async def _seek_nothing(cluster: str) -> Sequence[str]:
     return ()
 
 
-class SubmitServer:
-    """Serves one store on one socket. `seek` is what this process does for workers beside the store."""
+async def _refuse_call(body: bytes) -> bytes:
+    raise NotImplementedError("this process takes no calls")
 
-    def __init__(self, store: LmdbStore, socket: Path, seek: Seek = _seek_nothing) -> None:
-        self._store, self._socket, self._seek = store, socket, seek
+
+class SubmitServer:
+    """Serves one store on one socket. `seek` and `call` are what this process does for workers beside the store."""
+
+    def __init__(self, store: LmdbStore, socket: Path, seek: Seek = _seek_nothing, call: Call = _refuse_call) -> None:
+        self._store, self._socket, self._seek, self._call = store, socket, seek, call
         self._server: asyncio.Server | None = None
         self._connections: set[_Connection] = set()
         self._announcing: list[asyncio.Task[None]] = []
@@ -49,7 +58,7 @@ class SubmitServer:
     async def start(self) -> None:
         """Listen. Replace the socket of a dead process; holding the directory lock proves that it is dead."""
         self._socket.unlink(missing_ok=True)
-        make = functools.partial(_Connection, self._store, self._connections, self._seek)
+        make = functools.partial(_Connection, self._store, self._connections, self._seek, self._call)
         self._server = await asyncio.get_running_loop().create_unix_server(make, str(self._socket))
         self._socket.chmod(0o600)
         self._announcing = [asyncio.create_task(self._announce()), asyncio.create_task(self._announce_replicas())]
@@ -87,11 +96,11 @@ class SubmitServer:
 class _Connection(FrameProtocol):
     """One worker."""
 
-    def __init__(self, store: LmdbStore, connections: set[_Connection], seek: Seek) -> None:
+    def __init__(self, store: LmdbStore, connections: set[_Connection], seek: Seek, call: Call) -> None:
         super().__init__()
-        self._store, self._connections, self._seek = store, connections, seek
+        self._store, self._connections, self._seek, self._call = store, connections, seek, call
         self._searches: set[asyncio.Task[None]] = set()
-        self._sought: list[SeekResult] = []
+        self._sought: list[SeekResult | CallResult] = []
         self._in_flight = 0
         self._is_greeted = False
         #: The last revision and apply count that were sent.
@@ -102,7 +111,7 @@ class _Connection(FrameProtocol):
 
     def receive(self, body: memoryview) -> None:
         request = decode_request(body)
-        if isinstance(request, SeekRequest):
+        if isinstance(request, SeekRequest | CallRequest):
             task = asyncio.create_task(self._search(request))
             self._searches.add(task)
             task.add_done_callback(self._searches.discard)
@@ -138,9 +147,12 @@ class _Connection(FrameProtocol):
         for task in self._searches:
             task.cancel()
 
-    async def _search(self, request: SeekRequest) -> None:
+    async def _search(self, request: SeekRequest | CallRequest) -> None:
         try:
-            self._sought.append(SeekResult(request.id, list(await self._seek(request.cluster))))
+            if isinstance(request, CallRequest):
+                self._sought.append(CallResult(request.id, await self._call(request.body)))
+            else:
+                self._sought.append(SeekResult(request.id, list(await self._seek(request.cluster))))
         except Exception as error:
             self._failures.append(failure(request.id, error))
         self.send_soon()

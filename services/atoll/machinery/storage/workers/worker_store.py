@@ -13,6 +13,7 @@ import functools
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from atoll.machinery.storage.clock import Clock
 from atoll.machinery.storage.contract import CorruptRecord, Guard, Mutation, RevisionCompacted
@@ -25,6 +26,8 @@ from atoll.machinery.storage.reading.records import Alarm, log_alarm
 from atoll.machinery.storage.workers.frame_protocol import FrameProtocol
 from atoll.machinery.storage.workers.frames import (
     Answer,
+    CallRequest,
+    CallResult,
     Hello,
     InvalidFrame,
     SeekRequest,
@@ -75,6 +78,7 @@ class WorkerStore(StoreReader):
         self._greeted: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
         self._open: dict[int, asyncio.Future[list[int]]] = {}
         self._searches: dict[int, asyncio.Future[list[str]]] = {}
+        self._calls: dict[int, asyncio.Future[bytes]] = {}
         self._ids = itertools.count(1)
         self._announced = self.hub.last
         self._news = asyncio.Event()
@@ -123,6 +127,22 @@ class WorkerStore(StoreReader):
         finally:
             del self._searches[number]
 
+    async def call(self, body: bytes) -> bytes:
+        """Have the writer's process do what is not the store's; return its answer.
+
+        Raises StoreClosed, and WriterError for a call that failed there.
+        """
+        if self._writer is None or self.disconnected.is_set():
+            raise StoreClosed("the writer is gone")
+        number = next(self._ids)
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._calls[number] = future
+        self._writer.send(pack(CallRequest(number, body)))
+        try:
+            return await future
+        finally:
+            del self._calls[number]
+
     async def close(self) -> None:
         """Disconnect from the writer and close the file."""
         if self._following is not None:
@@ -146,14 +166,18 @@ class WorkerStore(StoreReader):
             if (search := self._searches.get(answer.id)) is not None and not search.done():
                 search.set_result(answer.unread)
             return
+        if isinstance(answer, CallResult):
+            if (call := self._calls.get(answer.id)) is not None and not call.done():
+                call.set_result(answer.body)
+            return
         self._announce(answer.last)
         self.hub.publish_applied(answer.applied)
         for number, results in answer.results:
             if (future := self._open.get(number)) is not None and not future.done():
                 future.set_result(results)
         for failed in answer.failures:
-            # One count numbers submits and searches.
-            waiting = self._open.get(failed.id) or self._searches.get(failed.id)
+            # One count numbers submits, searches and calls.
+            waiting = self._open.get(failed.id) or self._searches.get(failed.id) or self._calls.get(failed.id)
             if waiting is not None and not waiting.done():
                 waiting.set_exception(error_of(failed))
 
@@ -164,7 +188,8 @@ class WorkerStore(StoreReader):
         for future in self._open.values():
             if not future.done():
                 future.set_exception(StoreClosed("outcome unknown: the writer is gone"))
-        for search in self._searches.values():
+        asked: list[asyncio.Future[Any]] = [*self._searches.values(), *self._calls.values()]
+        for search in asked:
             if not search.done():
                 search.set_exception(StoreClosed("the writer is gone"))
 

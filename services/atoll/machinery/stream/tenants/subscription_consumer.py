@@ -1,6 +1,6 @@
 """The consumer of one subscription on one shard's changes: what it selects, what it carries, and its bounds.
 
-A gateway creates it under one of the subscriber's names. It is in memory and on one server: what is lost is made anew
+The shard creates it under one of the subscriber's names. It is in memory and on one server: what is lost is made anew
 from the subscriber's own position. Invariant: every filter is a whole subject of a type in one cluster, or of an
 identity's type in all clusters, beside the control subject; nothing wider can be asked for.
 """
@@ -18,6 +18,8 @@ from atoll.machinery.stream.subjects import CHANGES, changes_subject, control_su
 _NANOSECONDS = 10**9
 #: Identities that many providers share: a type of these is not one provider's in all clusters.
 _SHARED_IDENTITIES = frozenset({"", CORE, "local"})
+#: After how long an event is delivered again that was not acknowledged.
+ACK_WAIT_S = 30
 
 
 class SubscriptionLimits(msgspec.Struct, frozen=True):
@@ -52,6 +54,7 @@ def consumer_config(
         **start,
         "name": name,
         "ack_policy": "explicit",
+        "ack_wait": ACK_WAIT_S * _NANOSECONDS,
         "filter_subjects": list(selected),
         "headers_only": not full,
         "max_batch": limits.batch,

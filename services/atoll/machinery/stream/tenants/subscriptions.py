@@ -11,6 +11,8 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from atoll.machinery.meta.names import ResourceType
+
 # `$` would take a line break at the end.
 #: A name of a subscription: a DNS label, unique among those of its owner in one cluster.
 Name: TypeAlias = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")]
@@ -49,6 +51,11 @@ class Selected(msgspec.Struct, frozen=True):
     resource: str
     identity: str
     full: bool
+
+    @property
+    def type(self) -> ResourceType:
+        """The type whose events are delivered."""
+        return ResourceType(self.group, self.resource, self.identity)
 
 
 class Refused(msgspec.Struct, frozen=True):

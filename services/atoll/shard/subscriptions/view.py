@@ -1,0 +1,118 @@
+"""The requests below `/services/events/`: about subscriptions to the events of a workspace.
+
+    POST|GET  /services/events/clusters/<workspace>/subscriptions
+    GET|DELETE  /services/events/clusters/<workspace>/subscriptions/<name>
+    POST  /services/events/clusters/<workspace>/token
+
+The pipeline has authenticated the caller; `requests`, in the writer's process, answers. A caller sees and removes its
+own subscriptions whatever it may do in the workspace; `access_check` decides what it may subscribe to. Invariants: an
+anonymous caller is refused; the answer to a caller without access does not depend on whether the workspace exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from msgspec.structs import replace
+
+from atoll.machinery.apiserver.authentication.routing import bearer_token
+from atoll.machinery.apiserver.authentication.service_account_claims import unverified_expiry_s
+from atoll.machinery.apiserver.authorization.attributes import Decision, attributes_of
+from atoll.machinery.apiserver.authorization.refusal import forbidden
+from atoll.machinery.apiserver.call import errors
+from atoll.machinery.apiserver.call.call import Reply, View
+from atoll.machinery.apiserver.call.requestinfo import RequestInfo
+from atoll.machinery.apiserver.request import Request, RequestScope, fail
+from atoll.machinery.meta.names import is_cluster_name, is_workspace_path
+from atoll.machinery.meta.status import RequestEntityTooLarge, ServiceUnavailable
+from atoll.machinery.meta.user import AUTHENTICATED, User
+from atoll.machinery.storage.contract import Snapshot
+from atoll.machinery.wire.exchange import HttpRequest
+from atoll.shard.subscriptions.commands import Ask, Command, Verb, decode_answer, encode
+from atoll.shard.subscriptions.limits import MAX_BODY_BYTES
+
+SERVICE = "events"
+GROUP = "events.atoll.dev"
+#: `services`, the view, `clusters` and the workspace.
+_PREFIX = 4
+_VERBS: Mapping[tuple[str, int, str], Verb] = {
+    ("POST", 1, "subscriptions"): "create",
+    ("GET", 1, "subscriptions"): "list",
+    ("GET", 2, "subscriptions"): "get",
+    ("DELETE", 2, "subscriptions"): "delete",
+    ("POST", 1, "token"): "token",
+}
+
+
+class EventsView:
+    """`pipeline.VirtualWorkspaceHandler`. `resolve` finds the cluster of a workspace's path; `ask` returns what takes
+    commands to the keeper, None while there is nothing."""
+
+    def __init__(self, resolve: Callable[[View, str], str | None], ask: Callable[[], Ask | None]) -> None:
+        self._resolve, self._ask = resolve, ask
+
+    def acts_within(self, info: RequestInfo) -> str:
+        """Nobody acts for others here."""
+        return ""
+
+    def enter(self, request: Request, snapshot: Snapshot) -> None:
+        """Set the scope of a request. Raises Forbidden for a caller who is nobody, NotFound, MethodNotAllowed."""
+        segments = request.info.path.strip("/").split("/")
+        named, rest = "/".join(segments[_PREFIX - 1 : _PREFIX]), segments[_PREFIX:]
+        if not is_somebody(request.user) or not is_workspace_path(named) or segments[2] != "clusters":
+            raise forbidden(attributes_of(request.info, request.user, ""))
+        verb = _VERBS.get((request.info.method, len(rest), rest[0] if rest else ""))
+        if verb is None:
+            raise errors.method_not_allowed() if rest and rest[0] in ("subscriptions", "token") else errors.not_served()
+        # A workspace that is deleted has a name still, under which its subscriptions are found.
+        cluster = self._resolve(snapshot, named) or (named if is_cluster_name(named) else "")
+        name = rest[1] if len(rest) > 1 else ""
+        command = Command(verb, cluster, request.user, _expires_s(request.http), name)
+        plain = "create" if verb == "token" else verb
+        info = replace(request.info, service="", is_resource=True, verb=plain, name=name)
+        info = replace(info, group=GROUP, version="v1", resource=rest[0])
+        caller = request.user
+        request.enter(
+            RequestScope(
+                authorize=lambda view, verb: Decision(is_somebody(caller)),
+                remote=_Commanding(command, self._ask()),
+                info=info,
+            )
+        )
+
+
+class _Commanding:
+    """`request.RemoteView`: the keeper answers."""
+
+    def __init__(self, command: Command, ask: Ask | None) -> None:
+        self._command, self._ask = command, ask
+
+    def serve(self, request: Request, snapshot: Snapshot) -> None:
+        """Answer later. Raises ServiceUnavailable, RequestEntityTooLarge."""
+        if self._ask is None:
+            raise ServiceUnavailable("event subscribers are not served here")
+        body = request.http.body
+        if len(body) > MAX_BODY_BYTES:
+            raise RequestEntityTooLarge(f"limit is {MAX_BODY_BYTES}")
+        request.exchange.spawn(self._answer(request, self._ask, replace(self._command, body=bytes(body))))
+
+    async def _answer(self, request: Request, ask: Ask, command: Command) -> None:
+        try:
+            await request.observer.room()
+            found = decode_answer(await ask(encode(command)))
+        except Exception as error:
+            fail(request, error)
+            return
+        headers = (("retry-after", str(found.retry_after_s)),) if found.retry_after_s else ()
+        request.reply(Reply(found.code, found.body, headers=headers))
+
+
+def _expires_s(request: HttpRequest) -> float:
+    """When the token of a request, which was verified, ends in Unix seconds; 0 for never, and without one."""
+    token = bearer_token(request)
+    return unverified_expiry_s(token) if token is not None else 0.0
+
+
+def is_somebody(user: User) -> bool:
+    """Whether a user showed a credential."""
+    return AUTHENTICATED in user.groups

@@ -1,0 +1,198 @@
+"""What becomes of subscriptions: bounds, the end of a credential, of use and of the process."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+from prometheus_client import generate_latest
+
+from atoll.machinery.meta.names import ROOT, SYSTEM_SHARD
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.types import EVENT_SUBSCRIPTIONS
+from atoll.machinery.meta.user import AUTHENTICATED, CLUSTER_NAME, MASTERS, User
+from atoll.machinery.process import ed25519
+from atoll.machinery.storage.contract import Scope
+from atoll.machinery.stream.connection import Access
+from atoll.machinery.stream.event_keys import EventKeys, SigningKey
+from atoll.machinery.stream.permissions import shard_user
+from atoll.machinery.stream.subjects import CHANGES, stream_name
+from atoll.machinery.stream.tenants.key_files import SubscriptionKeys, write_subscription_keys
+from atoll.shard.subscriptions.commands import Command, decode_answer, encode
+from atoll.shard.subscriptions.keeper import Keeper
+from harness.servers.in_process.shard import InsideShard, shard_inside
+from harness.servers.tenant_server import TenantServer
+
+STREAM = stream_name(CHANGES, ROOT)
+ALICE, BOB = (User(name, (AUTHENTICATED, MASTERS)) for name in ("alice", "bob"))
+
+
+class Kept:
+    """A shard whose subscriptions are kept, asked as its pipeline asks."""
+
+    def __init__(self, shard: InsideShard, server: TenantServer, directory: Path) -> None:
+        self.shard, self.server = shard, server
+        self.file = file = directory / "event-subscriptions.json"
+        write_subscription_keys(file, SubscriptionKeys(base64.b64encode(server.names_key).decode(), (server.address,)))
+        shard.app.config = msgspec.structs.replace(
+            shard.app.config,
+            event_subscriptions_file=str(file),
+            event_subscriptions_per_identity=2,
+            event_subscriptions_per_workspace=3,
+        )
+        self._keys = EventKeys([SigningKey(ed25519.make_secret())])
+        self.keeper: Keeper
+        self._running: asyncio.Future[tuple[None, None]] | None = None
+
+    async def _access(self) -> Access:
+        return self.server.users[shard_user(ROOT)].access(self.server.address)
+
+    def begin(self) -> None:
+        """Keep what is stored, as a process does that starts."""
+        self.keeper = self.shard.app.subscriptions(self._keys)
+        work = self.keeper.run(self._access), self.shard.app.watches.open.follow()
+        self._running = asyncio.ensure_future(asyncio.gather(*work))
+
+    async def end(self) -> None:
+        assert self._running is not None
+        self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
+
+    async def ask(self, command: Command) -> tuple[int, Object]:
+        assert self.shard.app.asker is not None
+        found = decode_answer(await self.shard.app.asker(encode(command)))
+        return found.code, msgspec.json.decode(found.body)
+
+    async def make(
+        self, name: str, user: User = ALICE, cluster: str = ROOT, expires_s: float = 0
+    ) -> tuple[int, Object]:
+        body = msgspec.json.encode({"name": name, "resources": ["configmaps"]})
+        return await self.ask(Command("create", cluster, user, expires_s, body=body))
+
+    async def get(self, name: str, user: User = ALICE, expires_s: float = 0) -> tuple[int, Object]:
+        return await self.ask(Command("get", ROOT, user, expires_s, name))
+
+    def state(self, name: str, user: User = ALICE) -> str:
+        """The state of a subscription, as no request changes it."""
+        found = self.keeper.index.find(f":{user.name}", ROOT, name)
+        return found.stored.state if found is not None else ""
+
+    async def consumers(self) -> list[str]:
+        page = await self.server.owners[ROOT].api(f"CONSUMER.LIST.{STREAM}", {"offset": 0})
+        return [each["name"] for each in page["consumers"] or []]
+
+
+@pytest.fixture
+async def kept(tmp_path: Path) -> AsyncIterator[Kept]:
+    async with TenantServer(tmp_path) as server, shard_inside(tmp_path) as shard:
+        kept = Kept(shard, server, tmp_path)
+        kept.begin()
+        yield kept
+        await kept.end()
+
+
+async def until(check: Callable[[], Awaitable[object] | object]) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            found = check()
+            if await found if isinstance(found, Awaitable) else found:
+                return
+            await asyncio.sleep(0.02)
+
+
+async def test_an_identity_and_a_workspace_have_so_many_subscriptions_and_the_refusal_says_how_many(kept: Kept) -> None:
+    other = await kept.shard.workspace("other")
+    for name, user, cluster in (("a", ALICE, ROOT), ("b", ALICE, other), ("a", BOB, ROOT)):
+        assert (await kept.make(name, user, cluster))[0] == 201
+    code, status = await kept.make("c")
+    assert (code, "2 subscriptions" in status["message"]) == (403, True)
+    assert (await kept.make("b", BOB))[0] == 201
+    code, status = await kept.make("a", User("carol", ALICE.groups))
+    assert (code, "3 subscriptions" in status["message"]) == (403, True)
+    assert len(await kept.consumers()) == 4
+    assert (await kept.ask(Command("delete", ROOT, ALICE, name="a")))[0] == 200
+    assert (await kept.make("c"))[0] == 201
+    text = generate_latest(kept.shard.app.registry).decode()
+    assert 'atoll_event_subscriptions{state="Active"} 4.0' in text
+
+
+async def test_a_subscription_rests_on_a_credential_and_is_silent_from_its_end_until_another_is_shown(
+    kept: Kept,
+) -> None:
+    assert (await kept.make("audit", expires_s=time.time() + 600))[0] == 201
+    (entry,) = kept.keeper.index
+    entry.stored = replace(entry.stored, expires_s=time.time() + 0.5)
+    await kept.keeper.check_again(entry)
+    await until(lambda: kept.state("audit") == "Revoked")
+    await until(lambda: no_consumers(kept))
+    code, shown = await kept.get("audit", expires_s=time.time() + 60)
+    assert (code, shown["state"]) == (200, "Active")
+    assert await kept.consumers() == [shown["consumer"]]
+
+
+async def no_consumers(kept: Kept) -> bool:
+    return not await kept.consumers()
+
+
+async def test_subscriptions_outlive_the_process_and_consumers_the_server_loses_are_made_anew(kept: Kept) -> None:
+    _, made = await kept.make("audit")
+    await kept.end()
+    await kept.server.owners[ROOT].api(f"CONSUMER.DELETE.{STREAM}.{made['consumer']}")
+    kept.begin()
+
+    async def is_back() -> bool:
+        return made["consumer"] in await kept.consumers()
+
+    await until(is_back)
+    code, shown = await kept.get("audit")
+    assert (code, {**shown, "lag": made["lag"]}) == (200, made)
+    info = await kept.server.owners[ROOT].api(f"CONSUMER.INFO.{STREAM}.{made['consumer']}")
+    assert info["config"]["opt_start_seq"] == made["streams"][0]["begin"]["sequence"]
+
+
+async def test_what_nobody_used_for_a_day_is_removed_with_its_row(kept: Kept) -> None:
+    await kept.make("audit")
+    (entry,) = kept.keeper.index
+    entry.stored = replace(entry.stored, used_s=time.time() - 24 * 3600 - 1)
+    await kept.keeper.check_again(entry)
+    assert (len(kept.keeper.index), await kept.consumers()) == (0, [])
+    with kept.shard.app.store.snapshot() as snapshot:
+        assert snapshot.scan(Scope(EVENT_SUBSCRIPTIONS, SYSTEM_SHARD)) == []
+
+
+async def test_a_consumer_of_another_filter_or_of_no_subscription_does_not_stand(kept: Kept) -> None:
+    """Whatever was lost on the way to the server, the next look finds it."""
+    _, made = await kept.make("audit")
+    owner = kept.server.owners[ROOT]
+    name, foreign = made["consumer"], f"{'a' * 32}-0"
+    wide = {"name": name, "filter_subjects": ["atoll.changes.root.>"], "ack_policy": "explicit", "mem_storage": True}
+    await owner.api(f"CONSUMER.DELETE.{STREAM}.{name}")
+    for each in (name, foreign):
+        await owner.api(f"CONSUMER.CREATE.{STREAM}.{each}", {"stream_name": STREAM, "config": {**wide, "name": each}})
+
+    async def is_right() -> bool:
+        if foreign in await kept.consumers():
+            return False
+        found = await owner.api(f"CONSUMER.INFO.{STREAM}.{name}")
+        return bool(found["config"].get("filter_subjects") == made["streams"][0]["filters"])
+
+    await until(is_right)
+
+
+async def test_a_service_account_that_is_deleted_is_silent_though_its_token_goes_on(kept: Kept) -> None:
+    gone = User("system:serviceaccount:default:gone", ALICE.groups, "uid", {CLUSTER_NAME: (ROOT,)})
+    code, status = await kept.make("audit", gone, expires_s=time.time() + 600)
+    assert (code, "service account is deleted" in status["message"]) == (403, True)
+
+
+async def test_without_the_keys_of_names_nothing_is_made(kept: Kept) -> None:
+    kept.file.unlink()
+    code, status = await kept.make("audit")
+    assert (code, status["reason"]) == (503, "ServiceUnavailable")
+    assert len(kept.keeper.index) == 0
