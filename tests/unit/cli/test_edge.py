@@ -44,6 +44,15 @@ COUNTS = {"total": 3, "upToDate": 1, "behind": 1, "failing": 1, "silent": 0}
 BROKEN = [condition("Projected", "True"), condition("Synced", "False", "ObjectsFailing", "t: no")]
 
 
+async def test_a_conflict_is_a_problem_while_it_is_there(terminal: Terminal) -> None:
+    rows = [
+        condition("Projected", "True"),
+        condition("Conflicting", "True", "WorkloadConflict", "configmaps a/b: x of w"),
+    ]
+    terminal.api.on(f"GET {PLACEMENTS}", {"metadata": {}, "items": [placement("web", conditions=rows)]})
+    assert "Conflicting: WorkloadConflict: configmaps a/b: x of w" in (await terminal.edge()).out
+
+
 async def test_placements_are_shown_with_their_numbers_and_their_first_problem(terminal: Terminal) -> None:
     items = [placement("web", objectCount=7, destinations=COUNTS, conditions=BROKEN), placement("young")]
     terminal.api.on(f"GET {PLACEMENTS}", {"metadata": {}, "items": items})

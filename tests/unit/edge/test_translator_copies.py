@@ -58,7 +58,8 @@ async def put(store: EdgeStore, obj: Object, *read: str) -> Mailbox:
     topology, records, mailbox = Topology(), CopyRecords(store), Mailbox(obj)
     topology.has_read = lambda cluster: cluster in read
     client = cast(Client, mailbox)
-    copies = Copies(client, topology, Contents(client, topology, BuiltIns(), lambda *_: None), records, lambda *_: None)
+    contents = Contents(client, topology, BuiltIns(), records, lambda *_: None)
+    copies = Copies(client, topology, contents, records, lambda *_: None)
     copies.found("m", REF, obj)
     await copies.put("m", REF, None, is_live_due=False)
     assert records.get("m", REF) is None

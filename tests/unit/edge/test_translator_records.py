@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from atoll.edge.placement_translator.records import Copy, CopyRecords
+from atoll.edge.placement_translator.records import Copy, CopyRecords, LastChange
 from atoll.edge.store import EdgeStore
 from atoll.machinery.edge.applied import ApplyRecord
 from atoll.machinery.edge.names import ObjectRef
@@ -73,3 +73,20 @@ async def test_reported_states_are_remembered_with_their_version(store: EdgeStor
     assert CopyRecords(store).reported("w") == {A: "v1"}
     records.put_reported("w", A, "")
     assert records.reported("w") == {}
+
+
+async def test_the_last_change_of_an_object_is_kept_for_as_long_as_it_is_sent(tmp_path: Path) -> None:
+    store = EdgeStore(tmp_path, allow_any_filesystem=True)
+    records = CopyRecords(store)
+    a, b = (ObjectRef("", "configmaps", "default", name) for name in "ab")
+    records.put_last_change("w", a, LastChange("d", 7))
+    records.put_last_change("w", b, LastChange("e", 8))
+    await records.flush()
+    again = CopyRecords(store)
+    assert again.last_change("w", a) == LastChange("d", 7)
+    assert sorted(again.changed("w")) == [a, b]
+    again.put_last_change("w", a, None)
+    assert again.last_change("w", a) is None
+    assert again.changed("w") == [b]
+    assert again.of("w") == {}, "it is no copy"
+    store.close()

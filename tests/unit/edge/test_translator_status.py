@@ -45,6 +45,15 @@ def test_others_fields_stay_and_the_same_is_said_again() -> None:
     assert said(UP, obj={"metadata": {}, "status": status}) == status
 
 
+def test_a_conflict_names_ten_objects_and_counts_the_others_until_it_ends() -> None:
+    rows = tuple(f"configmaps default/{number:02}: spec of workspace w" for number in range(12))
+    status = said(UP, contested=rows)
+    text = "; ".join(rows[:10]) + " and 2 more"
+    assert condition(status, "Conflicting") == ("True", "WorkloadConflict", text)
+    after = said(UP, obj={"metadata": {}, "status": status})
+    assert [each["type"] for each in after["conditions"]] == ["Projected", "Synced"]
+
+
 @pytest.mark.parametrize(
     ("destinations", "fields", "projected"),
     [

@@ -6,8 +6,9 @@ from typing import cast
 
 import pytest
 
-from atoll.edge.placement_translator.versions import Unserved, Versions
+from atoll.edge.placement_translator.versions import Unserved, VersionConflict, Versions
 from atoll.machinery.client.client import Client
+from atoll.machinery.edge.versions import Agreement
 from atoll.machinery.meta.objects import Object
 
 GAUGES = ("x.example.com", "gauges")
@@ -29,15 +30,20 @@ class Mailbox:
         return {"items": [{"metadata": {"name": "x.example.com"}, "versions": rows}] if path == "/apis" else []}
 
 
+def choose(versions: Versions, mailbox: str, offered: tuple[str, ...]) -> str:
+    """The choice for one workspace."""
+    return versions.choose(mailbox, GAUGES, {"w": offered}).version
+
+
 async def test_the_first_version_of_the_workspace_that_the_mailbox_serves_counts() -> None:
     mailbox = Mailbox("v2", "v1")
     versions = Versions(cast(Client, mailbox))
-    assert versions.choose("m", GAUGES, ("v3", "v2", "v1")) == "v3", "nothing says otherwise"
+    assert choose(versions, "m", ("v3", "v2", "v1")) == "v3", "nothing says otherwise"
     assert await versions.read("m", GAUGES, "v3")
-    assert versions.choose("m", GAUGES, ("v3", "v2", "v1")) == "v2"
-    assert versions.choose("other", GAUGES, ("v3", "v2", "v1")) == "v3"
+    assert choose(versions, "m", ("v3", "v2", "v1")) == "v2"
+    assert choose(versions, "other", ("v3", "v2", "v1")) == "v3"
     with pytest.raises(Unserved, match=r"serves gauges\.x\.example\.com at v3, the mailbox at v2, v1"):
-        versions.choose("m", GAUGES, ("v3",))
+        choose(versions, "m", ("v3",))
 
 
 async def test_a_mailbox_that_serves_the_version_or_nothing_is_not_remembered() -> None:
@@ -55,4 +61,39 @@ async def test_new_definitions_of_a_mailbox_are_looked_at_once_and_tell_whether_
     assert not await versions.refresh("m", {GAUGES: ("v2", "v1")})
     mailbox.versions = ("v2", "v1")
     assert await versions.refresh("m", {GAUGES: ("v2", "v1")})
-    assert versions.choose("m", GAUGES, ("v2", "v1")) == "v2"
+    assert choose(versions, "m", ("v2", "v1")) == "v2"
+
+
+def test_the_choice_for_a_group_is_written_recalled_and_told_when_it_changes() -> None:
+    versions = Versions(cast(Client, Mailbox()))
+    group = GAUGES[0]
+
+    def sent(**served: str) -> dict[str, dict[str, frozenset[str]]]:
+        return {group: {cluster: frozenset(each.split(",")) for cluster, each in served.items()}}
+
+    assert versions.settle("m", sent(a="v1")) == set()
+    assert versions.written("m") == "", "there was no choice"
+    assert versions.settle("m", sent(a="v1,v3", b="v1,v4")) == {group}
+    assert versions.settle("m", sent(a="v1,v2,v3", b="v1,v2,v4")) == set(), "it stays while it is possible"
+    assert versions.written("m") == f"{group}=v1"
+    again = Versions(cast(Client, Mailbox()))
+    again.recall("m", f"{group}=v1,apps=v1")
+    again.settle("m", sent(a="v1,v2,v3", b="v1,v2,v4"))
+    assert again.written("m") == f"{group}=v1"
+    again.recall("m", f"{group}=v2")
+    assert again.settle("m", sent(a="v1,v2,v3", b="v1,v2,v4")) == set(), "its own choice counts"
+    assert again.settle("m", {}) == {group}
+    assert again.written("m") == ""
+
+
+def test_a_workspace_that_does_not_count_for_a_group_sends_nothing_of_it() -> None:
+    versions = Versions(cast(Client, Mailbox()))
+    versions.settle("m", {GAUGES[0]: {"a": frozenset({"v1"}), "b": frozenset({"v2"})}})
+    assert versions.left("m", GAUGES[0]) == ("a",)
+    assert versions.choose("m", GAUGES, {"a": ("v1",), "b": ("v2",)}) == Agreement("v2", "b", ("a",))
+    with pytest.raises(VersionConflict, match=r"workspace b has v2 of x\.example\.com") as raised:
+        versions.choose("m", GAUGES, {"a": ("v1",)})
+    assert raised.value.winner == "b"
+    other = GAUGES[0], "others"
+    versions.settle("m", {GAUGES[0]: {"a": frozenset({"v1", "v2"}), "b": frozenset({"v2"})}})
+    assert versions.choose("m", other, {"a": ("v1",)}).version == "v1", "the group has v2, and this kind does not"

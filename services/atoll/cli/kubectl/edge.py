@@ -17,6 +17,7 @@ from atoll.cli.kubectl import workspaces
 from atoll.cli.kubectl.plugin import Failure, columns, common_flags, load_context, run, say
 from atoll.edge.kinds import PLACEMENTS, SLICES, SYNC_TARGETS, SYNCER_CONFIGS
 from atoll.edge.mailboxes import mailbox_name
+from atoll.edge.placement_translator.placement_status import CONFLICTING
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.edge.names import THE_ONE
@@ -75,8 +76,8 @@ def placement_row(placement: Object) -> tuple[str, ...]:
 
 
 def problems(placement: Object) -> list[str]:
-    """Return what does not hold, as `condition: reason: message`."""
-    broken = [each for each in conditions_of(placement) if each["status"] == FALSE]
+    """Return what is wrong, as `condition: reason: message`."""
+    broken = [each for each in conditions_of(placement) if (each["status"] == FALSE) != (each["type"] == CONFLICTING)]
     return [": ".join(filter(None, (each["type"], each.get("reason"), each.get("message")))) for each in broken]
 
 

@@ -25,7 +25,8 @@ DEFINERS = tuple((each.group, each.resource) for each in (types.CRDS, types.API_
 class Item(msgspec.Struct, frozen=True):
     """An object that is sent. `digest` is of what it gives to its copies; `owners` are uids in its workspace.
 
-    `versions` are those of its kind there, the one that it was read at first. `customizer` is the one that it names;
+    `versions` are those of its kind there, the one that it was read at first. `revision` is that of the last change of
+    what it gives, whatever else changed since. `customizer` is the one that it names;
     with `expands` it has parameters of the destination's Location.
     """
 
@@ -36,6 +37,7 @@ class Item(msgspec.Struct, frozen=True):
     owners: tuple[str, ...] = ()
     customizer: ObjectRef | None = None
     expands: bool = False
+    revision: int = 0
 
     @property
     def version(self) -> str:
@@ -75,6 +77,10 @@ class Content:
         self.is_stale, self.stale_refs = True, set[ObjectRef]()
         #: Whether everything was read once.
         self.is_complete = False
+
+    def versions_of(self, group: str) -> frozenset[str]:
+        """Return the versions of an API group that the workspace serves."""
+        return frozenset(each for kind, found in self.kinds.items() if kind[0] == group for each in found.versions)
 
     def put(self, ref: ObjectRef, item: Item | None) -> None:
         """Replace what is sent of an object."""

@@ -13,7 +13,8 @@ import msgspec
 
 from atoll.edge.kinds import CUSTOMIZERS
 from atoll.edge.placement_translator.content import DEFINERS, NAMESPACES, Content
-from atoll.edge.placement_translator.reading import Keep, Reading
+from atoll.edge.placement_translator.reading import Keep, Reading, Since
+from atoll.edge.placement_translator.records import CopyRecords, LastChange
 from atoll.edge.placement_translator.topology import Topology
 from atoll.machinery.client.client import Client
 from atoll.machinery.control.queue import Requeue, WorkQueue
@@ -38,8 +39,11 @@ class Contents:
 
     name = "placement-translator-contents"
 
-    def __init__(self, base: Client, topology: Topology, built_ins: BuiltIns, changed: Changed) -> None:
+    def __init__(
+        self, base: Client, topology: Topology, built_ins: BuiltIns, records: CopyRecords, changed: Changed
+    ) -> None:
         self._base, self._topology, self._built_ins, self._changed = base, topology, built_ins, changed
+        self._records = records
         self.queue: WorkQueue[str] = WorkQueue()
         self._contents: dict[str, Content] = {}
         self._objects: LruCache[tuple[str, ObjectRef], bytes] = LruCache(CACHE_BYTES, len)
@@ -130,27 +134,48 @@ class Contents:
         if content is None:
             return None
         if not self._topology.names(cluster):
-            self._forget(cluster, content)
+            await self._forget(cluster, content)
             return None
         is_stale, refs = content.is_stale, content.stale_refs
         content.is_stale, content.stale_refs = False, set()
-        placements = self._topology.placements(cluster)
-        reading = Reading(self._base.cluster(cluster), content, placements, self._built_ins, self._keeper(cluster))
+        rules = self._topology.placements(cluster), self._built_ins
+        reading = Reading(self._base.cluster(cluster), content, rules, self._keeper(cluster), self._since(cluster))
         try:
             await (reading.everything() if is_stale else reading.some(refs))
+            if not content.is_complete:
+                self._sweep(cluster, content)
             content.is_complete = True
         except BaseException:
             content.is_stale, content.stale_refs = content.is_stale or is_stale, content.stale_refs | refs
             raise
         finally:
             self._changed(cluster, reading.changed)
+            await self._records.flush()
         return None
 
-    def _forget(self, cluster: str, content: Content) -> None:
+    def _sweep(self, cluster: str, content: Content) -> None:
+        """Forget the last changes of what is not sent any more."""
+        for ref in self._records.changed(cluster):
+            if ref not in content.items:
+                self._records.put_last_change(cluster, ref, None)
+
+    async def _forget(self, cluster: str, content: Content) -> None:
         del self._contents[cluster]
         for ref in content.items:
             self._objects.drop((cluster, ref))
+        self._sweep(cluster, Content())
         self._changed(cluster, {ref: set(item.selection.placements) for ref, item in content.items.items()})
+        await self._records.flush()
+
+    def _since(self, cluster: str) -> Since:
+        def since(ref: ObjectRef, digest: str, revision: int) -> int:
+            before = self._records.last_change(cluster, ref)
+            if before is not None and before.digest == digest:
+                return before.revision
+            self._records.put_last_change(cluster, ref, LastChange(digest, revision) if digest else None)
+            return revision
+
+        return since
 
     def _keeper(self, cluster: str) -> Keep:
         def keep(ref: ObjectRef, obj: Object) -> bytes:

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections import Counter
 
+from atoll.edge.placement_translator.composition import Composition
 from atoll.edge.placement_translator.content import NAMESPACES, Item, Kind
 from atoll.edge.placement_translator.contents import Contents
 from atoll.edge.placement_translator.records import Copy, CopyRecords
-from atoll.edge.placement_translator.rendering import Rendering, Tell
+from atoll.edge.placement_translator.rendering import Tell
 from atoll.edge.placement_translator.topology import Topology
 from atoll.edge.placement_translator.versions import Versions
 from atoll.machinery.client.client import MERGE, Client
 from atoll.machinery.client.resource import Resource
-from atoll.machinery.edge.applied import ApplyRecord, digest, is_in_force, record_of
+from atoll.machinery.edge.applied import ApplyRecord, is_in_force, record_of
 from atoll.machinery.edge.names import SOURCES, TRANSLATOR, ObjectRef
-from atoll.machinery.edge.projection import Source, bare_namespace, is_projected, merge
+from atoll.machinery.edge.projection import bare_namespace, is_projected
 from atoll.machinery.edge.where import Key
 from atoll.machinery.meta.objects import Object, annotations_of, finalizers_of
 from atoll.machinery.meta.status import Conflict, Forbidden, NotFound, ServiceUnavailable
@@ -30,8 +31,8 @@ class Copies:
 
     def __init__(self, base: Client, topology: Topology, contents: Contents, records: CopyRecords, tell: Tell) -> None:
         self._base, self._topology, self._contents, self._records = base, topology, contents, records
-        self._rendering = Rendering(topology, contents, records, tell)
         self.versions = Versions(base)
+        self.composition = Composition(self.versions, topology, contents, records, tell)
         #: Writes into mailboxes, by what they do.
         self.writes: Counter[str] = Counter()
         #: Mailbox -> placement -> revision of the last write of its copies.
@@ -65,6 +66,12 @@ class Copies:
         """All that is sent is looked at anew, or the mailbox is gone."""
         self._written.pop(mailbox, None)
 
+    def forget(self, mailbox: str) -> None:
+        """A mailbox is gone."""
+        self.forget_written(mailbox)
+        self.versions.forget(mailbox)
+        self.composition.conflicts.forget(mailbox)
+
     def _note(self, mailbox: str, sources: dict[str, Item], revision: int) -> None:
         found = self._written.setdefault(mailbox, {})
         for cluster, item in sources.items():
@@ -86,21 +93,22 @@ class Copies:
 
         `live` is the copy as it was just read; with `is_live_due` it is read, as somebody may have changed it.
         """
-        sources = self.wanted_one(mailbox, ref)
-        if not sources:
+        senders, record = self.wanted_one(mailbox, ref), self._records.get(mailbox, ref)
+        if not senders:
             await self._withdraw(mailbox, ref, live)
+            self.composition.conflicts.put(mailbox, ref, (), ())
             return False
-        version = self.versions.choose(mailbox, ref.kind, sources[min(sources)].versions)
-        record, digested = self._records.get(mailbox, ref), self._digest(mailbox, sources, version)
-        if record is not None and record.sources == digested:
-            self._note(mailbox, sources, record.written)
-            if live is None and not is_live_due:
+        wanted = self.composition.wanted(mailbox, ref, senders)
+        is_current = record is not None and record.sources == wanted.digest
+        if record is not None and is_current:
+            self._note(mailbox, senders, record.written)
+            is_seen = not is_live_due if live is None else record.revision == int(live["metadata"]["resourceVersion"])
+            if is_seen and self.composition.is_compared(mailbox, ref, wanted):
                 return False
-            if live is not None and record.revision == int(live["metadata"]["resourceVersion"]):
-                return False
-        configuration = await self._configuration(mailbox, ref, sources, version)
-        if configuration is None:
+        composed = await self.composition.composed(mailbox, ref, wanted)
+        if composed is None or (is_current and live is None and not is_live_due):
             return False
+        configuration, holder = composed
         resource = _resource(ref, version_of(configuration))
         if is_live_due and live is None:
             live = await self._read(mailbox, resource, ref)
@@ -120,25 +128,11 @@ class Copies:
             self.writes["apply"] += 1
         metadata, applied = live["metadata"], record_of(configuration, live, TRANSLATOR)
         revision = int(metadata["resourceVersion"])
-        copy = Copy(version_of(configuration), digested, applied, metadata["uid"], revision, written)
-        self._note(mailbox, sources, written)
+        copy = Copy(version_of(configuration), wanted.digest, applied, metadata["uid"], revision, written, holder)
+        self._note(mailbox, senders, written)
         if copy != record:
             self._records.put(mailbox, ref, copy)
         return record is None or record.uid != copy.uid
-
-    def _digest(self, mailbox: str, sources: dict[str, Item], version: str) -> str:
-        return digest({name: self._rendering.digest(mailbox, name, item, version) for name, item in sources.items()})
-
-    async def _configuration(
-        self, mailbox: str, ref: ObjectRef, sources: dict[str, Item], version: str
-    ) -> Object | None:
-        """Return the configuration of a copy; None if all its sources are gone, which is told soon."""
-        rendered = []
-        for cluster, item in sources.items():
-            obj = await self._rendering.render(mailbox, cluster, ref, version if version in item.versions else "")
-            if obj is not None:
-                rendered.append(Source(cluster, obj))
-        return merge(rendered) if rendered else None
 
     def found(self, mailbox: str, ref: ObjectRef, live: Object) -> None:
         """Take down a copy that has no record, so that it is withdrawn."""

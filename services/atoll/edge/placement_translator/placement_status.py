@@ -21,7 +21,9 @@ from atoll.machinery.meta.objects import Object, status_of
 MAX_NAMED = 5
 #: Whether a placement sends an object, or, without a name, anything of a kind.
 Sends: TypeAlias = Callable[[ObjectRef], bool]
-PROJECTED, SYNCED = "Projected", "Synced"
+PROJECTED, SYNCED, CONFLICTING = "Projected", "Synced", "Conflicting"
+#: Most objects that a conflict names.
+MAX_CONTESTED = 10
 
 
 class DestinationState(msgspec.Struct, frozen=True):
@@ -52,6 +54,8 @@ class Projected(msgspec.Struct, frozen=True):
     forbidden: Collection[Kind]
     not_carried: Collection[Kind]
     destinations: tuple[DestinationState, ...]
+    #: Objects that other workspaces send too, with the first field that is not the same.
+    contested: tuple[str, ...] = ()
 
 
 def status_with(obj: Object, found: Projected) -> Object:
@@ -65,7 +69,14 @@ def status_with(obj: Object, found: Projected) -> Object:
         "objectCount": found.object_count,
         "destinations": {**(status_of(obj).get("destinations") or {}), **counts, "total": len(found.destinations)},
     }
-    return with_conditions(status, times.now(), projected_condition(found), synced_condition(found))
+    conditions = [projected_condition(found), synced_condition(found)]
+    if found.contested:
+        text = _some(list(found.contested), "; ", MAX_CONTESTED)
+        conditions.append(Condition(CONFLICTING, TRUE, "WorkloadConflict", text))
+    else:
+        # It is there while there is a conflict.
+        status["conditions"] = [each for each in status.get("conditions") or () if each["type"] != CONFLICTING]
+    return with_conditions(status, times.now(), *conditions)
 
 
 def projected_condition(found: Projected) -> Condition:
@@ -127,6 +138,6 @@ def _kinds(kinds: Iterable[Kind]) -> str:
     return _some(sorted(f"{resource}.{group}" if group else resource for group, resource in kinds))
 
 
-def _some(texts: list[str], separator: str = ", ") -> str:
-    more = f" and {len(texts) - MAX_NAMED} more" if len(texts) > MAX_NAMED else ""
-    return separator.join(texts[:MAX_NAMED]) + more
+def _some(texts: list[str], separator: str = ", ", most: int = MAX_NAMED) -> str:
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return separator.join(texts[:most]) + more

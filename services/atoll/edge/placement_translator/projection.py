@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import structlog
 
 from atoll.edge.export_view import UNREAD
+from atoll.edge.placement_translator.composition import defined_group
 from atoll.edge.placement_translator.content import DEFINERS, NAMESPACES, Item
 from atoll.edge.placement_translator.contents import Contents
 from atoll.edge.placement_translator.copies import Copies
@@ -114,8 +115,7 @@ class Projection:
         """A mailbox is gone."""
         self._states.pop(mailbox, None)
         self._records.forget(mailbox)
-        self.copies.versions.forget(mailbox)
-        self.copies.forget_written(mailbox)
+        self.copies.forget(mailbox)
 
     def _state(self, mailbox: str) -> MailboxState:
         found = self._states.get(mailbox)
@@ -168,6 +168,12 @@ class Projection:
             due.is_moved = True
         if due.is_redefined and await self.copies.redefined(mailbox):
             due.is_moved = True
+        groups = self.copies.composition.settle(mailbox)
+        if groups:
+            due.is_unlisted = True
+            for ref in () if due.is_moved else (*self.copies.wanted(mailbox), *self._records.of(mailbox)):
+                if defined_group(ref) in groups:
+                    due.add(ref, is_live_due=False)
         if due.is_moved:
             self.copies.forget_written(mailbox)
             for ref in (*self.copies.wanted(mailbox), *self._records.of(mailbox)):
@@ -290,7 +296,8 @@ class Projection:
         if state.list_at_s is not None and state.list_at_s <= now_s and not state.due.refs:
             state.list_at_s = None
             try:
-                written = await write_list(self._base.cluster(mailbox), self._listing(mailbox), self._upsync(mailbox))
+                client, versions = self._base.cluster(mailbox), self.copies.versions.written(mailbox)
+                written = await write_list(client, self._listing(mailbox), self._upsync(mailbox), versions)
             except BaseException:
                 state.list_at_s = now_s
                 raise

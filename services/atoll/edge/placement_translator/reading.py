@@ -29,16 +29,18 @@ PAGE, MAX_SINGLE = 500, 16
 EVERY_KIND: Kind = ("*", "*")
 #: Keeps an object for its copies; returns what it gives to them.
 Keep: TypeAlias = Callable[[ObjectRef, Object], bytes]
+#: Returns the revision since which an object gives what has a digest, of its revision now; digest "" if it is not sent.
+Since: TypeAlias = Callable[[ObjectRef, str, int], int]
 
 
 class Reading:
     """One reading of a workspace."""
 
     def __init__(
-        self, client: Client, content: Content, placements: list[Placement], built_ins: BuiltIns, keep: Keep
+        self, client: Client, content: Content, rules: tuple[list[Placement], BuiltIns], keep: Keep, since: Since
     ) -> None:
-        self._client, self._content, self._keep = client, content, keep
-        self._placements, self._built_ins = placements, built_ins
+        self._client, self._content, self._keep, self._since = client, content, keep, since
+        self._placements, self._built_ins = rules
         #: Objects that are sent otherwise than before, with their placements before and after.
         self.changed: dict[ObjectRef, set[str]] = {}
 
@@ -178,11 +180,19 @@ class Reading:
             return
         data = self._keep(ref, obj)
         owners = tuple(sorted(each["uid"] for each in owner_references_of(obj)))
-        rules = customizer_of(obj), expands(obj)
-        self._set(ref, Item(chosen, kind.versions, _digest(data), obj["metadata"]["uid"], owners, *rules))
+        digest, metadata = _digest(data), obj["metadata"]
+        before = self._content.items.get(ref)
+        if before is not None and before.digest == digest:
+            since = before.revision
+        else:
+            since = self._since(ref, digest, int(metadata["resourceVersion"]))
+        rules = customizer_of(obj), expands(obj), since
+        self._set(ref, Item(chosen, kind.versions, digest, metadata["uid"], owners, *rules))
 
     def _drop(self, refs: Iterable[ObjectRef]) -> None:
         for ref in list(refs):
+            if ref in self._content.items:
+                self._since(ref, "", 0)
             self._set(ref, None)
 
     def _set(self, ref: ObjectRef, item: Item | None) -> None:

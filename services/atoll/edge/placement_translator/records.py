@@ -16,11 +16,14 @@ from atoll.edge.store import APPLIED, EdgeStore
 from atoll.machinery.edge.applied import ApplyRecord
 from atoll.machinery.edge.names import ObjectRef
 
-_COPY, _REPORTED, _SWEPT = b"c", b"r", b"s"
+_COPY, _REPORTED, _SWEPT, _CHANGE = b"c", b"r", b"s", b"d"
 
 
 class Copy(msgspec.Struct, frozen=True, array_like=True):
-    """A copy: its version, a digest of its sources, the last apply, its uid, its revision, that of our last write."""
+    """A copy: its version, a digest of its sources, the last apply, its uid, its revision, that of our last write.
+
+    `holder` is the workspace whose value counts, where that is to stay.
+    """
 
     version: str
     sources: str
@@ -28,12 +31,21 @@ class Copy(msgspec.Struct, frozen=True, array_like=True):
     uid: str
     revision: int
     written: int
+    holder: str = ""
+
+
+class LastChange(msgspec.Struct, frozen=True, array_like=True):
+    """What an object of a workspace gives to its copies, as a digest, since a revision."""
+
+    digest: str
+    revision: int
 
 
 class _Row(msgspec.Struct, frozen=True, array_like=True):
     ref: ObjectRef
     copy: Copy | None = None
     version: str = ""
+    change: LastChange | None = None
 
 
 _decode = msgspec.msgpack.Decoder(_Row).decode
@@ -87,6 +99,19 @@ class CopyRecords:
     def put_reported(self, cluster: str, ref: ObjectRef, version: str) -> None:
         """Take down that an object has a reported state, "" that it has none."""
         self._unwritten[_key(_REPORTED, cluster, ref)] = _encode(_Row(ref, None, version)) if version else None
+
+    def last_change(self, cluster: str, ref: ObjectRef) -> LastChange | None:
+        """Return the last change of an object that is sent, None if it was not sent before."""
+        value = self._read(_key(_CHANGE, cluster, ref))
+        return None if value is None else _decode(value).change
+
+    def put_last_change(self, cluster: str, ref: ObjectRef, change: LastChange | None) -> None:
+        """Replace or remove the last change of an object that is sent."""
+        self._unwritten[_key(_CHANGE, cluster, ref)] = None if change is None else _encode(_Row(ref, None, "", change))
+
+    def changed(self, cluster: str) -> list[ObjectRef]:
+        """Return the objects of a workspace whose last change is known."""
+        return [row.ref for row in self._rows(_CHANGE, cluster)]
 
     def is_swept(self, mailbox: str) -> bool:
         """Whether all copies in a mailbox have a record."""

@@ -23,6 +23,7 @@ from atoll.edge.placement_translator.placement_status import (
     Projected,
     Sends,
     edge_errors,
+    name_of,
     status_with,
 )
 from atoll.edge.placement_translator.projection import Projection
@@ -117,7 +118,14 @@ class Statuses:
         found = self._topology.destinations(cluster, name)
         sends = partial(content.sends, placement=name)
         states = tuple(self._destination((cluster, name), *each, sends) for each in sorted(found.items()))
-        return Projected(bool(placements), content.count(name), asked, not_carried(placements), states)
+        contested = self._contested(cluster, name, content)
+        return Projected(bool(placements), content.count(name), asked, not_carried(placements), states, contested)
+
+    def _contested(self, cluster: str, name: str, content: Content) -> tuple[str, ...]:
+        mailboxes = self._topology.mailboxes(cluster, [name])
+        found = self.projection.copies.composition.conflicts.of(cluster, mailboxes)
+        rows = sorted((ref, each) for ref, each in found.items() if content.sends(ref, name))
+        return tuple(f"{name_of(ref)}: {each[0].field} of workspace {each[0].winner}" for ref, each in rows)
 
     def _destination(self, key: Key, name: str, destination: Destination, sends: Sends) -> DestinationState:
         """Return how far a destination is. It costs what fails there, however much is sent."""

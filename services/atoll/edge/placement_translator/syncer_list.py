@@ -17,10 +17,12 @@ from atoll.machinery.meta.objects import Object, annotations_of, labels_of
 from atoll.machinery.meta.status import NotFound
 
 
-async def write_list(client: Client, objects: Mapping[ObjectRef, str], upsync: Collection[UpsyncSet]) -> int:
+async def write_list(
+    client: Client, objects: Mapping[ObjectRef, str], upsync: Collection[UpsyncSet], versions: str = ""
+) -> int:
     """Write what differs; return the revision of the last write, 0 without one. Raises ApiError, ClientError."""
     existing = {each["metadata"]["name"]: each for each in (await client.list(SYNCER_CONFIGS))["items"]}
-    plan = plan_parts(specs_of(objects, upsync), existing.values(), int(time.time() * 1000))
+    plan = plan_parts(specs_of(objects, upsync), existing.values(), int(time.time() * 1000), versions)
     revision, query = 0, {"fieldManager": TRANSLATOR}
     for each in plan.create:
         answer = await client.request("POST", SYNCER_CONFIGS.path(), query, each)

@@ -36,7 +36,7 @@ from atoll.machinery.client.informer import Informer, key_of
 from atoll.machinery.client.resource import WORKSPACES, Resource
 from atoll.machinery.edge.categories import BuiltIns
 from atoll.machinery.edge.denaturing import served_type
-from atoll.machinery.edge.names import EDGE_VIEW, GROUP, THE_ONE, ObjectRef
+from atoll.machinery.edge.names import EDGE_VIEW, GROUP, THE_ONE, VERSIONS, ObjectRef
 from atoll.machinery.meta.conditions import FALSE, find
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, labels_of, spec_of, status_of
@@ -58,7 +58,7 @@ class PlacementTranslator:
         self._topology.has_read, self._topology.is_nowhere = self.view.has_read, self.view.is_nowhere
         self.mailboxes = Informer(client.cluster(parent), WORKSPACES, self._workspace_changed)
         data = client.view(f"/services/{EDGE_VIEW}")
-        self._contents = Contents(data, self._topology, built_ins, self._content_changed)
+        self._contents = Contents(data, self._topology, built_ins, records, self._content_changed)
         self._reported = ReportedStates(data, self._topology, self._contents, records)
         self._statuses = Statuses(self.view, self._topology, self._contents)
         self._events = ObjectEvents(self.view, client, self._contents)
@@ -184,6 +184,8 @@ class PlacementTranslator:
 
     def _config_changed(self, cluster: str, old: Object | None, new: Object | None) -> None:
         if (new or old or {})["metadata"]["name"] == THE_ONE:
+            if new is not None:
+                self._projection.copies.versions.recall(cluster, annotations_of(new).get(VERSIONS, ""))
             self._statuses.set_report(cluster, new)
             self.observer.report_changed(cluster, new)
         is_another = old is None or new is None or _content(old) != _content(new)

@@ -1,8 +1,9 @@
-"""The version at which a copy is written: the first of its workspace's that its mailbox serves.
+"""The versions at which copies are written: those on which the workspaces agree that send to a mailbox.
 
-`copies` asks here. A mailbox counts as serving what a workspace prefers until it answers that it does not; then what it
-serves is read, and remembered until its definitions change. Memory: kinds that mailboxes serve otherwise, and no
-other.
+`composition` asks here. The choice for a group stays while it is possible, over restarts too: it lies in an annotation
+of the mailbox's list. A mailbox counts as serving what is asked of it until it answers that it does not; then what it
+serves is read, and remembered until its definitions change. Memory: groups with several versions, and kinds that
+mailboxes serve otherwise.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from atoll.edge.placement_translator.content import Kind
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.discovery import served_kinds
+from atoll.machinery.edge.versions import Agreement, Offer, agree, highest
 from atoll.machinery.meta.status import ApiError
 
 
@@ -21,22 +23,94 @@ class Unserved(ApiError):
     code, reason = 404, "VersionNotServed"
 
 
+class VersionConflict(ApiError):
+    """The workspaces that send a group have no version of it in common, and those that send an object do not count."""
+
+    code, reason = 409, "VersionConflict"
+
+    def __init__(self, message: str, winner: str) -> None:
+        super().__init__(message)
+        self.winner = winner
+
+
 class Versions:
     """Versions of kinds in all mailboxes."""
 
     def __init__(self, base: Client) -> None:
         self._base = base
         self._served: dict[str, dict[Kind, tuple[str, ...]]] = {}
+        #: Mailbox -> group with several versions -> what counts.
+        self._agreed: dict[str, dict[str, Agreement]] = {}
+        #: Mailbox -> what its list said when it was seen first.
+        self._former: dict[str, dict[str, str]] = {}
 
-    def choose(self, mailbox: str, kind: Kind, offered: Sequence[str]) -> str:
-        """Return the version for the copies of a kind that a workspace serves at these. Raises Unserved."""
-        served = self._served.get(mailbox, {}).get(kind)
-        for version in offered:
-            if served is None or version in served:
-                return version
-        name = f"{kind[1]}.{kind[0]}".removesuffix(".")
-        here, there = ", ".join(offered), ", ".join(served or ())
-        raise Unserved(f"the workspace serves {name} at {here}, the mailbox at {there}")
+    # --- the choice
+
+    def recall(self, mailbox: str, text: str) -> None:
+        """Take over the choice that the list of a mailbox has, unless there is one already."""
+        if text and mailbox not in self._agreed:
+            pairs = (each.partition("=") for each in text.split(",") if each)
+            self._former[mailbox] = {group: version for group, _, version in pairs}
+
+    def written(self, mailbox: str) -> str:
+        """Return the choice as the list of a mailbox has it."""
+        agreed = self._agreed.get(mailbox, {})
+        return ",".join(f"{group}={each.version}" for group, each in sorted(agreed.items()))
+
+    def settle(self, mailbox: str, sent: Mapping[str, Mapping[str, frozenset[str]]]) -> set[str]:
+        """Choose versions of the groups that are sent; return the groups with another result than before.
+
+        `sent` has, by group, the versions that each workspace serves.
+        """
+        before, after = self._agreed.get(mailbox, {}), dict[str, Agreement]()
+        former = self._former.pop(mailbox, {}) | {group: each.version for group, each in before.items()}
+        for group, served in sent.items():
+            if len(frozenset().union(*served.values())) > 1:
+                offers = [Offer(cluster, versions, highest(versions)) for cluster, versions in served.items()]
+                after[group] = agree(offers, former.get(group, ""), self._usable(mailbox, group))
+        if after:
+            self._agreed[mailbox] = after
+        else:
+            self._agreed.pop(mailbox, None)
+        return {group for group in before.keys() | after.keys() if before.get(group) != after.get(group)}
+
+    def _usable(self, mailbox: str, group: str) -> frozenset[str]:
+        """Return the versions of a group that a mailbox serves, as far as that is known."""
+        known = [frozenset(each) for kind, each in self._served.get(mailbox, {}).items() if kind[0] == group]
+        return frozenset.intersection(*known) if known else frozenset()
+
+    def left(self, mailbox: str, group: str) -> tuple[str, ...]:
+        """Return the workspaces that do not count for a group."""
+        found = self._agreed.get(mailbox, {}).get(group)
+        return found.left if found is not None else ()
+
+    def choose(self, mailbox: str, kind: Kind, offered: Mapping[str, Sequence[str]]) -> Agreement:
+        """Return the version for a copy of a kind that these workspaces serve at these, and which of them do not count.
+
+        Raises Unserved, VersionConflict.
+        """
+        agreed, usable = self._agreed.get(mailbox, {}).get(kind[0]), self.served(mailbox, kind)
+        if agreed is None and not usable and len(offered) == 1:
+            ((cluster, versions),) = offered.items()
+            return Agreement(versions[0], cluster)
+        left = set(agreed.left).intersection(offered) if agreed is not None else set[str]()
+        rest = {cluster: versions for cluster, versions in offered.items() if cluster not in left}
+        if agreed is not None and not rest:
+            text = f"workspace {agreed.first} has {agreed.version} of {kind[0]}, and no version of this workspace"
+            raise VersionConflict(text, agreed.first)
+        version = agreed.version if agreed is not None else ""
+        if not all(version in each for each in rest.values()) or (usable and version not in usable):
+            # The group has it and the kind does not.
+            offers = [Offer(cluster, frozenset(each), each[0]) for cluster, each in rest.items()]
+            found = agree(offers, version, usable)
+            version, left = found.version, left.union(found.left)
+        if usable and version not in usable:
+            name = f"{kind[1]}.{kind[0]}".removesuffix(".")
+            here, there = ", ".join(rest[min(rest)]), ", ".join(usable)
+            raise Unserved(f"the workspace serves {name} at {here}, the mailbox at {there}")
+        return Agreement(version, min(rest.keys() - left), tuple(sorted(left)))
+
+    # --- what mailboxes serve
 
     async def read(self, mailbox: str, kind: Kind, version: str) -> bool:
         """Look up a kind of a mailbox that answered "not found"; return whether it serves other versions than this one.
@@ -68,4 +142,5 @@ class Versions:
 
     def forget(self, mailbox: str) -> None:
         """A mailbox is gone."""
-        self._served.pop(mailbox, None)
+        for each in (self._served, self._agreed, self._former):
+            each.pop(mailbox, None)

@@ -8,7 +8,8 @@ only files are `schemas/edge`, which ship with the product. Not here: reading, w
 - What: `what` (`selection`, `definers`), by the table of `categories` (`goes_to_edge`, `comes_up`, `returns_status`,
   `is_in_edge_view`) and by `system_objects`.
 - Customizing: `customization` (`customized`, `customizer_of`, `parameters_of`), over paths of `json_paths`.
-- Copies: `projection` (`render`, `merge`, `bare_namespace`, `is_projected`), without what `allocated` finds;
+- Several sources: `versions` (`agree`), then `merging` (`merge`), with the conflicts between them.
+- Copies: `projection` (`render`, `bare_namespace`, `is_projected`), without what `allocated` finds;
   `applied` (`is_in_force`, `record_of`) tells a write that would change nothing.
 - Lists: `syncerconfigs` (`specs_of`, `plan_parts`) for the translator, `syncset` (`sync_set`) for syncers.
 - Views: `denaturing` (`stored_type`, `served_type`) has the types under which they store denatured kinds.

@@ -25,6 +25,8 @@ PROJECTED, PROJECTED_VALUE = f"{GROUP}/projected", "yes"
 SOURCES = f"{GROUP}/sources"
 #: Annotation of a SyncerConfig: a number that rises with its content, written once all that it lists is in the mailbox.
 WHOLE = f"{GROUP}/whole"
+#: Annotation of `the-one`: the version of each API group with several, as `group=version,...`.
+VERSIONS = f"{GROUP}/versions"
 #: Annotation of a source object: in how many places it runs.
 EXECUTING_COUNT = "kubestellar.io/executing-count"
 #: Annotation of a workload object; `false` has the edge keep what is in the cluster.

@@ -1,15 +1,13 @@
 """Projection: an object of a workload workspace as the configuration of its copy in a mailbox.
 
-The placement translator renders each source (`render`), merges what several give (`merge`) and applies the result as
+The placement translator renders each source (`render`), merges what several give (`merging`) and applies the result as
 TRANSLATOR; a syncer renders mailbox copies for its edge with `portable`. Invariants: a copy has nothing that belongs
 to one cluster (uids, revisions, status, allocated values, keys of the system); what was rendered renders to itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-import msgspec
+from collections.abc import Mapping
 
 from atoll.machinery.edge.allocated import without_allocated
 from atoll.machinery.edge.names import EDGE_REVISION, EXECUTING_COUNT, PROJECTED, PROJECTED_VALUE, SOURCES
@@ -20,13 +18,6 @@ _SYSTEM_DOMAINS = ("kcp.io", "internal.atoll.dev")
 #: Lists without items that the wire shows as null, by kind: what is given is the empty list.
 _NULL_LISTS = {"Role": "rules", "ClusterRole": "rules"}
 _DROPPED = frozenset({LAST_APPLIED, EXECUTING_COUNT, PROJECTED, SOURCES, EDGE_REVISION})
-
-
-class Source(msgspec.Struct, frozen=True):
-    """What one workspace gives to a copy."""
-
-    cluster: str
-    obj: Object
 
 
 def is_system_key(key: str) -> bool:
@@ -62,20 +53,6 @@ def portable(obj: Object, owners: Mapping[str, str]) -> Object:
 def render(source: Object, owners: Mapping[str, str]) -> Object:
     """Return what a source gives to its copy in a mailbox; `owners` as for `portable`."""
     return portable(source, owners)
-
-
-def merge(rendered: Sequence[Source]) -> Object:
-    """Return the configuration of the copy that these sources give, with their list. There is at least one.
-
-    The source whose workspace has the first name counts for the content.
-    """
-    in_order = sorted(rendered, key=lambda each: each.cluster)
-    obj = in_order[0].obj
-    metadata = obj["metadata"]
-    labels = {**(metadata.get("labels") or {}), PROJECTED: PROJECTED_VALUE}
-    sources = ",".join(dict.fromkeys(each.cluster for each in in_order))
-    annotations = {**(metadata.get("annotations") or {}), SOURCES: sources}
-    return {**obj, "metadata": {**metadata, "labels": labels, "annotations": annotations}}
 
 
 def bare_namespace(name: str) -> Object:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from atoll.machinery.edge.categories import goes_to_edge
-from atoll.machinery.edge.names import API_VERSION, PROJECTED, PROJECTED_VALUE, THE_ONE, WHOLE, ObjectRef
+from atoll.machinery.edge.names import API_VERSION, PROJECTED, PROJECTED_VALUE, THE_ONE, VERSIONS, WHOLE, ObjectRef
 from atoll.machinery.edge.placements import UpsyncSet
 from atoll.machinery.meta.objects import Object, annotations_of, encode_json, labels_of, spec_of
 
@@ -111,17 +111,21 @@ def is_part(obj: Object) -> bool:
     return obj["metadata"]["name"] == THE_ONE or labels_of(obj).get(PROJECTED) == PROJECTED_VALUE
 
 
-def plan_parts(specs: list[Object], existing: Iterable[Object], now_ms: int) -> PartWrites:
+def plan_parts(specs: list[Object], existing: Iterable[Object], now_ms: int, versions: str = "") -> PartWrites:
     """Return the writes after which the parts in a mailbox are these specs, with one number; `the-one` comes last.
 
-    Other SyncerConfigs of the mailbox are not touched.
+    It has the choice of versions. Other SyncerConfigs of the mailbox are not touched.
     """
     parts = {each["metadata"]["name"]: each for each in existing if is_part(each)}
     wanted = {part_name(number): spec for number, spec in enumerate(specs, 1)}
-    if whole_number(parts.values()) and {name: spec_of(part) for name, part in parts.items()} == wanted:
+    chosen = annotations_of(parts[THE_ONE]).get(VERSIONS, "") if THE_ONE in parts else ""
+    is_same = chosen == versions and {name: spec_of(part) for name, part in parts.items()} == wanted
+    if is_same and whole_number(parts.values()):
         return PartWrites()
     number = next_number(parts.values(), now_ms)
     written = {name: _part(name, spec, number) for name, spec in wanted.items()}
+    if chosen or versions:
+        written[THE_ONE]["metadata"]["annotations"][VERSIONS] = versions
     in_order = [*(name for name in written if name != THE_ONE), THE_ONE]
     return PartWrites(
         tuple(written[name] for name in in_order if name not in parts),

@@ -7,7 +7,6 @@ cached by content, so that thousands of clusters with the same definition share 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import OrderedDict
 from collections.abc import Callable
 from threading import Lock
@@ -23,13 +22,12 @@ from atoll.machinery.meta.cached_property import cached_property
 from atoll.machinery.meta.jsonpath import first
 from atoll.machinery.meta.names import LOCAL
 from atoll.machinery.meta.objects import Object, encode_json
+from atoll.machinery.meta.versions import version_priority
 from atoll.machinery.schema.openapi import component_name
 from atoll.machinery.schema.structural.structural_schema import StructuralSchema, schema_for
 
 #: Limit of definitions in the cache.
 CACHE_SIZE = 1024
-
-
 _AGE = Column(
     "Age",
     "date",
@@ -37,7 +35,6 @@ _AGE = Column(
     json_path=".metadata.creationTimestamp",
 )
 _ANYTHING: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-_VERSION = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?\Z")
 
 
 def kinds_of_crd(crd: Object, identity: str = LOCAL, rules: Object | None = None) -> list[Kind]:
@@ -71,15 +68,6 @@ def kinds_of_resource_schema(schema: Object, identity: str, rules: Object | None
 def has_versions(definition: Object) -> bool:
     """Report whether a definition of either form has several versions, so that an APIConversion applies."""
     return len(objects(definition, "spec", "versions")) > 1
-
-
-def version_priority(version: str) -> tuple[int, int, int, str]:
-    """Return Kubernetes' sort key of a version name, preferred first: v2, v1, v1beta1, v1alpha1, then all others."""
-    match = _VERSION.match(version)
-    if match is None:
-        return (3, 0, 0, version)
-    stability = {None: 0, "beta": 1, "alpha": 2}[match[2]]
-    return (stability, -int(match[1]), -int(match[3] or 0), version)
 
 
 _cache: OrderedDict[tuple[str, tuple[str, ...], bool], list[Kind]] = OrderedDict()

@@ -8,9 +8,10 @@ import pytest
 
 from atoll.machinery.edge.allocated import without_allocated
 from atoll.machinery.edge.applied import is_in_force
+from atoll.machinery.edge.merging import Source, merge
 from atoll.machinery.edge.names import EXECUTING_COUNT, PROJECTED, SOURCES, TRANSLATOR, WHOLE, ObjectRef
 from atoll.machinery.edge.placements import UpsyncSet
-from atoll.machinery.edge.projection import LAST_APPLIED, Source, bare_namespace, is_projected, merge, portable, render
+from atoll.machinery.edge.projection import LAST_APPLIED, bare_namespace, is_projected, portable, render
 from atoll.machinery.edge.syncerconfigs import next_number, number_of, plan_parts, specs_of
 from atoll.machinery.edge.syncset import SyncSet, sync_set
 from atoll.machinery.meta.objects import Object, encode_json
@@ -117,7 +118,7 @@ def test_a_namespace_goes_without_its_servers_finalizer() -> None:
 
 def test_a_copy_names_its_sources_and_the_first_by_name_gives_the_content() -> None:
     objs = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n"}, "data": {"a": each}} for each in "12"]
-    copy = merge([Source("c2", objs[1]), Source("c1", objs[0])])
+    copy = merge([Source("c2", objs[1]), Source("c1", objs[0])]).obj
     assert copy["data"] == {"a": "1"}
     assert copy["metadata"] == {"name": "n", "labels": {PROJECTED: "yes"}, "annotations": {SOURCES: "c1,c2"}}
     assert is_projected(copy)

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from atoll.machinery.kinds.custom import CACHE_SIZE, kinds_of_crd, kinds_of_resource_schema, version_priority
+from atoll.machinery.kinds.custom import CACHE_SIZE, kinds_of_crd, kinds_of_resource_schema
 from atoll.machinery.kinds.kind import ALL_VERBS, Column, Scale, Subresource
 from atoll.machinery.meta.names import CORE, LOCAL
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.versions import version_priority
 from harness.data.manifests import established, gateway_examples, real_crds
 
 STRING: Object = {"type": "string"}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections import defaultdict
 
 import msgspec
@@ -20,11 +19,10 @@ from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import CORE
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.status import NotAcceptable
+from atoll.machinery.meta.versions import version_priority
 
 GROUP = "apidiscovery.k8s.io"
 _LIST = "APIGroupDiscoveryList"
-_VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?\Z")
-_STABILITY = {None: 2, "beta": 1, "alpha": 0}
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -33,15 +31,6 @@ class Document(msgspec.Struct, frozen=True):
     body: bytes
     etag: str
     content_type: str = JSON
-
-
-def version_priority(version: str) -> tuple[int, int, int, str]:
-    """Return the sort key that puts the preferred version first: GA before beta before alpha, larger numbers first."""
-    found = _VERSION.match(version)
-    if found is None:
-        return (1, 0, 0, version)
-    major, stability, minor = found.groups()
-    return (0, -_STABILITY[stability] * 1_000_000 - int(major), -int(minor or 0), version)
 
 
 def groups(catalog: Catalog) -> dict[str, list[str]]:

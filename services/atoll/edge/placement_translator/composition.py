@@ -1,0 +1,113 @@
+"""What a copy in a mailbox is to be: the version on which its workspaces agree, their renderings, merged.
+
+`copies` applies it. Invariants: `Wanted.digest` tells a copy by what it depends on, without a read; what the workspaces
+do not agree on is in `conflicts` from the first look at a copy on; a definition stays that of the workspace that gave
+it first, as another one could take the objects of its kinds along.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+
+from atoll.edge.placement_translator.conflicts import Conflicts
+from atoll.edge.placement_translator.content import DEFINERS, Item
+from atoll.edge.placement_translator.contents import Contents
+from atoll.edge.placement_translator.records import CopyRecords
+from atoll.edge.placement_translator.rendering import Rendering, Tell
+from atoll.edge.placement_translator.topology import Topology
+from atoll.edge.placement_translator.versions import VersionConflict, Versions
+from atoll.machinery.edge.applied import digest
+from atoll.machinery.edge.merging import Conflict, Source, merge
+from atoll.machinery.edge.names import ObjectRef
+from atoll.machinery.meta.objects import Object
+
+_DEFINITIONS = DEFINERS[0]
+_VERSION = "apiVersion"
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What a copy comes from. `sources` count for it, `clusters` are all that send it."""
+
+    sources: dict[str, Item]
+    clusters: tuple[str, ...]
+    version: str
+    digest: str
+    holder: str = ""
+    conflicts: tuple[Conflict, ...] = ()
+
+
+class Composition:
+    """Compositions of all copies. Methods raise ApiError, ClientError and TimeoutError."""
+
+    def __init__(
+        self, versions: Versions, topology: Topology, contents: Contents, records: CopyRecords, tell: Tell
+    ) -> None:
+        self._versions, self._topology, self._contents, self._records = versions, topology, contents, records
+        self._rendering = Rendering(topology, contents, records, tell)
+        self.conflicts = Conflicts(tell)
+
+    def settle(self, mailbox: str) -> set[str]:
+        """Agree on the versions of all groups that are sent; return the groups with another result than before."""
+        sent: dict[str, dict[str, frozenset[str]]] = {}
+        for cluster, placements in self._topology.senders(mailbox).items():
+            content = self._contents.get(cluster)
+            for kind, each in content.selected.items() if content is not None else ():
+                if content is None or placements.isdisjoint(each.placements):
+                    continue
+                if versions := content.versions_of(kind[0]):
+                    sent.setdefault(kind[0], {})[cluster] = versions
+        return self._versions.settle(mailbox, sent)
+
+    def wanted(self, mailbox: str, ref: ObjectRef, senders: dict[str, Item]) -> Wanted:
+        """Return what the copy of an object comes from that these workspaces send."""
+        clusters = tuple(sorted(senders))
+        try:
+            chosen = self._versions.choose(mailbox, ref.kind, {name: item.versions for name, item in senders.items()})
+        except VersionConflict as error:
+            self.conflicts.put(mailbox, ref, clusters, [Conflict(_VERSION, error.winner)])
+            raise
+        left = self._left(mailbox, ref, senders, chosen.left)
+        sources = {name: item for name, item in senders.items() if name not in left}
+        record = self._records.get(mailbox, ref) if ref.kind in DEFINERS else None
+        holder = record.holder if record is not None and record.holder in sources else ""
+        parts: dict[str, object] = {
+            name: self._rendering.digest(mailbox, name, item, chosen.version) for name, item in sources.items()
+        }
+        if len(sources) > 1:
+            parts["order"] = [holder, {name: item.revision for name, item in sources.items()}]
+        conflicts = (Conflict(_VERSION, chosen.first),) if left else ()
+        return Wanted(sources, clusters, chosen.version, digest(parts), holder, conflicts)
+
+    def _left(self, mailbox: str, ref: ObjectRef, senders: dict[str, Item], left: tuple[str, ...]) -> set[str]:
+        """Return the workspaces that do not count; those that do not for a group give no definitions for it either."""
+        if ref.kind == _DEFINITIONS:
+            left = self._versions.left(mailbox, defined_group(ref))
+        return set(left) if senders.keys() - left else set()
+
+    def is_compared(self, mailbox: str, ref: ObjectRef, wanted: Wanted) -> bool:
+        """Whether the conflicts about a copy were found since the start."""
+        return len(wanted.clusters) == 1 or self.conflicts.has_seen(mailbox, ref)
+
+    async def composed(self, mailbox: str, ref: ObjectRef, wanted: Wanted) -> tuple[Object, str] | None:
+        """Return the configuration of a copy, and the workspace that holds it; None if all its sources are gone."""
+        sources = []
+        for cluster, item in wanted.sources.items():
+            version = wanted.version if wanted.version in item.versions else ""
+            obj = await self._rendering.render(mailbox, cluster, ref, version)
+            if obj is not None:
+                revision = sys.maxsize if cluster == wanted.holder else item.revision
+                sources.append(Source(cluster, obj, revision))
+        if not sources:
+            # It is told soon.
+            return None
+        merged = merge(sources)
+        self.conflicts.put(mailbox, ref, wanted.clusters, {*wanted.conflicts, *merged.conflicts})
+        first = min(sources, key=lambda each: (-each.revision, each.cluster))
+        return merged.obj, first.cluster if ref.kind in DEFINERS else ""
+
+
+def defined_group(ref: ObjectRef) -> str:
+    """Return the API group of an object, or the one that a definition defines."""
+    return ref.name.partition(".")[2] if ref.kind == _DEFINITIONS else ref.group
