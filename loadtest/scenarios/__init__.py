@@ -23,6 +23,7 @@ ORDER = (
     "homes",
     "recordedhomes",
     "deletion",
+    "backup",
     "event",
     "eventloop",
     "exportview",
