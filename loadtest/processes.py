@@ -16,7 +16,16 @@ import msgspec
 USABLE = sorted(os.sched_getaffinity(0))
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 NATS = "nats-server"
-_COMMANDS = (b"start", b"shard", b"front-proxy", b"cache-server", b"edge-init", b"edge-controllers", b"syncer")
+_COMMANDS = (
+    b"start",
+    b"shard",
+    b"front-proxy",
+    b"cache-server",
+    b"event-gateway",
+    b"edge-init",
+    b"edge-controllers",
+    b"syncer",
+)
 
 
 class Memory(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -28,6 +29,7 @@ from atoll.machinery.stream.permissions import Permissions
 from atoll.machinery.stream.publisher.publisher import Publisher, PublisherOptions
 from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerFailed, ServerOptions
 from atoll.shard.config import ShardConfig
+from atoll.standalone.event_gateway import EmbeddedGateway
 from atoll.standalone.site.credentials import reading_user
 from atoll.standalone.stream_quota import StreamQuota
 
@@ -37,7 +39,14 @@ DRAIN_S = 3.0
 BACKOFF = Backoff(0.1, 30.0, least=1.0)
 CREDENTIALS_FILE = "stream.json"
 SERVER_DIRECTORY = "nats"
-NO_READERS: Mapping[str, Permissions] = {}
+
+
+class EmbeddedUsers(NamedTuple):
+    """Users of the embedded server beside the shard and the operator: readers, each with a credential file in the root
+    directory, and the gateway of subscribers."""
+
+    readers: Mapping[str, Permissions]
+    gateway: EmbeddedGateway
 
 
 class ChangeStream:
@@ -52,10 +61,10 @@ class ChangeStream:
         store: LmdbStore,
         registry: CollectorRegistry,
         deposed: Callable[[], None],
-        readers: Mapping[str, Permissions] = NO_READERS,
+        users: EmbeddedUsers | None,
     ) -> None:
-        """`readers` are further users of the embedded server, each with a credential file in the root directory."""
-        self._config, self._store, self._deposed, self._readers = config, store, deposed, readers
+        """`users` None: the settings name an external server."""
+        self._config, self._store, self._deposed, self._users = config, store, deposed, users
         self._registry = registry
         #: Access to the external server; None for the embedded one, whose access is known once it runs.
         self.access = read_access(config.nats_url, config.nats_credentials_file) if config.nats_url else None
@@ -71,6 +80,7 @@ class ChangeStream:
         self._address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._publisher: Publisher | None = None
         self._task: asyncio.Task[None] | None = None
+        self._gateway: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> ChangeStream:
         self._task = asyncio.create_task(self._run())
@@ -81,7 +91,7 @@ class ChangeStream:
     ) -> None:
         if self._publisher is not None and self._publisher.lag().connected:
             await self._publisher.drain(DRAIN_S)
-        for task in (self._task, self._resizing):
+        for task in (self._task, self._resizing, self._gateway):
             if task is not None:
                 await stop(task)
         if self._server is not None:
@@ -91,8 +101,10 @@ class ChangeStream:
         options = PublisherOptions(bounds=self._bounds())
         access = self.access
         if access is None:
-            server = await self._embedded()
+            assert self._users is not None, "given for an embedded server"
+            server = await self._embedded(self._users)
             self._address.set_result(server.address)
+            self._gateway = asyncio.create_task(self._users.gateway.run(server.address))
             access, options = server.access, msgspec.structs.replace(options, restart_server=server.restart)
         access = msgspec.structs.replace(access, signing_keys=self.signing_keys)
         publisher = Publisher(PublishedLog(self._store), KcpStreamPolicy(), access, lambda _: self._deposed(), options)
@@ -117,7 +129,7 @@ class ChangeStream:
     def _bounds(self) -> RetentionLimits:
         return RetentionLimits(max_bytes=self._quota.max_bytes) if self._quota is not None else AS_DEFINED
 
-    async def _embedded(self) -> EmbeddedServer:
+    async def _embedded(self, users: EmbeddedUsers) -> EmbeddedServer:
         """Return the embedded server once it runs; retry with growing delays while it does not start."""
         root, failures = Path(self._config.root_directory), 0
         announced = EventKeys(self.signing_keys).announced
@@ -127,7 +139,8 @@ class ChangeStream:
             shard=self._config.shard_name,
             credentials_file=root / CREDENTIALS_FILE,
             event_keys=announced,
-            users=tuple(reading_user(root, each, name, keys) for name, each in self._readers.items()),
+            users=(users.gateway.user, *(reading_user(root, each, name, keys) for name, each in users.readers.items())),
+            tenants=users.gateway.tenants,
         )
         while True:
             try:

@@ -16,7 +16,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import structlog
+from prometheus_client import CollectorRegistry
 
+from atoll.machinery.apiserver.authentication.event_tokens import EventTokens
 from atoll.machinery.apiserver.serving.health import Notice
 from atoll.machinery.kcp.bootstrap.batteries import ADMIN
 from atoll.machinery.meta.status import InsufficientStorage
@@ -31,7 +33,7 @@ from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.sealing import Sealer, ensure_key_file
 from atoll.machinery.stream.event_keys import EventKeys
-from atoll.machinery.stream.permissions import Permissions, changes_permissions
+from atoll.machinery.stream.permissions import changes_permissions
 from atoll.shard import kubeconfig, service_account_keys
 from atoll.shard.app import ShardApp
 from atoll.shard.authentication import Credentials, load
@@ -39,8 +41,9 @@ from atoll.shard.config import GATES, ShardConfig
 from atoll.shard.membership.root_shard import RootShard, require_not_forgotten, wait_for_root_shard
 from atoll.shard.object_counts import ObjectCounts
 from atoll.standalone import worker_count
-from atoll.standalone.change_stream import CREDENTIALS_FILE, ChangeStream, require_keys
+from atoll.standalone.change_stream import CREDENTIALS_FILE, ChangeStream, EmbeddedUsers, require_keys
 from atoll.standalone.edge_service import EDGE_USER, EdgeFiles, EdgeService, passed_on
+from atoll.standalone.event_gateway import EmbeddedGateway
 from atoll.standalone.listener import Listener
 from atoll.standalone.site.credentials import credential_path
 
@@ -127,7 +130,8 @@ class ShardRunner:
             except (StoreFull, InsufficientStorage) as error:
                 raise StoreFull(self._no_room()) from error
             if app is not None:
-                stream = ChangeStream(self._config, self._store, app.registry, self._life.stop, self._readers())
+                users = self._embedded_users(credentials, app.registry)
+                stream = ChangeStream(self._config, self._store, app.registry, self._life.stop, users)
         finally:
             if stream is None:
                 await listener.close()
@@ -198,9 +202,14 @@ class ShardRunner:
         app.health.add("registration", registrar.check)
         return registrar.run()
 
-    def _readers(self) -> dict[str, Permissions]:
+    def _embedded_users(self, credentials: Credentials, registry: CollectorRegistry) -> EmbeddedUsers | None:
+        """The users of the embedded server; None with an external one."""
+        if self._config.nats_url:
+            return None
         shard = self._config.shard_name
-        return {EDGE_USER: changes_permissions(EDGE_USER, [shard], shard)} if self._edge else {}
+        readers = {EDGE_USER: changes_permissions(EDGE_USER, [shard], shard)} if self._edge else {}
+        tokens = EventTokens(credentials.keys.verifying, service_account_keys.issuers(self._config).names)
+        return EmbeddedUsers(readers, EmbeddedGateway(self._root, shard, tokens, registry))
 
     def _edge_files(self, stream: ChangeStream) -> EdgeFiles:
         root = self._root.absolute()

@@ -39,6 +39,7 @@ from atoll.machinery.process.tls import client_context
 from atoll.machinery.stream.server.config import ListenOptions, NatsUser, server_config
 from atoll.machinery.stream.server.embedded import find_binary
 from atoll.standalone.site import credentials, layout, processes, runner
+from atoll.standalone.site.gateways import tenant_options
 from atoll.standalone.site.layout import NATS, PROXY, Layout, Ports
 from atoll.standalone.site.processes import ProcessSpec, StartConfig
 from harness.clients.api import Api
@@ -211,7 +212,8 @@ class NatsProcess(SiteProcess):
         directory.mkdir(mode=0o700, exist_ok=True)
         config = directory / "server.conf"
         room_bytes = len(site.plan.shards) * runner.STREAMS_BYTES
-        config.write_bytes(server_config(ListenOptions(directory, "127.0.0.1", port, room_bytes), users))
+        tenants = tenant_options(site.layout.pki, site.plan.shards)
+        config.write_bytes(server_config(ListenOptions(directory, "127.0.0.1", port, room_bytes), users, tenants))
         super().__init__(NATS, [str(find_binary()), "-c", str(config)], site.logs)
         self.url, self.users, self._directory, self._port = f"nats://127.0.0.1:{port}", list(users), directory, port
 

@@ -29,7 +29,7 @@ from harness.servers.processes import atoll, children, is_alive
 
 START_TIMEOUT_S, STOP_TIMEOUT_S = 120.0, 90.0
 #: Processes beside shards and NATS, as their command lines have them.
-OTHERS = ("front-proxy", "edge-init", "edge-controllers")
+OTHERS = ("front-proxy", "event-gateway", "edge-init", "edge-controllers")
 #: Files of a pair by the field of a kubeconfig.
 PARTS = {"certificate": "crt", "key": "key"}
 TYPE = """
@@ -228,7 +228,8 @@ def test_no_secret_stands_in_a_command_line(started: StartedSite) -> None:
 def test_a_process_that_dies_is_started_again(started: StartedSite, kubectl: Kubectl) -> None:
     eventually(lambda: "edge-controllers" in started.processes(), "the controllers run")
     before = started.processes()
-    assert set(before) == {"root", "shard-1", "shard-2", "front-proxy", "nats", "edge-controllers"}
+    shards = {"root", "shard-1", "shard-2"}
+    assert set(before) == {*shards, "front-proxy", "event-gateway", "nats", "edge-controllers"}
     for name in ("shard-1", "front-proxy"):
         os.kill(before[name], signal.SIGKILL)
     for name in ("shard-1", "front-proxy"):

@@ -11,12 +11,14 @@ import msgspec
 import pytest
 import yaml
 
+from atoll.eventgateway.config import EventGatewayConfig
 from atoll.frontproxy.config import FrontProxyConfig
 from atoll.machinery.client.kubeconfig import Kubeconfig
 from atoll.machinery.process import config as settings
 from atoll.machinery.process.pki import PkiError, issued_by, pem_to_der, read_pair
 from atoll.machinery.process.tls import client_identity
 from atoll.machinery.stream.credential_file import InvalidCredentialFile, read_access
+from atoll.machinery.stream.tenants.key_files import read_gateway_keys, read_subscription_keys
 from atoll.shard.config import ShardConfig
 from atoll.standalone.site import credentials, layout, processes, runner
 from atoll.standalone.site.layout import Layout, Ports, Site, SiteError
@@ -67,6 +69,21 @@ def test_every_process_reads_its_own_command_line(made: Made) -> None:
         assert found.shard_external_url == f"https://127.0.0.1:{made.site.ports['front-proxy']}"
     proxy, _ = settings.load(FrontProxyConfig, made.arguments["front-proxy"][1:], {}, "atoll front-proxy")
     assert (proxy.secure_port, proxy.mapping_file) == (made.site.ports["front-proxy"], str(made.here.mapping))
+
+
+def test_the_gateway_reads_its_own_command_line_and_the_files_in_it(made: Made) -> None:
+    spec = processes.gateway_spec(made.here, made.site, made.config.shard)
+    gateway, _ = settings.load(EventGatewayConfig, spec.arguments[1:], {}, "atoll event-gateway")
+    gateway.check_complete()
+    assert (gateway.secure_port, gateway.nats_url) == (
+        made.site.ports["event-gateway"],
+        f"nats://127.0.0.1:{made.site.ports['nats']}",
+    )
+    keys = read_gateway_keys(Path(gateway.keys_file))
+    assert read_access(gateway.nats_url, gateway.nats_credentials_file).user == "event-gateway"
+    for shard in made.site.shards:
+        given = read_subscription_keys(made.here.shard(shard) / "event-subscriptions.json")
+        assert (given.names, given.servers) == (keys.names, (gateway.nats_url,))
 
 
 def test_settings_of_the_site_go_on_to_who_has_them(made: Made) -> None:
@@ -150,8 +167,8 @@ def test_shards_bound_their_streams_by_the_disk_they_share(made: Made) -> None:
 def test_nats_users_publish_under_their_own_names_alone(made: Made) -> None:
     shards = ["root", "shard-1", "shard-2"]
     pairs = [f"{role}-{shard}" for shard in shards for role in ("shard", "reader")]
-    assert [user.name for user in made.users] == [*pairs, "proxy-0", "cache-0", "operator"]
-    assert len({user.password for user in made.users}) == 9
+    assert [user.name for user in made.users] == [*pairs, "proxy-0", "cache-0", "operator", "event-gateway"]
+    assert len({user.password for user in made.users}) == 10
     for user in made.users:
         shard = user.name.removeprefix("shard-")
         own = [subject for subject in user.permissions.publish if subject.startswith("atoll.")]

@@ -5,6 +5,7 @@
     <root>/pki/                 CAs, certificates, the service account key, kubeconfigs of components
     <root>/nats/                files of the NATS server
     <root>/shards/<name>/       root directory of a shard; <root>/front-proxy/ that of the proxy
+    <root>/event-gateway/       directory of the event gateway
 
 Called by `runner`. Invariant: a shard of a site stays part of it, under its name and, if it is free, at its port.
 """
@@ -25,7 +26,7 @@ from atoll.machinery.meta.names import ROOT
 from atoll.machinery.process.pki import write_private
 from atoll.machinery.storage.environment.filesystem import DATA_FILE
 
-PROXY, NATS = "front-proxy", "nats"
+PROXY, NATS, GATEWAY = "front-proxy", "nats", "event-gateway"
 #: The NATS server listens on loopback, whatever address the other processes listen on.
 NATS_HOST = "127.0.0.1"
 _SITE_FILE, _LOCK_FILE = "site.json", "site.lock"
@@ -60,6 +61,10 @@ class Layout(msgspec.Struct, frozen=True):
     @property
     def proxy(self) -> Path:
         return self.root / PROXY
+
+    @property
+    def gateway(self) -> Path:
+        return self.root / GATEWAY
 
     @property
     def mapping(self) -> Path:
@@ -116,7 +121,7 @@ def prepare(layout: Layout, count: int) -> Site:
         )
     site = Site(shard_names(count), stored.ports)
     shards = [layout.root / "shards", *(layout.shard(name) for name in site.shards)]
-    for path in (layout.root, layout.pki, layout.proxy, *shards):
+    for path in (layout.root, layout.pki, layout.proxy, layout.gateway, *shards):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.chmod(0o700)
     return site

@@ -19,10 +19,11 @@ from atoll.machinery.meta.names import ROOT
 from atoll.machinery.process import feature_gates
 from atoll.machinery.process.config import Subjects
 from atoll.machinery.process.pki import write_private
+from atoll.machinery.stream.tenants.key_files import GATEWAY_KEYS_FILE
 from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN, LOGICAL_CLUSTER_ADMIN
 from atoll.shard.config import ShardConfig
 from atoll.standalone.site.credentials import ACCOUNT_KEY, CLIENT_CA, PROXY_CA, PROXY_USER, ROOT_SHARD, SERVING_CA
-from atoll.standalone.site.layout import NATS, NATS_HOST, PROXY, Layout, Site
+from atoll.standalone.site.layout import GATEWAY, NATS, NATS_HOST, PROXY, Layout, Site
 
 #: Settings that a site sets for its processes; `atoll start --shards` refuses them.
 SET_BY_SITE = (
@@ -127,6 +128,27 @@ def process_specs(layout: Layout, site: Site, config: ShardConfig) -> list[Proce
     ]
     proxy = ProcessSpec(PROXY, ("front-proxy", *_flags(_proxy(layout, site, config))), urls[PROXY])
     return [*shards, proxy]
+
+
+def gateway_spec(layout: Layout, site: Site, config: ShardConfig) -> ProcessSpec:
+    """The process of the event gateway."""
+    values = {
+        "directory": layout.gateway,
+        "bind_address": config.bind_address,
+        "secure_port": site.ports[GATEWAY],
+        "tls_cert_file": layout.certificate(f"serving-{GATEWAY}"),
+        "tls_private_key_file": layout.key(f"serving-{GATEWAY}"),
+        "client_ca_file": layout.certificate(CLIENT_CA),
+        "nats_url": f"nats://{NATS_HOST}:{site.ports[NATS]}",
+        "nats_credentials_file": layout.credential(GATEWAY),
+        "keys_file": layout.pki / GATEWAY_KEYS_FILE,
+        "service_account_key_file": layout.account_key,
+        "service_account_issuer": config.service_account_issuer,
+        "allow_any_filesystem": config.allow_any_filesystem,
+        "log_level": config.log_level,
+        "log_format": config.log_format,
+    }
+    return ProcessSpec(GATEWAY, ("event-gateway", *_flags(values)), urls_of(site, config)[GATEWAY])
 
 
 def write_mapping(layout: Layout, urls: Mapping[str, str]) -> None:

@@ -18,7 +18,9 @@ import structlog
 
 from atoll.machinery.kcp.bootstrap.batteries import ADMIN
 from atoll.machinery.meta.names import ROOT
+from atoll.machinery.process import pki
 from atoll.machinery.process.lifetime import Lifetime
+from atoll.machinery.process.listen_address import serving_names
 from atoll.machinery.process.tls import client_context
 from atoll.machinery.storage.environment.filesystem import require_local
 from atoll.machinery.stream.permissions import OPERATOR
@@ -31,7 +33,8 @@ from atoll.standalone import worker_count
 from atoll.standalone.change_stream import CREDENTIALS_FILE
 from atoll.standalone.edge_service import EDGE_USER, EdgeFiles, EdgeService, passed_on
 from atoll.standalone.site import credentials, layout, processes
-from atoll.standalone.site.layout import NATS, NATS_HOST, PROXY, Layout, Ports, Site, SiteError
+from atoll.standalone.site.gateways import gateway_users, tenant_options, write_for_shards
+from atoll.standalone.site.layout import GATEWAY, NATS, NATS_HOST, PROXY, Layout, Ports, Site, SiteError
 from atoll.standalone.site.processes import SET_BY_SITE, ProcessSpec, StartConfig
 from atoll.standalone.site.subscribers import subscriber, write_stream_files
 from atoll.standalone.site.supervisor import ProcessSupervisor, until_ready
@@ -81,7 +84,7 @@ def plan(files: Layout, config: StartConfig, ports: Ports) -> Site:
     site = layout.prepare(files, config.shards)
     earlier = site.ports
     current = {PROXY: ports.reserve(config.secure_port or earlier.get(PROXY, 0), exactly=bool(config.secure_port))}
-    for name in (NATS, *site.shards):
+    for name in (NATS, GATEWAY, *site.shards):
         current[name] = ports.reserve(earlier.get(name, 0))
     site = Site(site.shards, current)
     layout.write(files, site)
@@ -97,7 +100,12 @@ def prepare(files: Layout, site: Site, config: ShardConfig, edge: Sequence[str] 
     streams = {shard: files.shard(shard) / CREDENTIALS_FILE for shard in site.shards}
     keys = credentials.public_keys(files.pki, site.shards)
     write_stream_files(operator, _nats_url(site), streams, keys)
-    return [*users, operator]
+    names, serving = serving_names(config.bind_address), credentials.authorities(files).serving
+    pki.load_or_make_serving(files.pki, f"serving-{GATEWAY}", serving, names)
+    tenants = tenant_options(files.pki, site.shards)
+    for shard in site.shards:
+        write_for_shards(files.shard(shard), tenants, _nats_url(site), None)
+    return [*users, operator, *gateway_users(files.pki, [GATEWAY])]
 
 
 def _nats_url(site: Site) -> str:
@@ -115,12 +123,13 @@ def _edge_files(files: Layout, site: Site, config: ShardConfig) -> EdgeFiles:
 
 def nats_options(files: Layout, site: Site, users: Sequence[NatsUser]) -> ServerOptions:
     """The NATS server of a site, for this machine only. Streams reserve their maximum size, so the limit has room for
-    those of every shard."""
+    those of every shard. Raises InvalidCredentialFile, OSError."""
     return ServerOptions(
         directory=files.nats,
         host=NATS_HOST,
         port=site.ports[NATS],
         users=tuple(users),
+        tenants=tenant_options(files.pki, site.shards),
         store_limit_bytes=len(site.shards) * STREAMS_BYTES,
     )
 
@@ -137,8 +146,9 @@ class SiteRunner:
         self._life.stop_on_signals()
         service = EdgeService(edge) if edge is not None else None
         specs = processes.process_specs(self._files, self._site, self._config)
+        gateway = processes.gateway_spec(self._files, self._site, self._config)
         async with EmbeddedServer(nats_options(self._files, self._site, users)):
-            supervisors = [ProcessSupervisor(spec) for spec in specs]
+            supervisors = [ProcessSupervisor(spec) for spec in (*specs, gateway)]
             for supervisor in supervisors:
                 supervisor.start()
             try:

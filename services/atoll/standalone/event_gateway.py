@@ -1,0 +1,40 @@
+"""The event gateway of a single shard: it runs in the shard's process, at the embedded NATS server.
+
+`change_stream` starts it once that server runs. Beside its user and keys it writes the file by which the shard makes
+subscriptions. Invariant: the server listens where it did without it, on loopback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from atoll.eventgateway.gateway import build_gateway
+from atoll.machinery.apiserver.authentication.event_tokens import EventTokens
+from atoll.machinery.stream.server.config import NatsUser, TenantOptions
+from atoll.standalone.site.gateways import gateway_users, tenant_options, write_for_shards
+from atoll.standalone.site.layout import GATEWAY
+
+log = structlog.get_logger()
+
+
+class EmbeddedGateway:
+    """`user` and `tenants` go into the server's configuration; `run` when it is up."""
+
+    def __init__(self, root: Path, shard: str, tokens: EventTokens, registry: CollectorRegistry) -> None:
+        """Raises InvalidCredentialFile, OSError."""
+        self._root, self._tokens, self._registry = root, tokens, registry
+        self.user: NatsUser = gateway_users(root, [GATEWAY])[0]
+        self.tenants: TenantOptions = tenant_options(root, [shard])
+
+    async def run(self, address: str) -> None:
+        """Serve subscribers at the server with this address, until cancelled."""
+        try:
+            await asyncio.to_thread(write_for_shards, self._root, self.tenants, address, None)
+        except OSError as error:
+            # On a full disk the file of an earlier start stays.
+            log.error("address for subscribers not written", error=str(error))
+        await build_gateway(self.user.access(address), self.tenants.keys, self._tokens, self._registry).run()
