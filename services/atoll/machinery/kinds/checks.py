@@ -31,8 +31,11 @@ def items(obj: object, *path: str) -> list[Any]:
 
 def objects(obj: object, *path: str) -> list[tuple[int, Object]]:
     """Return index and value of the objects in a list; other items are skipped."""
-    found = items(obj, *path)
-    return [(index, item) for index, item in enumerate(found) if isinstance(item, dict)] if found else []
+    for name in path:
+        obj = obj.get(name) if isinstance(obj, dict) else None
+    if not obj or not isinstance(obj, list):
+        return []
+    return [(index, item) for index, item in enumerate(obj) if isinstance(item, dict)]
 
 
 def strings(obj: object, *path: str) -> list[str]:
@@ -63,7 +66,7 @@ def ensure(obj: Object, name: str) -> Object:
 
 def invalid_values(field: str, value: str, details: Iterable[str]) -> list[FieldError]:
     """Return one error for each detail."""
-    return [invalid(field, value, detail) for detail in details]
+    return [invalid(field, value, detail) for detail in details] if details else []
 
 
 def immutable(field: str, value: object, old: object) -> list[FieldError]:

@@ -78,7 +78,7 @@ class NativeSchema:
 
     def normalize(self, obj: Object) -> None:
         """Drop nulls and undeclared fields, set defaults."""
-        if self._compiled.is_plain(obj):
+        if self._compiled.complete(obj):
             return
         drop_nulls(obj, self._open_values)
         self._compiled.normalize(obj)

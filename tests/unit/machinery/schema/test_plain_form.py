@@ -10,7 +10,7 @@ import pytest
 from atoll.machinery.kinds import registry
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.process.time_slicing import run_sliced
-from atoll.machinery.schema.structural.structural_schema import compile_schema
+from atoll.machinery.schema.structural.structural_schema import StructuralSchema, compile_schema
 
 NOW = "2026-01-02T03:04:05Z"
 METADATA: Object = {
@@ -73,11 +73,16 @@ def lamp(spec: Any, **metadata: Any) -> Object:
 LAMP = compile_schema({"type": "object", "properties": {"spec": SPEC}})
 
 
+def is_plain(schema: StructuralSchema, obj: Object) -> bool:
+    """Whether a form takes an object."""
+    return schema.complete(copy.deepcopy(obj))
+
+
 def test_an_ordinary_object_of_a_definition_and_of_a_built_in_kind_is_plain() -> None:
-    assert LAMP.is_plain(lamp(PLAIN))
+    assert is_plain(LAMP, lamp(PLAIN))
     kind = next(kind for kind in registry.NATIVE if kind.kind == "ConfigMap")
     obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": METADATA, "data": {"a": "b"}, "immutable": True}
-    assert kind.schema._compiled.is_plain(obj)  # type: ignore[union-attr]
+    assert is_plain(kind.schema._compiled, obj)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -105,12 +110,29 @@ def test_an_ordinary_object_of_a_definition_and_of_a_built_in_kind_is_plain() ->
     ],
 )
 def test_a_value_that_is_wrong_or_that_a_write_changes_is_not_plain(change: Object) -> None:
-    assert not LAMP.is_plain(lamp({**PLAIN, **change}))
+    assert not is_plain(LAMP, lamp({**PLAIN, **change}))
 
 
-@pytest.mark.parametrize("missing", ["name", "size"])
-def test_an_object_without_a_required_field_or_a_default_is_not_plain(missing: str) -> None:
-    assert not LAMP.is_plain(lamp({name: value for name, value in PLAIN.items() if name != missing}))
+def test_an_object_without_a_required_field_is_not_plain_and_one_without_a_default_gets_it() -> None:
+    nameless, sizeless = ({name: value for name, value in PLAIN.items() if name != left} for left in ("name", "size"))
+    assert not is_plain(LAMP, lamp(nameless))
+    obj = lamp(sizeless)
+    assert LAMP.complete(obj)
+    assert obj["spec"] == {**sizeless, "size": 1}
+
+
+def test_an_object_that_is_not_plain_is_left_as_it_is() -> None:
+    obj = lamp({"name": "ab", "other": 1})
+    assert not LAMP.complete(obj)
+    assert obj == lamp({"name": "ab", "other": 1})
+
+
+def test_a_place_that_is_walked_has_its_defaults_to_be_plain() -> None:
+    part = {"type": "object", "properties": {"x": {"type": "string"}}, "anyOf": [{"required": ["x"]}]}
+    part["properties"] = {**part["properties"], "size": {"type": "integer", "default": 1}}  # type: ignore[dict-item]
+    schema = compile_schema({"type": "object", "properties": {"spec": part}})
+    assert is_plain(schema, lamp({"x": "a", "size": 1}))
+    assert not is_plain(schema, lamp({"x": "a"}))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +149,7 @@ def test_an_object_without_a_required_field_or_a_default_is_not_plain(missing: s
     ],
 )
 def test_metadata_is_looked_at_as_any_field(metadata: Object) -> None:
-    assert not LAMP.is_plain(lamp(PLAIN, **metadata))
+    assert not is_plain(LAMP, lamp(PLAIN, **metadata))
 
 
 def test_definitions_that_a_form_cannot_express_take_nothing_and_still_work() -> None:
@@ -135,7 +157,7 @@ def test_definitions_that_a_form_cannot_express_take_nothing_and_still_work() ->
     for source in (closed, {"type": "object", "x-kubernetes-preserve-unknown-fields": True}, {}):
         schema = compile_schema(source)
         obj: Object = {"apiVersion": "a.io/v1", "kind": "Lamp", "metadata": {"name": "a"}}
-        assert not schema.is_plain(obj)
+        assert not is_plain(schema, obj)
         assert schema.validate(obj) == []
 
 
@@ -144,16 +166,16 @@ def test_a_schema_that_refers_to_itself_and_one_of_many_objects_have_forms() -> 
     root = {"type": "object", "properties": {"tree": {"$ref": "#/definitions/Tree"}}}
     recursive = compile_schema(root, {"Tree": tree})
     named: Object = {"apiVersion": "a.io/v1", "kind": "Tree", "metadata": {"name": "a"}}
-    assert recursive.is_plain({**named, "tree": {"next": {"next": {"name": "x"}}}})
-    assert not recursive.is_plain({**named, "tree": {"next": {"next": {"other": "x"}}}})
+    assert is_plain(recursive, {**named, "tree": {"next": {"next": {"name": "x"}}}})
+    assert not is_plain(recursive, {**named, "tree": {"next": {"next": {"other": "x"}}}})
     part = {"type": "object", "properties": {"x": {"type": "string"}}}
     wide = compile_schema({"type": "object", "properties": {f"p{at}": part for at in range(40)}})
-    assert wide.is_plain({**named, "p0": {"x": "a"}, "p39": {"x": "a"}})
-    assert not wide.is_plain({**named, "p39": {"x": 1}})
+    assert is_plain(wide, {**named, "p0": {"x": "a"}, "p39": {"x": "a"}})
+    assert not is_plain(wide, {**named, "p39": {"x": 1}})
 
 
 async def test_an_object_that_is_walked_in_slices_is_left_to_the_walks() -> None:
     def work(pause: object) -> bool:
-        return LAMP.is_plain(lamp(PLAIN))
+        return is_plain(LAMP, lamp(PLAIN))
 
     assert not await run_sliced(work, 30.0, is_long=True)

@@ -116,11 +116,9 @@ def whole_node(value: Any, type: Type | None) -> FieldSet:
         if isinstance(value, dict):
             out: FieldSet = {SELF: LEAF}
             for name, child in value.items() if len(value) <= PART else in_parts(value.items()):
-                # Most values are strings; they need no call.
-                if isinstance(child, str):
-                    out["f:" + name] = LEAF
-                else:
-                    out["f:" + name] = whole_node(child, type.field(name))
+                # Most values are scalars; they need no call.
+                has_parts = child and isinstance(child, (dict, list))
+                out["f:" + name] = whole_node(child, type.field(name)) if has_parts else LEAF
             return out
     elif merge in (SET, KEYED) and isinstance(value, list):
         groups = grouped(value, type)

@@ -14,6 +14,14 @@ from atoll.machinery.schema.structural.object_meta import META_FIELDS
 from atoll.machinery.schema.structural.pruning import structure_of
 
 
+def may_lack_defaults(root: Node) -> bool:
+    """Whether an object without nulls may lack a default: those of metadata replace nulls alone."""
+    below = [*root.properties.values(), *root.unions]
+    if root.additional is not None:
+        below.append(root.additional)
+    return bool(root.default_properties) or any(child.has_defaults_below for child in below)
+
+
 def default(node: Node, value: Any) -> None:
     """Set missing keys, and nulls that are not allowed, to the defaults of the schema, top down, in place."""
     if type(value) is dict:
@@ -23,8 +31,8 @@ def default(node: Node, value: Any) -> None:
         if items.has_default and not items.nullable and None in value:
             value[:] = [items.default() if item is None else item for item in value]
         if items.has_defaults_below:
-            for item in value:
-                checkpoint()
+            checkpoint()
+            for item in value if len(value) <= PART else in_parts(value):
                 default(items, item)
 
 
@@ -37,10 +45,14 @@ def _default_object(node: Node, value: dict[str, Any]) -> None:
         for key in [key for key, item in value.items() if item is None and key not in properties]:
             value[key] = additional.default()
     for key, item in value.items():
-        if type(item) is dict or type(item) is list:
+        kind = type(item)
+        if kind is dict or kind is list:
             below = properties.get(key, additional)
             if below is not None and below.has_defaults_below:
-                default(below, item)
+                if kind is dict and not below.unions:
+                    _default_object(below, item)
+                else:
+                    default(below, item)
     meta = node.meta
     if meta is not None and type(value.get("metadata")) is dict:
         default(meta, value["metadata"])

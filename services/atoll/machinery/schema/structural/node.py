@@ -1,7 +1,8 @@
 """A compiled schema node: plain tables that the walkers read, made once and shared by all clusters.
 
 `compiler` makes nodes from OpenAPI sources; `pruning`, `defaulting`, `fast_validation` and `validation` walk them.
-Nodes form a graph, with cycles where a schema refers to itself. Invariant: a compiled node never changes.
+Nodes form a graph, with cycles where a schema refers to itself. Invariant: a compiled node never changes, but for the
+type that `plain_form` derives from it.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Node:
         "enum",
         "exclusive_max",
         "exclusive_min",
+        "form",
         "format",
         "format_check",
         "format_name",
@@ -125,6 +127,8 @@ class Node:
         self.not_: Node | None = None
         #: The fast test of this node; see `fast_validation`.
         self.accept: Accept = _not_compiled
+        #: The type of the plain form, made on first use.
+        self.form: Any = None
         #: The Python type whose values are all valid here, or a type that no value has.
         self.plain: type = Node
 

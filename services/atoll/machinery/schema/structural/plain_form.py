@@ -1,42 +1,49 @@
-"""The plain form of a schema: a msgspec type that takes objects which need no change and are valid, in one pass in C.
+"""The plain form of a schema: a msgspec type that takes objects which need defaults at most and are valid, in one pass
+in C.
 
-`structural_schema` asks it before the walks of `pruning`, `defaulting` and `fast_validation`, which decide about what
-it refuses. A place that msgspec cannot express is a `_Walked` type, whose values these walks look at. Invariant: an
-object that is taken has no unknown field and no null, has all defaults, and is valid.
+`structural_schema` asks it before the walks of `pruning` and `fast_validation`, which decide about what it refuses. A
+place that msgspec cannot express is a `_Walked` type, whose values these walks look at. Invariant: an object that is
+taken has no unknown field and no null, and is valid; it may lack defaults.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from atoll.machinery.process.time_slicing import slice_pause
+from atoll.machinery.process.time_slicing import checkpoint, slice_pause
 from atoll.machinery.schema.formats import USUAL_DATE_TIME
 from atoll.machinery.schema.structural.compiler import compile_value
 from atoll.machinery.schema.structural.defaulting import is_normal_value
+from atoll.machinery.schema.structural.fast_validation import duplicate_items
 from atoll.machinery.schema.structural.node import Node
 from atoll.machinery.schema.structural.object_meta import METADATA
 
-#: Types of objects in one form, each of 5.5 KB; places beyond are walked.
-MAX_STRUCTS = 16
+#: Types of objects that one form makes, each of 3 to 5.5 KB; places beyond are walked. Schemas that are never evicted,
+#: which share those of their nodes, have more: a Pod has some hundred.
+MAX_STRUCTS, MAX_PERMANENT_STRUCTS = 16, 256
 #: Levels of a field set that a form takes.
 _FIELD_SET_LEVELS = 12
 _INTEGERS = {"": 63, "int64": 63, "int32": 31}
 _DATE_TIME = Annotated[str, msgspec.Meta(pattern=f"^(?:{USUAL_DATE_TIME})\\Z")]
 _META_FIELDS = ("apiVersion", "kind")
+_ALTERNATIVES: Mapping[tuple[str | None, ...], Any] = {
+    ("integer", "string"): Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | str,
+    ("string", "number"): Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | float | str,
+}
 
 Takes: TypeAlias = Callable[[Any], bool]
 
 
-def plain_form(root: Node) -> Takes:
-    """Return the test whether an object needs no change and is valid.
+def plain_form(root: Node, max_structs: int = MAX_STRUCTS) -> Takes:
+    """Return the test whether an object needs no change but defaults, and is valid.
 
     A form that cannot be made takes nothing, and no form takes large objects, which are walked in slices.
     """
-    form = _Forms().root(root)
+    form = _Forms(max_structs).root(root)
     if form is None:
         return lambda obj: False
 
@@ -50,16 +57,24 @@ def plain_form(root: Node) -> Takes:
 
 
 class _Walked:
-    """A place whose values are walked. A type has one value, which stands for each that it takes."""
+    """A place whose values are walked, but the items of a list of other types: those have to differ only.
+
+    A type has one value, which stands for each that it takes.
+    """
 
     node: Node
     value: _Walked
+    #: The type of such a list.
+    items: Any = None
 
 
 def _walk(type: type[_Walked], value: Any) -> _Walked:
     """Return the value that stands for a value without a fault. Raises ValueError."""
     node = type.node
-    if not is_normal_value(node, value) or _has_null(value) or not node.accept(node, value):
+    if type.items is not None:
+        if msgspec.convert(value, type.items, dec_hook=_walk) and len(value) > 1 and duplicate_items(node, value):
+            raise ValueError
+    elif not is_normal_value(node, value) or _has_null(value) or not node.accept(node, value):
         raise ValueError
     return type.value
 
@@ -88,8 +103,8 @@ def _metadata() -> Any:
 class _Forms:
     """Makes the types of one schema."""
 
-    def __init__(self) -> None:
-        self._made: dict[int, Any] = {}
+    def __init__(self, max_structs: int = MAX_STRUCTS) -> None:
+        self._max_structs = max_structs
         self._begun: set[int] = set()
         self._structs = 0
 
@@ -108,22 +123,24 @@ class _Forms:
         """Return the type of ObjectMeta."""
         entries = meta.properties["managedFields"].items
         assert entries is not None
-        self._made[id(entries.properties["fieldsV1"])] = _field_set()
+        entries.properties["fieldsV1"].form = _field_set()
         return self._type(meta)
 
     def _type(self, node: Node) -> Any:
         if id(node) in self._begun:
             # It refers to itself: the inner place is walked.
             return _walked(node)
-        found = self._made.get(id(node))
-        if found is None:
+        if node.form is None:
+            checkpoint()
             self._begun.add(id(node))
-            found = self._made[id(node)] = self._typed(node) or _walked(node)
+            node.form = self._typed(node) or _walked(node)
             self._begun.discard(id(node))
-        return found
+        return node.form
 
     def _typed(self, node: Node) -> Any | None:
         """Return a type whose values are all plain; None if msgspec has none."""
+        if node.one_of and not (node.all_of or node.any_of or node.not_ is not None):
+            return _alternatives(node)
         if node.all_of or node.any_of or node.one_of or node.not_ is not None:
             return None
         if node.types == {"string"}:
@@ -140,11 +157,12 @@ class _Forms:
 
     def _list(self, node: Node) -> Any | None:
         items = node.items
-        if items is None or node.prune_items_by is not items or node.unique:
+        if items is None or node.prune_items_by is not items:
             return None
         if node.min_items is not None or node.max_items is not None:
             return None
-        return list[self._type(items)]  # type: ignore[misc]
+        found = list[self._type(items)]  # type: ignore[misc]
+        return _walked(node, found) if node.unique else found
 
     def _object(self, node: Node) -> Any | None:
         if node.closed or not _has_simple_keys(node):
@@ -155,8 +173,8 @@ class _Forms:
 
     def _struct(self, node: Node, fields: list[tuple[str, Any]], properties: Any) -> Any | None:
         self._structs += 1
-        needed = {*node.required, *(name for name, _ in node.default_properties)} - {name for name, _ in fields}
-        if self._structs > MAX_STRUCTS or not needed <= properties.keys():
+        needed = set(node.required) - {name for name, _ in fields}
+        if self._structs > self._max_structs or not needed <= properties.keys():
             return None
         fields += [(name, self._type(properties[name])) for name in needed]
         optional = [(name, self._type(child)) for name, child in properties.items() if name not in needed]
@@ -171,8 +189,8 @@ class _Forms:
             return None
 
 
-def _walked(node: Node) -> type[_Walked]:
-    found: type[_Walked] = type("_Place", (_Walked,), {"node": node, "__slots__": ()})
+def _walked(node: Node, items: Any = None) -> type[_Walked]:
+    found: type[_Walked] = type("_Place", (_Walked,), {"node": node, "items": items, "__slots__": ()})
     found.value = found()
     return found
 
@@ -199,6 +217,15 @@ def _string(node: Node) -> Any | None:
     if node.format_check is not None:
         return _DATE_TIME if node.format_name == "date-time" and low is None and high is None else None
     return str if low is None and high is None else Annotated[str, msgspec.Meta(min_length=low, max_length=high)]
+
+
+def _alternatives(node: Node) -> Any | None:
+    """Return the type of an IntOrString or a Quantity of built-in kinds; None for other alternatives."""
+    if node.types or node.enum is not None or node.items is not None or node.properties or node.unions:
+        return None
+    if node.additional is not None or node.format_check is not None or node.pattern:
+        return None
+    return _ALTERNATIVES.get(tuple(each.source.get("type") if len(each.source) == 1 else None for each in node.one_of))
 
 
 def _integer(node: Node) -> Any | None:

@@ -20,9 +20,9 @@ from atoll.machinery.meta.status import FieldError
 from atoll.machinery.process.time_slicing import checkpoint
 from atoll.machinery.schema.structural import list_types, pruning
 from atoll.machinery.schema.structural.compiler import Referenced, compile_root
-from atoll.machinery.schema.structural.defaulting import default, is_normal
+from atoll.machinery.schema.structural.defaulting import default, is_normal, may_lack_defaults
 from atoll.machinery.schema.structural.node import Node
-from atoll.machinery.schema.structural.plain_form import Takes, plain_form
+from atoll.machinery.schema.structural.plain_form import MAX_PERMANENT_STRUCTS, MAX_STRUCTS, Takes, plain_form
 from atoll.machinery.schema.structural.ratcheting import NO_OLD_VALUE, OldValue
 from atoll.machinery.schema.structural.validation import ErrorCollector, validate, validate_embedded
 
@@ -37,7 +37,7 @@ _FORM_BYTES = 8 * 1024
 class _CompiledSchema:
     """The decoded and compiled forms of a schema, evicted by size. Publishing a schema needs the source only."""
 
-    __slots__ = ("_referenced", "_root", "attachment", "definitions", "source", "takes")
+    __slots__ = ("_referenced", "_root", "attachment", "definitions", "has_defaults", "source", "takes")
 
     def __init__(
         self, source: Object, definitions: Mapping[str, Object] | None, referenced: Referenced | None = None
@@ -49,9 +49,13 @@ class _CompiledSchema:
         self._root: Node | None = None
         #: The plain form, which replaces this by itself on first use.
         self.takes: Takes = self._first_taken
+        #: Whether an object that is taken may lack defaults; known once one was.
+        self.has_defaults = True
 
     def _first_taken(self, obj: Any) -> bool:
-        self.takes = plain_form(self.root)
+        limit = MAX_PERMANENT_STRUCTS if self.definitions is not None else MAX_STRUCTS
+        self.takes = plain_form(self.root, limit)
+        self.has_defaults = may_lack_defaults(self.root)
         return self.takes(obj)
 
     @property
@@ -104,9 +108,15 @@ class StructuralSchema:
     def attachment(self, value: Any) -> None:
         self._compiled.attachment = value
 
-    def is_plain(self, obj: Object) -> bool:
-        """Whether an object is known to need no change and to be valid: so are most of a write."""
-        return (self._permanent or _compiled_for(self._json)).takes(obj)
+    def complete(self, obj: Object) -> bool:
+        """Set the defaults of an object that is known to need no other change and to be valid, as most of a write are.
+        Return False, without a change, for any other."""
+        compiled = self._permanent or _compiled_for(self._json)
+        if not compiled.takes(obj):
+            return False
+        if compiled.has_defaults:
+            default(compiled.root, obj)
+        return True
 
     def unknown_fields(self, obj: Object) -> list[str]:
         """List the paths that the schema does not declare, metadata included, in document order."""
@@ -121,7 +131,7 @@ class StructuralSchema:
 
     def normalize(self, obj: Object) -> None:
         """Prune, then default; most objects of a write need neither."""
-        if self.is_plain(obj):
+        if self.complete(obj):
             return
         root = self._permanent_root or _compiled_for(self._json).root
         if not is_normal(root, obj):
