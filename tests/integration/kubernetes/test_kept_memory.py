@@ -9,6 +9,7 @@ import gc
 import sys
 from pathlib import Path
 
+from atoll.machinery.storage.reader import StoreReader
 from harness.servers.in_process.shard import InsideShard, shard_inside
 
 BEFORE, MADE = 4, 12
@@ -18,7 +19,9 @@ MOST_BLOCKS = 160
 
 def _kept(shard: InsideShard) -> int:
     """Return the number of blocks of memory that Python's objects take."""
-    hub = shard.app.store.hub
+    store = shard.app.store
+    assert isinstance(store, StoreReader)
+    hub = store.hub
     hub.skip(hub.last)
     gc.collect()
     return sys.getallocatedblocks()

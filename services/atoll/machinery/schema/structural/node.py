@@ -113,8 +113,7 @@ class Node:
         self.pattern = ""
         self.pattern_matches: Callable[[str], bool] | None = None
         #: The format of a number, which bounds its range; string formats have a check.
-        self.format = ""
-        self.format_name = ""
+        self.format = self.format_name = ""
         self.format_check: Callable[[str], bool] | None = None
         self.min_items: int | None = None
         self.max_items: int | None = None

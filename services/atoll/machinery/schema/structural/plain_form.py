@@ -161,7 +161,7 @@ class _Forms:
             return None
         if node.min_items is not None or node.max_items is not None:
             return None
-        found = list[self._type(items)]  # type: ignore[misc]
+        found: Any = list[self._type(items)]  # type: ignore[misc]
         return _walked(node, found) if node.unique else found
 
     def _object(self, node: Node) -> Any | None:
