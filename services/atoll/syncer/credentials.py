@@ -28,7 +28,6 @@ from atoll.machinery.wire.pending_response import ClientError
 log = structlog.get_logger()
 
 SECRETS = Resource("", "v1", "secrets")
-ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/syncer/token"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/syncer"
 IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 INTERVAL_S = 60.0
@@ -42,6 +41,13 @@ _NO_CHECK_TIME = 0x200000
 class _Claims(msgspec.Struct):
     exp: int = 0
     iat: int = 0
+    sub: str = ""
+
+    @property
+    def path(self) -> str:
+        """The path of new tokens of the account."""
+        namespace, _, name = self.sub.removeprefix("system:serviceaccount:").partition(":")
+        return f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
 
 
 def target(kubeconfig: str, context: str, environment: Mapping[str, str] = os.environ) -> Target:
@@ -64,11 +70,7 @@ def target(kubeconfig: str, context: str, environment: Mapping[str, str] = os.en
 
 def is_due(token: str, now_s: float, share: float = RENEWED_AT) -> bool:
     """Whether a token of the center is to be renewed. One that does not say when it ends never is."""
-    try:
-        payload = token.split(".")[1]
-        claims = msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), type=_Claims)
-    except (IndexError, ValueError):
-        return False
+    claims = _claims(token)
     return 0 < claims.iat < claims.exp and now_s >= claims.iat + share * (claims.exp - claims.iat)
 
 
@@ -99,8 +101,11 @@ class Tokens:
         token = _token(self._center.target)
         if not (self._secret and is_due(token, await self._center_time(), share)):
             return
-        claim = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {}}
-        token = (await self._center.request("POST", ACCOUNT, None, claim))["status"]["token"]
+        claims = _claims(token)
+        # As long as the one that somebody chose: the link may be cut for hours.
+        spec = {"expirationSeconds": claims.exp - claims.iat}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": spec}
+        token = (await self._center.request("POST", claims.path, None, body))["status"]["token"]
         data = {"data": {"token": base64.b64encode(token.encode()).decode()}}
         await self._edge.patch(SECRETS, self._secret, data, self._namespace)
         _set_token(self._center, token)
@@ -127,6 +132,15 @@ class Tokens:
         # A file that is behind a renewal of ours does not count until it changes.
         if before is not None and token != before:
             _set_token(client, token)
+
+
+def _claims(token: str) -> _Claims:
+    """Return what a token says of itself; nothing if it is none of a service account."""
+    try:
+        payload = token.split(".")[1]
+        return msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), type=_Claims)
+    except (IndexError, ValueError):
+        return _Claims()
 
 
 def _token(found: Target) -> str:

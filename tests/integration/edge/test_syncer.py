@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from atoll.machinery.client.client import Client
@@ -173,7 +175,9 @@ async def test_an_account_renews_its_own_token_through_the_view(
     lease = {"kind": "Lease", "metadata": {"name": "syncer", "namespace": "default"}, "spec": {}}
     leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
     world.admin.send("POST", leases, {"apiVersion": "coordination.k8s.io/v1", **lease})
-    async with Client(real_mailbox.target) as center:
+    bearer = f"Bearer {world.new_token(expirationSeconds=7200)}"
+    target = msgspec.structs.replace(real_mailbox.target, headers=(("authorization", bearer),))
+    async with Client(target) as center:
         tokens = Tokens(center, client, "syncer-1", "default")
         before = dict(center.target.headers)["authorization"]
         await tokens.renew()
@@ -182,6 +186,14 @@ async def test_an_account_renews_its_own_token_through_the_view(
         await tokens.renew(share=-1.0)
         renewed = dict(center.target.headers)["authorization"].removeprefix("Bearer ")
         assert renewed not in ("", before)
+        assert life_s(renewed) == 7200, "it lives as long as the one before"
         stored = (await client.get(secret, "syncer-1", "default"))["data"]["token"]
         assert base64.b64decode(stored).decode() == renewed
         assert (await center.request("GET", ITEMS.path()))["kind"] == "DownsyncItemList"
+
+
+def life_s(token: str) -> int:
+    """The seconds that a token of a service account lives."""
+    payload = token.split(".")[1]
+    claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    return int(claims["exp"] - claims["iat"])

@@ -43,7 +43,8 @@ async def test_a_certificate_that_is_out_of_date_by_this_clock_is_taken_and_one_
 
 
 async def test_a_token_near_its_end_is_renewed_stored_at_the_edge_and_used(tmp_path: Path) -> None:
-    old, new = token(iat=1000, exp=2000), token(iat=10**10, exp=2 * 10**10)
+    old = token(iat=1000, exp=2000, sub="system:serviceaccount:default:syncer")
+    new = token(iat=10**10, exp=2 * 10**10)
     async with serving(CannedApi()) as center, serving(CannedApi()) as edge:
         center.on(f"GET {API}", {"kind": "Lease"})
         account = "/clusters/root/api/v1/namespaces/default/serviceaccounts/syncer/token"
@@ -60,6 +61,8 @@ async def test_a_token_near_its_end_is_renewed_stored_at_the_edge_and_used(tmp_p
             await tokens.renew()
             (written,) = (each for each in edge.requests if each.method == "PATCH")
             assert base64.b64encode(new.encode()) in written.body
+            (asked,) = (each for each in center.requests if each.method == "POST")
+            assert b'"expirationSeconds":1000' in asked.body, "it lives as long as the one before"
             assert dict(first.target.headers)["authorization"] == f"Bearer {new}"
             await tokens.renew()
             assert len(edge.requests) == 1

@@ -20,7 +20,7 @@ from atoll.syncer.state import State
 REF = ObjectRef("", "configmaps", "default", "c")
 
 
-def token(**claims: int) -> str:
+def token(**claims: object) -> str:
     payload = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
     return f"head.{payload}.signature"
 
