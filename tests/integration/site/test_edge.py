@@ -25,20 +25,21 @@ from integration.edge.mailbox_world import (
     trespasses,
 )
 
-HOME, INVENTORIES, WORKLOAD = "root:edge-home", ("edge-one", "edge-two"), "root:edge-workload"
+HOME, INVENTORIES, WORKLOADS = "root:edge-home", ("edge-one", "edge-two"), ("edge-first", "edge-second")
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 
 
 @pytest.fixture(scope="module")
 def kubeconfig(site: Site, admin: Api, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The edge service, with an inventory on each of two shards."""
+    """The edge service, with an inventory and a workspace for workloads on each of two shards."""
     output: Path = tmp_path_factory.mktemp("edge") / "edge.kubeconfig"
-    edge_init(site, output, "--espw-path", HOME, "--ensure-imw", "", "--ensure-wmw", WORKLOAD)
-    for name, shard in zip(INVENTORIES, ("shard-1", "shard-2"), strict=True):
-        spec = {"type": {"name": "edge-inventory", "path": HOME}, "location": {"selector": {"matchLabels": on(shard)}}}
-        head = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}}
-        admin.post(WORKSPACES, {**head, "spec": spec})
+    edge_init(site, output, "--espw-path", HOME, "--ensure-imw", "", "--ensure-wmw", "")
+    for kind, names in (("edge-inventory", INVENTORIES), ("edge-workload", WORKLOADS)):
+        for name, shard in zip(names, ("shard-1", "shard-2"), strict=True):
+            spec = {"type": {"name": kind, "path": HOME}, "location": {"selector": {"matchLabels": on(shard)}}}
+            head = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": {"name": name}}
+            admin.post(WORKSPACES, {**head, "spec": spec})
     return output
 
 
@@ -56,52 +57,94 @@ def mailboxes(home: Api) -> dict[str, str]:
     return {each["metadata"]["annotations"][note]: each["metadata"]["name"] for each in ready}
 
 
-def has_copy(box: Api) -> bool:
-    return box.send("GET", f"{CONFIGMAPS}/carried").code == 200
+def copy_of(box: Api, name: str) -> str:
+    """The uid of a copy in a mailbox, empty if it has none."""
+    found = box.send("GET", f"{CONFIGMAPS}/{name}")
+    return str(found.json["metadata"]["uid"]) if found.code == 200 else ""
 
 
-def test_inventories_of_two_shards_serve_one_placement_and_a_silent_shard_keeps_its_mailbox(
+def targets(workload: Api) -> set[str]:
+    """The destinations of the placement of a workspace."""
+    found = workload.send("GET", f"{GROUP}/singleplacementslices/both")
+    return {each["syncTargetName"] for each in found.json.get("destinations", ())}
+
+
+def place_everywhere(workload: Api, name: str) -> None:
+    """Place a ConfigMap of this name at all Locations."""
+    eventually(lambda: workload.send("GET", f"{GROUP}/edgeplacements").code == 200, "it is initialized")
+    workload.post(CONFIGMAPS, configmap(name, {"k": "1"}))
+    tests = [{"apiGroup": "", "resources": ["configmaps"]}]
+    spec = {"locationSelectors": [{"matchLabels": {"env": "prod"}}], "downsync": tests}
+    workload.post(f"{GROUP}/edgeplacements", an_object("EdgePlacement", "both", spec))
+
+
+def test_inventories_of_two_shards_serve_placements_and_a_silent_shard_keeps_mailboxes_and_copies(
     site: Site, controllers: EdgeControllers
 ) -> None:
-    apis = [site.proxy.api(f"root:{name}") for name in INVENTORIES]
-    workload, home = (site.proxy.api(each) for each in (WORKLOAD, HOME))
-    for name, api in zip(INVENTORIES, apis, strict=True):
+    inventories = [site.proxy.api(f"root:{name}") for name in INVENTORIES]
+    first, second, home = (site.proxy.api(each) for each in (*(f"root:{name}" for name in WORKLOADS), HOME))
+    for name, api in zip(INVENTORIES, inventories, strict=True):
         eventually(lambda: api.send("GET", f"{GROUP}/synctargets").code == 200, "it is initialized")  # noqa: B023
         api.post(f"{GROUP}/synctargets", an_object("SyncTarget", name, id=name))
         api.post(f"{GROUP}/locations", location(name, env="prod"))
-    tests = [{"apiGroup": "", "resources": ["configmaps"]}]
-    spec = {"locationSelectors": [{"matchLabels": {"env": "prod"}}], "downsync": tests}
-    workload.post(CONFIGMAPS, configmap("carried", {"k": "1"}))
-    workload.post(f"{GROUP}/edgeplacements", an_object("EdgePlacement", "both", spec))
-
-    def targets() -> set[str]:
-        found = workload.send("GET", f"{GROUP}/singleplacementslices/both")
-        return {each["syncTargetName"] for each in found.json.get("destinations", ())}
-
-    eventually(lambda: targets() == set(INVENTORIES), "destinations of both shards")
+    place_everywhere(first, "gone")
+    place_everywhere(second, "kept")
+    eventually(lambda: targets(first) == targets(second) == set(INVENTORIES), "destinations of both shards")
     eventually(lambda: set(mailboxes(home)) == set(INVENTORIES), "a mailbox for each")
     before = mailboxes(home)
     boxes = [site.proxy.api(f"{HOME}:{name}") for name in before.values()]
-    eventually(lambda: all(has_copy(each) for each in boxes), "a copy in each, whatever its shard")
+    eventually(lambda: all(copy_of(each, name) for each in boxes for name in ("gone", "kept")), "copies of both")
+    uids = [copy_of(each, "kept") for each in boxes]
     controllers.stop()
     site.shards["shard-2"].stop()
     try:
+        # The workspace with a placement that is left is silent.
+        first.delete(f"{GROUP}/edgeplacements/both")
         controllers.spawn()
         assert "[-]controllers failed: reason withheld" in controllers.get("/readyz?verbose")[1]
     finally:
         site.shards["shard-2"].start()
     eventually(lambda: controllers.get("/readyz")[0] == 200, "the controllers are ready")
-    probe = apis[0].post(f"{GROUP}/synctargets", an_object("SyncTarget", "probe")).json
+    eventually(lambda: not any(copy_of(each, "gone") for each in boxes), "what was withdrawn meanwhile goes")
+    probe = inventories[0].post(f"{GROUP}/synctargets", an_object("SyncTarget", "probe")).json
     eventually(lambda: "probe" in mailboxes(home), "the controllers work")
     assert mailboxes(home) == before | {"probe": mailboxes(home)["probe"]}
-    assert targets() == set(INVENTORIES)
-    apis[0].delete(f"{GROUP}/synctargets/{probe['metadata']['name']}")
+    assert targets(second) == set(INVENTORIES)
+    inventories[0].delete(f"{GROUP}/synctargets/{probe['metadata']['name']}")
     eventually(lambda: set(mailboxes(home)) == set(INVENTORIES), "the mailbox of the probe goes")
-    assert all(has_copy(each) for each in boxes)
-    workload.delete(f"{GROUP}/edgeplacements/both")
-    eventually(lambda: not any(has_copy(each) for each in boxes), "the copies go")
-    for api in (*apis, *boxes, workload, home):
+    assert [copy_of(each, "kept") for each in boxes] == uids
+    for api in (*inventories, *boxes, first, second, home):
         api.close()
+
+
+@pytest.mark.parametrize("path", [f"root:{name}" for name in INVENTORIES])
+def test_a_mailbox_that_is_deleted_comes_back_under_its_name_and_another_target_has_another(
+    site: Site, controllers: EdgeControllers, path: str
+) -> None:
+    home, inventory = site.proxy.api(HOME), site.proxy.api(path)
+    eventually(lambda: inventory.send("GET", f"{GROUP}/synctargets").code == 200, "it is initialized")
+    target = an_object("SyncTarget", "again", id="again")
+    inventory.post(f"{GROUP}/synctargets", target)
+    name = eventually(lambda: mailboxes(home).get("again"), "its mailbox")
+    cluster = home.get(f"{WORKSPACES}/{name}").json["spec"]["cluster"]
+    home.delete(f"{WORKSPACES}/{name}")
+
+    def is_back() -> bool:
+        found = home.send("GET", f"{WORKSPACES}/{name}")
+        is_ready = found.code == 200 and name in mailboxes(home).values()
+        return is_ready and found.json["spec"].get("cluster") not in (None, cluster)
+
+    eventually(is_back, "it comes back under its name, in another logical cluster")
+    inside = site.proxy.api(f"{HOME}:{name}")
+    eventually(lambda: inside.send("GET", f"{CONFIGS}/the-one").code == 200, "and is filled")
+    inventory.delete(f"{GROUP}/synctargets/again")
+    inventory.post(f"{GROUP}/synctargets", target)
+    eventually(lambda: home.send("GET", f"{WORKSPACES}/{name}").code == 404, "it goes with its SyncTarget")
+    assert eventually(lambda: mailboxes(home).get("again"), "another mailbox") != name
+    inventory.delete(f"{GROUP}/synctargets/again")
+    eventually(lambda: "again" not in mailboxes(home), "it goes too")
+    for each in (home, inventory, inside):
+        each.close()
 
 
 @pytest.fixture(scope="module")
