@@ -8,7 +8,7 @@ import pytest
 
 from atoll.machinery.meta.objects import Object
 from harness.clients.api import crd, eventually
-from integration.journeys.fleet import WAIT_S, Edge, Side, configmap, deployment, namespace, placement
+from integration.journeys.fleet import INVENTORY, WAIT_S, Edge, Side, configmap, deployment, namespace, placement
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
@@ -131,3 +131,36 @@ def test_objects_of_the_edge_come_up_and_go_as_they_do_there(
     one.ok("delete", "sprocket", "george", "-n", where)
     eventually(lambda: colours() == [], "it went", WAIT_S)
     one.ok("delete", "namespace", where)
+
+
+def test_a_removed_location_leaves_its_workload_and_its_old_syncer_goes_before_it_is_registered_anew(
+    register: Callable[..., list[Edge]], workspace: Callable[[str], Side], in_center: Callable[[str], Side]
+) -> None:
+    (edge,), root = register("krone"), in_center("root")
+    edge.label("removed=soon")
+    here, where = workspace("removal"), "remaining"
+    here.apply(namespace(where), placement("p", {"removed": "soon"}, *everything(where)))
+    here.apply(configmap("c", where, {"k": "1"}), deployment("web", where))
+    edge.has("deployment/web", "-n", where, state=AVAILABLE)
+    older, mailbox = edge.manifest.rename(edge.manifest.with_name("older.yaml")), edge.mailbox().rpartition(":")[2]
+    root.ok("kubestellar", "remove", "location", *INVENTORY, edge.name)
+    here.has("edgeplacement/p", state="jsonpath={.status.destinations.total}=0")
+    in_center("root:espw").lost("workspaces.tenancy.kcp.io", mailbox)
+    # Nobody tells the cluster.
+    assert content(edge, "c", where) == "1"
+    assert edge.names("deployment/web", "-n", where)
+    # Registered anew it has two, of which the newer waits for the older to go.
+    edge.register("removed=soon")
+    here.apply(configmap("d", where, {"k": "1"}))
+    holds(edge, "d", where, "1")
+    here.ok("patch", "configmap", "c", "-n", where, "--type=merge", "-p", '{"data":{"k":"2"}}')
+    eventually(lambda: "runs at this cluster too" in synced(here), "it is told", WAIT_S)
+    assert content(edge, "c", where) == "1"
+    edge.ok("delete", "--ignore-not-found", "-f", str(older), timeout_s=WAIT_S)
+    holds(edge, "c", where, "2")
+    here.has("edgeplacement/p", state="jsonpath={.status.destinations.upToDate}=1")
+
+
+def synced(here: Side) -> str:
+    """What the placement says of its destinations."""
+    return here.ok("get", "edgeplacement", "p", "-o", "jsonpath={.status.conditions[?(@.type=='Synced')].message}")
