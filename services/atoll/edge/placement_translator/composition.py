@@ -8,6 +8,7 @@ it first, as another one could take the objects of its kinds along.
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 
 import msgspec
 
@@ -15,16 +16,21 @@ from atoll.edge.placement_translator.conflicts import Conflicts
 from atoll.edge.placement_translator.content import DEFINERS, Item
 from atoll.edge.placement_translator.contents import Contents
 from atoll.edge.placement_translator.records import CopyRecords
-from atoll.edge.placement_translator.rendering import Rendering, Tell
+from atoll.edge.placement_translator.rendering import Rendering, Tell, Unrendered
 from atoll.edge.placement_translator.topology import Topology
-from atoll.edge.placement_translator.versions import VersionConflict, Versions
+from atoll.edge.placement_translator.versions import Unserved, VersionConflict, Versions
 from atoll.machinery.edge.applied import digest
 from atoll.machinery.edge.merging import Conflict, Source, merge
 from atoll.machinery.edge.names import ObjectRef
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import ApiError
 
 _DEFINITIONS = DEFINERS[0]
-_VERSION = "apiVersion"
+#: Fields of conflicts that are about no field of an object.
+_VERSION, _DEFINITION = "apiVersion", "definition"
+
+#: Answers of a server to an object that does not fit its schema or its scope.
+_MISFIT_CODES = (400, 404, 405, 422, 500)
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -103,11 +109,32 @@ class Composition:
             # It is told soon.
             return None
         merged = merge(sources)
-        self.conflicts.put(mailbox, ref, wanted.clusters, {*wanted.conflicts, *merged.conflicts})
+        # Only the mailbox can say that it fits.
+        misfits = [each for each in self.conflicts.found(mailbox, ref) if each.field == _DEFINITION]
+        self.conflicts.put(mailbox, ref, wanted.clusters, {*wanted.conflicts, *merged.conflicts, *misfits})
         first = min(sources, key=lambda each: (-each.revision, each.cluster))
         return merged.obj, first.cluster if ref.kind in DEFINERS else ""
+
+    def refused(self, mailbox: str, ref: ObjectRef, clusters: Collection[str]) -> None:
+        """A mailbox refuses a copy: if its kind has the definition of another workspace, that is a conflict."""
+        definition = ObjectRef(*_DEFINITIONS, "", f"{ref.resource}.{ref.group}")
+        winners = {each.winner for each in self.conflicts.found(mailbox, definition) if each.field == "spec"}
+        if clusters and not winners.issubset(clusters):
+            known = self.conflicts.found(mailbox, ref)
+            self.conflicts.put(mailbox, ref, clusters, {*known, *(Conflict(_DEFINITION, each) for each in winners)})
+
+    def accepted(self, mailbox: str, ref: ObjectRef, clusters: Collection[str]) -> None:
+        """A mailbox has a copy that it refused before."""
+        known = self.conflicts.found(mailbox, ref)
+        if any(each.field == _DEFINITION for each in known):
+            self.conflicts.put(mailbox, ref, clusters, [each for each in known if each.field != _DEFINITION])
 
 
 def defined_group(ref: ObjectRef) -> str:
     """Return the API group of an object, or the one that a definition defines."""
     return ref.name.partition(".")[2] if ref.kind == _DEFINITIONS else ref.group
+
+
+def is_misfit(error: ApiError) -> bool:
+    """Whether a mailbox may have refused a copy because its kind is defined otherwise."""
+    return error.code in _MISFIT_CODES and not isinstance(error, Unrendered | Unserved)

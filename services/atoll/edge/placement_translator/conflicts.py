@@ -40,6 +40,11 @@ class Conflicts:
         """Whether the conflicts about an object are known, or that there is none."""
         return ref in self._contested.get(mailbox, {})
 
+    def found(self, mailbox: str, ref: ObjectRef) -> tuple[Conflict, ...]:
+        """Return the conflicts about an object in a mailbox."""
+        contested = self._contested.get(mailbox, {}).get(ref)
+        return contested.conflicts if contested is not None else ()
+
     def put(self, mailbox: str, ref: ObjectRef, clusters: Collection[str], conflicts: Collection[Conflict]) -> None:
         """Replace the conflicts about an object in a mailbox; `clusters` are all workspaces that send it."""
         before, after = self._take(mailbox, ref), Contested(tuple(sorted(clusters)), tuple(sorted(conflicts)))

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import structlog
 
 from atoll.edge.export_view import UNREAD
-from atoll.edge.placement_translator.composition import defined_group
+from atoll.edge.placement_translator.composition import defined_group, is_misfit
 from atoll.edge.placement_translator.content import DEFINERS, NAMESPACES, Item
 from atoll.edge.placement_translator.contents import Contents
 from atoll.edge.placement_translator.copies import Copies
@@ -166,6 +166,10 @@ class Projection:
         if due.is_unread:
             await self._read(mailbox, state)
             due.is_moved = True
+        if due.is_redefined:
+            # What did not fit may fit now.
+            for ref in state.failures:
+                due.add(ref, is_live_due=True)
         if due.is_redefined and await self.copies.redefined(mailbox):
             due.is_moved = True
         groups = self.copies.composition.settle(mailbox)
@@ -237,6 +241,8 @@ class Projection:
                 failure = Failure("apply", error.reason or str(error.code), error.message, "", 1, time.time())
                 self.refused[metric_reason(failure.reason)] += 1
                 before = state.failures.get(ref)
+                if is_misfit(error):
+                    self.copies.composition.refused(mailbox, ref, self.copies.wanted_one(mailbox, ref))
                 if not isinstance(error, Unrendered) and (before is None or before.message != failure.message):
                     self._tell_refused(mailbox, ref, failure)
                 state.failures[ref] = next_failure(before, failure)
@@ -244,7 +250,8 @@ class Projection:
                 state.list_at_s = state.list_at_s or time.time() + BURST_S
                 log.info("copy refused", mailbox=mailbox, resource=ref.resource, group=ref.group, reason=error.reason)
             else:
-                state.failures.pop(ref, None)
+                if state.failures.pop(ref, None) is not None:
+                    self.copies.composition.accepted(mailbox, ref, self.copies.wanted_one(mailbox, ref))
 
     def _tell_refused(self, mailbox: str, ref: ObjectRef, failure: Failure) -> None:
         """Who customizes an object should know that a mailbox refuses the result; of others the placement tells."""
