@@ -13,6 +13,8 @@ from atoll.cli.kubectl.plugin import print_error, say
 USAGE = """usage: kubectl atoll COMMAND [options]
 
   edge [PLACEMENT] how far the placements of this workspace are; of one, how far each edge cluster is
+  edge why RESOURCE NAME --at LOCATION
+                   how far an object is on its way to an edge cluster, and why
   events [RESOURCE...]
                    what changed in this workspace, by whom, and in which fields
   export [NAME]    what this workspace exports; of one export, who consumes it and how far its stream is behind

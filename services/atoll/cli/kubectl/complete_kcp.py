@@ -92,7 +92,7 @@ FLAGS: dict[str, tuple[str, ...]] = {
     "kcp claims reject": _CLAIMS,
     "kcp crd snapshot": ("--filename", "--prefix", "--output"),
     "kcp quickstart": (*_COMMON, *_QUICKSTART, "--with-samples", "--enter", "--cleanup"),
-    "atoll edge": (*_COMMON, "--espw"),
+    "atoll edge": (*_COMMON, "--espw", "--at", "--namespace"),
     "atoll events": (*_COMMON, "--since", "--watch", "--recursive", "--output"),
     "atoll export": _COMMON,
     "kubestellar ensure location": (*_COMMON, "--imw", "--espw"),
