@@ -51,6 +51,8 @@ _OTHER_FLAGS = {
         "quick",
     ),
     *("help-all", "config", "print-config", "directory", "readers", "subscribers", "event-gateways", "tls-ca-file"),
+    *("cacert", "header", "no-buffer", "clusterrole", "serviceaccount", "verb", "resource", "non-resource-url"),
+    *("duration", "minify", "flatten", "raw"),
     *("repair", "from", "to", "in-place", "keys-from", "keys-to", "rate", "to-revision", "to-time"),
 }
 
@@ -86,7 +88,7 @@ def test_every_path_and_link_in_the_pages_exists() -> None:
         f"{page.name}: {text}" for page in PAGES for text in quoted(page) if is_path(text) and not exists(text, page)
     ]
     for page in PAGES:
-        links = [link for link in _LINK.findall(page.read_text()) if not link.startswith("https:")]
+        links = [link for link in _LINK.findall(prose(page)) if not link.startswith("https:")]
         wrong += [f"{page.name}: {link}" for link in links if not (page.parent / link).exists()]
     assert not wrong
 
