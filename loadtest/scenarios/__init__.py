@@ -25,6 +25,7 @@ ORDER = (
     "deletion",
     "backup",
     "event",
+    "events",
     "eventloop",
     "exportview",
     "bindings",

@@ -51,7 +51,7 @@ _OTHER_FLAGS = {
         "quick",
     ),
     *("help-all", "config", "print-config", "directory", "readers", "subscribers", "event-gateways", "tls-ca-file"),
-    *("cacert", "header", "no-buffer", "clusterrole", "serviceaccount", "verb", "resource", "non-resource-url"),
+    *("cacert", "header", "no-buffer", "clusterrole", "serviceaccount", "verb", "resource"),
     *("duration", "minify", "flatten", "raw"),
     *("repair", "from", "to", "in-place", "keys-from", "keys-to", "rate", "to-revision", "to-time"),
 }

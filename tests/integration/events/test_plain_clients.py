@@ -36,7 +36,7 @@ def go(_: Path) -> list[str]:
 def javascript(directory: Path) -> list[str]:
     """Node.js looks for packages beside the program."""
     (directory / "node_modules").symlink_to(packages() / "node_modules")
-    return ["node", shutil.copy(SOURCES["javascript"], directory)]
+    return ["node", str(shutil.copy(SOURCES["javascript"], directory / "subscriber.mjs"))]
 
 
 @pytest.mark.parametrize("language", SOURCES)
