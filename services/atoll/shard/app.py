@@ -97,6 +97,8 @@ from atoll.shard.membership.root_shard import RootShard, peers_of
 from atoll.shard.shard_metrics import ShardMetrics
 from atoll.shard.subscriptions.access_check import AccessCheck
 from atoll.shard.subscriptions.commands import Ask
+from atoll.shard.subscriptions.follow import Followed
+from atoll.shard.subscriptions.follow_service import FollowService
 from atoll.shard.subscriptions.keeper import Keeper, Settings
 from atoll.shard.subscriptions.limits import limits_of
 from atoll.shard.subscriptions.metrics import SubscriptionMetrics
@@ -264,7 +266,7 @@ class ShardApp:
             self.identity.authenticator,
             self._remote_shards(trust),
         )
-        services[EVENTS_SERVICE] = EventsView(self.facts.cluster_of, lambda: self.asker)
+        services[EVENTS_SERVICE] = EventsView(self.facts.cluster_of, lambda: self.asker, self._follows())
         virtual = self._virtual_resources(services, trust)
         resources = Resources(self.core, self._specials(), self._named(), self.watches, virtual)
         verbs = VirtualDiscovery(self.store, virtual)
@@ -378,14 +380,24 @@ class ShardApp:
             raise NotImplementedError("no subscriptions are kept")
         return await self.asker(command)
 
+    def _access(self) -> AccessCheck:
+        return AccessCheck(self.core.catalogs, self.authorizer, KcpStreamPolicy().published)
+
+    def _follows(self) -> FollowService:
+        """What serves requests to follow events, in the writer's process and in each worker."""
+        core, config = self.core, self.config
+        followed = Followed(core.store, self.watches.open, core.catalogs.builtin(LOGICAL_CLUSTERS))
+        return FollowService(followed, self._access(), limits_of(config), alone=not config.in_site)
+
     def subscriptions(self, keys: EventKeys) -> Keeper:
         """Return the keeper of event subscriptions, which runs in the writer's process. `keys` sign this shard's
         events."""
         config, core = self.config, self.core
-        access = AccessCheck(core.catalogs, self.authorizer, KcpStreamPolicy().published)
         file = config.events_file
         settings = Settings(limits_of(config), lambda: read_subscription_keys(file))
-        keeper = Keeper(core.store, access, self.watches.open, core.catalogs.builtin(LOGICAL_CLUSTERS), settings)
+        keeper = Keeper(
+            core.store, self._access(), self.watches.open, core.catalogs.builtin(LOGICAL_CLUSTERS), settings
+        )
         keeper.load()
         issue = partial(event_tokens.issue, self.identity.keys)
         requests = Requests(keeper, issue, lambda: {keeper.shard: keys.announced}, alone=not config.in_site)

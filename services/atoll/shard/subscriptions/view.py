@@ -3,6 +3,7 @@
     POST|GET  /services/events/clusters/<workspace>/subscriptions
     GET|DELETE  /services/events/clusters/<workspace>/subscriptions/<name>
     POST  /services/events/clusters/<workspace>/token
+    GET  /services/events/clusters/<workspace>/follow?resource=...
 
 The pipeline has authenticated the caller; `requests`, in the writer's process, answers. A caller sees and removes its
 own subscriptions whatever it may do in the workspace; `access_check` decides what it may subscribe to. Invariants: an
@@ -22,13 +23,14 @@ from atoll.machinery.apiserver.authorization.refusal import forbidden
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import Reply, View
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo
-from atoll.machinery.apiserver.request import Request, RequestScope, fail
+from atoll.machinery.apiserver.request import RemoteView, Request, RequestScope, fail
 from atoll.machinery.meta.names import is_cluster_name, is_workspace_path
 from atoll.machinery.meta.status import RequestEntityTooLarge, ServiceUnavailable
 from atoll.machinery.meta.user import AUTHENTICATED, User
 from atoll.machinery.storage.contract import Snapshot
 from atoll.machinery.wire.exchange import HttpRequest
 from atoll.shard.subscriptions.commands import Ask, Command, Verb, decode_answer, encode
+from atoll.shard.subscriptions.follow_service import FollowService
 from atoll.shard.subscriptions.limits import MAX_BODY_BYTES
 
 SERVICE = "events"
@@ -42,14 +44,18 @@ _VERBS: Mapping[tuple[str, int, str], Verb] = {
     ("DELETE", 2, "subscriptions"): "delete",
     ("POST", 1, "token"): "token",
 }
+_FOLLOW = ("GET", 1, "follow")
+_RESOURCES = ("subscriptions", "token", "follow")
 
 
 class EventsView:
     """`pipeline.VirtualWorkspaceHandler`. `resolve` finds the cluster of a workspace's path; `ask` returns what takes
-    commands to the keeper, None while there is nothing."""
+    commands to the keeper, None while there is nothing; `follows` serves in this process."""
 
-    def __init__(self, resolve: Callable[[View, str], str | None], ask: Callable[[], Ask | None]) -> None:
-        self._resolve, self._ask = resolve, ask
+    def __init__(
+        self, resolve: Callable[[View, str], str | None], ask: Callable[[], Ask | None], follows: FollowService
+    ) -> None:
+        self._resolve, self._ask, self._follows = resolve, ask, follows
 
     def acts_within(self, info: RequestInfo) -> str:
         """Nobody acts for others here."""
@@ -61,23 +67,24 @@ class EventsView:
         named, rest = "/".join(segments[_PREFIX - 1 : _PREFIX]), segments[_PREFIX:]
         if not is_somebody(request.user) or not is_workspace_path(named) or segments[2] != "clusters":
             raise forbidden(attributes_of(request.info, request.user, ""))
-        verb = _VERBS.get((request.info.method, len(rest), rest[0] if rest else ""))
-        if verb is None:
-            raise errors.method_not_allowed() if rest and rest[0] in ("subscriptions", "token") else errors.not_served()
+        asked = (request.info.method, len(rest), rest[0] if rest else "")
+        verb = _VERBS.get(asked)
+        if verb is None and asked != _FOLLOW:
+            raise errors.method_not_allowed() if asked[2] in _RESOURCES else errors.not_served()
         # A workspace that is deleted has a name still, under which its subscriptions are found.
         cluster = self._resolve(snapshot, named) or (named if is_cluster_name(named) else "")
-        name = rest[1] if len(rest) > 1 else ""
-        command = Command(verb, cluster, request.user, _expires_s(request.http), name)
-        plain = "create" if verb == "token" else verb
+        name, expires_s = rest[1] if len(rest) > 1 else "", _expires_s(request.http)
+        remote: RemoteView
+        if verb is None:
+            plain, remote = "watch", self._follows.of(cluster, expires_s)
+        else:
+            plain = "create" if verb == "token" else verb
+            remote = _Commanding(Command(verb, cluster, request.user, expires_s, name), self._ask())
         info = replace(request.info, service="", is_resource=True, verb=plain, name=name)
         info = replace(info, group=GROUP, version="v1", resource=rest[0])
         caller = request.user
         request.enter(
-            RequestScope(
-                authorize=lambda view, verb: Decision(is_somebody(caller)),
-                remote=_Commanding(command, self._ask()),
-                info=info,
-            )
+            RequestScope(authorize=lambda view, verb: Decision(is_somebody(caller)), remote=remote, info=info)
         )
 
 
