@@ -54,6 +54,7 @@ _OTHER_FLAGS = {
     *("cacert", "header", "no-buffer", "clusterrole", "serviceaccount", "verb", "resource"),
     *("duration", "minify", "flatten", "raw", "ignore-not-found"),
     *("repair", "from", "to", "in-place", "keys-from", "keys-to", "rate", "to-revision", "to-time"),
+    "at",
 }
 
 
