@@ -266,7 +266,9 @@ class ShardApp:
             self.identity.authenticator,
             self._remote_shards(trust),
         )
-        services[EVENTS_SERVICE] = EventsView(self.facts.cluster_of, lambda: self.asker, self._follows())
+        services[EVENTS_SERVICE] = EventsView(
+            self.facts.cluster_of, self._access(), lambda: self.asker, self._follows()
+        )
         virtual = self._virtual_resources(services, trust)
         resources = Resources(self.core, self._specials(), self._named(), self.watches, virtual)
         verbs = VirtualDiscovery(self.store, virtual)

@@ -30,6 +30,9 @@ SERVICES = (
     "/services/mailbox/clusters/root", "/services/mailbox/clusters/root:x/api", "/services/mailbox/clusters/root/apis",
     "/services/mailbox/clusters/root/apis/edge.kubestellar.io/v2alpha1/downsyncitems",
     "/services/mailbox/clusters/root/api/v1/namespaces/default/secrets", "/services/mailbox/clusters/root/metrics",
+    "/services/events", "/services/events/clusters", "/services/events/clusters/*/subscriptions",
+    "/services/events/clusters/root:x", "/services/events/clusters/root:x/subscriptions", "/services/events/root/token",
+    "/services/events/clusters/root:x/token", "/services/events/clusters/root:x/api/v1/secrets",
 )  # fmt: skip
 CACHE = tuple(
     f"/services/cache{rest}"
@@ -53,6 +56,8 @@ VIEWS = (
     ),
     "/services/edge-view/clusters/root/apis/rbac.authorization.k8s.io/v1/roles",
     "/services/edge-view/clusters/root/api/v1/namespaces/default/secrets",
+    "/services/events/clusters/system:admin/subscriptions",
+    "/services/events/clusters/system:admin/subscriptions/audit",
 )  # fmt: skip
 _SCHEMAS = tuple(
     f"/services/apiresourceschema/root{clusters}{path}"

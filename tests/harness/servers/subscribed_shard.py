@@ -24,6 +24,8 @@ from harness.servers.mutant_shard import MutantShard
 from harness.servers.tenant_server import TenantServer
 
 STREAM = stream_name(CHANGES, ROOT)
+#: The ConfigMap that each namespace gets after a while.
+_SYSTEMS = "/kube-root-ca.crt"
 USERS = ("alice", "bob")
 
 
@@ -95,7 +97,7 @@ class Reader:
         self._pull: Any = None
 
     async def next(self, count: int = 1) -> list[Msg]:
-        """Take and acknowledge so many events. RESYNC and FENCE, which come first in a new stream, are left out."""
+        """Take and acknowledge so many events, without RESYNC and FENCE and what the system writes into a workspace."""
         if self._pull is None:
             context = self.client.jetstream(prefix=self.subscription["apiPrefix"])
             self._pull = await context.pull_subscribe_bind(self.subscription["consumer"], stream=STREAM)
@@ -103,7 +105,8 @@ class Reader:
         while len(found) < count:
             for message in await self._pull.fetch(count - len(found), timeout=30):
                 await message.ack_sync(timeout=30)
-                if not message.subject.endswith(".-"):
+                about = (message.headers or {}).get("ce-subject", _SYSTEMS)
+                if not about.endswith(_SYSTEMS):
                     found.append(message)
         return found
 

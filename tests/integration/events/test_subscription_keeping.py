@@ -185,6 +185,16 @@ async def test_a_consumer_of_another_filter_or_of_no_subscription_does_not_stand
     await until(is_right)
 
 
+async def test_who_comes_back_without_the_group_that_gave_the_right_has_it_no_more(kept: Kept) -> None:
+    """The user of a certificate or a token names its groups with each request."""
+    await kept.make("audit")
+    plain = User(ALICE.name, (AUTHENTICATED,))
+    code, found = await kept.get("audit", plain)
+    assert (code, found["state"]) == (200, "Revoked")
+    assert await kept.consumers() == []
+    assert (await kept.get("audit"))[1]["state"] == "Active"
+
+
 async def test_a_service_account_that_is_deleted_is_silent_though_its_token_goes_on(kept: Kept) -> None:
     gone = User("system:serviceaccount:default:gone", ALICE.groups, "uid", {CLUSTER_NAME: (ROOT,)})
     code, status = await kept.make("audit", gone, expires_s=time.time() + 600)

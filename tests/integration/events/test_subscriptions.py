@@ -179,8 +179,10 @@ async def test_nobody_learns_of_a_workspace_by_asking_and_the_anonymous_are_refu
     tokens = [bob.send("POST", path(each).replace("subscriptions", "token")) for each in (there, nowhere)]
     assert [(each.code, each.body) for each in tokens] == [(403, tokens[0].body)] * 2
     assert anonymous.send("POST", path(there).replace("subscriptions", "token")).code in (401, 403)
+    give(workspace, "alice", ENTER)
     for method, end, code in (("PUT", "subscriptions", 405), ("GET", "token", 405), ("GET", "others", 404)):
-        assert bob.send(method, path(there).replace("subscriptions", end)).code == code
+        url = path(there).replace("subscriptions", end)
+        assert [shard.user(name).send(method, url).code for name in ("bob", "alice")] == [403, code]
 
 
 async def test_a_token_names_its_user_and_is_of_no_use_at_the_api(shard: SubscribedShard, workspace: Api) -> None:
@@ -261,6 +263,33 @@ async def test_a_provider_limits_what_subscribers_in_a_consumers_workspace_hear(
     workspace.delete(f"{RBAC}/clusterrolebindings/{everybody}")
     assert (await asyncio.wait_for(heard.get(), 20))["state"] == "Revoked"
     assert made["consumer"] not in await shard.consumers()
+    await reader.close()
+
+
+async def test_an_account_that_is_deleted_is_silent_and_another_of_its_name_gets_nothing_of_it(
+    shard: SubscribedShard, workspace: Api
+) -> None:
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader"}}
+    give(workspace, "system:serviceaccount:default:reader", WATCH)
+
+    def made() -> Api:
+        workspace.post(accounts, account)
+        token = workspace.post(f"{accounts}/reader/token", {"spec": {}}).json["status"]["token"]
+        return Api(shard.process, "", "", token)
+
+    first = made()
+    subscription = subscribe(first, workspace.cluster)
+    reader = await shard.reader(subscription, f"{cluster_of(workspace)}:system:serviceaccount:default:reader")
+    heard = await hears(reader)
+    workspace.delete(f"{accounts}/reader")
+    told = await asyncio.wait_for(heard.get(), 20)
+    assert (told["state"], "account" in told["reason"]) == ("Revoked", True)
+    assert subscription["consumer"] not in await shard.consumers()
+    first.get(path(workspace.cluster, "audit"), expect=401)
+    second = made()
+    second.get(path(workspace.cluster, "audit"), expect=404)
+    assert subscription["consumer"] not in await shard.consumers()
     await reader.close()
 
 

@@ -1,6 +1,6 @@
 """Metrics of event subscriptions: how many there are, and how far the slowest subscribers are behind.
 
-Invariant: at most `SHOWN` series of subscribers, under a hash of the subscription, which tells no name.
+Invariant: at most `MAX_SERIES` series of subscribers, under a hash of the subscription, which tells no name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from atoll.shard.subscriptions.entry import Entry, Index
 
-SHOWN = 100
+MAX_SERIES = 100
 _STATES = ("Active", "Revoked", "Gone")
 
 
@@ -44,7 +44,7 @@ class SubscriptionMetrics(Collector):
         seconds = GaugeMetricFamily(
             "atoll_event_subscription_lag_seconds", "For how long there are such events.", labels=["subscription"]
         )
-        for lag, entry in heapq.nlargest(SHOWN, lags, key=lambda pair: (pair[0].seconds, pair[0].events)):
+        for lag, entry in heapq.nlargest(MAX_SERIES, lags, key=lambda pair: (pair[0].seconds, pair[0].events)):
             if lag.events:
                 events.add_metric([_hash(entry)], lag.events)
                 seconds.add_metric([_hash(entry)], lag.seconds)

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from atoll.machinery.apiserver.authentication.token_issuer import IssuedToken
 from atoll.machinery.apiserver.authorization.effective_users import scope_of
+from atoll.machinery.apiserver.call import errors
 from atoll.machinery.meta import times
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import (
@@ -31,6 +32,7 @@ from atoll.machinery.meta.status import (
     NotFound,
     ServiceUnavailable,
 )
+from atoll.machinery.meta.user import is_service_account
 from atoll.machinery.stream.connection import ApiError as StreamError
 from atoll.machinery.stream.connection import Unavailable
 from atoll.machinery.stream.credential_file import InvalidCredentialFile
@@ -86,6 +88,8 @@ class Requests:
         try:
             async with lock:
                 await self._renew(command, owner)
+                if not self._keeper.index.of_owner(owner, command.cluster) and not self._may_enter(command):
+                    raise _no_access(command)
                 return await self._answers[command.verb](self, command, owner)
         except ApiError as error:
             return refusal(error)
@@ -94,9 +98,18 @@ class Requests:
         except (Unavailable, StreamError) as error:
             return refusal(_unavailable(f"the stream of changes is not available: {error}"))
 
+    def _may_enter(self, command: Command) -> bool:
+        return self._keeper.may_enter(command.user, command.cluster)
+
     async def _renew(self, command: Command, owner: str) -> None:
-        """Have the owner's subscriptions in the cluster rest on the credential that was shown."""
+        """Have the owner's subscriptions in the cluster rest on the credential that was shown.
+
+        Those of an earlier account of the same name are removed: they are not this one's.
+        """
         for entry in self._keeper.index.of_owner(owner, command.cluster):
+            if is_service_account(command.user.name) and command.user.uid != entry.stored.user.uid:
+                await self._keeper.remove(entry)
+                continue
             before, expires_s = entry.stored, _counts_until(command)
             if command.user == before.user:
                 expires_s = max(expires_s, before.expires_s)
@@ -118,12 +131,10 @@ class Requests:
                 )
             return answer(200, self._document(found))
         keeper.keys()
-        if not keeper.may_enter(command.user, command.cluster):
-            raise _forbidden("access denied", request.name)
         self._check_reach(request)
         expires_s = _counts_until(command)
-        asked = Question(command.cluster, command.user, request.resources, request.identity, request.full)
-        decision = await keeper.decision(asked, expires_s)
+        question = Question(command.cluster, command.user, request.resources, request.identity, request.full)
+        decision = await keeper.decision(question, expires_s)
         _require(decision, request)
         slot = self._free_slot(owner, command.cluster)
         consumers = await keeper.consumers(_CONNECT_S)
@@ -198,9 +209,6 @@ class Requests:
         return entry
 
     async def _token(self, command: Command, owner: str) -> CommandAnswer:
-        has_some = bool(self._keeper.index.of_owner(owner, command.cluster))
-        if not has_some and not self._keeper.may_enter(command.user, command.cluster):
-            raise _forbidden("access denied")
         token = self._issue(command.user.name, scope_of(command.user), time.time())
         return answer(201, Token(token.text, times.format_time(token.expires_s)))
 
@@ -261,9 +269,9 @@ def _name(refused: Refused) -> str:
     return f"{refused.resource}.{refused.group}" if refused.group else refused.resource
 
 
-def _is_same(stored: SubscriptionRequest, asked: SubscriptionRequest) -> bool:
+def _is_same(stored: SubscriptionRequest, wanted: SubscriptionRequest) -> bool:
     """Whether a request asks for what is there; where that began does not matter."""
-    return replace(stored, since="now") == replace(asked, since="now")
+    return replace(stored, since="now") == replace(wanted, since="now")
 
 
 def _counts_until(command: Command) -> float:
@@ -273,6 +281,12 @@ def _counts_until(command: Command) -> float:
 
 def _details(name: str) -> Details:
     return Details(name, _GROUP, _RESOURCE)
+
+
+def _no_access(command: Command) -> ApiError:
+    if command.user.is_master:
+        return errors.unknown_workspace(command.cluster)
+    return _forbidden("access denied")
 
 
 def _forbidden(text: str, name: str = "") -> Forbidden:

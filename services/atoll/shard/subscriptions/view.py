@@ -5,9 +5,10 @@
     POST  /services/events/clusters/<workspace>/token
     GET  /services/events/clusters/<workspace>/follow?resource=...
 
-The pipeline has authenticated the caller; `requests`, in the writer's process, answers. A caller sees and removes its
-own subscriptions whatever it may do in the workspace; `access_check` decides what it may subscribe to. Invariants: an
-anonymous caller is refused; the answer to a caller without access does not depend on whether the workspace exists.
+The pipeline has authenticated the caller; `requests`, in the writer's process, answers. Who may not enter the workspace
+sees and removes subscriptions that it has, and makes none; `access_check` decides what others may subscribe to.
+Invariants: an anonymous caller is refused; the answer to a caller without access does not depend on whether the
+workspace, or the URL, exists.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from atoll.machinery.apiserver.call.call import Reply, View
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo
 from atoll.machinery.apiserver.request import RemoteView, Request, RequestScope, fail
 from atoll.machinery.meta.names import is_cluster_name, is_workspace_path
-from atoll.machinery.meta.status import RequestEntityTooLarge, ServiceUnavailable
+from atoll.machinery.meta.status import ApiError, RequestEntityTooLarge, ServiceUnavailable
 from atoll.machinery.meta.user import AUTHENTICATED, User
 from atoll.machinery.storage.contract import Snapshot
 from atoll.machinery.wire.exchange import HttpRequest
+from atoll.shard.subscriptions.access_check import AccessCheck
 from atoll.shard.subscriptions.commands import Ask, Command, Verb, decode_answer, encode
 from atoll.shard.subscriptions.follow_service import FollowService
 from atoll.shard.subscriptions.limits import MAX_BODY_BYTES
@@ -53,9 +55,13 @@ class EventsView:
     commands to the keeper, None while there is nothing; `follows` serves in this process."""
 
     def __init__(
-        self, resolve: Callable[[View, str], str | None], ask: Callable[[], Ask | None], follows: FollowService
+        self,
+        resolve: Callable[[View, str], str | None],
+        access: AccessCheck,
+        ask: Callable[[], Ask | None],
+        follows: FollowService,
     ) -> None:
-        self._resolve, self._ask, self._follows = resolve, ask, follows
+        self._resolve, self._access, self._ask, self._follows = resolve, access, ask, follows
 
     def acts_within(self, info: RequestInfo) -> str:
         """Nobody acts for others here."""
@@ -65,14 +71,16 @@ class EventsView:
         """Set the scope of a request. Raises Forbidden for a caller who is nobody, NotFound, MethodNotAllowed."""
         segments = request.info.path.strip("/").split("/")
         named, rest = "/".join(segments[_PREFIX - 1 : _PREFIX]), segments[_PREFIX:]
-        if not is_somebody(request.user) or not is_workspace_path(named) or segments[2] != "clusters":
-            raise forbidden(attributes_of(request.info, request.user, ""))
-        asked = (request.info.method, len(rest), rest[0] if rest else "")
-        verb = _VERBS.get(asked)
-        if verb is None and asked != _FOLLOW:
-            raise errors.method_not_allowed() if asked[2] in _RESOURCES else errors.not_served()
+        if not is_authenticated(request.user) or not is_workspace_path(named) or segments[2] != "clusters":
+            raise _no_access(request)
+        target = (request.info.method, len(rest), rest[0] if rest else "")
+        verb = _VERBS.get(target)
         # A workspace that is deleted has a name still, under which its subscriptions are found.
         cluster = self._resolve(snapshot, named) or (named if is_cluster_name(named) else "")
+        if verb is None and target != _FOLLOW:
+            if not self._access.may_enter(snapshot, request.user, cluster):
+                raise _no_access(request)
+            raise errors.method_not_allowed() if target[2] in _RESOURCES else errors.not_served()
         name, expires_s = rest[1] if len(rest) > 1 else "", _expires_s(request.http)
         remote: RemoteView
         if verb is None:
@@ -84,7 +92,7 @@ class EventsView:
         info = replace(info, group=GROUP, version="v1", resource=rest[0])
         caller = request.user
         request.enter(
-            RequestScope(authorize=lambda view, verb: Decision(is_somebody(caller)), remote=remote, info=info)
+            RequestScope(authorize=lambda view, verb: Decision(is_authenticated(caller)), remote=remote, info=info)
         )
 
 
@@ -114,12 +122,19 @@ class _Commanding:
         request.reply(Reply(found.code, found.body, headers=headers))
 
 
+def _no_access(request: Request) -> ApiError:
+    """The answer to a caller without access, for whom no URL exists."""
+    if request.user.is_master:
+        return errors.not_served()
+    return forbidden(attributes_of(request.info, request.user, ""))
+
+
 def _expires_s(request: HttpRequest) -> float:
     """When the token of a request, which was verified, ends in Unix seconds; 0 for never, and without one."""
     token = bearer_token(request)
     return unverified_expiry_s(token) if token is not None else 0.0
 
 
-def is_somebody(user: User) -> bool:
+def is_authenticated(user: User) -> bool:
     """Whether a user showed a credential."""
     return AUTHENTICATED in user.groups
