@@ -150,6 +150,7 @@ LONG = {"x": "y" * 200_000}
     "bomb",
     [
         lambda: customized(expanding(k="%(x)" * 100_000), None, LONG),
+        lambda: customized(expanding(k="%(x)" * 100), None, LONG),
         lambda: customized(expanding(k="%%" * 400_000), None, LONG),
         lambda: customized(expanding(k=["a"] * 100_000), None, LONG),
         lambda: customized(configmap({"k": [1] * 40_000}), customizer(("$.data.k[*]", f'"{"y" * 999}"')), None),
