@@ -78,11 +78,12 @@ class Own:
         return subject.startswith(f"{self.inbox}.")
 
 
-def subjects(own: Own, victim: Own, clusters: Sequence[str]) -> list[str]:
+def subjects(own: Own, victims: Sequence[Own], clusters: Sequence[str]) -> list[str]:
     """All subjects, each once: of the API, of acknowledgements, streams, inboxes, advisories and the system."""
     names = (own.consumers[0], own.consumers[-1], f"{own.consumers[0]}x", own.consumers[0][:-2])
-    others = (victim.consumers[0], victim.consumers[-1], "operator", "follow-edge-0", "atoll-audit-changes", "*", ">")
-    found = [*_api(names + others), *_acknowledgements(names + others), *SYSTEM, *_inboxes(own, victim), *_wild()]
+    theirs = [name for victim in victims for name in (victim.consumers[0], victim.consumers[-1])]
+    others = (*theirs, "operator", "follow-edge-0", "atoll-audit-changes", "*", ">")
+    found = [*_api(names + others), *_acknowledgements(names + others), *SYSTEM, *_inboxes(own, victims), *_wild()]
     for cluster in clusters:
         found += [f"atoll.{kind}.root.core.core.configmaps.{cluster}" for kind in ("changes", "state")]
     found += [f"atoll.changes.{shard}.-" for shard in ("root", "east", "other")]
@@ -110,8 +111,16 @@ def _acknowledgements(names: Sequence[str]) -> Iterator[str]:
             yield f"$JS.EVENT.METRIC.CONSUMER.ACK.{stream}.{name}"
 
 
-def _inboxes(own: Own, victim: Own) -> Iterator[str]:
-    for inbox in (own.inbox, victim.inbox, "_INBOX", "_INBOX_shard_root", "_INBOX_gateway_0", "_R_", "_GR_"):
+def _inboxes(own: Own, victims: Sequence[Own]) -> Iterator[str]:
+    for inbox in (
+        own.inbox,
+        *(victim.inbox for victim in victims),
+        "_INBOX",
+        "_INBOX_shard_root",
+        "_INBOX_gateway_0",
+        "_R_",
+        "_GR_",
+    ):
         yield inbox
         yield from (f"{inbox}.{rest}" for rest in ("x", "x.1", "*", ">"))
 

@@ -78,10 +78,12 @@ async def test_of_all_subjects_a_tenant_may_name_those_of_its_own_consumers_and_
     open_server: TenantServer,
 ) -> None:
     """Publish, request, subscribe and subscribe in a queue, on each subject: 5,000 cells and more."""
-    mine, theirs = (open_server.names(user) for user in ("attacker", "victim"))
-    own, victim = Own(mine.consumers, mine.inbox), Own(theirs.consumers, theirs.inbox)
+    names = [open_server.names(user) for user in ("attacker", "victim", "neighbour", "stranger")]
+    own, *victims = (Own(each.consumers, each.inbox) for each in names)
+    for shard, user, slot in (("east", "attacker", 31), ("east", "victim", 1), ("root", "neighbour", 0)):
+        await open_server.make_consumer(shard, user, slot, "theirs")
     odd = [changes_subject("root", CONFIGMAPS, name).rsplit(".", 1)[1] for name in ODD_NAMES]
-    found = subjects(own, victim, ["mine", "theirs", *ODD_NAMES, *odd])
+    found = subjects(own, victims, ["mine", "theirs", *ODD_NAMES, *odd])
     before = await standing(open_server)
     client, cells = await enter(open_server, "attacker"), 0
     for verb, line, allowed in verbs(own):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from atoll.machinery.stream.tenants.key_files import SubscriptionKeys, write_subscription_keys
 from harness.clients.api import Answer, Api, eventually, workspace_under
+from harness.clients.followed_events import follow
+from harness.clients.followed_events import path as followed_path
 from harness.servers.shard_process import ShardProcess
 from harness.servers.subscribed_shard import path
 from integration.views.test_apiexport import ENTER, RBAC, give
@@ -62,8 +62,7 @@ def test_a_watch_through_a_view_ends_with_the_wait_at_any_worker(tmp_path: Path)
 def test_a_subscription_asked_for_at_any_worker_is_one_and_follows_its_right(tmp_path: Path) -> None:
     (tmp_path / "tokens.csv").write_text("alice-token,alice,u-alice\n")
     with ShardProcess(tmp_path, "--workers", "2", "--token-auth-file", str(tmp_path / "tokens.csv")) as shard:
-        keys = SubscriptionKeys(base64.b64encode(b"a key").decode(), ("nats://127.0.0.1:1",))
-        write_subscription_keys(shard.root / "event-subscriptions.json", keys)
+        eventually((shard.root / "event-subscriptions.json").exists, "the embedded server takes subscribers", 60.0)
         home = Api(shard, "root").at(workspace_under(Api(shard, "root")))
         watching = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["watch"]}
         name = give(home, "alice", watching, ENTER)
@@ -77,5 +76,10 @@ def test_a_subscription_asked_for_at_any_worker_is_one_and_follows_its_right(tmp
 
         assert sorted(ask("POST").code for _ in range(4)) == [200, 200, 200, 201]
         assert {ask("GET", "/audit").json["consumer"] for _ in range(4)} == {ask("POST").json["consumer"]}
-        home.delete(f"{RBAC}/clusterrolebindings/{name}")
+        alice, events = Api(shard, token="alice-token"), followed_path(home.cluster, "configmaps")
+        with follow(alice, events) as first, follow(alice, events) as second:
+            for followed in (first, second):
+                followed.until("BOOKMARK")
+            home.delete(f"{RBAC}/clusterrolebindings/{name}")
+            assert {followed.rest()[-1]["atolloperation"] for followed in (first, second)} == {"CLOSED"}
         eventually(lambda: ask("GET", "/audit").json["state"] == "Revoked", "revoked")
