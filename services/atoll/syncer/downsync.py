@@ -67,6 +67,9 @@ class Downsync:
         self._others = others
         self.queue: WorkQueue[ObjectRef] = WorkQueue()
         self.adopted: Adopted = lambda ref, obj: None
+        #: Called with an object that waits for another one, and when it waits for nothing any more.
+        self.waits: Callable[[ObjectRef, ObjectRef], None] = lambda ref, needed: None
+        self.arrived: Callable[[ObjectRef], None] = lambda ref: None
         #: Called when a kind turns out to be served that is not followed yet.
         self.appeared: Callable[[], None] = lambda: None
         self.applies = self.deletions = 0
@@ -152,6 +155,7 @@ class Downsync:
             return None if self._edge.is_refused(ref.kind) else _SOON
         if self._waits(ref, is_listed):
             return None
+        self.arrived(ref)
         wanted, live = await self._concerned(ref, obj, kind)
         # Whether an attempt is due is asked below: what is not due now has to come back.
         state = SyncState(self._state.syncer, self._state.number, self._state.records)
@@ -203,6 +207,7 @@ class Downsync:
             self._failed(ref, Failure("apply", "NotServed", message, "", 1, time.time()))
             self._try_again(ref)
             return None
+        self.waits(ref, definition)
         established = self._edge.get(definition)
         return _SOON if established is not None and is_true(conditions_of(established), "Established") else None
 
@@ -221,6 +226,7 @@ class Downsync:
             elif "deletionTimestamp" not in live["metadata"] and _is_usable(each, live):
                 continue
             self._waiting[each].add(ref)
+            self.waits(ref, each)
             return True
         return False
 

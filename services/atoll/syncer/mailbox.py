@@ -90,6 +90,10 @@ class Mailbox:
             return held if ref not in self._origins.values() else None
         return renamed({origin: held}, self._edge_configs.values(), self._resources).objects.get(ref)
 
+    def has(self, ref: ObjectRef) -> bool:
+        """Whether there is an object that the edge is to have."""
+        return (self._origins.get(ref) or ref) in self._packed
+
     def held(self, ref: ObjectRef) -> Object | None:
         """Return an object by its reference in the mailbox, as it is there."""
         packed = self._packed.get(ref)

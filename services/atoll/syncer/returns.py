@@ -17,6 +17,7 @@ from atoll.machinery.edge.failures import UNAVAILABLE_CODES, Failure, next_failu
 from atoll.machinery.edge.names import EDGE_REVISION, ObjectRef
 from atoll.machinery.edge.returns import PutStatus, status_return
 from atoll.machinery.meta.equality import same
+from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import ApiError, Conflict, NotFound
 from atoll.machinery.process.backoff import Backoff
 from atoll.syncer.edge import Edge
@@ -32,6 +33,8 @@ class Returns:
         self._client, self._mailbox, self._edge, self._is_writer = client, mailbox, edge, is_writer
         self.queue: WorkQueue[ObjectRef] = WorkQueue()
         self.failures: dict[ObjectRef, Failure] = {}
+        #: Called with each object that is looked at, None if it went.
+        self.looked: Callable[[ObjectRef, Object | None], None] = lambda ref, live: None
         self.writes = 0
 
     def all(self) -> None:
@@ -42,6 +45,7 @@ class Returns:
     async def reconcile(self, ref: ObjectRef) -> Requeue:
         """Write the status of one object, if the mailbox lacks it."""
         live, origin = self._edge.get(ref), self._mailbox.origin(ref)
+        self.looked(ref, live)
         held = self._mailbox.held(origin)
         if not self._is_writer() or live is None or held is None or not self._mailbox.carried.lists(ref):
             self.failures.pop(ref, None)

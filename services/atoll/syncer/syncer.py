@@ -37,6 +37,7 @@ from atoll.syncer.others import OtherSyncers, edge_lease
 from atoll.syncer.rate import RateLimit
 from atoll.syncer.report import Report
 from atoll.syncer.returns import Returns
+from atoll.syncer.soundness import Soundness
 from atoll.syncer.state import State
 from atoll.syncer.upsync import Upsync, copies_of, upsynced_kinds
 
@@ -75,6 +76,7 @@ class Syncer:
         self.edge = Edge(cluster, options.uid, RateLimit(options.qps, options.burst))
         self.downsync: Downsync | None = None
         self.returns: Returns | None = None
+        self.soundness = Soundness(self.mailbox, self.edge)
         self.upsync: Upsync | None = None
         #: Kinds of which the copies in the mailbox are known.
         self._searched: set[Resource] = set()
@@ -102,6 +104,8 @@ class Syncer:
         bounds = options.upsync_bounds
         self.upsync = Upsync(self._center, self.mailbox, self.edge, state, lambda: self.may_report, bounds)
         report = Report(self._center, self.mailbox, self, uid)
+        self.downsync.waits, self.downsync.arrived = self.soundness.waits, self.soundness.arrived
+        self.returns.looked = self.soundness.look
         self.downsync.appeared = self._kinds_changed.set
         self.downsync.adopted = lambda ref, obj: self._tell(report, ref, obj)
         self.mailbox.listener, self.edge.changed, self.edge.read = self, self._live_changed, self._kind_read
@@ -145,7 +149,7 @@ class Syncer:
         """What does not succeed."""
         returned = self.returns.failures if self.returns is not None else {}
         upsynced = self.upsync.failures if self.upsync is not None else {}
-        return {**self.edge.failures, **upsynced, **returned, **self._state.failures}
+        return {**self.soundness.failures, **self.edge.failures, **upsynced, **returned, **self._state.failures}
 
     @property
     def is_writer(self) -> bool:
@@ -191,6 +195,8 @@ class Syncer:
     def _kind_read(self, kind: tuple[str, str]) -> None:
         assert self.downsync is not None
         self.downsync.kind_read(kind)
+        for ref in [ref for ref in self.edge.refs() if kind in _ALWAYS and ref.kind == kind]:
+            self.soundness.look(ref, self.edge.get(ref))
         self._upsync_all()
 
     def _upsync_all(self) -> None:

@@ -156,6 +156,19 @@ def test_what_has_no_namespace_is_summarized_in_that_of_reports(harbour: Api, ed
     eventually(lambda: summaries(harbour, "north", "kubestellar-report") == [], "it is gone")
 
 
+def test_what_a_syncer_says_of_a_namespace_is_in_its_summary(harbour: Api, edges: dict[str, Edge]) -> None:
+    harbour.post("/api/v1/namespaces", {"metadata": {"name": "quay"}})
+    place(harbour, "quay", {"env": "s-one"}, {"apiGroup": "", "resources": ["namespaces"], "objectNames": ["quay"]})
+    row = {"group": "", "resource": "namespaces", "name": "quay", "operation": "status", "reason": "Terminating"}
+    edges["s-one"].applied({**row, "message": "the Namespace is being deleted"})
+    eventually(lambda: counts(harbour, "quay", "kubestellar-report") == (1, 0, 0, 1), "it ends there")
+    (broken,) = summary(harbour, "quay", "kubestellar-report")["brokenObjects"]
+    assert (broken["kind"], broken["name"], broken["reason"]) == ("Namespace", "quay", "Terminating")
+    edges["s-one"].applied()
+    eventually(lambda: counts(harbour, "quay", "kubestellar-report") == (1, 1, 1, 0), "it is there again")
+    harbour.delete(f"{PLACEMENTS}/quay")
+
+
 def test_what_comes_up_is_summarized_by_set(harbour: Api, edges: dict[str, Edge]) -> None:
     logs = {"apiGroup": "", "resources": ["configmaps"], "namespaces": ["logs"], "names": ["*"]}
     place(harbour, "logs", FLEET, upsync=[logs])

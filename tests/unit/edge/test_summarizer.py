@@ -20,6 +20,7 @@ from atoll.edge.summarizer.summarizer import StatusSummarizer
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.discovery import ServedKind
 from atoll.machinery.client.resource import Resource
+from atoll.machinery.control.queue import WorkQueue
 from atoll.machinery.edge.applied import ApplyRecord
 from atoll.machinery.edge.names import EDGE_REVISION, ObjectRef
 from atoll.machinery.edge.slices import label_of
@@ -44,7 +45,7 @@ class Stored:
     def __init__(self) -> None:
         self.boats: dict[str, Object] = {}
         self.summaries: dict[str, Object] = {}
-        self.status: Object = {}
+        self.statuses: dict[str, Object] = {}
         self.writes = self.reads = 0
 
 
@@ -77,7 +78,7 @@ class Account:
         return stored
 
     async def patch(self, resource: Resource, name: str, body: Object, subresource: str = "") -> None:
-        self._stored.status = body["status"]
+        self._stored.statuses[name] = body["status"]
 
     async def delete(self, resource: Resource, name: str, namespace: str = "") -> None:
         del self._stored.summaries[name]
@@ -174,10 +175,10 @@ class World:
         (found,) = self.server.summaries.values()
         return found
 
-    async def collect(self, **spec: Any) -> None:
-        obj = {"metadata": {"name": "c", "generation": 1, "resourceVersion": "1"}, "spec": spec}
-        self.collected.put("work", "c", obj)
-        await self.collected.reconcile(("work", "c"))
+    async def collect(self, name: str = "c", **spec: Any) -> None:
+        obj = {"metadata": {"name": name, "generation": 1, "resourceVersion": "1"}, "spec": spec}
+        self.collected.put("work", name, obj)
+        await self.collected.reconcile(("work", name))
 
 
 async def test_many_edge_clusters_fit_into_one_summary_which_counts_them_all() -> None:
@@ -300,6 +301,40 @@ async def test_a_summary_that_somebody_changed_is_compared_and_put_back() -> Non
     world.summarizer.own_changed(change)
     await world.write()
     assert world.server.writes == 2
+
+
+async def test_of_many_collectors_the_first_by_name_count_and_the_others_say_so() -> None:
+    world = World(1)
+    await world.begin()
+    for number in range(17):
+        await world.collect(f"c{number:02}", select=SELECT[:1])
+    for name in ("c00", "c16"):
+        await world.collected.reconcile(("work", name))
+    assert world.server.statuses["c00"]["errors"] == []
+    assert "more than 16 collectors" in world.server.statuses["c16"]["errors"][0]
+    await world.report(0, 20)
+    await world.write()
+    assert [each["name"] for each in world.summary["results"]] == [f"c{number:02}" for number in range(16)]
+    world.collected.put("work", "c00", None)
+    await world.collected.reconcile(("work", "c00"))
+    await world.collected.reconcile(("work", "c16"))
+    assert world.server.statuses["c16"]["errors"] == []
+
+
+async def test_a_summary_from_before_a_restart_goes_with_its_object() -> None:
+    world, again = World(1), World(1)
+    await world.begin()
+    await world.write()
+    again.server.summaries |= world.server.summaries
+    await again.begin()
+    await again.write()
+    assert again.server.writes == 0
+    again.summaries.queue = WorkQueue()
+    again.content.put(BOAT, None)
+    again.summarizer.content_changed("work", [BOAT])
+    assert len(again.summaries.queue) == 1
+    await again.write()
+    assert again.server.summaries == {}
 
 
 async def test_what_is_not_placed_any_more_has_no_summary() -> None:

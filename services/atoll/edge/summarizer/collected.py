@@ -15,12 +15,16 @@ from atoll.edge.export_view import ExportView
 from atoll.edge.kinds import STATUS_COLLECTORS
 from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.edge.summaries.collectors import Collector, InvalidCollector, collector_of
+from atoll.machinery.edge.summaries.summary import MAX_TABLES
 from atoll.machinery.edge.where import Key
 from atoll.machinery.meta.objects import Object, spec_of, status_of
 from atoll.machinery.meta.status import Conflict, NotFound
 
 #: Objects with failures that are remembered, and texts that a status has.
 MAX_FAILING, MAX_ERRORS = 1000, 20
+#: Collectors of a workspace that count, the first by name: a row is evaluated for all of them in one go.
+MAX_COLLECTORS = MAX_TABLES
+TOO_MANY = f"it does not count: the workspace has more than {MAX_COLLECTORS} collectors, of which the first by name do"
 #: How long a status waits for more failures.
 BURST_S = 1.0
 
@@ -34,7 +38,9 @@ class Collected:
         self._view, self._changed = view, changed
         self.queue: WorkQueue[Key] = WorkQueue()
         self._objects: dict[Key, Object] = {}
+        #: All that compile, and those that count.
         self._compiled: dict[str, dict[str, Collector]] = {}
+        self._active: dict[str, dict[str, Collector]] = {}
         self._versions: dict[str, int] = {}
         #: Collector -> row or summary -> field -> text.
         self._failing: dict[Key, dict[Hashable, Mapping[str, str]]] = defaultdict(dict)
@@ -48,8 +54,8 @@ class Collected:
         self.queue.add((cluster, name))
 
     def of(self, cluster: str) -> Mapping[str, Collector]:
-        """Return the collectors of a workspace."""
-        return self._compiled.get(cluster, {})
+        """Return the collectors of a workspace that count."""
+        return self._active.get(cluster, {})
 
     def version(self, cluster: str) -> int:
         """Return a number that rises with each change of a workspace's collectors."""
@@ -79,6 +85,8 @@ class Collected:
             self._failing.pop(key, None)
             return None
         texts = sorted({f"{field}: {text}" for row in self._failing[key].values() for field, text in row.items()})
+        if name in self._compiled.get(cluster, {}) and name not in self.of(cluster):
+            texts = [TOO_MANY]
         status = {"observedGeneration": obj["metadata"]["generation"], "errors": texts[:MAX_ERRORS]}
         if status != status_of(obj):
             body = {"metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]}, "status": status}
@@ -88,16 +96,24 @@ class Collected:
 
     async def _compile(self, key: Key, obj: Object | None) -> None:
         cluster, name = key
-        found = self._compiled.setdefault(cluster, {})
-        before = found.get(name)
+        before = self._compiled.get(cluster, {}).get(name)
+        found = before
         if obj is None or before is None or before.spec != spec_of(obj):
-            found.pop(name, None)
+            found = None
             if obj is not None:
                 with suppress(InvalidCollector):
-                    found[name] = await asyncio.to_thread(collector_of, obj)
-        if not found:
+                    found = await asyncio.to_thread(collector_of, obj)
+        if found is before:
+            return
+        every = self._compiled.setdefault(cluster, {})
+        every.pop(name, None)
+        if found is not None:
+            every[name] = found
+        if not every:
             del self._compiled[cluster]
-        if found.get(name) is not before:
-            self._failing.pop(key, None)
-            self._versions[cluster] = self._versions.get(cluster, 0) + 1
-            self._changed(cluster)
+        self._failing.pop(key, None)
+        active, self._active[cluster] = self._active.get(cluster, {}), dict(sorted(every.items())[:MAX_COLLECTORS])
+        self._versions[cluster] = self._versions.get(cluster, 0) + 1
+        for each in active.keys() ^ self._active[cluster].keys():
+            self.queue.add((cluster, each))
+        self._changed(cluster)

@@ -215,6 +215,7 @@ class Summaries:
         found = await self._finder.find(of, time.time())
         summaries = self._written[key.cluster]
         written = summaries.setdefault(key, _Written())
+        self._of[key.cluster][of.subject.ref].add(key)
         found.reports, written.since = _dated(found.reports, written.since)
         body = summary(of.subject, found)
         due_s = None if found.due_s is None else max(found.due_s - time.time(), WRITE_S)
@@ -230,7 +231,6 @@ class Summaries:
             return REFUSED
         written.digest, written.at_s = digest, self.clock()
         written.revision = int(answer["metadata"]["resourceVersion"])
-        self._of[key.cluster][of.subject.ref].add(key)
         return due_s
 
     async def _is_stored(self, client: Client, key: SummaryKey, digest: str) -> bool:

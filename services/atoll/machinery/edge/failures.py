@@ -23,7 +23,19 @@ UNAVAILABLE_CODES = (401, 429, 503, 504)
 MAX_ROWS, MAX_MESSAGE = 50, 256
 _FIRST_S, _LONGEST_S = 1.0, 300.0
 #: Reasons of failures that are none of the API's.
-_OWN_REASONS = frozenset({"NotServed", "NameTaken", "TooMany", "KeptByOther"})
+_OWN_REASONS = frozenset(
+    {
+        "KeptByOther",
+        "Missing",
+        "NameTaken",
+        "NamesNotAccepted",
+        "NotEstablished",
+        "NotObserved",
+        "NotServed",
+        "Terminating",
+        "TooMany",
+    }
+)
 
 
 class Failure(msgspec.Struct, frozen=True):
