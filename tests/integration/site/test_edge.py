@@ -63,6 +63,12 @@ def copy_of(box: Api, name: str) -> str:
     return str(found.json["metadata"]["uid"]) if found.code == 200 else ""
 
 
+def shared(box: Api) -> object:
+    """The data of the copy that comes from both workspaces."""
+    found = box.send("GET", f"{CONFIGMAPS}/shared")
+    return found.json.get("data") if found.code == 200 else None
+
+
 def targets(workload: Api) -> set[str]:
     """The destinations of the placement of a workspace."""
     found = workload.send("GET", f"{GROUP}/singleplacementslices/both")
@@ -70,9 +76,10 @@ def targets(workload: Api) -> set[str]:
 
 
 def place_everywhere(workload: Api, name: str) -> None:
-    """Place a ConfigMap of this name at all Locations."""
+    """Place a ConfigMap of this name, and one that others have too, at all Locations."""
     eventually(lambda: workload.send("GET", f"{GROUP}/edgeplacements").code == 200, "it is initialized")
     workload.post(CONFIGMAPS, configmap(name, {"k": "1"}))
+    workload.post(CONFIGMAPS, configmap("shared", {name: "1", "last": name}))
     tests = [{"apiGroup": "", "resources": ["configmaps"]}]
     spec = {"locationSelectors": [{"matchLabels": {"env": "prod"}}], "downsync": tests}
     workload.post(f"{GROUP}/edgeplacements", an_object("EdgePlacement", "both", spec))
@@ -94,6 +101,8 @@ def test_inventories_of_two_shards_serve_placements_and_a_silent_shard_keeps_mai
     before = mailboxes(home)
     boxes = [site.proxy.api(f"{HOME}:{name}") for name in before.values()]
     eventually(lambda: all(copy_of(each, name) for each in boxes for name in ("gone", "kept")), "copies of both")
+    merged = {"gone": "1", "kept": "1", "last": "kept"}
+    eventually(lambda: all(shared(each) == merged for each in boxes), "what both shards give is merged")
     uids = [copy_of(each, "kept") for each in boxes]
     controllers.stop()
     site.shards["shard-2"].stop()
@@ -106,6 +115,7 @@ def test_inventories_of_two_shards_serve_placements_and_a_silent_shard_keeps_mai
         site.shards["shard-2"].start()
     eventually(lambda: controllers.get("/readyz")[0] == 200, "the controllers are ready")
     eventually(lambda: not any(copy_of(each, "gone") for each in boxes), "what was withdrawn meanwhile goes")
+    eventually(lambda: all(shared(each) == {"kept": "1", "last": "kept"} for each in boxes), "of what is merged too")
     probe = inventories[0].post(f"{GROUP}/synctargets", an_object("SyncTarget", "probe")).json
     eventually(lambda: "probe" in mailboxes(home), "the controllers work")
     assert mailboxes(home) == before | {"probe": mailboxes(home)["probe"]}
