@@ -38,13 +38,15 @@ class EdgeFiles(NamedTuple):
     settings: tuple[str, ...]
 
 
-def passed_on(config: ShardConfig) -> tuple[str, ...]:
-    """The flags of the controllers that are settings of the shards too."""
+def passed_on(config: ShardConfig, client_ca: str = "") -> tuple[str, ...]:
+    """The flags of the controllers that are settings of the shards too. The CA of clients who may read metrics is the
+    site's, else the first of the shard."""
     flags = {
         "bind-address": config.bind_address,
         "log-level": config.log_level,
         "log-format": config.log_format,
         "allow-any-filesystem": str(config.allow_any_filesystem).lower(),
+        "client-ca-file": client_ca or next(iter(config.client_ca_file), ""),
     }
     return tuple(f"--{name}={value}" for name, value in flags.items())
 

@@ -87,22 +87,11 @@ class EdgeControllers:
 
     def get(self, path: str, client: ssl.SSLContext | None = None) -> tuple[int, str]:
         """Return status and body of a request."""
-        parts = urlsplit(self.url)
-        context = client or ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        connection = http.client.HTTPSConnection(parts.hostname or "", parts.port, context=context, timeout=20)
-        with contextlib.closing(connection):
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
+        return answer_of(self.url, path, client)
 
     def metrics(self) -> str:
         """The metrics, which it shows to an administrator."""
-        pair, path = pki.make_client(self._clients, "admin", ["system:masters"]), self.directory / "admin.pem"
-        path.write_bytes(pair.certificate + pair.key)
-        context = ssl.create_default_context()
-        context.load_cert_chain(path)
-        status, text = self.get("/metrics", context)
+        status, text = self.get("/metrics", administrator(self._clients, self.directory))
         assert status == 200, text
         return text
 
@@ -115,6 +104,27 @@ class EdgeControllers:
         assert self._process is not None
         self._process.send_signal(number)
         return self._process.wait(30)
+
+
+def answer_of(url: str, path: str, client: ssl.SSLContext | None = None) -> tuple[int, str]:
+    """Return status and body of a request to a process of controllers."""
+    parts = urlsplit(url)
+    context = client or ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    connection = http.client.HTTPSConnection(parts.hostname or "", parts.port, context=context, timeout=20)
+    with contextlib.closing(connection):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
+def administrator(clients: pki.Pair, directory: Path) -> ssl.SSLContext:
+    """The client of an administrator, whose certificate a CA signed."""
+    pair, path = pki.make_client(clients, "admin", ["system:masters"]), directory / "admin.pem"
+    path.write_bytes(pair.certificate + pair.key)
+    context = ssl.create_default_context()
+    context.load_cert_chain(path)
+    return context
 
 
 def an_object(kind: str, name: str, spec: Object | None = None, **labels: str) -> Object:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import ssl
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from atoll.machinery.process import pki
+from atoll.machinery.process.listen_address import PORT_FILE
 from harness.clients.api import Api, Object, eventually
-from harness.servers.edge_service import GROUP, an_object
+from harness.servers.edge_service import GROUP, administrator, an_object, answer_of
 from harness.servers.processes import children, is_alive
 from harness.servers.shard_process import ShardProcess
 
@@ -30,10 +33,15 @@ WRITTEN = (
 )
 
 
+CLIENTS = pki.make_ca("clients of the shard")
+
+
 @pytest.fixture(scope="module")
 def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShardProcess]:
     directory = tmp_path_factory.mktemp("edge-start")
-    flags = ("--edge", "true", "--audit-log-path", str(directory / "audit.log"))
+    (directory / "clients.crt").write_bytes(CLIENTS.certificate)
+    audit, clients = str(directory / "audit.log"), str(directory / "clients.crt")
+    flags = ("--edge", "true", "--audit-log-path", audit, "--client-ca-file", clients)
     with ShardProcess(directory, *flags) as running:
         yield running
 
@@ -97,3 +105,18 @@ def test_controllers_that_die_are_started_again(shard: ShardProcess) -> None:
     assert controllers(shard) != [before]
     for api in (inventory, home):
         api.close()
+
+
+def test_administrators_by_certificate_read_the_metrics_of_the_controllers(shard: ShardProcess) -> None:
+    file, client = shard.root / "edge" / PORT_FILE, administrator(CLIENTS, shard.root.parent)
+
+    def metrics(context: ssl.SSLContext | None = None) -> tuple[int, str]:
+        try:
+            return answer_of(f"https://127.0.0.1:{file.read_text().strip()}", "/metrics", context)
+        except OSError:
+            return 0, ""
+
+    code, text = eventually(lambda: (found := metrics(client))[0] and found, "the controllers answer")
+    assert code == 200
+    assert "workqueue_depth" in text
+    assert eventually(lambda: metrics()[0], "they answer") == 403

@@ -117,7 +117,11 @@ def _edge_files(files: Layout, site: Site, config: ShardConfig) -> EdgeFiles:
         return _nats_url(site)
 
     return EdgeFiles(
-        files.root / kubeconfig.FILE_NAME, files.root / "edge", nats_url, files.credential(EDGE_USER), passed_on(config)
+        files.root / kubeconfig.FILE_NAME,
+        files.root / "edge",
+        nats_url,
+        files.credential(EDGE_USER),
+        passed_on(config, str(files.certificate(credentials.CLIENT_CA))),
     )
 
 
