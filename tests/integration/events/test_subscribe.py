@@ -78,9 +78,7 @@ async def test_a_thin_event_has_no_object_and_its_chain_is_checked(thin_service:
     assert {key.name for key in rest[0].keys or ()} == {"a", "b"}
 
 
-async def test_an_event_whose_body_failed_comes_again_at_once_and_nothing_after_it_is_lost(
-    service: EventsService,
-) -> None:
+async def test_an_event_whose_body_failed_comes_again_and_nothing_after_it_is_lost(service: EventsService) -> None:
     await service.publish(*(service.put(name) for name in "abcd"))
     with pytest.raises(RuntimeError, match="b failed"):
         async with service.subscriber() as events:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from atoll.cli.kubectl import atoll
 from atoll.events import Event, Gone, Revoked, subscribe
 from atoll.events.subscriber import Subscriber
 from harness.clients.api import Api, configmap, workspace_under
@@ -65,6 +67,17 @@ class Tenant:
             ca_file=self.ca_file,
             full=True,
         )
+
+    @property
+    def kubeconfig(self) -> str:
+        cluster = {"server": f"{self.shard.url}/clusters/{self.cluster}", "certificate-authority": self.ca_file}
+        document = {
+            "clusters": [{"name": "here", "cluster": cluster}],
+            "users": [{"name": "follower", "user": {"token": self.token}}],
+            "contexts": [{"name": "here", "context": {"cluster": "here", "user": "follower"}}],
+            "current-context": "here",
+        }
+        return json.dumps(document)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -148,3 +161,24 @@ async def keep_writing(tenant: Tenant) -> None:
     for number in range(1000):
         await asyncio.to_thread(tenant.write, f"seen-{number}")
         await asyncio.sleep(0.3)
+
+
+async def test_kubectl_shows_a_tenant_what_it_may_see_and_nothing_else(
+    tenant: Tenant, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await asyncio.to_thread(tenant.write, "north")
+    await asyncio.to_thread(tenant.api.patch, f"{CONFIGMAPS}/north", {"data": {"a": "2"}})
+    config = tmp_path / "config"
+    config.write_text(tenant.kubeconfig)
+
+    async def printed(*words: str) -> list[list[str]]:
+        code = await asyncio.to_thread(atoll.dispatch, ["events", *words, "--kubeconfig", str(config)])
+        out, err = capsys.readouterr()
+        assert (code, err) == (0, "")
+        return [line.split(maxsplit=5)[1:] for line in out.splitlines()]
+
+    rows = [row for row in await printed("--since", "10m") if row[2] == "default/north"]
+    assert [row[:2] for row in rows] == [["ADDED", "ConfigMap"], ["MODIFIED", "ConfigMap"]]
+    assert rows[1][4] == 'data.a: "1" -> "2"'
+    assert await asyncio.to_thread(atoll.dispatch, ["events", "secrets", "--kubeconfig", str(config)]) == 1
+    assert "secrets" in capsys.readouterr().err
