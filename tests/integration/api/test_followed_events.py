@@ -91,6 +91,21 @@ def test_server_sent_events_are_resumed_by_their_last_id(api: Api, reader: Api) 
     assert found[-3:] == [("ADDED", "one"), ("ADDED", "two"), ("ADDED", "three")]
 
 
+def test_what_was_written_at_once_is_resumed_between_any_two_of_its_changes(api: Api, reader: Api) -> None:
+    """Its revisions follow each other without a gap."""
+    for number in range(4):
+        api.post(CONFIGMAPS, {"metadata": {"name": f"part-{number}", "labels": {"batch": "one"}}})
+    target = path(api.cluster, "configmaps")
+    with follow(reader, target) as followed:
+        followed.until("BOOKMARK")
+        api.delete(f"{CONFIGMAPS}?labelSelector=batch%3Done")
+        deleted = followed.changes(4)
+    for count, event in enumerate(deleted, 1):
+        with follow(reader, target, last_event_id=event["id"]) as followed:
+            rest = followed.until("BOOKMARK")[:-1]
+        assert [each["id"] for each in rest] == [each["id"] for each in deleted[count:]]
+
+
 def test_a_mark_of_another_history_begins_with_a_resync_and_goes_on(api: Api, reader: Api) -> None:
     with follow(reader, path(api.cluster, "configmaps")) as followed:
         uid, lineage, revision = followed.next()["id"].rsplit("-", 2)
