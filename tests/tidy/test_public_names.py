@@ -10,7 +10,7 @@ from pathlib import Path
 from tidy.sources import ROOT, SERVICES, modules, name_of, parsed, source_files
 
 #: Packages for programs beside a shard: their public names need no caller here.
-PUBLIC = ("atoll/events/", "atoll/virtualworkspace_sdk/", "atoll/machinery/client/", "atoll/machinery/stream/tenants/")
+PUBLIC = ("atoll/events/", "atoll/virtualworkspace_sdk/", "atoll/machinery/client/")
 #: Texts that look like paths of modules and are none: paths of the API.
 MISSING: frozenset[str] = frozenset(["apis/apps/v1", "atoll/_schemas"])
 _WORD = re.compile(r"[A-Za-z_]\w*")

@@ -269,3 +269,20 @@ def test_wildcards_are_refused_to_everybody(site: Site) -> None:
             answer = site.proxy.api("*", user).send("GET", path)
             assert answer.code == 403, (user, path)
             assert answer.message.endswith("workspace access not permitted"), (user, path)
+
+
+def test_subscriptions_to_events_are_served_by_the_shard_of_their_workspace(site: Site, tree: Tree) -> None:
+    """By path and by name; to who has no access there is no difference between a workspace and none."""
+    admin, stranger = site.proxy.api(""), site.proxy.api("", "stranger")
+    for path, cluster in tree.clusters.items():
+        for named in (path, cluster):
+            base = f"/services/events/clusters/{named}"
+            assert admin.get(f"{base}/subscriptions").json == {"items": []}, (named, tree.shards[path])
+            assert admin.post(f"{base}/token", {}).json["token"]
+            admin.get(f"{base}/subscriptions/none", expect=404)
+    denied = {
+        (answer.code, answer.json["reason"])
+        for named in (tree.org, tree.team, "root:nowhere")
+        for answer in [stranger.get(f"/services/events/clusters/{named}/subscriptions", expect=403)]
+    }
+    assert denied == {(403, "Forbidden")}
