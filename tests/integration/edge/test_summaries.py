@@ -39,6 +39,8 @@ def collector(name: str, **spec: object) -> Object:
 
 
 def test_a_placed_object_has_counts_without_a_collector(harbour: Api, edges: dict[str, Edge]) -> None:
+    for each in edges.values():
+        each.applied(revision="1")
     harbour.post(BOATS, boat("counted"))
     place(harbour, "counted", FLEET, only("counted"))
     eventually(lambda: counts(harbour, "counted") == (3, 0, 0, 0), "three destinations")
