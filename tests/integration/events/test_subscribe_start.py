@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -182,3 +183,21 @@ async def test_kubectl_shows_a_tenant_what_it_may_see_and_nothing_else(
     assert rows[1][4] == 'data.a: "1" -> "2"'
     assert await asyncio.to_thread(atoll.dispatch, ["events", "secrets", "--kubeconfig", str(config)]) == 1
     assert "secrets" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+async def test_curl_follows_as_the_guide_prints_it(tenant: Tenant) -> None:
+    await asyncio.to_thread(tenant.write, "north")
+    command = GUIDE.read_text().partition("## With curl\n\n```sh\n")[2].partition("```")[0]
+    process = await asyncio.create_subprocess_exec(
+        "sh", "-c", f"exec {command}", env=tenant.environment, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(60):
+            lines = await line_with(process.stdout, "/north")
+    finally:
+        process.kill()
+        await process.communicate()
+    event = json.loads(lines[-1])
+    assert (event["atolloperation"], "data" in event) == ("ADDED", False)
