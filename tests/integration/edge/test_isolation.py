@@ -37,9 +37,15 @@ _SLICES = rule("apis.kcp.io", "apiexportendpointslices", *READ)
 #: What each may do where; in all other places nothing. Who may enter and do nothing has an empty list.
 RIGHTS: dict[tuple[str, str], list[Object]] = {
     **{(caller, "service"): [] for caller in ACCOUNTS},
-    # Whoever is somebody may enter root, and an inventory, as its Locations are used from elsewhere.
-    **{(caller, place): [] for caller in CALLERS for place in ("root", "inventory")},
-    ("mailbox-controller", "service"): [_SLICES, rule("tenancy.kcp.io", "workspaces", "create", "delete", *READ)],
+    # Whoever is somebody may enter root and read what it says of itself, and enter an inventory, as its Locations are
+    # used from elsewhere.
+    **{(caller, "root"): [rule("core.kcp.io", "logicalclusters", *READ)] for caller in CALLERS},
+    **{(caller, "inventory"): [] for caller in CALLERS},
+    ("mailbox-controller", "service"): [
+        _SLICES,
+        rule("tenancy.kcp.io", "workspaces", "create", "delete", *READ),
+        rule("coordination.k8s.io", "leases", "create"),
+    ],
     ("where-resolver", "service"): [_SLICES],
     ("placement-translator", "service"): [_SLICES, rule("tenancy.kcp.io", "workspaces", *READ)],
     ("placement-translator", "workload"): [rule("*", "*", "get", "list", "patch")],
@@ -141,6 +147,22 @@ def estate(edge: MutantShard, root: Api, tmp_path_factory: pytest.TempPathFactor
     return Estate(root, edge, tmp_path_factory.mktemp("estate"))
 
 
+#: Where the account of each is from: there it may read the keys that tokens are verified by.
+HOMES = {
+    **dict.fromkeys(ACCOUNTS, "service"),
+    "owner": "workload",
+    "syncer": "mailbox",
+    "other syncer": "other mailbox",
+}
+KEYS = "/openid/v1/jwks"
+
+
+def expects(caller: str, place: str, route: matrix.Route) -> bool:
+    """The model's result for a caller in a workspace."""
+    is_at_home = HOMES[caller] == place and (route.path, route.verb) == (KEYS, "get")
+    return is_at_home or allowed(RIGHTS.get((caller, place)), route)
+
+
 def allowed(rights: list[Object] | None, route: matrix.Route) -> bool:
     """The model's result for who has these rights in a workspace; None for who may not enter it."""
     if route.path in matrix.PUBLIC and route.verb == "get":
@@ -174,7 +196,7 @@ def mistakes(estate: Estate, callers: tuple[str, ...], places: tuple[str, ...], 
             chance = random.Random(f"{seed} {caller} {place}")
             some = chance.sample(estate.routes, min(count, len(estate.routes)))
             for route in dict.fromkeys((*dear, *some)):
-                expected = allowed(RIGHTS.get((caller, place)), route)
+                expected = expects(caller, place, route)
                 if matrix.tried(api, route) != expected:
                     yield f"{caller} at {place}: {route.verb} {route.url()} expected {expected}"
         api.close()
