@@ -141,8 +141,8 @@ async def standing(server: TenantServer) -> list[Object]:
     return found
 
 
-async def steal(server: TenantServer, aims: list[str]) -> list[tuple[str, bytes]]:
-    """Pull as the attacker, with these subjects for the answer; return what the victim hears."""
+async def steal(server: TenantServer, aims: list[str], least: int = 0) -> list[tuple[str, bytes]]:
+    """Pull as the attacker, with these subjects for the answer; return what the victim hears, so much at least."""
     theirs, victim = server.names("victim"), await enter(server, "victim")
     await victim.send([f"SUB {theirs.inbox}.> 1\r\n".encode()])
     attacker = await enter(server, "attacker")
@@ -150,7 +150,7 @@ async def steal(server: TenantServer, aims: list[str]) -> list[tuple[str, bytes]
     await attacker.send([pub(f"events.API.CONSUMER.MSG.NEXT.{STREAM}.{own}", PULL, aim) for aim in aims])
     # The server handles requests in order: the answer to this one comes after those to the attacker's.
     await victim.send([pub(f"events.API.CONSUMER.INFO.{STREAM}.{theirs.consumers[0]}", b"", f"{theirs.inbox}.end")])
-    while f"{theirs.inbox}.end" not in (subject for subject, _ in victim.received):
+    while f"{theirs.inbox}.end" not in (subject for subject, _ in victim.received) or len(victim.received) <= least:
         await victim.until(len(victim.received) + 1)
     attacker.close()
     victim.close()
@@ -177,7 +177,8 @@ async def test_with_names_that_can_be_known_the_answer_to_a_pull_is_written_into
     await server.make_consumer("root", "victim", 0, "theirs")
     names = subscriber_names(b"", "victim")
     before = await standing(server)
-    stolen = await steal(server, [f"{names.inbox}.x", f"events.API.CONSUMER.MSG.NEXT.{STREAM}.{names.consumers[0]}"])
+    aims = [f"{names.inbox}.x", f"events.API.CONSUMER.MSG.NEXT.{STREAM}.{names.consumers[0]}"]
+    stolen = await steal(server, aims, least=1)
     # An answer at the subject of another's pull is none: the server makes no request of it.
     assert await standing(server) == before
     assert [subject for subject, _ in stolen] == ["atoll.changes.root.core.core.configmaps.mine"]
