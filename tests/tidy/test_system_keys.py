@@ -19,6 +19,9 @@ OTHERS = {
     "authentication.atoll.dev/front-proxy",
     "experimental.authorization.kcp.io/original-username",
     "experimental.authorization.kcp.io/original-groups",
+    # Labels of workspaces of `kubectl kcp quickstart`.
+    "kcp.io/quickstart",
+    "kcp.io/quickstart-prefix",
     # Entries of a Shard's capacity.
     "used.atoll.dev/workspaces",
     "used.atoll.dev/objects",

@@ -79,6 +79,7 @@ def test_power_cuts_while_the_store_is_made_leave_one_that_opens(tmp_path: Path)
     assert_none(violations(tmp_path, seed, GATE, Phase.CREATION), seed)
 
 
+@pytest.mark.long
 def test_power_cuts_while_the_log_is_compacted_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SHORT_LOG, "1")
     seed = seed_of_run(36)
@@ -89,6 +90,7 @@ def test_power_cuts_while_the_log_is_compacted_lose_nothing(tmp_path: Path, monk
     environment.close()
 
 
+@pytest.mark.long
 def test_a_compacted_store_that_syncs_less_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SHORT_LOG, "1")
     found = violations(tmp_path, seed_of_run(37), TEETH, Phase.COMPACTION, **{UNSAFE: "sync"})
@@ -101,6 +103,7 @@ def test_a_store_that_syncs_less_is_found(tmp_path: Path, promise: str) -> None:
     assert len(found) > TEETH // 10, found
 
 
+@pytest.mark.long
 def test_submits_that_are_committed_in_parts_are_found(tmp_path: Path) -> None:
     """The planted bug `split_batch`."""
     found = violations(tmp_path, seed_of_run(34), TEETH, Phase.SUBMITS, **{VARIABLE: "split_batch"})

@@ -250,6 +250,7 @@ async def test_changes_arrive_one_after_the_other(tmp_path: Path) -> None:
     await changes_arrive(ShardProcess(tmp_path), tmp_path)
 
 
+@pytest.mark.long
 async def test_a_publisher_that_rests_is_found(tmp_path: Path) -> None:
     with pytest.raises(Stalled):
         await changes_arrive(MutantProcess(tmp_path, "tired_publisher"), tmp_path)

@@ -57,6 +57,7 @@ def test_changes_between_two_pages_are_shown(tmp_path: Path) -> None:
         writes_between_pages(shard)
 
 
+@pytest.mark.long
 def test_pages_of_different_revisions_are_found(tmp_path: Path) -> None:
     with MutantProcess(tmp_path, "moving_pages") as shard, pytest.raises(Missed):
         writes_between_pages(shard)

@@ -133,6 +133,7 @@ def test_the_targets_crash_between_the_calls_leaves_one_cluster(site: Site, admi
     assert owned_by(site, uid) == [made["spec"]["cluster"]]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_kill_at_any_point_of_two_attempts_leaves_one_cluster(site: Site, admin: Api) -> None:
     """Points: the first choice is written; it was given up for the second; the second shard has created the cluster."""

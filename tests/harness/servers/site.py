@@ -36,7 +36,7 @@ from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.user import MASTERS
 from atoll.machinery.process.pki import Pair, make_client
 from atoll.machinery.process.tls import client_context
-from atoll.machinery.stream.server.config import ListenOptions, NatsUser, server_config
+from atoll.machinery.stream.server.config import ListenOptions, NatsUser, TenantOptions, server_config
 from atoll.machinery.stream.server.embedded import find_binary
 from atoll.standalone.site import credentials, layout, processes, runner
 from atoll.standalone.site.gateways import tenant_options
@@ -210,12 +210,16 @@ class NatsProcess(SiteProcess):
     def __init__(self, site: Site, users: Sequence[NatsUser]) -> None:
         directory, port = site.layout.nats, site.plan.ports[NATS]
         directory.mkdir(mode=0o700, exist_ok=True)
-        config = directory / "server.conf"
-        room_bytes = len(site.plan.shards) * runner.STREAMS_BYTES
-        tenants = tenant_options(site.layout.pki, site.plan.shards)
-        config.write_bytes(server_config(ListenOptions(directory, "127.0.0.1", port, room_bytes), users, tenants))
-        super().__init__(NATS, [str(find_binary()), "-c", str(config)], site.logs)
-        self.url, self.users, self._directory, self._port = f"nats://127.0.0.1:{port}", list(users), directory, port
+        self._listen = ListenOptions(directory, "127.0.0.1", port, len(site.plan.shards) * runner.STREAMS_BYTES)
+        self.config = directory / "server.conf"
+        self.configure(users, tenant_options(site.layout.pki, site.plan.shards))
+        super().__init__(NATS, [str(find_binary()), "-c", str(self.config)], site.logs)
+        self.url, self._directory, self._port = f"nats://127.0.0.1:{port}", directory, port
+
+    def configure(self, users: Sequence[NatsUser], tenants: TenantOptions | None = None) -> None:
+        """Write the configuration for these users, and for tenants."""
+        self.users = list(users)
+        self.config.write_bytes(server_config(self._listen, users, tenants))
 
     def is_ready(self) -> bool:
         try:

@@ -16,7 +16,7 @@ import msgspec
 
 from atoll.machinery.stream.connection import Access, ApiError, Connection
 from atoll.machinery.stream.permissions import inbox_prefix, reader_permissions, region_permissions, source_permissions
-from atoll.machinery.stream.server.config import NatsUser, accounts
+from atoll.machinery.stream.server.config import NatsUser
 from atoll.machinery.stream.server.embedded import find_binary
 from atoll.standalone.site.credentials import PROXY_USER
 from atoll.standalone.site.layout import PROXY
@@ -83,13 +83,12 @@ class RegionSite(Site):
             process.wait_ready()
 
     def _open_hub(self, leaf: int, users: list[NatsUser]) -> None:
-        """Let a region join the site's NATS server, as `infra/nats/hub.conf` does."""
-        file = Path(self.nats.command[-1])
-        config = msgspec.json.decode(file.read_bytes())
+        """Let a region join the site's NATS server, as `infra/nats/hub.conf` does; it has no tenants."""
+        self.nats.configure(users)
+        config = msgspec.json.decode(self.nats.config.read_bytes())
         config |= {"server_name": "hub", "leafnodes": {"listen": f"127.0.0.1:{leaf}"}}
         config["jetstream"]["domain"] = "hub"
-        config["accounts"] = {"SYS": {}, **accounts(users)}
-        file.write_bytes(msgspec.json.encode(config))
+        self.nats.config.write_bytes(msgspec.json.encode(config))
 
     def source(self, shard: str) -> None:
         """Make the stream of a shard in the region; returns once it is made."""

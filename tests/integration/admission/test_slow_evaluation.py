@@ -98,6 +98,7 @@ def test_a_slow_mutating_policy_acts_on_what_controllers_write_in_batches(api: A
     assert probe.worst_s < 2 * PROMISED_S
 
 
+@pytest.mark.long
 def test_many_webhooks_are_asked_about_a_large_object_and_hold_nobody(
     api: Api, shard: ShardProcess, server: AdmissionServer
 ) -> None:

@@ -175,6 +175,7 @@ def hang(api: Api, path: str, body: Object, count: int, pool: ThreadPoolExecutor
     return [pool.submit(post, index) for index in range(count)]
 
 
+@pytest.mark.long
 def test_writes_that_wait_for_a_webhook_leave_another_workspace_alone(
     api: Api, admin: Api, server: AdmissionServer, held: Held
 ) -> None:
@@ -217,6 +218,7 @@ def test_consumers_of_an_export_share_its_webhook_fairly(
     assert len(clusters) == 2, "it is told the consumer's"
 
 
+@pytest.mark.long
 def test_nothing_is_there_after_a_shard_is_killed_while_a_webhook_holds_a_write(tmp_path: Path, held: Held) -> None:
     with (
         AdmissionServer({"/held": held}) as server,

@@ -161,6 +161,7 @@ def gone(api: Api, path: str) -> None:
     eventually(lambda: api.get(path, expect=0).code == 404, f"{path} gone", PATIENCE_S)
 
 
+@pytest.mark.long
 def test_nobody_writes_once_all_is_as_it_should_be_and_nobody_begins_again_after_a_restart(own: ShardProcess) -> None:
     admin = Api(own, "root")
     provider, consumer = (admin.at(workspace_under(admin, type_="universal")) for _ in range(2))

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import pytest
 
 from atoll.machinery.kcp.apis.root_exports import root_exports
 from atoll.machinery.meta.names import ROOT, ObjectKey
@@ -204,6 +205,7 @@ async def test_what_a_shard_no_longer_has_goes_with_the_next_full_reading(tmp_pa
             assert set((await cache.get(EXPORTS)).names) == set(root_exports())
 
 
+@pytest.mark.long
 async def test_a_region_serves_from_streams_that_source_the_hubs(tmp_path: Path) -> None:
     async with hierarchy(tmp_path / "nats", ["root", "amber"]) as site:
         address = site.shard("root").servers[0]

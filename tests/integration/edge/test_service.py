@@ -80,6 +80,7 @@ def test_a_second_run_changes_nothing_and_puts_back_what_somebody_changed(
     assert output.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.long
 def test_a_second_process_of_the_controllers_waits_until_the_first_is_gone(
     nats: ConfiguredNats, edge: ShardProcess, root: Api, controllers: EdgeControllers, tmp_path: Path
 ) -> None:

@@ -176,7 +176,7 @@ class Lines:
 
 @contextmanager
 def watching(edge: ShardProcess, directory: Path, *words: str) -> Iterator[Lines]:
-    """The command with --watch in a process of its own; it ends with an interrupt, as from a terminal."""
+    """The command with --watch in a process of its own, until a signal ends it."""
     command = [sys.executable, "-m", "atoll.cli.kubectl.kubestellar.main", "list-syncing-objects", *words, "--watch"]
     output = directory / "lines"
     with output.open("w") as file:
@@ -187,8 +187,8 @@ def watching(edge: ShardProcess, directory: Path, *words: str) -> Iterator[Lines
         )
         try:
             yield Lines(output)
-            process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 130
+            process.terminate()
+            assert process.wait(60) == -signal.SIGTERM
         finally:
             process.kill()
             process.wait(60)

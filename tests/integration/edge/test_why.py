@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from atoll.cli.kubectl import edge as command
+from atoll.cli.kubectl import atoll
 from harness.clients.api import Api, configmap, eventually
 from harness.clients.tenants import RBAC
 from harness.servers.edge_service import GROUP
@@ -29,7 +29,7 @@ class Why:
     def steps(self, name: str, at: str = "one", resource: str = "configmaps") -> dict[str, str]:
         self._capsys.readouterr()
         flags = ["--kubeconfig", str(self._kubeconfig), "-w", f":{self._workspace}"]
-        assert command.dispatch(["why", resource, name, "--at", at, *flags]) == 0, self._capsys.readouterr().err
+        assert atoll.dispatch(["edge", "why", resource, name, "--at", at, *flags]) == 0, self._capsys.readouterr().err
         lines = self._capsys.readouterr().out.splitlines()
         return {step: text.strip() for step, _, text in (line.partition(":") for line in lines)}
 

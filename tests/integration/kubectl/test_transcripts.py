@@ -17,6 +17,8 @@ from harness.servers.shard_process import ShardProcess
 PAGES = ("README.md", "docs/tutorial.md")
 #: Run by `integration/journeys/test_page`.
 EDGE_PAGE = "docs/edge.md"
+#: Its one console shows times and names of its own; `integration/events/test_subscribe_start` runs the command.
+EVENTS_PAGE = "docs/events.md"
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def test_the_transcripts_of_a_page_are_true(page: str, fresh: ShardProcess, kube
 
 def test_no_page_has_a_transcript_that_is_not_run() -> None:
     pages = [path for path in (ROOT / "docs").rglob("*.md") if CONSOLE.search(path.read_text())]
-    assert {str(path.relative_to(ROOT)) for path in pages} == {*PAGES, EDGE_PAGE} - {"README.md"}
+    assert {str(path.relative_to(ROOT)) for path in pages} == {*PAGES, EDGE_PAGE, EVENTS_PAGE} - {"README.md"}
 
 
 def test_the_comparison_would_notice_another_output() -> None:

@@ -96,6 +96,7 @@ def test_livez_of_workers_answers_while_they_serve_the_kinds_for_the_first_time(
     assert max(probe.worst_s for probe in probes) < ALLOWED_S
 
 
+@pytest.mark.long
 def test_after_a_restart_controllers_have_the_kinds_and_views_and_wildcards_wait_for_them(tmp_path: Path) -> None:
     one = f"{DEPLOYMENTS}/web"
     with new_shard(tmp_path, "--workers", "2") as shard, contextlib.closing(Api(shard, "root")) as root:

@@ -9,6 +9,8 @@ import gc
 import sys
 from pathlib import Path
 
+import pytest
+
 from atoll.machinery.storage.reader import StoreReader
 from harness.servers.in_process.shard import InsideShard, shard_inside
 
@@ -27,6 +29,7 @@ def _kept(shard: InsideShard) -> int:
     return sys.getallocatedblocks()
 
 
+@pytest.mark.long
 async def test_a_workspace_keeps_few_objects(tmp_path: Path) -> None:
     of_kinds = {"type": {"name": "kubernetes", "path": "root"}}
     async with shard_inside(tmp_path) as shard:

@@ -188,6 +188,7 @@ def test_writers_at_the_same_time_share_no_number(kube: Api, shard: ShardProcess
     race(shard, kube.cluster)
 
 
+@pytest.mark.long
 def test_writers_at_several_workers_share_no_number(workers: ShardProcess) -> None:
     admin = Api(workers, "root")
     race(workers, workspace_under(admin, type_="kubernetes"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from harness.clients.api import Api, configmap
 from harness.clients.loop_probe import LoopProbe
 from harness.servers.memory import forget_peak, peak_bytes, rss_bytes
@@ -28,6 +30,7 @@ def names_of(listed: Any) -> list[str]:
     return [name for item in listed["items"] if (name := item["metadata"]["name"]) != "kube-root-ca.crt"]
 
 
+@pytest.mark.long
 def test_a_large_collection_is_deleted_in_bounded_memory(api: Api, shard: ShardProcess) -> None:
     names = fill(api, OBJECTS, MIB)
     before = rss_bytes(shard.pid)

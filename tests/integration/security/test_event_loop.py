@@ -26,7 +26,13 @@ def bulk(root: Api) -> Iterator[Api]:
     here.close()
 
 
-@pytest.mark.parametrize("request_", REQUESTS, ids=lambda each: each.name.replace(" ", "-"))
+def _each() -> Iterator[object]:
+    """Every second request belongs to the long tier."""
+    for number, each in enumerate(REQUESTS):
+        yield pytest.param(each, id=each.name.replace(" ", "-"), marks=[pytest.mark.long] if number % 2 else [])
+
+
+@pytest.mark.parametrize("request_", _each())
 def test_livez_answers_while_a_large_request_is_served(request_: LargeRequest, bulk: Api, shard: ShardProcess) -> None:
     with LoopProbe(bulk, shard.pid) as probe:
         request_.send(bulk)

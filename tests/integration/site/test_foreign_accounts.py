@@ -83,6 +83,7 @@ def codes(api: Api, wanted: int, others: set[int]) -> None:
     eventually(look, f"{wanted}", PATIENCE_S)
 
 
+@pytest.mark.long
 def test_an_account_of_a_workspace_that_a_shard_does_not_need_is_known_there(
     site: Site, consumer: Api, visitor: tuple[str, Api]
 ) -> None:

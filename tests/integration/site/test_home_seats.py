@@ -5,6 +5,8 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
+import pytest
+
 from atoll.machinery.kcp.sharding.scheduling import NO_SHARDS
 from atoll.machinery.kcp.sharding.shards import UNSCHEDULABLE
 from atoll.machinery.meta import hashes
@@ -50,6 +52,7 @@ def taken(site: Site, user: str) -> Api:
     return thief
 
 
+@pytest.mark.long
 def test_a_home_that_does_not_exist_yet_cannot_be_taken(site: Site, master: Api) -> None:
     user = f"victim-{uuid.uuid4().hex[:8]}"
     thief = taken(site, user)

@@ -162,6 +162,7 @@ def test_a_home_of_a_choice_that_was_given_up_goes(site: Site) -> None:
     assert shard(site, user, cluster) == lies
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("without_root")
 def test_a_silent_shard_gets_no_home(site: Site) -> None:
     site.shards["shard-1"].freeze()

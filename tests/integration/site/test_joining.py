@@ -107,6 +107,7 @@ def test_a_shard_gives_signs_of_life_and_tells_what_it_holds(site: Site, master:
         assert load.capacity_bytes > load.storage_bytes > 10_000
 
 
+@pytest.mark.long
 def test_a_load_that_grows_is_told(site: Site, master: Api) -> None:
     def load() -> Load:
         return load_of(shard_object(master, "shard-2"))
@@ -150,6 +151,7 @@ def registered_again(master: Api, name: str) -> None:
     eventually(lambda: int(shard_object(master, name)["metadata"]["resourceVersion"]) > before, "a sign of life")
 
 
+@pytest.mark.long
 def test_a_shard_object_that_was_deleted_comes_back(site: Site, master: Api) -> None:
     before = shard_object(master, "shard-2")["metadata"]["uid"]
     master.delete(f"{SHARDS}/shard-2")

@@ -93,6 +93,7 @@ def test_a_root_outlives_restarts_and_a_wiped_nats(site: Site, tenant: Tenant) -
     served(site.proxy.api(f"{tenant.path}:{late}", tenant.owner))
 
 
+@pytest.mark.long
 def test_a_shard_that_claims_a_path_it_may_not_have_is_ignored_and_noticed(site: Site, master: Api) -> None:
     path = f"tenant:s-{uuid.uuid4().hex[:8]}"
     cluster = hashes.root_cluster_name(path)

@@ -51,6 +51,7 @@ def place(site: Site, admin: Api, shard: str) -> Api:
     return led_to(site.proxy.api(str(ready(admin, workspace(admin, selector=on(shard)))["spec"]["cluster"])))
 
 
+@pytest.mark.long
 def test_an_api_of_one_shard_is_bound_and_used_on_another(site: Site, admin: Api) -> None:
     assert [len(workers(shard)) for shard in site.shards.values()] == [2, 2]
     provider, consumer = place(site, admin, "root"), place(site, admin, "shard-1")

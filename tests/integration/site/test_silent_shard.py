@@ -101,6 +101,7 @@ def test_a_workspace_whose_selector_leaves_only_the_silent_shard_says_so_and_wai
     assert clusters_by_owner(site, {uid}) == [(uid, made["spec"]["cluster"])]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("late", [True, False], ids=["late", "without a body"])
 def test_no_workspace_waits_for_a_shard_that_answers_slowly(site: Site, admin: Api, tmp_path: Path, late: bool) -> None:
     expression = {"key": "name", "operator": "In", "values": ["shard-1", "shard-2"]}

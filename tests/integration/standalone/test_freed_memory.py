@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from harness.clients.api import Api, configmap, eventually
 from harness.servers.memory import anonymous_bytes
 from harness.servers.shard_process import ShardProcess
@@ -15,6 +17,7 @@ KEPT_BYTES = 24 * MIB
 LIMIT_S = 60.0
 
 
+@pytest.mark.long
 def test_what_a_deleted_collection_took_is_given_back(shard: ShardProcess, api: Api) -> None:
     for number in range(OBJECTS):
         api.post(CONFIGMAPS, configmap(f"item-{number:03}", {"text": "a line\n" * (MIB // 8)}))

@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.stream.connection import Access, Connection
 from atoll.machinery.stream.consumer.gaps import Gap
@@ -92,6 +94,7 @@ async def test_a_refill_at_the_hub_leaves_nothing_of_before_in_the_region(tmp_pa
             await eventually(lambda: projection.shows(log), PATIENCE_S)
 
 
+@pytest.mark.long
 async def test_a_region_follows_a_hub_that_lost_its_store_and_a_new_history(tmp_path: Path) -> None:
     log, projection = ShardLog(), Projection()
     async with hierarchy(tmp_path, ["root"]) as site:

@@ -278,6 +278,7 @@ def test_a_view_that_writes_without_its_guard_is_found_out_on_every_write(tmp_pa
             squads.view.stop()
 
 
+@pytest.mark.long
 def test_a_third_partys_view_returns_freed_memory(tmp_path: Path) -> None:
     certificates, returns = Certificates(tmp_path / "certificates"), Returns(tmp_path)
     with ShardProcess(tmp_path / "shard", *certificates.shard_flags, *token_file(tmp_path)) as shard:

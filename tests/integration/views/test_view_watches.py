@@ -88,6 +88,7 @@ def test_a_watch_of_all_workspaces_ends_with_the_permission_of_the_provider(quie
             pass
 
 
+@pytest.mark.long
 def test_a_view_that_follows_nothing_is_found_out(deaf: OfSquads) -> None:
     consumer = deaf.consumer()
     path = let_bob(consumer)

@@ -103,8 +103,10 @@ def test_a_killed_writer_has_counted_what_is_there_and_no_more_than_allowed(tmp_
 
         def write(writer: int) -> None:
             """Create objects, and delete every third one, until the quota refuses or the shard is gone."""
-            own = api.at(api.cluster)
-            with contextlib.suppress(OSError, http.client.HTTPException):
+            with (
+                contextlib.closing(api.at(api.cluster)) as own,
+                contextlib.suppress(OSError, http.client.HTTPException),
+            ):
                 for number in range(60):
                     name = f"w{writer}-{number}"
                     if own.post(CONFIGMAPS, configmap(name), expect=0).code == 201:

@@ -42,9 +42,10 @@ def dispatch(arguments: Sequence[str]) -> int:
 
         return root.dispatch(arguments[1:])
     if arguments[0] == "edge":
-        from atoll.cli.kubectl import edge
+        from atoll.cli.kubectl import edge, edge_why
 
-        return edge.dispatch(arguments[1:])
+        is_why = len(arguments) > 2 and arguments[1] == "why"
+        return edge_why.dispatch(arguments[2:]) if is_why else edge.dispatch(arguments[1:])
     if arguments[0] == "events":
         from atoll.cli.kubectl.events import command
 

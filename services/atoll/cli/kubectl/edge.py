@@ -37,10 +37,6 @@ _COUNTS = ("total", "upToDate", "behind", "failing", "silent")
 
 def dispatch(arguments: Sequence[str]) -> int:
     """Run the command. Return its exit code."""
-    if len(arguments) > 1 and arguments[0] == "why":
-        from atoll.cli.kubectl import edge_why
-
-        return edge_why.dispatch(arguments[1:])
     parser = argparse.ArgumentParser(
         prog="kubectl atoll edge",
         parents=[common_flags()],

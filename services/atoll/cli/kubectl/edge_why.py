@@ -1,6 +1,6 @@
 """`kubectl atoll edge why RESOURCE NAME --at LOCATION`: how far an object is on its way to an edge cluster, and why.
 
-Called by `edge`. The steps are those of the controllers and the syncer, in their order, decided by the same rules from
+Called by `atoll`. The steps are those of the controllers and the syncer, in their order, decided by the same rules from
 what the caller may read. Invariant: a step that does not hold is the last line; what may not be read is said, and
 nothing is concluded from it.
 """

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Sequence
+
+import structlog
 
 from atoll.cli.kubectl.kubestellar import customize, locations, registration, syncing_objects, view, workloads
 from atoll.cli.kubectl.plugin import run
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Entry point of the console script. Standard output is for what a command prints, not for a log."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     sys.exit(dispatch(sys.argv[1:]))
 
 

@@ -10,11 +10,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
-import logging
 import sys
 from collections.abc import Callable
 
-import structlog
 import yaml
 
 from atoll.cli.kubectl.kubestellar import flags
@@ -48,8 +46,6 @@ def add_commands(commands: flags.Commands[argparse.ArgumentParser]) -> None:
 
 
 async def _list(options: argparse.Namespace) -> None:
-    # Standard output is for objects.
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     client, _, _ = flags.connect(options, options.espw)
     async with client:
         kind = SyncingKind(options.api_group, options.api_version, options.api_kind, options.api_resource)
