@@ -80,7 +80,7 @@ def test_the_first_of_two_definitions_stays_what_fits_it_goes_along_and_the_seco
     name, rest = f"customresourcedefinitions.apiextensions.k8s.io ferries.{GROUP}", f"ferries.{GROUP} default/differs"
     eventually(lambda: f"{name}: spec of workspace {first}" in contested(other), "the definitions are in conflict")
     eventually(lambda: f"{rest}: definition of workspace {first}" in contested(other), "the rest")
-    assert f"{name}: spec of workspace {first}" in contested(workload)
+    eventually(lambda: f"{name}: spec of workspace {first}" in contested(workload), "the first one is told too")
     assert spec(box, "differs") is None
     assert fields_of(box) == {"hull", "deck"}, "the definition that came first"
     other.patch(DEFINITION, {"metadata": {"labels": {"edited": "yes"}}})

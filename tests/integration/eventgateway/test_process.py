@@ -83,6 +83,9 @@ class Operated:
         try:
             if user.startswith("gateway"):
                 await probe(connection)
+        except Unavailable:
+            # While the server reads its configuration again, a request may be lost.
+            return False
         finally:
             await connection.close()
         return True

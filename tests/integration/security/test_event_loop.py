@@ -32,7 +32,7 @@ def _each() -> Iterator[object]:
         yield pytest.param(each, id=each.name.replace(" ", "-"), marks=[pytest.mark.long] if number % 2 else [])
 
 
-@pytest.mark.parametrize("request_", _each())
+@pytest.mark.parametrize("request_", list(_each()))
 def test_livez_answers_while_a_large_request_is_served(request_: LargeRequest, bulk: Api, shard: ShardProcess) -> None:
     with LoopProbe(bulk, shard.pid) as probe:
         request_.send(bulk)
