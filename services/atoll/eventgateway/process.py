@@ -19,8 +19,7 @@ from atoll.eventgateway.config import EventGatewayConfig
 from atoll.eventgateway.gateway import build_gateway
 from atoll.machinery.apiserver.authentication.dynamic_client_ca import InvalidCredentials
 from atoll.machinery.apiserver.authentication.event_tokens import EventTokens
-from atoll.machinery.apiserver.authentication.jwt import PublicKey
-from atoll.machinery.apiserver.authentication.service_account_keys import key_id, public_keys
+from atoll.machinery.apiserver.authentication.service_account_keys import read_public_keys
 from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers
 from atoll.machinery.apiserver.serving.health_server import HealthServer
 from atoll.machinery.process import pki
@@ -93,7 +92,7 @@ async def _serve(
 def _read(config: EventGatewayConfig) -> GatewayFiles:
     access = read_access(config.nats_url, config.nats_credentials_file)
     issuers = config.service_account_issuer or ServiceAccountIssuers().names
-    tokens = EventTokens(_account_keys(config.service_account_key_file), issuers)
+    tokens = EventTokens(read_public_keys(config.service_account_key_file), issuers)
     if config.tls_cert_file:
         serving = pki.load_pair(Path(config.tls_cert_file), Path(config.tls_private_key_file))
     else:
@@ -102,13 +101,3 @@ def _read(config: EventGatewayConfig) -> GatewayFiles:
         serving = pki.load_or_make_serving(root, SERVING, authority, serving_names(config.bind_address))
     clients = Path(config.client_ca_file).read_bytes() if config.client_ca_file else b""
     return GatewayFiles(access, read_gateway_keys(Path(config.keys_file)), tokens, serving, clients)
-
-
-def _account_keys(files: tuple[str, ...]) -> dict[str, PublicKey]:
-    found: dict[str, PublicKey] = {}
-    for file in files:
-        try:
-            found.update((key_id(key), key) for key in public_keys(Path(file).read_bytes()))
-        except (ValueError, TypeError) as error:
-            raise InvalidCredentials(f"{file} holds no RSA or P-256 key of service account tokens") from error
-    return found

@@ -16,11 +16,10 @@ from atoll.frontproxy.tokens import ServiceAccountTokens, TokenAuthentication
 from atoll.machinery.apiserver.authentication.assertion import AssertionSigner, signing_key
 from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAFiles, ClientCAs, InvalidCredentials
-from atoll.machinery.apiserver.authentication.jwt import PublicKey
 from atoll.machinery.apiserver.authentication.oidc import issuers
 from atoll.machinery.apiserver.authentication.remote_service_accounts import AccountCheck, RemoteServiceAccounts
 from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders
-from atoll.machinery.apiserver.authentication.service_account_keys import key_id, public_keys
+from atoll.machinery.apiserver.authentication.service_account_keys import read_public_keys
 from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers
 from atoll.machinery.apiserver.authentication.tokens import StaticTokens, TokenSource, parse_token_file
 from atoll.machinery.apiserver.call.call import View
@@ -80,7 +79,7 @@ def _tokens(
     if config.authentication_config:
         sources.append(issuers.configured(config.authentication_config, audiences, egress))
     accounts = ServiceAccountTokens(
-        _account_keys(config.service_account_key_file),
+        read_public_keys(config.service_account_key_file),
         ServiceAccountIssuers(names, audiences),
         shards=RemoteServiceAccounts(check) if check is not None else None,
     )
@@ -117,13 +116,3 @@ class _WorkspaceTypes:
                 )
                 self._types, self._facts = types, Lookups(PathIndex(types.workspaces), identities)
         return self._facts
-
-
-def _account_keys(files: tuple[str, ...]) -> dict[str, PublicKey]:
-    found: dict[str, PublicKey] = {}
-    for file in files:
-        try:
-            found.update((key_id(key), key) for key in public_keys(Path(file).read_bytes()))
-        except (ValueError, TypeError) as error:
-            raise InvalidCredentials(f"{file} holds no RSA or P-256 key of service account tokens") from error
-    return found

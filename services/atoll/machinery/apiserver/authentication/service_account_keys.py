@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, EllipticCurvePublicKey
@@ -21,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import InvalidCredentials
 from atoll.machinery.apiserver.authentication.jwt import (
     NUMBER_BYTES,
     PrivateKey,
@@ -78,6 +80,17 @@ def public_keys(pem: bytes) -> Iterator[PublicKey]:
 
 
 _UNUSABLE = f"service account keys are RSA keys of at least {MIN_BITS} bits, or keys of the curve P-256"
+
+
+def read_public_keys(files: Iterable[str]) -> dict[str, PublicKey]:
+    """Return the keys of PEM files by their ids. Raises InvalidCredentials, OSError."""
+    found: dict[str, PublicKey] = {}
+    for file in files:
+        try:
+            found.update((key_id(key), key) for key in public_keys(Path(file).read_bytes()))
+        except (ValueError, TypeError) as error:
+            raise InvalidCredentials(f"{file} holds no RSA or P-256 key of service account tokens") from error
+    return found
 
 
 def _checked(key: object) -> PublicKey:
