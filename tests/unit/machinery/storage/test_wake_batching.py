@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.storage.contract import Change, Operation, Scope
+from atoll.machinery.storage.watching import wake_batching
 from atoll.machinery.storage.watching.hub import Hub
 from atoll.machinery.storage.watching.wake_batching import BATCHED_WATCHERS
 
@@ -50,7 +53,12 @@ async def test_a_crowd_is_called_at_once_by_the_first_commit() -> None:
     assert {watcher.nudges for watcher in watchers} == {1}
 
 
-async def test_commits_that_follow_closely_reach_a_crowd_as_one_and_are_marked_at_once() -> None:
+async def test_commits_that_follow_closely_reach_a_crowd_as_one_and_are_marked_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # However slow the machine is, the commits follow within the pause.
+    for name in ("_WATCHER_S", "_LONGEST_PAUSE_S"):
+        monkeypatch.setattr(wake_batching, name, 1.0)
     hub = Hub(5, 1 << 20)
     watchers = crowd(hub, 2 * BATCHED_WATCHERS)
     for revision in range(6, 10):
