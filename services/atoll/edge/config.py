@@ -8,7 +8,7 @@ from typing import ClassVar
 from atoll.machinery.edge.categories import NAMESPACES_OF_ALL, BuiltIns, ExportName
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.process.config import LOG_SETTINGS, Subjects
-from atoll.machinery.process.server_config import LISTEN_SETTINGS, ServerConfig
+from atoll.machinery.process.server_config import HEALTH_SETTINGS, ServerConfig
 
 
 class EdgeControllersConfig(ServerConfig, frozen=True, kw_only=True):
@@ -44,12 +44,7 @@ class EdgeControllersConfig(ServerConfig, frozen=True, kw_only=True):
         },
         "Server": {
             "directory": "directory of the positions, of what was applied, and of files made for the listener",
-            **LISTEN_SETTINGS,
-            "tls_cert_file": "PEM file with the serving certificate; empty: one is made",
-            "tls_private_key_file": "PEM file with its key",
-            "client_ca_file": "PEM file with the CAs of clients, whose certificates of the organization system:masters"
-            " may read /metrics; empty: nobody may",
-            "allow_any_filesystem": "accept network and temporary file systems",
+            **HEALTH_SETTINGS,
         },
         "Logs": LOG_SETTINGS,
     }

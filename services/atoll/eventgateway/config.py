@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import ClassVar
 
 from atoll.machinery.process.config import LOG_SETTINGS, Subjects
-from atoll.machinery.process.server_config import LISTEN_SETTINGS, ServerConfig
+from atoll.machinery.process.server_config import HEALTH_SETTINGS, ServerConfig
 
 
 class EventGatewayConfig(ServerConfig, frozen=True, kw_only=True):
@@ -33,15 +33,7 @@ class EventGatewayConfig(ServerConfig, frozen=True, kw_only=True):
             "service_account_key_file": "PEM file with public keys that sign service account tokens and event tokens",
             "service_account_issuer": "issuer of service account tokens; every one is accepted",
         },
-        "Server": {
-            "directory": "directory of files made for the listener",
-            **LISTEN_SETTINGS,
-            "tls_cert_file": "PEM file with the serving certificate; empty: one is made",
-            "tls_private_key_file": "PEM file with its key",
-            "client_ca_file": "PEM file with the CAs of clients, whose certificates of the organization system:masters"
-            " may read /metrics; empty: nobody may",
-            "allow_any_filesystem": "accept network and temporary file systems",
-        },
+        "Server": {"directory": "directory of files made for the listener", **HEALTH_SETTINGS},
         "Logs": LOG_SETTINGS,
     }
     COMMON: ClassVar[Collection[str]] = (

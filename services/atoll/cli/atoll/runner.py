@@ -6,9 +6,10 @@ ends the process with one line on standard error and exit code 1.
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 import uvloop
@@ -26,6 +27,7 @@ from atoll.machinery.storage.environment.opening import UnknownFormat, WrongShar
 from atoll.machinery.stream.credential_file import InvalidCredentialFile
 from atoll.machinery.stream.event_keys import InvalidKeysFile
 
+C = TypeVar("C", bound=ProcessConfig)
 #: Expected errors of any process with a store, credential files and a listener.
 REFUSALS: tuple[type[Exception], ...] = (
     StoreInUse,
@@ -40,6 +42,25 @@ REFUSALS: tuple[type[Exception], ...] = (
     StoreForgotten,
     OSError,
 )
+
+
+def serve(
+    kind: type[C],
+    arguments: Sequence[str],
+    program: str,
+    start: Callable[[C], Coroutine[Any, Any, None]],
+    more: tuple[type[Exception], ...] = (),
+) -> int:
+    """Read the settings of a program, and print them or run it. Return the exit code; `more`: see `run`."""
+    try:
+        config, only_print = settings.load(kind, arguments, os.environ, program)
+        if not only_print:
+            config.check_complete()
+    except (settings.ConfigError, ValueError) as error:
+        return fail(str(error))
+    if only_print:
+        return print_settings(config)
+    return run(start(config), config, more)
 
 
 def print_settings(config: msgspec.Struct) -> int:

@@ -54,6 +54,9 @@ class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Refuse values that do not exist. Raises ValueError."""
         logging.check(self.log_level, self.log_format)
 
+    def check_complete(self) -> None:
+        """Check what a process needs and `--print-config` does not. Raises ValueError."""
+
 
 #: Descriptions of the settings that every process has.
 LOG_SETTINGS: Mapping[str, str] = {

@@ -16,6 +16,15 @@ LISTEN_SETTINGS: Mapping[str, str] = {
     "bind_address": "address to listen on",
     "secure_port": "HTTPS port; 0 picks a free one",
 }
+#: Descriptions of the settings of a process that serves its health and metrics alone.
+HEALTH_SETTINGS: Mapping[str, str] = {
+    **LISTEN_SETTINGS,
+    "tls_cert_file": "PEM file with the serving certificate; empty: one is made",
+    "tls_private_key_file": "PEM file with its key",
+    "client_ca_file": "PEM file with the CAs of clients, whose certificates of the organization system:masters"
+    " may read /metrics; empty: nobody may",
+    "allow_any_filesystem": "accept network and temporary file systems",
+}
 
 
 class ServerConfig(ProcessConfig, frozen=True, kw_only=True):
