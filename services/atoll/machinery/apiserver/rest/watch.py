@@ -37,6 +37,8 @@ MIN_TIMEOUT_S, MAX_TIMEOUT_S = 1800, 3600
 #: Upper bound of timeoutSeconds: ending early is legal, and a watch must not outlive its certificate by years.
 LONGEST_S = 7 * 24 * 3600
 READ_LIMIT = 500
+#: The event loop rounds timers to milliseconds: one may fire that much before its time.
+_TIMER_STEP_S = 0.001
 #: Bytes written at most before waiting for the client.
 _DRAIN_BYTES = 1 << 20
 
@@ -176,7 +178,7 @@ class Watch:
         self._cursor = cursor
         bookmarks = self._request.options.bookmarks
         self._due = next_due(loop.time(), deadline, bookmarks=bookmarks)
-        timer = loop.call_at(self._due, cursor.nudge)
+        timer = call_not_before(loop, self._due, cursor.nudge)
         serve = partial(self._serve, exchange, cursor, loop) if self._convert is None else None
         try:
             while not exchange.closed:
@@ -199,7 +201,7 @@ class Watch:
                         return
                     self._write(exchange, frames.bookmark(self._call.kind, self._form, cursor.position))
                     self._due = next_due(loop.time(), deadline, bookmarks=bookmarks)
-                    timer = loop.call_at(self._due, cursor.nudge)
+                    timer = call_not_before(loop, self._due, cursor.nudge)
                 await cursor.wait(serve)
         finally:
             timer.cancel()
@@ -302,6 +304,11 @@ class Watch:
         if after:
             return frames.MODIFIED if before else frames.ADDED
         return frames.DELETED if before else ""
+
+
+def call_not_before(loop: asyncio.AbstractEventLoop, moment: float, call: Callable[[], object]) -> asyncio.TimerHandle:
+    """Schedule a call that finds `loop.time()` at `moment` or after it: nothing wakes a watch again that came early."""
+    return loop.call_at(moment + _TIMER_STEP_S, call)
 
 
 def next_due(now: float, deadline: float, *, bookmarks: bool) -> float:
