@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import pytest
 
+from atoll.edge.placement_translator.composition import Composition
+from atoll.edge.placement_translator.content import Content
+from atoll.edge.placement_translator.topology import Topology
 from atoll.edge.placement_translator.versions import Unserved, VersionConflict, Versions
 from atoll.machinery.client.client import Client
+from atoll.machinery.client.discovery import ServedKind
+from atoll.machinery.client.resource import Resource
 from atoll.machinery.edge.versions import Agreement
+from atoll.machinery.edge.what import Selection
 from atoll.machinery.meta.objects import Object
 
 GAUGES = ("x.example.com", "gauges")
@@ -97,3 +104,51 @@ def test_a_workspace_that_does_not_count_for_a_group_sends_nothing_of_it() -> No
     other = GAUGES[0], "others"
     versions.settle("m", {GAUGES[0]: {"a": frozenset({"v1", "v2"}), "b": frozenset({"v2"})}})
     assert versions.choose("m", other, {"a": ("v1",)}).version == "v1", "the group has v2, and this kind does not"
+
+
+class Counted(Versions):
+    """Counts agreements."""
+
+    count = 0
+
+    def settle(self, mailbox: str, sent: Mapping[str, Mapping[str, frozenset[str]]]) -> set[str]:
+        self.count += 1
+        return super().settle(mailbox, sent)
+
+
+async def test_workspaces_agree_anew_only_when_one_of_them_or_the_mailbox_offers_something_else() -> None:
+    versions, contents = Counted(cast(Client, Mailbox("v2"))), {name: sending("v1", "v2") for name in "ab"}
+    topology, senders = Topology(), {"a": {"p"}, "b": {"p"}}
+    topology.senders = lambda mailbox: senders  # type: ignore[method-assign]
+    composition = Composition(versions, topology, cast(Any, contents), cast(Any, None), lambda *_: None)
+    assert composition.settle("m") == {GAUGES[0]}
+    contents["a"].select({GAUGES: Selection(("p",)), ("other", "things"): Selection(("q",))})
+    contents["b"].select({GAUGES: Selection(("p",))})
+    composition.settle("m")
+    assert versions.count == 2, "a group more, though nothing of it goes here"
+    contents["a"].select(dict(contents["a"].selected))
+    assert composition.settle("m") == set()
+    assert versions.count == 2, "the same as before"
+    contents["b"].kinds[GAUGES] = served("v1")
+    contents["b"].select(contents["b"].selected)
+    composition.settle("m")
+    assert (versions.count, versions.written("m")) == (3, f"{GAUGES[0]}=v1")
+    senders["b"] = {"q"}
+    composition.settle("m")
+    assert (versions.count, await versions.read("m", GAUGES, "v1")) == (4, True)
+    composition.settle("m")
+    assert (versions.count, versions.written("m")) == (5, f"{GAUGES[0]}=v2")
+
+
+def served(*versions: str) -> ServedKind:
+    return ServedKind(
+        Resource(GAUGES[0], versions[0], GAUGES[1]), "Gauge", frozenset(), frozenset(), versions, frozenset()
+    )
+
+
+def sending(*versions: str) -> Content:
+    """What a workspace sends that has gauges at some versions, by the placement `p`."""
+    content = Content()
+    content.kinds = {GAUGES: served(*versions)}
+    content.select({GAUGES: Selection(("p",))})
+    return content

@@ -53,18 +53,38 @@ class Composition:
         self._versions, self._topology, self._contents, self._records = versions, topology, contents, records
         self._rendering = Rendering(topology, contents, records, tell)
         self.conflicts = Conflicts(tell)
+        #: Mailbox -> what the last agreement on versions came from.
+        self._settled: dict[str, tuple[object, object]] = {}
 
     def settle(self, mailbox: str) -> set[str]:
-        """Agree on the versions of all groups that are sent; return the groups with another result than before."""
+        """Agree on the versions of all groups that are sent; return the groups with another result than before.
+
+        It costs a comparison for each workspace that sends, unless one of them offers something else than before.
+        """
+        offers = {
+            cluster: (frozenset(placements), content.offers)
+            for cluster, placements in self._topology.senders(mailbox).items()
+            if (content := self._contents.get(cluster)) is not None
+        }
+        basis = offers, self._versions.known(mailbox)
+        if self._settled.get(mailbox) == basis:
+            return set()
         sent: dict[str, dict[str, frozenset[str]]] = {}
-        for cluster, placements in self._topology.senders(mailbox).items():
-            content = self._contents.get(cluster)
-            for kind, each in content.selected.items() if content is not None else ():
-                if content is None or placements.isdisjoint(each.placements):
-                    continue
-                if versions := content.versions_of(kind[0]):
-                    sent.setdefault(kind[0], {})[cluster] = versions
+        for cluster, (placements, offered) in offers.items():
+            for group, versions in offered.versions.items():
+                if versions and not placements.isdisjoint(offered.placements[group]):
+                    sent.setdefault(group, {})[cluster] = versions
+        if offers:
+            self._settled[mailbox] = basis
+        else:
+            self._settled.pop(mailbox, None)
         return self._versions.settle(mailbox, sent)
+
+    def forget(self, mailbox: str) -> None:
+        """A mailbox is gone."""
+        self._settled.pop(mailbox, None)
+        self._versions.forget(mailbox)
+        self.conflicts.forget(mailbox)
 
     def wanted(self, mailbox: str, ref: ObjectRef, senders: dict[str, Item]) -> Wanted:
         """Return what the copy of an object comes from that these workspaces send."""

@@ -53,6 +53,13 @@ class CustomizerState(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
+class Offers(msgspec.Struct, frozen=True):
+    """Of each API group of which something is sent: the versions that the workspace serves, and who sends of it."""
+
+    versions: dict[str, frozenset[str]] = {}
+    placements: dict[str, frozenset[str]] = {}
+
+
 class Content:
     """What one workspace sends."""
 
@@ -73,14 +80,26 @@ class Content:
         #: Namespaces by name with their labels, where a placement selects by these.
         self.namespaces: dict[str, Object] = {}
         self.selected: dict[Kind, Selection] = {}
+        #: Made anew only when it says something else.
+        self.offers = Offers()
         #: What to read: everything, and single objects.
         self.is_stale, self.stale_refs = True, set[ObjectRef]()
         #: Whether everything was read once.
         self.is_complete = False
 
-    def versions_of(self, group: str) -> frozenset[str]:
-        """Return the versions of an API group that the workspace serves."""
-        return frozenset(each for kind, found in self.kinds.items() if kind[0] == group for each in found.versions)
+    def select(self, selected: dict[Kind, Selection]) -> None:
+        """Take over the kinds of what is sent, once `kinds` was read."""
+        self.selected = selected
+        placements: dict[str, set[str]] = {}
+        for (group, _), found in selected.items():
+            placements.setdefault(group, set()).update(found.placements)
+        served: dict[str, set[str]] = {group: set() for group in placements}
+        for (group, _), kind in self.kinds.items():
+            if group in served:
+                served[group].update(kind.versions)
+        offers = Offers(*({group: frozenset(each) for group, each in found.items()} for found in (served, placements)))
+        if offers != self.offers:
+            self.offers = offers
 
     def put(self, ref: ObjectRef, item: Item | None) -> None:
         """Replace what is sent of an object."""

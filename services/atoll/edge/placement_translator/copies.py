@@ -69,8 +69,7 @@ class Copies:
     def forget(self, mailbox: str) -> None:
         """A mailbox is gone."""
         self.forget_written(mailbox)
-        self.versions.forget(mailbox)
-        self.composition.conflicts.forget(mailbox)
+        self.composition.forget(mailbox)
 
     def _note(self, mailbox: str, sources: dict[str, Item], revision: int) -> None:
         found = self._written.setdefault(mailbox, {})

@@ -149,7 +149,7 @@ class Reading:
     async def _define(self) -> None:
         """Send the definitions of the kinds that are sent, beside those that placements select."""
         content, found = self._content, dict[Kind, list[Object]]()
-        content.selected = self._selected()
+        content.select(self._selected())
         for key in DEFINERS:
             is_asked = bool(content.selected) or self._covers(*key)
             found[key] = await self._listed(key) if is_asked else []

@@ -16,6 +16,8 @@ from atoll.machinery.client.discovery import served_kinds
 from atoll.machinery.edge.versions import Agreement, Offer, agree, highest
 from atoll.machinery.meta.status import ApiError
 
+_NOTHING: Mapping[Kind, Sequence[str]] = {}
+
 
 class Unserved(ApiError):
     """No version of a kind is served by a workspace and by a mailbox."""
@@ -120,8 +122,12 @@ class Versions:
         found = (await served_kinds(self._base.cluster(mailbox))).get(kind)
         if found is None or version in found.versions:
             return False
-        self._served.setdefault(mailbox, {})[kind] = found.versions
+        self._served[mailbox] = {**self._served.get(mailbox, {}), kind: found.versions}
         return True
+
+    def known(self, mailbox: str) -> Mapping[Kind, Sequence[str]]:
+        """Return what a mailbox is known to serve otherwise than workspaces; another object whenever that changes."""
+        return self._served.get(mailbox, _NOTHING)
 
     def served(self, mailbox: str, kind: Kind) -> Sequence[str]:
         """Return the versions of a kind that a mailbox serves otherwise than a workspace; none of another kind."""
