@@ -17,6 +17,7 @@ from atoll.machinery.meta.names import ROOT
 from atoll.machinery.process import feature_gates as gates
 from atoll.machinery.process import logging
 from atoll.machinery.process.config import LOG_SETTINGS, Subjects, comma_separated
+from atoll.machinery.process.listen_address import check_listen_address
 from atoll.machinery.process.server_config import LISTEN_SETTINGS
 from atoll.machinery.stream.definitions import MAX_PAYLOAD_BYTES
 from atoll.machinery.stream.tenants.key_files import SUBSCRIPTIONS_FILE
@@ -91,6 +92,8 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
     external_logical_cluster_admin_kubeconfig: str = ""
     nats_credentials_file: str = ""
     nats_directory: str = ""
+    events_bind_address: str = "127.0.0.1"
+    events_port: int = 0
     event_subscriptions_file: str = ""
     event_subscriptions_per_identity: int = 32
     event_subscriptions_per_workspace: int = 256
@@ -171,6 +174,9 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
             " bounds the changes stream then",
         },
         "Event subscribers": {
+            "events_bind_address": "IP address that the embedded NATS server listens on; with TLS alone unless that is"
+            " loopback. Subscribers are told the host of shard-external-url, else this address",
+            "events_port": "its port; 0: the one of the last start, or any free one",
             "event_subscriptions_file": "JSON file with the key of subscribers' names and the addresses of their NATS"
             " server; empty: event-subscriptions.json of the root directory. While it is missing, tenants cannot"
             " subscribe",
@@ -304,7 +310,15 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
             raise ValueError(f"default-replication-level: {self.default_replication_level!r} is none of {named}")
 
     def _check_event_limits(self) -> None:
-        """Validate the bounds of event subscribers. Raises ValueError."""
+        """Validate the listener and the bounds of event subscribers. Raises ValueError."""
+        if self.nats_url and (self.events_bind_address, self.events_port) != ("127.0.0.1", 0):
+            raise ValueError(
+                "events-bind-address and events-port are of the embedded NATS server; nats-url names another"
+            )
+        try:
+            check_listen_address(self.events_bind_address, self.events_port)
+        except ValueError as error:
+            raise ValueError(f"events-bind-address, events-port: {error}") from error
         if not 0 <= self.event_subscriptions_per_identity <= SLOTS:
             raise ValueError(f"event-subscriptions-per-identity must be between 0 and {SLOTS}")
         for name in ("event_subscriptions_per_workspace", "event_max_ack_pending", "event_pull_max_messages"):

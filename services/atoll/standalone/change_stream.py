@@ -27,6 +27,7 @@ from atoll.machinery.stream.definitions import AS_DEFINED, RetentionLimits
 from atoll.machinery.stream.event_keys import KEYS_FILE, EventKeys, InvalidKeysFile, load_keys
 from atoll.machinery.stream.permissions import Permissions
 from atoll.machinery.stream.publisher.publisher import Publisher, PublisherOptions
+from atoll.machinery.stream.server.config import TlsFiles
 from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerFailed, ServerOptions
 from atoll.shard.config import ShardConfig
 from atoll.standalone.event_gateway import EmbeddedGateway
@@ -43,10 +44,11 @@ SERVER_DIRECTORY = "nats"
 
 class EmbeddedUsers(NamedTuple):
     """Users of the embedded server beside the shard and the operator: readers, each with a credential file in the root
-    directory, and the gateway of subscribers."""
+    directory, and the gateway of subscribers. `tls` for a server outside of loopback."""
 
     readers: Mapping[str, Permissions]
     gateway: EmbeddedGateway
+    tls: TlsFiles | None
 
 
 class ChangeStream:
@@ -133,14 +135,18 @@ class ChangeStream:
         """Return the embedded server once it runs; retry with growing delays while it does not start."""
         root, failures = Path(self._config.root_directory), 0
         announced = EventKeys(self.signing_keys).announced
-        keys = {self._config.shard_name: announced}
+        keys, ca_file = {self._config.shard_name: announced}, str(users.tls.ca_file) if users.tls else ""
+        readers = [reading_user(root, each, name, keys, ca_file) for name, each in users.readers.items()]
         options = ServerOptions(
             directory=root / SERVER_DIRECTORY,
             shard=self._config.shard_name,
+            host=self._config.events_bind_address,
+            port=self._config.events_port,
             credentials_file=root / CREDENTIALS_FILE,
             event_keys=announced,
-            users=(users.gateway.user, *(reading_user(root, each, name, keys) for name, each in users.readers.items())),
+            users=(users.gateway.user, *readers),
             tenants=users.gateway.tenants,
+            tls=users.tls,
         )
         while True:
             try:

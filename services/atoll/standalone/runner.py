@@ -40,7 +40,7 @@ from atoll.shard.authentication import Credentials, load
 from atoll.shard.config import GATES, ShardConfig
 from atoll.shard.membership.root_shard import RootShard, require_not_forgotten, wait_for_root_shard
 from atoll.shard.object_counts import ObjectCounts
-from atoll.standalone import worker_count
+from atoll.standalone import nats_listener, worker_count
 from atoll.standalone.change_stream import CREDENTIALS_FILE, ChangeStream, EmbeddedUsers, require_keys
 from atoll.standalone.edge_service import EDGE_USER, EdgeFiles, EdgeService, passed_on
 from atoll.standalone.event_gateway import EmbeddedGateway
@@ -209,7 +209,8 @@ class ShardRunner:
         shard = self._config.shard_name
         readers = {EDGE_USER: changes_permissions(EDGE_USER, [shard], shard)} if self._edge else {}
         tokens = EventTokens(credentials.keys.verifying, service_account_keys.issuers(self._config).names)
-        return EmbeddedUsers(readers, EmbeddedGateway(self._root, shard, tokens, registry))
+        tls = nats_listener.tls_files(self._config, self._root)
+        return EmbeddedUsers(readers, EmbeddedGateway(self._config, tls, tokens, registry), tls)
 
     def _edge_files(self, stream: ChangeStream) -> EdgeFiles:
         root = self._root.absolute()

@@ -1,9 +1,11 @@
-"""`atoll` run to its end, processes by their id, and the content of a directory before and after."""
+"""`atoll` run to its end, processes by their id, the address of this machine, and the content of a
+directory before and after."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import socket
 import stat
 import sys
 import tempfile
@@ -84,3 +86,14 @@ def listening(pid: int) -> list[str]:
     tables = [Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:] for table in ("tcp", "tcp6")]
     rows = [line.split() for table in tables for line in table]
     return [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
+
+
+def own_address() -> str:
+    """An address of this machine outside of loopback; all of its addresses without one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Nothing is sent: the system picks the address that it would send from.
+            probe.connect(("198.51.100.1", 9))
+        except OSError:
+            return "0.0.0.0"
+        return str(probe.getsockname()[0])

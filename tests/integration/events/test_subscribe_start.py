@@ -1,4 +1,5 @@
-"""Subscribers of a tenant at a real `atoll start`: the guide's programs, and a right that goes and comes back."""
+"""Subscribers of a tenant at a real `atoll start` that listens outside of loopback: the guide's programs, TLS alone,
+and a right that goes and comes back."""
 
 from __future__ import annotations
 
@@ -6,10 +7,14 @@ import asyncio
 import json
 import os
 import shutil
+import ssl
 import sys
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import nats
 import pytest
 import pytest_asyncio
 
@@ -18,7 +23,9 @@ from atoll.events import Event, Gone, Revoked, subscribe
 from atoll.events.subscriber import Subscriber
 from harness.clients.api import Api, configmap, workspace_under
 from harness.environment import TESTS
+from harness.servers.processes import own_address
 from harness.servers.shard_process import ShardProcess
+from harness.servers.tenant_server import RawClient
 from integration.events.test_readme_examples import line_with, program
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -89,7 +96,8 @@ class Tenant:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shard(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ShardProcess]:
-    async with ShardProcess(tmp_path_factory.mktemp("start")) as shard:
+    flags = ("--events-bind-address", own_address())
+    async with ShardProcess(tmp_path_factory.mktemp("start"), *flags) as shard:
         yield shard
 
 
@@ -129,6 +137,23 @@ async def entered(tenant: Tenant, name: str) -> Subscriber:
                 return tenant.subscriber(name)
         except Revoked:
             await asyncio.sleep(0.1)
+
+
+async def test_outside_of_loopback_the_server_takes_tls_alone(tenant: Tenant) -> None:
+    events = f"/services/events/clusters/{tenant.cluster}"
+    with closing(Api(tenant.shard, "", token=tenant.token)) as account:
+        wish = {"name": "plain", "resources": ["configmaps"]}
+        found = (await asyncio.to_thread(account.post, f"{events}/subscriptions", wish)).json
+        token = (await asyncio.to_thread(account.post, f"{events}/token", {})).json["token"]
+    (address,) = found["servers"]
+    assert (urlsplit(address).scheme, "BEGIN CERTIFICATE" in found["ca"]) == ("tls", True)
+    trusting = ssl.create_default_context(cadata=found["ca"])
+    connection = await nats.connect(address, token=token, tls=trusting, allow_reconnect=False)
+    await connection.close()
+    with pytest.raises(ConnectionError):
+        await RawClient.open(address.replace("tls", "nats"), auth_token=token)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        await nats.connect(address, token=token, tls=ssl.create_default_context(), allow_reconnect=False)
 
 
 async def test_events_of_a_deleted_workspace_are_gone(tenant: Tenant) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -25,7 +26,7 @@ from atoll.standalone.site.supervisor import environment
 from harness.clients.api import eventually
 from harness.clients.kubectl import Kubectl
 from harness.environment import SERVER_PATH
-from harness.servers.processes import atoll, children, is_alive
+from harness.servers.processes import atoll, children, is_alive, own_address
 
 START_TIMEOUT_S, STOP_TIMEOUT_S = 120.0, 90.0
 #: Processes beside shards and NATS, as their command lines have them.
@@ -119,7 +120,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartedSite]:
     write_pair(directory, "users", authority := make_ca("users"))
     write_pair(directory, "carol", make_client(authority, "carol", ["system:kcp:admin"]))
     users = ("--client-ca-file", str(directory / "users.crt"), "--batteries-included=+user")
-    site = StartedSite(directory, "--shards", "3", "--edge", *users)
+    site = StartedSite(directory, "--shards", "3", "--edge", "--events-bind-address", own_address(), *users)
     try:
         site.start()
         yield site
@@ -151,8 +152,10 @@ def test_a_new_user_works_in_workspaces_without_knowing_of_shards(started: Start
     assert shards == ["shard.core.kcp.io/root", "shard.core.kcp.io/shard-1", "shard.core.kcp.io/shard-2"]
 
 
-async def test_the_operator_reads_the_changes_of_each_shard(started: StartedSite) -> None:
+async def test_the_operator_reads_the_changes_of_each_shard_over_tls(started: StartedSite) -> None:
     for shard in ("root", "shard-1", "shard-2"):
+        (server,) = json.loads((started.root / f"shards/{shard}/stream.json").read_text())["connect"]["servers"]
+        assert urlsplit(server).scheme == "tls"
         reading = changes(started.root / "shards" / shard / "stream.json")
         async with asyncio.timeout(30), aclosing(reading):
             assert (await anext(reading)).operation == "ADDED"

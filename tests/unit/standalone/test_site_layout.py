@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
+from cryptography.x509 import DNSName, SubjectAlternativeName
 
 from atoll.eventgateway.config import EventGatewayConfig
 from atoll.frontproxy.config import FrontProxyConfig
@@ -110,8 +111,36 @@ def test_each_shard_has_an_audit_log_of_its_own(tmp_path: Path) -> None:
 
 def test_streams_are_for_this_machine_alone_whoever_may_come_to_the_shards(tmp_path: Path) -> None:
     made = Made(config(tmp_path, 2, bind_address="0.0.0.0"))
-    assert runner.nats_options(made.here, made.site, made.users).host == "127.0.0.1"
+    options = runner.nats_options(made.here, made.site, made.config.shard, made.users)
+    assert (options.host, options.tls) == ("127.0.0.1", None)
     assert {made.flag(name, "nats-url").rpartition(":")[0] for name in made.arguments} == {"nats://127.0.0.1"}
+
+
+def test_outside_of_loopback_the_streams_speak_tls_and_every_credential_names_the_authority(tmp_path: Path) -> None:
+    outside = {"events_bind_address": "0.0.0.0", "shard_external_url": "https://api.example.com"}
+    made = Made(config(tmp_path, 2, **outside))
+    options, pki = runner.nats_options(made.here, made.site, made.config.shard, made.users), made.here.pki
+    port, authority = made.site.ports["nats"], pki / "serving-ca.crt"
+    assert (options.host, options.port, options.tls and options.tls.ca_file) == ("0.0.0.0", port, authority)
+    serving = read_pair(pki, "serving-nats")
+    assert serving is not None
+    assert issued_by(pem_to_der(serving.certificate), authority.read_bytes())
+    names = serving.x509.extensions.get_extension_for_class(SubjectAlternativeName).value
+    assert "api.example.com" in names.get_values_for_type(DNSName)
+    gateway = processes.gateway_spec(made.here, made.site, made.config.shard)
+    urls = {made.flag(name, "nats-url") for name in made.arguments}
+    assert urls == {f"tls://127.0.0.1:{port}"}
+    assert f"--nats-url=tls://127.0.0.1:{port}" in gateway.arguments
+    credentials_of = list(pki.glob("nats-*.json"))
+    assert len(credentials_of) == len(["root", "shard-1", "front-proxy", "cache server", "operator", "gateway"])
+    for path in credentials_of:
+        access = read_access(f"tls://127.0.0.1:{port}", str(path))
+        assert {access.ca_file, access.reader.ca_file if access.reader else str(authority)} == {str(authority)}
+    for shard in made.site.shards:
+        stream = json.loads((made.here.shard(shard) / "stream.json").read_bytes())
+        assert (stream["connect"]["servers"], stream["ca_file"]) == ([f"tls://127.0.0.1:{port}"], str(authority))
+        given = read_subscription_keys(made.here.shard(shard) / "event-subscriptions.json")
+        assert (given.servers, given.ca) == ((f"tls://api.example.com:{port}",), authority.read_text())
 
 
 def test_certificates_say_who_is_what(made: Made) -> None:
@@ -254,7 +283,7 @@ def test_a_port_that_somebody_listens_on_is_left_to_him() -> None:
         taken = theirs.getsockname()[1]
         assert ports.reserve(taken) != taken
         with pytest.raises(OSError, match=f"{taken} is taken"):
-            ports.reserve(taken, exactly=True)
+            ports.reserve(taken, "secure-port")
     ports.close()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -45,6 +45,7 @@ from atoll.machinery.stream.permissions import (
 from atoll.machinery.stream.server.config import NatsUser
 from atoll.replication import peers
 from atoll.shard import kubeconfig
+from atoll.shard.config import ShardConfig
 from atoll.standalone.site.layout import PROXY, Layout
 
 CLIENT_CA, PROXY_CA, SERVING_CA = "client-ca", "requestheader-ca", "serving-ca"
@@ -77,31 +78,27 @@ def authorities(layout: Layout) -> Authorities:
 
 
 def write_all(
-    layout: Layout,
-    shards: Sequence[str],
-    bind_address: str,
-    urls: dict[str, str],
-    included: Collection[str] = batteries.DEFAULT,
-    edge: Sequence[str] = (),
+    layout: Layout, shards: Sequence[str], config: ShardConfig, urls: dict[str, str], edge: Sequence[str], ca_file: str
 ) -> list[NatsUser]:
     """Write the credentials of every process of a site; return the users of its NATS server.
 
-    `urls` are the base URLs of shards and proxy by name, `included` the batteries, `edge` users of edge
-    controllers. Raises PkiError, KubeconfigError, OSError.
+    `urls` are the base URLs of shards and proxy by name, `edge` users of edge controllers; `ca_file` proves the NATS
+    server if it speaks TLS. Raises PkiError, KubeconfigError, OSError.
     """
     cas = authorities(layout)
     write_private(layout.account_key, pki.public_key_pem(_account_key(layout)))
     for name in (*shards, PROXY):
-        pki.load_or_make_serving(layout.pki, f"serving-{name}", cas.serving, serving_names(bind_address))
+        pki.load_or_make_serving(layout.pki, f"serving-{name}", cas.serving, serving_names(config.bind_address))
         # Its holder may name users in headers: a proxy, and a shard that calls another shard's virtual workspace.
         pki.load_or_make_client(layout.pki, f"proxy-{name}", cas.proxies, name)
     for name in shards[1:]:
         _component(layout, cas, f"{ROOT_SHARD}-{name}", urls[ROOT], (f"shard-{name}", MASTERS))
     for name, group in _SHARDS_ADMIN.items():
         _component(layout, cas, name, urls[PROXY], (name, group))
-    if batteries.ADMIN in included:
-        _admin(layout, cas, urls, with_user=batteries.USER in included)
-    return nats_users(layout.pki, shards, (PROXY_USER, CACHE_USER)) + edge_users(layout.pki, shards, edge)
+    if batteries.ADMIN in config.batteries:
+        _admin(layout, cas, urls, with_user=batteries.USER in config.batteries)
+    readers = (PROXY_USER, CACHE_USER)
+    return nats_users(layout.pki, shards, readers, ca_file) + edge_users(layout.pki, shards, edge, ca_file)
 
 
 def _account_key(layout: Layout) -> bytes:

@@ -27,8 +27,6 @@ from atoll.machinery.process.pki import write_private
 from atoll.machinery.storage.environment.filesystem import DATA_FILE
 
 PROXY, NATS, GATEWAY = "front-proxy", "nats", "event-gateway"
-#: The NATS server listens on loopback, whatever address the other processes listen on.
-NATS_HOST = "127.0.0.1"
 _SITE_FILE, _LOCK_FILE = "site.json", "site.lock"
 #: Upper bound of `--shards`; a larger site runs on several machines.
 MAX_SHARDS = 64
@@ -169,24 +167,25 @@ class Ports:
         self._host = host
         self._sockets: list[socket.socket] = []
 
-    def reserve(self, port: int, *, exactly: bool = False) -> int:
-        """Reserve this port, or any if it is 0 or in use (`exactly`: raise OSError then); return the port."""
-        for candidate in (port, 0) if port and not exactly else (port,):
-            sock = self._bound(candidate, probe=bool(candidate))
+    def reserve(self, port: int, flag: str = "", host: str = "") -> int:
+        """Reserve this port, or any if it is 0 or in use (if a flag names it: raise OSError then); return the port."""
+        host = host or self._host
+        for candidate in (port, 0) if port and not flag else (port,):
+            sock = self._bound(host, candidate)
             if sock is not None:
                 self._sockets.append(sock)
                 return int(sock.getsockname()[1])
-        raise OSError(errno.EADDRINUSE, f"{self._host}:{port} is taken; --secure-port names another port")
+        raise OSError(errno.EADDRINUSE, f"{host}:{port} is taken; --{flag} names another port")
 
-    def _bound(self, port: int, *, probe: bool) -> socket.socket | None:
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        if probe and not self._is_free(family, port):
+    def _bound(self, host: str, port: int) -> socket.socket | None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        if port and not self._is_free(family, host, port):
             return None
         sock = socket.socket(family, socket.SOCK_STREAM)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         try:
-            sock.bind((self._host, port))
+            sock.bind((host, port))
         except OSError as error:
             sock.close()
             if error.errno != errno.EADDRINUSE:
@@ -194,12 +193,12 @@ class Ports:
             return None
         return sock
 
-    def _is_free(self, family: socket.AddressFamily, port: int) -> bool:
+    def _is_free(self, family: socket.AddressFamily, host: str, port: int) -> bool:
         """Whether no other process uses the port; SO_REUSEPORT alone would share it with one that does."""
         with socket.socket(family, socket.SOCK_STREAM) as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                sock.bind((self._host, port))
+                sock.bind((host, port))
             except OSError:
                 return False
         return True

@@ -22,8 +22,9 @@ from atoll.machinery.process.pki import write_private
 from atoll.machinery.stream.tenants.key_files import GATEWAY_KEYS_FILE
 from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN, LOGICAL_CLUSTER_ADMIN
 from atoll.shard.config import ShardConfig
+from atoll.standalone.nats_listener import nats_url
 from atoll.standalone.site.credentials import ACCOUNT_KEY, CLIENT_CA, PROXY_CA, PROXY_USER, ROOT_SHARD, SERVING_CA
-from atoll.standalone.site.layout import GATEWAY, NATS, NATS_HOST, PROXY, Layout, Site
+from atoll.standalone.site.layout import GATEWAY, NATS, PROXY, Layout, Site
 
 #: Settings that a site sets for its processes; `atoll start --shards` refuses them.
 SET_BY_SITE = (
@@ -69,6 +70,8 @@ _PER_PROCESS = (
     "shard_external_url",
     "client_ca_file",
     "batteries_included",
+    "events_bind_address",
+    "events_port",
     *SET_BY_SITE,
 )
 
@@ -139,7 +142,7 @@ def gateway_spec(layout: Layout, site: Site, config: ShardConfig) -> ProcessSpec
         "tls_cert_file": layout.certificate(f"serving-{GATEWAY}"),
         "tls_private_key_file": layout.key(f"serving-{GATEWAY}"),
         "client_ca_file": layout.certificate(CLIENT_CA),
-        "nats_url": f"nats://{NATS_HOST}:{site.ports[NATS]}",
+        "nats_url": nats_url(config, site.ports[NATS]),
         "nats_credentials_file": layout.credential(GATEWAY),
         "keys_file": layout.pki / GATEWAY_KEYS_FILE,
         "service_account_key_file": layout.account_key,
@@ -217,7 +220,7 @@ def _common(layout: Layout, site: Site, config: ShardConfig, name: str) -> dict[
         "tls_private_key_file": layout.key(f"serving-{name}"),
         "root_ca_file": layout.certificate(SERVING_CA),
         "client_ca_file": (str(layout.certificate(CLIENT_CA)), *config.client_ca_file),
-        "nats_url": f"nats://{NATS_HOST}:{site.ports[NATS]}",
+        "nats_url": nats_url(config, site.ports[NATS]),
     }
 
 

@@ -29,12 +29,12 @@ from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerOptions
 from atoll.machinery.wire.client import Origin
 from atoll.shard import kubeconfig
 from atoll.shard.config import ShardConfig
-from atoll.standalone import worker_count
+from atoll.standalone import nats_listener, worker_count
 from atoll.standalone.change_stream import CREDENTIALS_FILE
 from atoll.standalone.edge_service import EDGE_USER, EdgeFiles, EdgeService, passed_on
 from atoll.standalone.site import credentials, layout, processes
 from atoll.standalone.site.gateways import gateway_users, tenant_options, write_for_shards
-from atoll.standalone.site.layout import GATEWAY, NATS, NATS_HOST, PROXY, Layout, Ports, Site, SiteError
+from atoll.standalone.site.layout import GATEWAY, NATS, PROXY, Layout, Ports, Site, SiteError
 from atoll.standalone.site.processes import SET_BY_SITE, ProcessSpec, StartConfig
 from atoll.standalone.site.subscribers import subscriber, write_stream_files
 from atoll.standalone.site.supervisor import ProcessSupervisor, until_ready
@@ -83,8 +83,11 @@ def plan(files: Layout, config: StartConfig, ports: Ports) -> Site:
     """The site with a reserved and stored port for each process. Raises SiteError, OSError."""
     site = layout.prepare(files, config.shards)
     earlier = site.ports
-    current = {PROXY: ports.reserve(config.secure_port or earlier.get(PROXY, 0), exactly=bool(config.secure_port))}
-    for name in (NATS, GATEWAY, *site.shards):
+    flag = "secure-port" if config.secure_port else ""
+    current = {PROXY: ports.reserve(config.secure_port or earlier.get(PROXY, 0), flag)}
+    flag = "events-port" if config.events_port else ""
+    current[NATS] = ports.reserve(config.events_port or earlier.get(NATS, 0), flag, config.events_bind_address)
+    for name in (GATEWAY, *site.shards):
         current[name] = ports.reserve(earlier.get(name, 0))
     site = Site(site.shards, current)
     layout.write(files, site)
@@ -95,26 +98,24 @@ def prepare(files: Layout, site: Site, config: ShardConfig, edge: Sequence[str] 
     """Write the files of all processes; return the users of the NATS server. Raises PkiError, OSError."""
     urls = processes.urls_of(site, config)
     processes.write_mapping(files, urls)
-    users = credentials.write_all(files, site.shards, config.bind_address, urls, config.batteries, edge)
-    operator = subscriber(files.pki, site.shards, OPERATOR)
+    tls, port = nats_listener.tls_files(config, files.pki), site.ports[NATS]
+    ca_file = str(tls.ca_file) if tls else ""
+    users = credentials.write_all(files, site.shards, config, urls, edge, ca_file)
+    operator = subscriber(files.pki, site.shards, OPERATOR, ca_file)
     streams = {shard: files.shard(shard) / CREDENTIALS_FILE for shard in site.shards}
     keys = credentials.public_keys(files.pki, site.shards)
-    write_stream_files(operator, _nats_url(site), streams, keys)
+    write_stream_files(operator, nats_listener.nats_url(config, port), streams, keys, ca_file)
     names, serving = serving_names(config.bind_address), credentials.authorities(files).serving
     pki.load_or_make_serving(files.pki, f"serving-{GATEWAY}", serving, names)
     tenants = tenant_options(files.pki, site.shards)
     for shard in site.shards:
-        write_for_shards(files.shard(shard), tenants, _nats_url(site), None)
-    return [*users, operator, *gateway_users(files.pki, [GATEWAY])]
-
-
-def _nats_url(site: Site) -> str:
-    return f"nats://{NATS_HOST}:{site.ports[NATS]}"
+        write_for_shards(files.shard(shard), tenants, nats_listener.subscribers_url(config, port), tls)
+    return [*users, operator, *gateway_users(files.pki, [GATEWAY], ca_file)]
 
 
 def _edge_files(files: Layout, site: Site, config: ShardConfig) -> EdgeFiles:
     async def nats_url() -> str:
-        return _nats_url(site)
+        return nats_listener.nats_url(config, site.ports[NATS])
 
     return EdgeFiles(
         files.root / kubeconfig.FILE_NAME,
@@ -125,15 +126,16 @@ def _edge_files(files: Layout, site: Site, config: ShardConfig) -> EdgeFiles:
     )
 
 
-def nats_options(files: Layout, site: Site, users: Sequence[NatsUser]) -> ServerOptions:
-    """The NATS server of a site, for this machine only. Streams reserve their maximum size, so the limit has room for
-    those of every shard. Raises InvalidCredentialFile, OSError."""
+def nats_options(files: Layout, site: Site, config: ShardConfig, users: Sequence[NatsUser]) -> ServerOptions:
+    """The NATS server of a site. Streams reserve their maximum size, so the limit has room for those of every shard.
+    Raises InvalidCredentialFile, PkiError, OSError."""
     return ServerOptions(
         directory=files.nats,
-        host=NATS_HOST,
+        host=config.events_bind_address,
         port=site.ports[NATS],
         users=tuple(users),
         tenants=tenant_options(files.pki, site.shards),
+        tls=nats_listener.tls_files(config, files.pki),
         store_limit_bytes=len(site.shards) * STREAMS_BYTES,
     )
 
@@ -151,7 +153,7 @@ class SiteRunner:
         service = EdgeService(edge) if edge is not None else None
         specs = processes.process_specs(self._files, self._site, self._config)
         gateway = processes.gateway_spec(self._files, self._site, self._config)
-        async with EmbeddedServer(nats_options(self._files, self._site, users)):
+        async with EmbeddedServer(nats_options(self._files, self._site, self._config, users)):
             supervisors = [ProcessSupervisor(spec) for spec in (*specs, gateway)]
             for supervisor in supervisors:
                 supervisor.start()

@@ -18,6 +18,7 @@ import msgspec
 import structlog
 
 from atoll.machinery.process.backoff import Backoff
+from atoll.machinery.process.listen_address import url_host
 from atoll.machinery.process.pki import write_private
 from atoll.machinery.stream.connection import Access, TooOld, check_version
 from atoll.machinery.stream.server.config import (
@@ -94,7 +95,7 @@ class EmbeddedServer:
     def address(self) -> str:
         assert self._secrets is not None, "started"
         scheme = "tls" if self._options.tls else "nats"
-        return f"{scheme}://{self._options.host}:{self._secrets.port}"
+        return f"{scheme}://{url_host(self._options.host)}:{self._secrets.port}"
 
     @property
     def pid(self) -> int:
@@ -191,7 +192,7 @@ class EmbeddedServer:
         while time.monotonic() < deadline:
             if process.returncode is not None:
                 raise ServerFailed(f"nats-server ended with {process.returncode}, see server.log")
-            hello = await read_server_info(self._options.host, self._secrets.port)
+            hello = await read_server_info(url_host(self._options.host).strip("[]"), self._secrets.port)
             if hello is not None and hello.server_name == name:
                 return hello
             await asyncio.sleep(pause_s)

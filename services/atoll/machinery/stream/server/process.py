@@ -121,7 +121,7 @@ async def read_server_info(host: str, port: int) -> ServerInfo | None:
 
 
 def is_free(host: str, port: int) -> bool:
-    with socket.socket() as probe:
+    with socket.socket(_family(host)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -131,7 +131,11 @@ def is_free(host: str, port: int) -> bool:
 
 
 def free_port(host: str) -> int:
-    with socket.socket() as probe:
+    with socket.socket(_family(host)) as probe:
         probe.bind((host, 0))
         port: int = probe.getsockname()[1]
     return port
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
