@@ -403,7 +403,7 @@ class ShardApp:
         keeper.load()
         issue = partial(event_tokens.issue, self.identity.keys)
         requests = Requests(keeper, issue, lambda: {keeper.shard: keys.announced}, alone=not config.in_site)
-        SubscriptionMetrics(keeper.index, self.registry)
+        SubscriptionMetrics(keeper.index, keeper.rates, requests.refusals, self.registry)
         self.asker = requests.ask
         return keeper
 

@@ -97,6 +97,7 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
     event_subscriptions_file: str = ""
     event_subscriptions_per_identity: int = 32
     event_subscriptions_per_workspace: int = 256
+    event_rate: int = 2000
     event_max_ack_pending: int = 1000
     event_pull_max_messages: int = 500
     event_pull_max_bytes: int = 16 << 20
@@ -182,6 +183,7 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
             " subscribe",
             "event_subscriptions_per_identity": f"subscriptions of one user on this shard, at most {SLOTS}",
             "event_subscriptions_per_workspace": "subscriptions in one workspace",
+            "event_rate": "events a second that one user is delivered by this shard, on the average of some seconds",
             "event_max_ack_pending": "events of a subscription that may be out without acknowledgement",
             "event_pull_max_messages": "events that one pull may ask for",
             "event_pull_max_bytes": "bytes that one pull may ask for, at least the largest event: 8388608",
@@ -321,7 +323,8 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
             raise ValueError(f"events-bind-address, events-port: {error}") from error
         if not 0 <= self.event_subscriptions_per_identity <= SLOTS:
             raise ValueError(f"event-subscriptions-per-identity must be between 0 and {SLOTS}")
-        for name in ("event_subscriptions_per_workspace", "event_max_ack_pending", "event_pull_max_messages"):
+        bounds = "event_subscriptions_per_workspace", "event_rate", "event_max_ack_pending", "event_pull_max_messages"
+        for name in bounds:
             if not 1 <= getattr(self, name) <= _MAX_EVENTS:
                 raise ValueError(f"{name.replace('_', '-')} must be between 1 and {_MAX_EVENTS}")
         if self.event_pull_max_bytes < MAX_PAYLOAD_BYTES:

@@ -20,16 +20,20 @@ from atoll.machinery.meta.user import AUTHENTICATED, CLUSTER_NAME, MASTERS, User
 from atoll.machinery.process import ed25519
 from atoll.machinery.storage.contract import Scope
 from atoll.machinery.stream.connection import Access
+from atoll.machinery.stream.consumer.pull_consumer import BatchLimits, PullConsumer
 from atoll.machinery.stream.event_keys import EventKeys, SigningKey
 from atoll.machinery.stream.permissions import shard_user
 from atoll.machinery.stream.subjects import CHANGES, stream_name
 from atoll.machinery.stream.tenants.key_files import SubscriptionKeys, write_subscription_keys
+from atoll.shard.subscriptions import keeper
 from atoll.shard.subscriptions.commands import Command, decode_answer, encode
 from atoll.shard.subscriptions.keeper import Keeper
 from harness.servers.in_process.shard import InsideShard, shard_inside
 from harness.servers.tenant_server import TenantServer
 
 STREAM = stream_name(CHANGES, ROOT)
+#: Events a second of an identity.
+RATE = 10
 ALICE, BOB = (User(name, (AUTHENTICATED, MASTERS)) for name in ("alice", "bob"))
 
 
@@ -45,6 +49,7 @@ class Kept:
             event_subscriptions_file=str(file),
             event_subscriptions_per_identity=2,
             event_subscriptions_per_workspace=3,
+            event_rate=RATE,
         )
         self._keys = EventKeys([SigningKey(ed25519.make_secret())])
         self.keeper: Keeper
@@ -83,6 +88,29 @@ class Kept:
         found = self.keeper.index.find(f":{user.name}", ROOT, name)
         return found.stored.state if found is not None else ""
 
+    async def read(self, subscription: Object, count: int) -> None:
+        """Store so many changes, which a subscriber reads at once."""
+        await self.server.publish(ROOT, ROOT, count)
+        assert await self.pull(subscription, count) == count
+
+    async def pull(self, subscription: Object, count: int, wait_s: float = 20) -> int:
+        """Pull as a subscriber does; return how many events came."""
+        consumer = PullConsumer(
+            self.server.owners[ROOT], STREAM, subscription["consumer"], BatchLimits(min(count, 500))
+        )
+        await consumer.attach()
+        found = batch = await consumer.batch(wait_s)
+        while batch and len(found) < count:
+            batch = await consumer.batch(wait_s)
+            found += batch
+        await consumer.close()
+        return len(found)
+
+    async def info(self, subscription: Object) -> Object:
+        """The consumer of a subscription, as the server has it."""
+        name = subscription["consumer"]
+        return await self.server.owners[ROOT].api(f"CONSUMER.INFO.{STREAM}.{name}")
+
     async def consumers(self) -> list[str]:
         page = await self.server.owners[ROOT].api(f"CONSUMER.LIST.{STREAM}", {"offset": 0})
         return [each["name"] for each in page["consumers"] or []]
@@ -120,6 +148,7 @@ async def test_an_identity_and_a_workspace_have_so_many_subscriptions_and_the_re
     assert (await kept.make("c"))[0] == 201
     text = generate_latest(kept.shard.app.registry).decode()
     assert 'atoll_event_subscriptions{state="Active"} 4.0' in text
+    assert 'atoll_event_subscription_refusals_total{reason="Limit"} 2.0' in text
 
 
 async def test_a_subscription_rests_on_a_credential_and_is_silent_from_its_end_until_another_is_shown(
@@ -134,6 +163,48 @@ async def test_a_subscription_rests_on_a_credential_and_is_silent_from_its_end_u
     code, shown = await kept.get("audit", expires_s=time.time() + 60)
     assert (code, shown["state"]) == (200, "Active")
     assert await kept.consumers() == [shown["consumer"]]
+
+
+async def test_who_reads_faster_than_the_rate_is_paused_and_another_subscription_is_no_way_around(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "LOOK_S", 0.05)
+    _, made = await kept.make("audit")
+    await kept.read(made, RATE * 10 - 1)
+    await until(lambda: kept.keeper.rates.delivered == RATE * 10 - 1)
+    assert not (await kept.info(made)).get("paused")
+    await kept.read(made, RATE * 60)
+
+    async def is_paused() -> bool:
+        return bool((await kept.info(made)).get("paused"))
+
+    await until(is_paused)
+    _, second = await kept.make("second")
+    assert (await kept.info(second))["paused"]
+    await kept.ask(Command("delete", ROOT, ALICE, name="audit"))
+    _, made = await kept.make("audit")
+    assert (await kept.info(made))["paused"]
+    assert not (await kept.info((await kept.make("audit", BOB))[1])).get("paused")
+    await kept.server.publish(ROOT, ROOT)
+    assert await kept.pull(made, 1, wait_s=0.5) == 0
+    text = generate_latest(kept.shard.app.registry).decode()
+    assert f"atoll_event_deliveries_total {RATE * 70 - 1}.0" in text
+    assert "atoll_event_subscriptions_paused 2.0" in text
+
+
+async def test_what_a_removed_subscription_was_delivered_counts_and_a_pause_ends_by_itself(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A subscription that is removed before the next look would be a way around the rate."""
+    monkeypatch.setattr(keeper, "LOOK_S", 600.0)
+    _, made = await kept.make("audit")
+    await kept.read(made, RATE * 12)
+    await kept.ask(Command("delete", ROOT, ALICE, name="audit"))
+    assert kept.keeper.rates.delivered == RATE * 12
+    _, made = await kept.make("audit")
+    await kept.server.publish(ROOT, ROOT)
+    assert await kept.pull(made, 1) == 1
+    assert kept.keeper.rates.paused_until_s(":alice", time.time()) == 0.0
 
 
 async def no_consumers(kept: Kept) -> bool:

@@ -96,6 +96,7 @@ def shard_permissions(shard: str) -> Permissions:
         publish.append(f"{OWN_API}.CONSUMER.LIST.{name}")
         publish.extend(f"{OWN_API}.CONSUMER.{verb}.{name}.>" for verb in _CONSUMER_VERBS)
         publish.append(f"$JS.ACK.{name}.>")
+    publish.append(f"{OWN_API}.CONSUMER.PAUSE.{stream_name(CHANGES, shard)}.*")
     publish += [KICK_SUBJECT, f"{CONTROL}.*"]
     return Permissions(tuple(publish), (f"{inbox_prefix(shard_user(shard))}.>",), (shard,))
 

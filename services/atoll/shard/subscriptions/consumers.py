@@ -7,11 +7,13 @@ a tenant's slot, so the operator's and the audit's are never touched.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
 import msgspec
 
+from atoll.machinery.meta import times
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.stream.connection import ApiError, Connection
 from atoll.machinery.stream.permissions import KICK_SUBJECT
@@ -73,6 +75,11 @@ class _Info(msgspec.Struct, frozen=True):
         )
 
 
+def pause(until_s: float) -> Object:
+    """What has a consumer deliver nothing until then, in Unix seconds; nothing for 0."""
+    return {"pause_until": times.format_time(math.ceil(until_s))} if until_s else {}
+
+
 class Consumers:
     """Those of one shard, over one open connection. Every method raises ApiError and Unavailable."""
 
@@ -122,6 +129,10 @@ class Consumers:
             found.update((each.name, each.progress) for each in infos if _SLOT.match(each.name))
             offset, total = offset + len(infos), page["total"]
         return found
+
+    async def pause(self, name: str, until_s: float) -> None:
+        """Have a consumer deliver nothing until then, in Unix seconds."""
+        await self._connection.api(f"CONSUMER.PAUSE.{self._stream}.{name}", pause(until_s))
 
     async def tell(self, inbox: str, message: Control) -> None:
         """Tell a subscriber that a subscription changed."""

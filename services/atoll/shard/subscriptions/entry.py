@@ -28,6 +28,8 @@ class Entry:
         #: When it is checked again in any case, in Unix seconds.
         self.due_s = 0.0
         self.progress: Progress | None = None
+        #: Until when the consumer was paused, in Unix seconds.
+        self.paused_until_s = 0.0
         #: When the consumer was last changed, on the monotonic clock, and whether the row is older than `stored`.
         self.changed_s, self.unsaved = 0.0, False
         self._behind_since_s = 0.0

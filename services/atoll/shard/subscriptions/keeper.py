@@ -34,7 +34,8 @@ from atoll.machinery.stream.tenants.subscriber_permissions import SubscriberName
 from atoll.machinery.stream.tenants.subscription_consumer import subscription_filters
 from atoll.machinery.stream.tenants.subscriptions import Control, Mark, StreamPart
 from atoll.shard.subscriptions.access_check import AccessCheck, AccessDecision, Question
-from atoll.shard.subscriptions.consumers import Consumers, Progress, StreamState
+from atoll.shard.subscriptions.consumers import Consumers, Progress, StreamState, pause
+from atoll.shard.subscriptions.delivery_rates import DeliveryRates
 from atoll.shard.subscriptions.entry import Entry, Index
 from atoll.shard.subscriptions.limits import CHECK_S, LOOK_S, STORE_S, Limits
 from atoll.shard.subscriptions.records import SCOPE, StoredSubscription, key_of, put, read
@@ -79,7 +80,7 @@ class Keeper:
         self._store, self._access, self._watches, self._kind = store, access, watches, kind
         self.keys, self.limits = settings.keys, settings.limits
         self.shard, self.lineage = store.identity.shard, store.identity.lineage
-        self.index = Index()
+        self.index, self.rates = Index(), DeliveryRates(settings.limits.rate)
         self._marked: set[Entry] = set()
         self._following: dict[Entry, _Mark] = {}
         self._news, self._wanted, self._connected = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -205,7 +206,7 @@ class Keeper:
             name = self._name(entry.stored)
             try:
                 stream = await consumers.stream()
-                progress = await consumers.create(name, self.filters(entry.stored), start, full=_is_full(entry.stored))
+                progress = await self._create(consumers, entry, start)
                 begin = Mark(stream.created, self.lineage, progress.acked + 1)
                 entry.stored = replace(entry.stored, begin=begin, acked=progress.acked)
                 entry.note(progress)
@@ -216,6 +217,13 @@ class Keeper:
                 raise
             entry.changed_s = time.monotonic()
             self._follow(entry, decision)
+
+    async def _create(self, consumers: Consumers, entry: Entry, start: Object) -> Progress:
+        """Make the consumer of a subscription, paused while its owner is ahead of the rate."""
+        stored = entry.stored
+        entry.paused_until_s = self.rates.paused_until_s(stored.owner, time.time())
+        begin = {**start, **pause(entry.paused_until_s)}
+        return await consumers.create(self._name(stored), self.filters(stored), begin, full=_is_full(stored))
 
     def _take(self, entry: Entry) -> None:
         self.index.add(entry)
@@ -231,7 +239,14 @@ class Keeper:
     async def _note(self, consumers: Consumers, entry: Entry) -> None:
         progress = await consumers.progress(self._name(entry.stored))
         if progress is not None:
-            entry.note(progress)
+            self._took(entry, progress)
+
+    def _took(self, entry: Entry, progress: Progress) -> bool:
+        """Take in how far a consumer is; return whether its owner read or asked since the last time."""
+        # Of a consumer that an earlier process made, nothing says when it delivered what it has.
+        before = entry.progress or progress
+        self.rates.took(entry.stored.owner, progress.delivered - before.delivered, time.time())
+        return entry.note(progress)
 
     async def remove(self, entry: Entry) -> None:
         """Remove a subscription. Raises StoreError."""
@@ -244,6 +259,7 @@ class Keeper:
         self._forget(entry)
         self.index.remove(entry)
         if self._consumers is not None:
+            await self._tried(self._note(self._consumers, entry))
             await self._tried(self._consumers.delete(self._name(entry.stored)))
 
     async def _apply(self, entry: Entry, before: StoredSubscription) -> None:
@@ -264,6 +280,7 @@ class Keeper:
         if before.state == "Active":
             if (progress := await consumers.progress(name)) is not None:
                 stored = entry.stored = replace(stored, acked=max(stored.acked, progress.acked))
+                self._took(entry, progress)
             await consumers.delete(name)
         if stored.state == "Active":
             await self._restore(consumers, await consumers.stream(), entry)
@@ -282,9 +299,8 @@ class Keeper:
             stored = entry.stored = replace(stored, begin=begin, acked=0)
             entry.unsaved = True
         start = from_sequence(stored.acked + 1)
-        name = self._name(stored)
-        await consumers.delete(name)
-        progress = await consumers.create(name, self.filters(stored), start, full=_is_full(stored))
+        await consumers.delete(self._name(stored))
+        progress = await self._create(consumers, entry, start)
         entry.progress = None
         entry.note(progress)
 
@@ -337,6 +353,7 @@ class Keeper:
             names = {self._name(entry.stored) for entry in self.index}
             for name in found.keys() - names:
                 await consumers.delete(name)
+            await self._hold_rates(consumers)
         except OSError as error:
             log.warning("no keys of event subscribers", error=str(error))
         await self._store_marks()
@@ -354,11 +371,21 @@ class Keeper:
         if progress is None or not same or not self._is_as_wanted(stored, progress):
             await self._restore(consumers, stream, entry)
             return
-        used = entry.note(progress)
+        used = self._took(entry, progress)
         if progress.acked > stored.acked or used:
             used_s = time.time() if used else stored.used_s
             entry.stored = replace(stored, acked=max(stored.acked, progress.acked), used_s=used_s)
             entry.unsaved = True
+
+    async def _hold_rates(self, consumers: Consumers) -> None:
+        """Pause the consumers of owners that are ahead of the rate; they go on by themselves."""
+        for entry in self.index:
+            until_s = self.rates.paused_until_s(entry.stored.owner, time.time())
+            async with entry.changing:
+                if until_s > entry.paused_until_s and entry.is_active and self.index.has(entry):
+                    entry.paused_until_s = until_s
+                    await self._tried(consumers.pause(self._name(entry.stored), until_s))
+        self.rates.forget(time.time())
 
     def _is_as_wanted(self, stored: StoredSubscription, progress: Progress) -> bool:
         return progress.filters == frozenset(self.filters(stored)) and progress.full == _is_full(stored)

@@ -19,11 +19,13 @@ MAX_BODY_BYTES = 64 * 1024
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Subscriptions of an identity and of a workspace, and what bounds each subscription's consumer."""
+    """Subscriptions of an identity and of a workspace, what bounds each subscription's consumer, and how many events a
+    second an identity is delivered."""
 
     per_identity: int = 32
     per_workspace: int = 256
     consumer: SubscriptionLimits = SubscriptionLimits(unused_s=UNUSED_S)
+    rate: int = 2000
 
 
 def limits_of(config: ShardConfig) -> Limits:
@@ -34,4 +36,6 @@ def limits_of(config: ShardConfig) -> Limits:
         ack_pending=config.event_max_ack_pending,
         unused_s=UNUSED_S,
     )
-    return Limits(config.event_subscriptions_per_identity, config.event_subscriptions_per_workspace, consumer)
+    return Limits(
+        config.event_subscriptions_per_identity, config.event_subscriptions_per_workspace, consumer, config.event_rate
+    )

@@ -1,4 +1,4 @@
-"""Metrics of event subscriptions: how many there are, and how far the slowest subscribers are behind.
+"""Metrics of event subscriptions: how many there are, what was refused, and how far the slowest are behind.
 
 Invariant: at most `MAX_SERIES` series of subscribers, under a hash of the subscription, which tells no name.
 """
@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import time
 from collections import Counter
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from atoll.shard.subscriptions.delivery_rates import DeliveryRates
 from atoll.shard.subscriptions.entry import Entry, Index
 
 MAX_SERIES = 100
@@ -21,10 +23,10 @@ _STATES = ("Active", "Revoked", "Gone")
 
 
 class SubscriptionMetrics(Collector):
-    """Those of one keeper, made at each scrape."""
+    """Those of one keeper, made at each scrape. `refusals` counts by reason; the reasons are few."""
 
-    def __init__(self, index: Index, registry: CollectorRegistry) -> None:
-        self._index = index
+    def __init__(self, index: Index, rates: DeliveryRates, refusals: Counter[str], registry: CollectorRegistry) -> None:
+        self._index, self._rates, self._refusals = index, rates, refusals
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
@@ -34,6 +36,18 @@ class SubscriptionMetrics(Collector):
         for state in _STATES:
             states.add_metric([state], counted[state])
         yield states
+        now_s = time.time()
+        paused = sum(entry.is_active and entry.paused_until_s > now_s for entry in self._index)
+        yield GaugeMetricFamily(
+            "atoll_event_subscriptions_paused", "Event subscriptions whose owner is ahead of the rate.", paused
+        )
+        yield CounterMetricFamily("atoll_event_deliveries", "Events delivered to subscribers.", self._rates.delivered)
+        refusals = CounterMetricFamily(
+            "atoll_event_subscription_refusals", "Refused resources and requests by reason.", labels=["reason"]
+        )
+        for reason, count in sorted(self._refusals.items()):
+            refusals.add_metric([reason], count)
+        yield refusals
         lags = [(entry.lag, entry) for entry in self._index if entry.is_active]
         total = GaugeMetricFamily("atoll_event_subscribers_lag_events", "Events not yet acknowledged.")
         total.add_metric([], sum(lag.events for lag, _ in lags))

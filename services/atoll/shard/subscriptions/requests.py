@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TypeAlias
@@ -57,7 +58,7 @@ from atoll.shard.subscriptions.records import StoredSubscription
 _GROUP, _RESOURCE = "events.atoll.dev", "subscriptions"
 _CONNECT_S = 4.0
 _UNITS = {"s": 1, "m": 60, "h": 3600}
-_NOT_STREAMED = "NotStreamed"
+_NOT_STREAMED, _LIMIT = "NotStreamed", "Limit"
 #: Makes a token for a user, of one cluster alone if that is not empty.
 Issue: TypeAlias = Callable[[str, str, float], IssuedToken]
 
@@ -72,6 +73,8 @@ class Requests:
         self._keeper, self._issue, self._event_keys, self._alone = keeper, issue, event_keys, alone
         self._making: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._running: set[asyncio.Task[CommandAnswer]] = set()
+        #: Requests, and resources of those that were granted, that were refused, by reason.
+        self.refusals: Counter[str] = Counter()
 
     async def ask(self, data: bytes) -> bytes:
         """Answer an encoded command (`commands.Ask`). What is begun is ended, even if nobody waits for it any more."""
@@ -92,6 +95,7 @@ class Requests:
                     raise _no_access(command)
                 return await self._answers[command.verb](self, command, owner)
         except ApiError as error:
+            self.refusals[_LIMIT if isinstance(error, _LimitReached) else error.reason] += 1
             return refusal(error)
         except (OSError, InvalidCredentialFile) as error:
             return refusal(_unavailable(f"event subscribers are not served here: {error}"))
@@ -136,6 +140,7 @@ class Requests:
         question = Question(command.cluster, command.user, request.resources, request.identity, request.full)
         decision = await keeper.decision(question, expires_s)
         _require(decision, request)
+        self.refusals.update(each.reason for each in decision.refused)
         slot = self._free_slot(owner, command.cluster)
         consumers = await keeper.consumers(_CONNECT_S)
         if consumers is None:
@@ -182,9 +187,9 @@ class Requests:
         limits, index = self._keeper.limits, self._keeper.index
         slot = index.free_slot(owner, min(limits.per_identity, SLOTS))
         if slot is None:
-            raise _forbidden(f"you have {limits.per_identity} subscriptions, the limit of an identity")
+            raise _LimitReached(f"you have {limits.per_identity} subscriptions, the limit of an identity")
         if index.count_of(cluster) >= limits.per_workspace:
-            raise _forbidden(f"the workspace has {limits.per_workspace} subscriptions, its limit")
+            raise _LimitReached(f"the workspace has {limits.per_workspace} subscriptions, its limit")
         return slot
 
     async def _get(self, command: Command, owner: str) -> CommandAnswer:
@@ -244,6 +249,13 @@ class Requests:
         )
 
 
+class _LimitReached(Forbidden):
+    """One subscription more than allowed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(_forbidden_text(text), _details(""))
+
+
 def _request(body: bytes) -> SubscriptionRequest:
     """Read a request. Raises BadRequest for what is not JSON, Invalid for what the schema does not allow."""
     try:
@@ -290,8 +302,12 @@ def _no_access(command: Command) -> ApiError:
 
 
 def _forbidden(text: str, name: str = "") -> Forbidden:
+    return Forbidden(_forbidden_text(text, name), _details(name))
+
+
+def _forbidden_text(text: str, name: str = "") -> str:
     quoted = f' "{name}"' if name else ""
-    return Forbidden(f"{_RESOURCE}.{_GROUP}{quoted} is forbidden: {text}", _details(name))
+    return f"{_RESOURCE}.{_GROUP}{quoted} is forbidden: {text}"
 
 
 def _invalid(name: str, text: str) -> Invalid:
