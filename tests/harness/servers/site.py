@@ -27,6 +27,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import msgspec
+
 from atoll.machinery.apiserver.authorization.groups import (
     EXTERNAL_LOGICAL_CLUSTER_ADMIN,
     KCP_ADMIN,
@@ -216,10 +218,11 @@ class NatsProcess(SiteProcess):
         super().__init__(NATS, [str(find_binary()), "-c", str(self.config)], site.logs)
         self.url, self._directory, self._port = f"nats://127.0.0.1:{port}", directory, port
 
-    def configure(self, users: Sequence[NatsUser], tenants: TenantOptions | None = None) -> None:
-        """Write the configuration for these users, and for tenants."""
+    def configure(self, users: Sequence[NatsUser], tenants: TenantOptions | None = None, leaves: str = "") -> None:
+        """Write the configuration for these users, and for tenants; at `leaves` regions join."""
         self.users = list(users)
-        self.config.write_bytes(server_config(self._listen, users, tenants))
+        listen = msgspec.structs.replace(self._listen, leaves=leaves)
+        self.config.write_bytes(server_config(listen, users, tenants))
 
     def is_ready(self) -> bool:
         try:

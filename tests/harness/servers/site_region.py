@@ -12,13 +12,12 @@ import json
 import shutil
 from pathlib import Path
 
-import msgspec
-
 from atoll.machinery.stream.connection import Access, ApiError, Connection
 from atoll.machinery.stream.permissions import inbox_prefix, reader_permissions, region_permissions, source_permissions
 from atoll.machinery.stream.server.config import NatsUser
 from atoll.machinery.stream.server.embedded import find_binary
 from atoll.standalone.site.credentials import PROXY_USER
+from atoll.standalone.site.gateways import tenant_options
 from atoll.standalone.site.layout import PROXY
 from atoll.standalone.site.processes import ProcessSpec
 from harness.servers.nats_regions import ADMIN, INFRA, PASSWORD, REGION, included
@@ -83,12 +82,8 @@ class RegionSite(Site):
             process.wait_ready()
 
     def _open_hub(self, leaf: int, users: list[NatsUser]) -> None:
-        """Let a region join the site's NATS server, as `infra/nats/hub.conf` does; it has no tenants."""
-        self.nats.configure(users)
-        config = msgspec.json.decode(self.nats.config.read_bytes())
-        config |= {"server_name": "hub", "leafnodes": {"listen": f"127.0.0.1:{leaf}"}}
-        config["jetstream"]["domain"] = "hub"
-        self.nats.config.write_bytes(msgspec.json.encode(config))
+        """Let a region join the site's NATS server, beside subscribers of events."""
+        self.nats.configure(users, tenant_options(self.layout.pki, self.plan.shards, [LEAF]), f"127.0.0.1:{leaf}")
 
     def source(self, shard: str) -> None:
         """Make the stream of a shard in the region; returns once it is made."""

@@ -30,7 +30,7 @@ async def test_every_user_connects_with_his_file_over_tls(tmp_path: Path) -> Non
     write_pair(tmp_path, "server", make_serving(ca, ["127.0.0.1"]))
     (tmp_path / "ca.crt").write_bytes(ca.certificate)
     ports = Ports("127.0.0.1")
-    there, port = tmp_path / "nats", ports.reserve(0)
+    there, port, leaf = tmp_path / "nats", ports.reserve(0), ports.reserve(0)
     flags = (
         "--shards",
         "root,eu-1",
@@ -42,6 +42,10 @@ async def test_every_user_connects_with_his_file_over_tls(tmp_path: Path) -> Non
         "ops",
         "--event-gateways",
         "gateway-0",
+        "--regions",
+        "region-eu",
+        "--leaf-listen",
+        f"127.0.0.1:{leaf}",
         "--port",
         str(port),
         "--tls-cert-file",
@@ -54,7 +58,7 @@ async def test_every_user_connects_with_his_file_over_tls(tmp_path: Path) -> Non
     assert configured(there, *flags) == 0
     server = await asyncio.create_subprocess_exec(str(find_binary()), "-c", str(there / "server.conf"))
     try:
-        users = ("shard-root", "shard-eu-1", "proxy-0", "edge-0", "ops", "gateway-0")
+        users = ("shard-root", "shard-eu-1", "proxy-0", "edge-0", "ops", "gateway-0", "region-eu")
         found = [read_access(f"tls://127.0.0.1:{port}", str(there / f"nats-{user}.json")) for user in users]
         found += [read_stream_file(there / f"stream-ops.{shard}.json").access for shard in ("root", "eu-1")]
         for access in found:
@@ -67,6 +71,10 @@ async def test_every_user_connects_with_his_file_over_tls(tmp_path: Path) -> Non
 
             connection: Connection = await until(connected, f"{access.user} connects")
             await connection.close()
+        written = msgspec.json.decode((there / "server.conf").read_bytes())
+        # A leaf node would be asked about at a gateway, which knows tenants alone.
+        assert written["authorization"]["auth_callout"]["auth_users"] == ["gateway-0", "region-eu"]
+        assert (written["leafnodes"]["listen"], "tls" in written["leafnodes"]) == (f"127.0.0.1:{leaf}", True)
     finally:
         server.terminate()
         await server.wait()

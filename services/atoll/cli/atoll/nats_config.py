@@ -16,10 +16,10 @@ from atoll.cli.atoll.output import fail
 from atoll.machinery.meta.labels import dns_label_errors
 from atoll.machinery.process.pki import write_private
 from atoll.machinery.stream.credential_file import InvalidCredentialFile
-from atoll.machinery.stream.permissions import OPERATOR, reader_user, shard_user
+from atoll.machinery.stream.permissions import OPERATOR, reader_user, shard_user, source_permissions
 from atoll.machinery.stream.server.config import ListenOptions, NatsUser, TlsFiles, server_config
 from atoll.machinery.stream.tenants.key_files import GATEWAY_KEYS_FILE, SUBSCRIPTIONS_FILE
-from atoll.standalone.site.credentials import edge_users, nats_users, public_keys
+from atoll.standalone.site.credentials import edge_users, nats_users, public_keys, reading_user
 from atoll.standalone.site.gateways import gateway_users, tenant_options, write_for_shards
 from atoll.standalone.site.runner import STREAMS_BYTES
 from atoll.standalone.site.subscribers import subscriber, write_stream_files
@@ -31,11 +31,11 @@ def run(arguments: Sequence[str]) -> int:
     """Write the files. Return the exit code."""
     found = _parser().parse_args(list(arguments))
     shards, readers, edge = _names(found.shards), _names(found.readers), _names(found.edge)
-    watchers, gateways = _names(found.subscribers), _names(found.event_gateways)
-    for name in (*shards, *readers, *edge, *watchers, *gateways):
+    watchers, gateways, regions = _names(found.subscribers), _names(found.event_gateways), _names(found.regions)
+    for name in (*shards, *readers, *edge, *watchers, *gateways, *regions):
         if errors := dns_label_errors(name):
             return fail(f"{name!r} is no name: {errors[0]}")
-    if clash := _clash(shards, readers, edge, watchers, gateways):
+    if clash := _clash(shards, readers, edge, watchers, gateways, regions):
         return fail(f"{clash!r} is the name of another user")
     directory, files = Path(found.directory).absolute(), (found.tls_cert_file, found.tls_private_key_file)
     if len({bool(file) for file in (*files, found.tls_ca_file)}) > 1:
@@ -47,15 +47,18 @@ def run(arguments: Sequence[str]) -> int:
         users = nats_users(directory, shards, readers, authority) + edge_users(directory, shards, edge, authority)
         users += [_subscriber(directory, shards, each, found, authority) for each in watchers]
         users += gateway_users(directory, gateways, authority)
-        tenants = tenant_options(directory, shards) if gateways else None
+        users += [reading_user(directory, source_permissions(each, shards), each, {}, authority) for each in regions]
+        tenants = tenant_options(directory, shards, regions) if gateways else None
         if tenants is not None:
             write_for_shards(directory, tenants, _url(found, authority), tls)
-        where = ListenOptions(directory, found.bind_address, found.port, max(len(shards), 1) * STREAMS_BYTES, tls)
+        leaves = str(found.leaf_listen) if regions else ""
+        room_bytes = max(len(shards), 1) * STREAMS_BYTES
+        where = ListenOptions(directory, found.bind_address, found.port, room_bytes, tls, leaves)
         write_private(directory / CONFIG, server_config(where, users, tenants))
     except (OSError, InvalidCredentialFile) as error:
         return fail(str(error))
     sys.stdout.write(f"nats-server -c {directory / CONFIG}\n")
-    written = [f"nats-{name}.json" for name in (*map(shard_user, shards), *readers, *edge, *gateways)]
+    written = [f"nats-{name}.json" for name in (*map(shard_user, shards), *readers, *edge, *gateways, *regions)]
     written += [_stream_file(name, shard) for name in watchers for shard in shards]
     written += [GATEWAY_KEYS_FILE, SUBSCRIPTIONS_FILE] if gateways else []
     sys.stdout.write("".join(f"  {directory / name}\n" for name in written))
@@ -117,6 +120,13 @@ def _parser() -> argparse.ArgumentParser:
         help="comma separated names of processes `atoll event-gateway`; a name more is"
         " a reload of the server, but without the first name, or with the first at all, it must be restarted",
     )
+    parser.add_argument(
+        "--regions",
+        default="",
+        help="comma separated names of users by which NATS servers of regions join this one, which is their hub then;"
+        " beside event gateways another name takes a restart of the server",
+    )
+    parser.add_argument("--leaf-listen", default="127.0.0.1:7422", help="address and port where regions join")
     parser.add_argument("--nats-url", default="", help="URL that subscribers are told; default: as it listens")
     parser.add_argument("--bind-address", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=4222, help="port to listen on")

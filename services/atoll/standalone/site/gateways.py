@@ -29,9 +29,12 @@ def gateway_users(directory: Path, names: Sequence[str], ca_file: str = "") -> l
     return [msgspec.structs.replace(user, account=GATEWAYS) for user in users]
 
 
-def tenant_options(directory: Path, shards: Sequence[str]) -> TenantOptions:
-    """What the server is configured with for subscribers of these shards. Raises InvalidCredentialFile, OSError."""
-    return TenantOptions(tuple(shards), load_or_make_gateway_keys(directory / GATEWAY_KEYS_FILE))
+def tenant_options(directory: Path, shards: Sequence[str], regions: Sequence[str] = ()) -> TenantOptions:
+    """What a server that these regions join is configured with for subscribers of these shards.
+
+    Raises InvalidCredentialFile, OSError.
+    """
+    return TenantOptions(tuple(shards), load_or_make_gateway_keys(directory / GATEWAY_KEYS_FILE), tuple(regions))
 
 
 def write_for_shards(directory: Path, tenants: TenantOptions, url: str, tls: TlsFiles | None) -> Path:

@@ -2,8 +2,8 @@
 
 The supervisor in `embedded` writes the file and passes the credentials on. Passwords are in a file of mode 0600 in a
 directory of mode 0700, never in an argument or an environment variable. Invariant: the given users, each in an account
-of its own, besides them only whom a gateway admits, and only the listener for clients: no monitoring, WebSocket, MQTT,
-leaf node, gateway or cluster.
+of its own, besides them only whom a gateway admits, and only the listener for clients, and that of regions if there are
+any: no monitoring, WebSocket, MQTT, gateway or cluster.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ _MAX_CONSUMERS = 4096
 #: Connections of the configured users, and of tenants, who cannot take those.
 _MAX_CONNECTIONS, _MAX_TENANT_CONNECTIONS = 1024, 4096
 _SYSTEM = "SYS"
+#: The JetStream domain of a server that regions join, as in `SOURCE_API`.
+HUB = "hub"
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
@@ -127,25 +129,29 @@ def stream_file(access: Access, shard: str, event_keys: Sequence[str] = ()) -> b
 
 
 class ListenOptions(msgspec.Struct, frozen=True):
-    """Where a server listens, its directory, and the most bytes that its streams may take."""
+    """Where a server listens, its directory, and the most bytes that its streams may take. At `leaves` (address:port)
+    the servers of regions join it; empty: none do."""
 
     directory: Path
     host: str
     port: int
     store_limit_bytes: int
     tls: TlsFiles | None = None
+    leaves: str = ""
 
 
 class TenantOptions(msgspec.Struct, frozen=True):
     """Tenants of a server: the shards whose changes they may be let at, and the keys of the gateways that say who they
-    are. The gateways themselves are users in the account `GATEWAYS`."""
+    are. The gateways themselves are users in the account `GATEWAYS`; `regions` are users by which regions join."""
 
     shards: tuple[str, ...]
     keys: CalloutKeys
+    regions: tuple[str, ...] = ()
 
 
 def server_config(where: ListenOptions, users: Sequence[NatsUser], tenants: TenantOptions | None = None) -> bytes:
     """The configuration file of a server for these users, in JSON, which nats-server reads."""
+    streams = {"store_dir": str(where.directory / "store"), "max_mem": 64 << 20, "max_file": where.store_limit_bytes}
     config: dict[str, object] = {
         "host": where.host,
         "port": where.port,
@@ -154,19 +160,21 @@ def server_config(where: ListenOptions, users: Sequence[NatsUser], tenants: Tena
         "logfile": str(where.directory / "server.log"),
         "logfile_size_limit": 8 << 20,
         "logfile_max_num": 2,
-        "jetstream": {
-            "store_dir": str(where.directory / "store"),
-            "max_mem": 64 << 20,
-            "max_file": where.store_limit_bytes,
-        },
+        "jetstream": streams,
         "system_account": _SYSTEM,
     }
     found: dict[str, dict[str, Any]] = {_SYSTEM: {}, **accounts(users)}
     config["accounts"] = found if tenants is None else _with_tenants(found, tenants.shards)
     if tenants is not None:
-        config["authorization"] = {"auth_callout": _callout(users, tenants.keys), "timeout": CALLOUT_TIMEOUT_S}
-    if where.tls:
-        config["tls"] = {"cert_file": str(where.tls.cert_file), "key_file": str(where.tls.key_file), "timeout": 5}
+        config["authorization"] = {"auth_callout": _callout(users, tenants), "timeout": CALLOUT_TIMEOUT_S}
+    tls = (
+        {"cert_file": str(where.tls.cert_file), "key_file": str(where.tls.key_file), "timeout": 5} if where.tls else {}
+    )
+    if tls:
+        config["tls"] = tls
+    if where.leaves:
+        config |= {"server_name": HUB, "leafnodes": {"listen": where.leaves, **({"tls": tls} if tls else {})}}
+        streams["domain"] = HUB
     return encode_json(config)
 
 
@@ -219,15 +227,15 @@ def _with_tenants(found: dict[str, dict[str, Any]], shards: Sequence[str]) -> di
     return found
 
 
-def _callout(users: Sequence[NatsUser], keys: CalloutKeys) -> dict[str, object]:
+def _callout(users: Sequence[NatsUser], tenants: TenantOptions) -> dict[str, object]:
     """Whom the server asks about clients that it does not know. Without `allowed_accounts` it would ask about the users
     of this configuration as well. An answer may name any account: who has the issuer's key may do everything.
 
     The server must be restarted to change this block, so it names the first gateway alone: others are asked through the
-    account."""
+    account. It names regions as well, since the server asks about each leaf node, whatever its account."""
     first = next(user.name for user in users if user.account == GATEWAYS)
-    about = {"account": GATEWAYS, "auth_users": [first], "allowed_accounts": [TENANTS]}
-    return {**Answerer(keys).configuration, **about}
+    about = {"account": GATEWAYS, "auth_users": [first, *tenants.regions], "allowed_accounts": [TENANTS]}
+    return {**Answerer(tenants.keys).configuration, **about}
 
 
 def _exports(shard: str) -> list[dict[str, object]]:
