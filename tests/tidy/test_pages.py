@@ -33,6 +33,8 @@ _OTHER_PATHS = re.compile(r"apiexports/content|DESIGN\.md|\.atoll(/.*)?|store/|n
 #: Flags of kubectl and its plug-ins, and of tests and commands that are not processes.
 _OTHER_FLAGS = {
     "against",
+    "external-url",
+    "installed-at",
     "drop",
     *(
         "enter",

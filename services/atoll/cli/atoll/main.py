@@ -23,6 +23,7 @@ USAGE = """usage: atoll COMMAND [options]
   edge-controllers
                 run the controllers of edge clusters
   syncer        carry what a mailbox lists to an edge cluster, and its status back
+  certs         make the certificates of a site on several machines, renew and revoke them
   nats-config   write configuration and users of a NATS server for several machines
   doctor        check disk, clock, versions and permissions
   fsck          check a store against itself, or repair it
@@ -51,6 +52,7 @@ COMMANDS = {
     "edge-init": ("edge_init", "run"),
     "edge-controllers": ("edge_controllers", "run"),
     "syncer": ("syncer", "run"),
+    "certs": ("certs", "run"),
     "nats-config": ("nats_config", "run"),
     "doctor": ("doctor", "run"),
     "fsck": ("store", "fsck"),

@@ -1,16 +1,17 @@
 """CAs, certificates, kubeconfigs and NATS users of a site: made at the first start, kept, renewed when due.
 
-`runner` calls `write_all`. Three CAs, as in kcp: the client CA (users and components, with their rights in groups), the
-request-header CA (proxies that name users in headers) and the serving CA. Each process gets only what it needs: a shard
-has one proxy certificate of its own, the proxy has no administrator's. Invariants: files are created with mode 0600; a
-CA is never replaced, as clients trust it.
+`runner` calls `write_all`, `certificates` its parts for processes on several machines. Three CAs, as in kcp: the client
+CA (users and components, with their rights in groups), the request-header CA (proxies that name users in headers) and
+the serving CA. Each process gets only what it needs: a shard has one proxy certificate of its own, the proxy has no
+administrator's. Invariants: files are created with mode 0600; a CA is replaced by the steps of `process.signer` alone,
+as clients trust it.
 """
 
 from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -28,6 +29,7 @@ from atoll.machinery.meta.user import MASTERS
 from atoll.machinery.process import pki
 from atoll.machinery.process.listen_address import serving_names
 from atoll.machinery.process.pki import Pair, write_private
+from atoll.machinery.process.signer import Signer
 from atoll.machinery.storage.environment.filesystem import DATA_FILE
 from atoll.machinery.stream.credential_file import NatsCredential, write_credential
 from atoll.machinery.stream.event_keys import EventKeys, SigningKey, new_key
@@ -49,6 +51,8 @@ from atoll.shard.config import ShardConfig
 from atoll.standalone.site.layout import PROXY, Layout
 
 CLIENT_CA, PROXY_CA, SERVING_CA = "client-ca", "requestheader-ca", "serving-ca"
+_COMMON_NAMES = {CLIENT_CA: "atoll client CA", PROXY_CA: "atoll request header CA", SERVING_CA: "atoll serving CA"}
+AUTHORITIES = tuple(_COMMON_NAMES)
 ACCOUNT_KEY = "service-account"
 #: NATS users that only read: the front proxy, and a cache server that an operator may start.
 PROXY_USER, CACHE_USER = "proxy-0", "cache-0"
@@ -61,7 +65,7 @@ _SHARDS_ADMIN = {
 
 
 class Authorities(msgspec.Struct, frozen=True):
-    """The three CAs of a site."""
+    """The three CAs of a site. Each certificate is followed by those of CAs that are trusted and do not sign."""
 
     clients: Pair
     proxies: Pair
@@ -70,11 +74,13 @@ class Authorities(msgspec.Struct, frozen=True):
 
 def authorities(layout: Layout) -> Authorities:
     """The CAs of a site, made on first use. Raises PkiError, OSError."""
-    return Authorities(
-        pki.load_or_make_ca(layout.pki, CLIENT_CA, "atoll client CA"),
-        pki.load_or_make_ca(layout.pki, PROXY_CA, "atoll request header CA"),
-        pki.load_or_make_ca(layout.pki, SERVING_CA, "atoll serving CA"),
-    )
+    clients, proxies, serving = (_authority(layout, name) for name in AUTHORITIES)
+    return Authorities(clients, proxies, serving)
+
+
+def _authority(layout: Layout, name: str) -> Pair:
+    signer(layout, name).settle()
+    return pki.load_or_make_ca(layout.pki, name, _COMMON_NAMES[name])
 
 
 def write_all(
@@ -86,19 +92,63 @@ def write_all(
     server if it speaks TLS. Raises PkiError, KubeconfigError, OSError.
     """
     cas = authorities(layout)
-    write_private(layout.account_key, pki.public_key_pem(_account_key(layout)))
     for name in (*shards, PROXY):
-        pki.load_or_make_serving(layout.pki, f"serving-{name}", cas.serving, serving_names(config.bind_address))
-        # Its holder may name users in headers: a proxy, and a shard that calls another shard's virtual workspace.
-        pki.load_or_make_client(layout.pki, f"proxy-{name}", cas.proxies, name)
-    for name in shards[1:]:
-        _component(layout, cas, f"{ROOT_SHARD}-{name}", urls[ROOT], (f"shard-{name}", MASTERS))
-    for name, group in _SHARDS_ADMIN.items():
-        _component(layout, cas, name, urls[PROXY], (name, group))
-    if batteries.ADMIN in config.batteries:
-        _admin(layout, cas, urls, with_user=batteries.USER in config.batteries)
+        serving_pair(layout, cas, name, serving_names(config.bind_address))
+        proxy_pair(layout, cas, name)
+    write_shared(layout, cas, shards, urls, config.batteries)
     readers = (PROXY_USER, CACHE_USER)
     return nats_users(layout.pki, shards, readers, ca_file) + edge_users(layout.pki, shards, edge, ca_file)
+
+
+def write_shared(
+    layout: Layout, cas: Authorities, shards: Sequence[str], urls: Mapping[str, str], included: Collection[str]
+) -> None:
+    """Write what does not depend on where a process runs: the service account key, and the kubeconfigs.
+
+    Raises PkiError, KubeconfigError, OSError.
+    """
+    _write_account_key(layout)
+    for name in shards:
+        if name != ROOT:
+            _component(layout, cas, f"{ROOT_SHARD}-{name}", urls[ROOT], (f"shard-{name}", MASTERS))
+    for name, group in _SHARDS_ADMIN.items():
+        _component(layout, cas, name, urls[PROXY], (name, group))
+    if batteries.ADMIN in included:
+        _admin(layout, cas, urls, with_user=batteries.USER in included)
+
+
+def serving_pair(layout: Layout, cas: Authorities, name: str, names: Sequence[str]) -> None:
+    """The serving certificate of a process, made on first use and renewed when due. Raises PkiError, OSError."""
+    pki.load_or_make_serving(layout.pki, f"serving-{name}", cas.serving, names)
+
+
+def proxy_pair(layout: Layout, cas: Authorities, name: str) -> None:
+    """The certificate whose holder may name users in headers: a proxy, and a shard that calls another shard's virtual
+    workspace. Raises PkiError, OSError."""
+    pki.load_or_make_client(layout.pki, f"proxy-{name}", cas.proxies, name)
+
+
+def signer(layout: Layout, name: str) -> Signer:
+    """The files of an authority, or of the service account key."""
+    return Signer(layout.pki, name, "pub" if name == ACCOUNT_KEY else "crt")
+
+
+def make_authority(name: str) -> tuple[bytes, bytes]:
+    """A new certificate and key for an authority, or a new service account key: public part and key."""
+    if name == ACCOUNT_KEY:
+        key = pki.make_rsa_key()
+        return pki.public_key_pem(key), key
+    pair = pki.make_ca(_COMMON_NAMES[name])
+    return pair.certificate, pair.key
+
+
+def _write_account_key(layout: Layout) -> None:
+    """Make the key of service account tokens, and write what verifies them. Raises PkiError, OSError."""
+    keys = signer(layout, ACCOUNT_KEY)
+    keys.settle()
+    public = pki.public_key_pem(_account_key(layout))
+    if keys.trusted[:1] != [public]:
+        write_private(layout.account_key, public)
 
 
 def _account_key(layout: Layout) -> bytes:
@@ -133,7 +183,7 @@ def _component(layout: Layout, cas: Authorities, file: str, url: str, identity: 
     write_private(layout.kubeconfig(file), yaml.safe_dump(document, sort_keys=False).encode())
 
 
-def _admin(layout: Layout, cas: Authorities, urls: dict[str, str], *, with_user: bool) -> None:
+def _admin(layout: Layout, cas: Authorities, urls: Mapping[str, str], *, with_user: bool) -> None:
     """Write admin.kubeconfig: workspaces through the proxy; `system:masters` and the system clusters, which no proxy
     forwards, at the root shard."""
     proxy, root = urls[PROXY], urls[ROOT]

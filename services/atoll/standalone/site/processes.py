@@ -19,12 +19,12 @@ from atoll.machinery.meta.names import ROOT
 from atoll.machinery.process import feature_gates
 from atoll.machinery.process.config import Subjects
 from atoll.machinery.process.pki import write_private
-from atoll.machinery.stream.tenants.key_files import GATEWAY_KEYS_FILE
-from atoll.replication.peers import EXTERNAL_LOGICAL_CLUSTER_ADMIN, LOGICAL_CLUSTER_ADMIN
+from atoll.machinery.stream.permissions import shard_user
 from atoll.shard.config import ShardConfig
 from atoll.standalone.nats_listener import nats_url
-from atoll.standalone.site.credentials import ACCOUNT_KEY, CLIENT_CA, PROXY_CA, PROXY_USER, ROOT_SHARD, SERVING_CA
+from atoll.standalone.site.credentials import CLIENT_CA, PROXY_USER, SERVING_CA
 from atoll.standalone.site.layout import GATEWAY, NATS, PROXY, Layout, Site
+from atoll.standalone.site.process_files import gateway_files, proxy_files, shard_files, sources
 
 #: Settings that a site sets for its processes; `atoll start --shards` refuses them.
 SET_BY_SITE = (
@@ -139,13 +139,9 @@ def gateway_spec(layout: Layout, site: Site, config: ShardConfig) -> ProcessSpec
         "directory": layout.gateway,
         "bind_address": config.bind_address,
         "secure_port": site.ports[GATEWAY],
-        "tls_cert_file": layout.certificate(f"serving-{GATEWAY}"),
-        "tls_private_key_file": layout.key(f"serving-{GATEWAY}"),
-        "client_ca_file": layout.certificate(CLIENT_CA),
+        **sources(gateway_files(layout, GATEWAY, layout.credential(GATEWAY))),
+        "service_account_key_file": (str(layout.account_key), *config.service_account_key_file),
         "nats_url": nats_url(config, site.ports[NATS]),
-        "nats_credentials_file": layout.credential(GATEWAY),
-        "keys_file": layout.pki / GATEWAY_KEYS_FILE,
-        "service_account_key_file": layout.account_key,
         "service_account_issuer": config.service_account_issuer,
         "allow_any_filesystem": config.allow_any_filesystem,
         "log_level": config.log_level,
@@ -170,23 +166,14 @@ def write_mapping(layout: Layout, urls: Mapping[str, str]) -> None:
 
 def _shard(layout: Layout, site: Site, config: ShardConfig, name: str) -> dict[str, object]:
     urls = urls_of(site, config)
-    joining = {} if name == ROOT else {"root_shard_kubeconfig_file": layout.kubeconfig(f"{ROOT_SHARD}-{name}")}
     return {
         **_passed_on(config),
+        **sources(shard_files(layout, name, layout.credential(shard_user(name)))),
         **_common(layout, site, config, name),
-        **joining,
         "root_directory": layout.shard(name),
         "audit_log_path": _audit_log(config.audit_log_path, name),
         "shard_name": name,
         "shard_external_url": config.shard_external_url or urls[PROXY],
-        "requestheader_client_ca_file": layout.certificate(PROXY_CA),
-        "service_account_signing_key_file": layout.key(ACCOUNT_KEY),
-        "logical_cluster_admin_kubeconfig": layout.kubeconfig(LOGICAL_CLUSTER_ADMIN),
-        "external_logical_cluster_admin_kubeconfig": layout.kubeconfig(EXTERNAL_LOGICAL_CLUSTER_ADMIN),
-        "shard_client_cert_file": layout.certificate(f"proxy-{name}"),
-        "shard_client_key_file": layout.key(f"proxy-{name}"),
-        "shard_virtual_workspace_ca_file": layout.certificate(SERVING_CA),
-        "nats_credentials_file": layout.credential(f"shard-{name}"),
         "nats_directory": layout.nats,
         "batteries_included": batteries.flags(config.batteries - {batteries.ADMIN, batteries.USER}),
     }
@@ -203,22 +190,17 @@ def _proxy(layout: Layout, site: Site, config: ShardConfig) -> dict[str, object]
         passed_on["feature_gates"] = gates
     return {
         **passed_on,
+        **sources(proxy_files(layout, PROXY, layout.credential(PROXY_USER))),
         **_common(layout, site, config, PROXY),
         "root_directory": layout.proxy,
         "mapping_file": layout.mapping,
-        "proxy_client_cert_file": layout.certificate(f"proxy-{PROXY}"),
-        "proxy_client_key_file": layout.key(f"proxy-{PROXY}"),
-        "service_account_key_file": (str(layout.account_key),),
-        "nats_credentials_file": layout.credential(PROXY_USER),
     }
 
 
 def _common(layout: Layout, site: Site, config: ShardConfig, name: str) -> dict[str, object]:
     return {
         "secure_port": site.ports[name],
-        "tls_cert_file": layout.certificate(f"serving-{name}"),
-        "tls_private_key_file": layout.key(f"serving-{name}"),
-        "root_ca_file": layout.certificate(SERVING_CA),
+        "service_account_key_file": (str(layout.account_key), *config.service_account_key_file),
         "client_ca_file": (str(layout.certificate(CLIENT_CA)), *config.client_ca_file),
         "nats_url": nats_url(config, site.ports[NATS]),
     }
