@@ -7,11 +7,12 @@ function is a leaf in all.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.patch.fieldset import LEAF, SELF, FieldSet, join, without_self
-from atoll.machinery.patch.structuredmerge.items import by_element, grouped
+from atoll.machinery.patch.structuredmerge.items import by_element, elements_of, grouped
 from atoll.machinery.patch.structuredmerge.topology import KEYED, MAP, OPEN, SET, Type
 from atoll.machinery.patch.structuredmerge.validation import validation_errors
 from atoll.machinery.process.time_slicing import PART, checkpoint, in_parts
@@ -30,6 +31,11 @@ UNOWNED_METADATA = frozenset(
         "resourceVersion",
     }
 )
+
+
+_CONTAINERS = (dict, list)
+#: Fields of an object whose node is shared with others of the same fields.
+_FEW = 8
 
 
 class SchemaMismatch(Exception):
@@ -110,24 +116,49 @@ def whole_node(value: Any, type: Type | None) -> FieldSet:
     """Return the node of a subtree that is added or removed as a whole: every container is a member too."""
     if type is None or not value:
         return LEAF
-    checkpoint()
-    merge = type.merge
-    if merge in (MAP, OPEN):
-        if isinstance(value, dict):
-            out: FieldSet = {SELF: LEAF}
-            for name, child in value.items() if len(value) <= PART else in_parts(value.items()):
-                # Most values are scalars; they need no call.
-                has_parts = child and isinstance(child, (dict, list))
-                out["f:" + name] = whole_node(child, type.field(name)) if has_parts else LEAF
-            return out
-    elif merge in (SET, KEYED) and isinstance(value, list):
-        groups = grouped(value, type)
-        if groups is not None:
-            node: FieldSet = {SELF: LEAF}
-            for element, items in groups.items():
-                node[element] = join(True, whole_node(items[0], type.element)) if len(items) == 1 else LEAF
-            return node
+    if type.merge in (MAP, OPEN):
+        if value.__class__ is dict:
+            if len(value) <= _FEW:
+                for child in value.values():
+                    if child and child.__class__ in _CONTAINERS:
+                        break
+                else:
+                    return _node_of_scalars(tuple(value))
+            return _whole_fields(value, type)
+    elif type.merge in (SET, KEYED) and value.__class__ is list:
+        elements = elements_of(value, type)
+        if elements is not None:
+            return _whole_items(value, elements, type.element)
     return LEAF
+
+
+@lru_cache(maxsize=1024)
+def _node_of_scalars(names: tuple[str, ...]) -> FieldSet:
+    """Return the node of an object of scalars. Objects repeat their fields, in lists above all."""
+    return {SELF: LEAF, **{"f:" + name: LEAF for name in names}}
+
+
+def _whole_fields(value: Object, type: Type) -> FieldSet:
+    checkpoint()
+    out: FieldSet = {SELF: LEAF}
+    known = type.declared_fields.get
+    for name, child in value.items() if len(value) <= PART else in_parts(value.items()):
+        # Most values are scalars; they need no call.
+        if child and child.__class__ in _CONTAINERS:
+            element, field, _, _ = known(name) or type.field_info(name)
+            out[element] = whole_node(child, field)
+        else:
+            out["f:" + name] = LEAF
+    return out
+
+
+def _whole_items(value: list[Any], elements: list[str], type: Type) -> FieldSet:
+    """Return the node of a list by the path elements of its items; an item that is there twice is a leaf."""
+    node: FieldSet = {SELF: LEAF}
+    pairs = zip(elements, value, strict=True)
+    for element, item in pairs if len(value) <= PART else in_parts([*pairs]):
+        node[element] = LEAF if element in node else whole_node(item, type)
+    return node
 
 
 def created_set(obj: Object, root: Type) -> FieldSet:

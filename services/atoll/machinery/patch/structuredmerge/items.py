@@ -5,6 +5,7 @@ All modules of this package identify items by it, so that an item is the same it
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from atoll.machinery.meta.objects import Object
@@ -21,6 +22,10 @@ def element_of(item: Any, type: Type) -> str:
     """Return the path element of an item in a list whose merge is SET or KEYED. Raises InvalidItem."""
     checkpoint()
     if type.merge == KEYED:
+        if item.__class__ is dict:
+            values = tuple(map(item.get, type.keys))
+            if all(map(_is_short, values)):
+                return _cached_element(type.keys, *values)
         return key_element(_keys(item, type))
     if isinstance(item, dict):
         raise InvalidItem("associative list without keys has an element that's a map type")
@@ -50,6 +55,16 @@ def _keys(item: Any, type: Type) -> Object:
         )
     # An item that omits one of several keys differs from every item that has it.
     return keys
+
+
+def _is_short(value: Any) -> bool:
+    return value.__class__ is int or (value.__class__ is str and len(value) <= _MAX_CHARS)
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _cached_element(names: tuple[str, ...], *values: str | int) -> str:
+    """Return the element of an item with several keys, such as a port: lists repeat few."""
+    return key_element(dict(zip(names, values, strict=True)))
 
 
 def elements_of(items: list[Any], type: Type) -> list[str] | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
+from itertools import repeat
 from typing import Any
 
 import msgspec
@@ -32,6 +33,7 @@ _COUNTS = (
     ("minProperties", "min_properties"),
     ("maxProperties", "max_properties"),
 )
+_NONE: Mapping[str, Node] = {}
 _NUMBERS = (("minimum", "minimum"), ("maximum", "maximum"), ("multipleOf", "multiple_of"))
 
 #: Complete nodes of the definitions that were referred to: by name, and by the keywords beside the reference as JSON.
@@ -121,6 +123,9 @@ class _Compiler:
                     child.has_defaults_below or child.has_default for child in _children(node)
                 ):
                     node.has_defaults_below = changed = True
+        for node in in_parts(self._all):
+            below = {key: child for key, child in node.properties.items() if child.has_defaults_below}
+            node.properties_with_defaults = below or _NONE
         self._shared.update(self._referenced)
 
     def _filled(self, node: Node, source: Object) -> Node:
@@ -265,10 +270,10 @@ def _fill_default(node: Node, source: Object) -> None:
         return
     node.has_default = True
     if isinstance(value, (dict, list)):
-        data = encode_json(value)
-        node.default = lambda: msgspec.json.decode(data)
+        node.default = partial(msgspec.json.decode, encode_json(value))
     else:
-        node.default = lambda: value
+        # As a constant function without a call in Python.
+        node.default = repeat(value).__next__
 
 
 def _fill_lists(node: Node, source: Object) -> None:

@@ -32,8 +32,12 @@ def default(node: Node, value: Any) -> None:
             value[:] = [items.default() if item is None else item for item in value]
         if items.has_defaults_below:
             checkpoint()
+            is_object = not items.unions
             for item in value if len(value) <= PART else in_parts(value):
-                default(items, item)
+                if is_object and type(item) is dict:
+                    _default_object(items, item)
+                else:
+                    default(items, item)
 
 
 def _default_object(node: Node, value: dict[str, Any]) -> None:
@@ -44,15 +48,18 @@ def _default_object(node: Node, value: dict[str, Any]) -> None:
     if additional is not None and additional.has_default and not additional.nullable:
         for key in [key for key, item in value.items() if item is None and key not in properties]:
             value[key] = additional.default()
-    for key, item in value.items():
-        kind = type(item)
-        if kind is dict or kind is list:
-            below = properties.get(key, additional)
-            if below is not None and below.has_defaults_below:
-                if kind is dict and not below.unions:
-                    _default_object(below, item)
-                else:
-                    default(below, item)
+    below = node.properties_with_defaults
+    if additional is not None and additional.has_defaults_below:
+        for key, item in value.items():
+            if key not in properties:
+                default(additional, item)
+    for key in below if len(below) < len(value) else value:
+        if key in below and key in value:
+            child, item = below[key], value[key]
+            if type(item) is dict and not child.unions:
+                _default_object(child, item)
+            else:
+                default(child, item)
     meta = node.meta
     if meta is not None and type(value.get("metadata")) is dict:
         default(meta, value["metadata"])

@@ -266,7 +266,7 @@ def duplicate_items(node: Node, value: list[Any]) -> list[tuple[int, Any]]:
 
     The identity is the item of a set, and the object of its key fields in a list of type map.
     """
-    if len(value) < 2 or (len(node.map_keys) == 1 and _differ_by_name(value, node.map_keys[0])):
+    if len(value) < 2 or (node.map_keys and _differ_by_name(value, node.map_keys[0])):
         return []
     seen: dict[Any, int] = {}
     repeated = []
@@ -280,9 +280,9 @@ def duplicate_items(node: Node, value: list[Any]) -> list[tuple[int, Any]]:
 
 
 def _differ_by_name(value: list[Any], key: str) -> bool:
-    """Whether all items are objects with different strings at the key, as in most lists of type map."""
+    """Whether all items are objects with different strings or integers at the first key: most lists of type map."""
     names = [item.get(key) if type(item) is dict else None for item in value]
-    return len(set(map(type, names))) == 1 and type(names[0]) is str and len(set(names)) == len(names)
+    return len(set(map(type, names))) == 1 and type(names[0]) in (str, int) and len(set(names)) == len(names)
 
 
 def _identity(node: Node, item: Any) -> Any:

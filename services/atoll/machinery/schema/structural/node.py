@@ -61,6 +61,7 @@ class Node:
         "pattern_matches",
         "plain",
         "properties",
+        "properties_with_defaults",
         "prune_items_by",
         "required",
         "source",
@@ -94,6 +95,8 @@ class Node:
         self.default_properties: tuple[tuple[str, Node], ...] = ()
         #: Whether any node here or below has a default.
         self.has_defaults_below = False
+        #: The properties with such nodes.
+        self.properties_with_defaults: Mapping[str, Node] = {}
         self.embedded = False
         #: Schema of ObjectMeta, in addition to the properties; for roots and embedded objects.
         self.meta: Node | None = None

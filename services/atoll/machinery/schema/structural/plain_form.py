@@ -64,7 +64,7 @@ class _Walked:
 
     node: Node
     value: _Walked
-    #: The type of such a list.
+    #: The type of an object with such a list as `f0`: msgspec reads other types anew for each value.
     items: Any = None
 
 
@@ -72,7 +72,8 @@ def _walk(type: type[_Walked], value: Any) -> _Walked:
     """Return the value that stands for a value without a fault. Raises ValueError."""
     node = type.node
     if type.items is not None:
-        if msgspec.convert(value, type.items, dec_hook=_walk) and len(value) > 1 and duplicate_items(node, value):
+        msgspec.convert({"f0": value}, type.items, dec_hook=_walk)
+        if len(value) > 1 and duplicate_items(node, value):
             raise ValueError
     elif not is_normal_value(node, value) or _has_null(value) or not node.accept(node, value):
         raise ValueError
@@ -162,7 +163,7 @@ class _Forms:
         if node.min_items is not None or node.max_items is not None:
             return None
         found: Any = list[self._type(items)]  # type: ignore[misc]
-        return _walked(node, found) if node.unique else found
+        return _walked(node, msgspec.defstruct("List", [("f0", found)], gc=False)) if node.unique else found
 
     def _object(self, node: Node) -> Any | None:
         if node.closed or not _has_simple_keys(node):

@@ -9,6 +9,7 @@ from atoll.machinery.kinds.kubernetes.validation.addresses import address_errors
 from atoll.machinery.kinds.kubernetes.validation.annotations import annotation_profiles, pod_annotations
 from atoll.machinery.kinds.kubernetes.validation.containers import Surroundings, containers
 from atoll.machinery.kinds.kubernetes.validation.environment import file_volumes
+from atoll.machinery.kinds.kubernetes.validation.plain_templates import is_plain_template
 from atoll.machinery.kinds.kubernetes.validation.ports import host_network_ports
 from atoll.machinery.kinds.kubernetes.validation.resources import aggregate, pod_requirements, requirements
 from atoll.machinery.kinds.kubernetes.validation.rules import (
@@ -231,6 +232,8 @@ def _names(spec: Object, at: str) -> Errors:
 
 def pod_template(template: Object, at: str, passed: Tolerated = NOTHING) -> list[FieldError]:
     """Return the errors of the template of a pod: its labels, annotations and spec."""
+    if is_plain_template(template):
+        return []
     spec, annotations = mapping(template, "spec"), mapping(template, "metadata", "annotations")
     errors = list(label_map(mapping(template, "metadata", "labels"), f"{at}.labels"))
     if annotations:

@@ -8,6 +8,7 @@ from atoll.machinery.kinds.checks import items, mapping, objects, text
 from atoll.machinery.kinds.kubernetes.validation.annotations import cost_is_valid
 from atoll.machinery.kinds.kubernetes.validation.checks_of_kind import Check, Entry, UpdateCheck
 from atoll.machinery.kinds.kubernetes.validation.claims import spec_errors
+from atoll.machinery.kinds.kubernetes.validation.plain_templates import is_plain_workload
 from atoll.machinery.kinds.kubernetes.validation.podspec import pod_template
 from atoll.machinery.kinds.kubernetes.validation.rules import (
     NEGATIVE,
@@ -237,14 +238,20 @@ def _update(check: Callable[[Object, Tolerated], Errors]) -> UpdateCheck:
 
     def validate_update(obj: Object, old: Object) -> list[FieldError]:
         spec, before = mapping(obj, "spec"), mapping(old, "spec")
-        passed = template_tolerated(mapping(before, "template"))
-        return [*check(spec, passed), *unchanged(spec, before, "spec", "selector")]
+        errors = list(unchanged(spec, before, "spec", "selector"))
+        if is_plain_workload(spec):
+            return errors
+        return [*check(spec, template_tolerated(mapping(before, "template"))), *errors]
 
     return validate_update
 
 
 def _create(check: Callable[[Object, Tolerated], Errors]) -> Check:
-    return lambda obj: list(check(mapping(obj, "spec"), NOTHING))
+    def validate(obj: Object) -> list[FieldError]:
+        spec = mapping(obj, "spec")
+        return [] if is_plain_workload(spec) else list(check(spec, NOTHING))
+
+    return validate
 
 
 def _stateful_set_update(obj: Object, old: Object) -> list[FieldError]:
