@@ -18,7 +18,8 @@ from pathlib import Path
 
 import msgspec
 
-from atoll.machinery.process.pki import Pair, make_ca, make_serving
+from atoll.machinery.process.pki import make_ca, make_serving
+from atoll.machinery.process.private_files import Pair
 
 _RUNS, _SYNCS = 15, 20
 _RECORD = b"x" * 1400

@@ -31,7 +31,7 @@ from atoll.machinery.kcp.sharding.stream_policy import INTERNAL
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.process.freed_memory import return_freed_memory
 from atoll.machinery.process.lifetime import Lifetime
-from atoll.machinery.process.pki import Pair, load_pair
+from atoll.machinery.process.private_files import Pair, load_pair
 from atoll.machinery.process.tls import client_context, public_context
 from atoll.machinery.storage.environment.filesystem import DATA_FILE, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store

@@ -13,7 +13,7 @@ import yaml
 from atoll.machinery.client.kubeconfig import Kubeconfig
 from atoll.machinery.client.target import CLUSTERS
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.process.pki import write_private
+from atoll.machinery.process.private_files import write_private
 
 
 def write(file: Path, administrator: Kubeconfig, path: str, tokens: Mapping[str, str]) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from atoll.edge import workspaces
 from atoll.edge.kinds import BINDINGS
-from atoll.edge.objects import EXPORTS, SCHEMAS, SECRETS, Manifest, manifests, service
+from atoll.edge.objects import EXPORTS, SCHEMAS, SECRETS, Manifest, service, steps
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import WORKSPACES
 from atoll.machinery.meta import wellknown
@@ -23,6 +23,8 @@ from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
 from atoll.machinery.process.retry import retry_on_conflict
 
 TOKEN_TIMEOUT_S = 60.0
+#: Objects that are written side by side, each on a connection of its own.
+CONNECTIONS = 4
 #: Name of the binding that an existing workspace gets.
 BINDING = "bind-espw"
 
@@ -47,13 +49,19 @@ async def install(client: Client, wanted: Wanted) -> Installed:
     written = int(await workspaces.ensure(client, wanted.service, workspaces.UNIVERSAL))
     await workspaces.ready(client, wanted.service)
     home = client.cluster(wanted.service)
-    for manifest in manifests():
-        written += await _put(home, manifest)
-    tokens = {name: await _token(home, name) for name in service().accounts}
+    room = asyncio.Semaphore(CONNECTIONS)
+
+    async def put(manifest: Manifest) -> bool:
+        async with room:
+            return await _put(home, manifest)
+
+    for step in steps():
+        written += sum(await asyncio.gather(*(put(each) for each in step)))
     for kind, found in (("edge-inventory", wanted.inventories), ("edge-workload", wanted.workloads)):
         for path in found:
             written += await _user_workspace(client, wanted.service, path, kind)
-    return Installed(tokens, written)
+    tokens = await asyncio.gather(*(_token(home, name) for name in service().accounts))
+    return Installed(dict(zip(service().accounts, tokens, strict=True)), written)
 
 
 async def _put(client: Client, manifest: Manifest) -> bool:

@@ -1,4 +1,4 @@
-"""The objects of the edge service's workspace, in the order in which they are written: data, no I/O.
+"""The objects of the edge service's workspace, in the steps in which they are written: data, no I/O.
 
 `install` writes them. The data is in `schemas/edge`. Invariant: the name of an APIResourceSchema has a digest of its
 content, as a schema never changes: another content is another schema, and the export names it.
@@ -67,21 +67,16 @@ def service() -> Service:
     return msgspec.convert(_read("service.yaml"), Service)
 
 
-def manifests() -> Iterator[Manifest]:
-    """Yield all objects, each after those that it names."""
+def steps() -> Iterator[list[Manifest]]:
+    """Yield all objects, those that name others after them; those of one step may be written side by side."""
     found = service()
-    yield Manifest(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": found.namespace}})
-    for name, rules in found.accounts.items():
-        yield from _account(name, rules)
-    yield _role(USERS_ROLE, found.users)
     schemas = [_schema(kind) for kind in found.kinds]
-    for schema in schemas:
-        yield Manifest(SCHEMAS, schema)
-    yield Manifest(EXPORTS, _export(schemas))
-    for name, spec in found.types.items():
-        metadata = {"name": name}
-        kind = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType", "metadata": metadata, "spec": spec}
-        yield Manifest(WORKSPACE_TYPES, kind)
+    space = Manifest(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": found.namespace}})
+    roles = [_role(USERS_ROLE, found.users), *(_role(f"edge:{name}", each) for name, each in found.accounts.items())]
+    yield [space, *roles, *(Manifest(SCHEMAS, each) for each in schemas)]
+    yield [Manifest(EXPORTS, _export(schemas)), *map(_account, found.accounts)]
+    yield [each for name in found.accounts for each in (_token(name), _given(name))]
+    yield [_type(name, spec) for name, spec in found.types.items()]
 
 
 def grants(kind: str, home: str) -> list[Manifest]:
@@ -98,15 +93,27 @@ def _granted(name: str, grant: Grant, home: str) -> Iterator[Manifest]:
     yield _binding(name, subjects)
 
 
-def _account(name: str, rules: list[Object]) -> Iterator[Manifest]:
-    """Yield a service account, the Secret of its token, and its rights."""
+def _account(name: str) -> Manifest:
     metadata = {"name": name, "namespace": service().namespace}
-    yield Manifest(SERVICE_ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
-    noted = {**metadata, "annotations": {"kubernetes.io/service-account.name": name}}
+    return Manifest(SERVICE_ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+
+
+def _token(name: str) -> Manifest:
+    """Return the Secret of an account's token. One without its account would be deleted."""
+    noted = {"kubernetes.io/service-account.name": name}
+    metadata = {"name": name, "namespace": service().namespace, "annotations": noted}
     kind = "kubernetes.io/service-account-token"
-    yield Manifest(SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": noted, "type": kind})
-    yield _role(f"edge:{name}", rules)
-    yield _binding(f"edge:{name}", [{"kind": "ServiceAccount", **metadata}])
+    return Manifest(SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind})
+
+
+def _given(name: str) -> Manifest:
+    """Return the binding of an account's own role."""
+    return _binding(f"edge:{name}", [{"kind": "ServiceAccount", "name": name, "namespace": service().namespace}])
+
+
+def _type(name: str, spec: Object) -> Manifest:
+    head = {"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType", "metadata": {"name": name}}
+    return Manifest(WORKSPACE_TYPES, {**head, "spec": spec})
 
 
 def _binding(role: str, subjects: list[Object]) -> Manifest:

@@ -40,11 +40,10 @@ from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.control.reconcile_log import logged
 from atoll.machinery.control.worker import work
 from atoll.machinery.meta.status import ApiError
-from atoll.machinery.process import pki
 from atoll.machinery.process.freed_memory import return_freed_memory
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.listen_address import serving_names, take_port
-from atoll.machinery.process.pki import Pair
+from atoll.machinery.process.private_files import load_pair, write_private
 from atoll.machinery.process.tls import server_context
 from atoll.machinery.storage.environment.filesystem import require_local
 from atoll.machinery.stream.credential_file import read_access
@@ -199,8 +198,11 @@ class _Process:
     def _tls(self) -> Any:
         config = self._config
         if config.tls_cert_file:
-            serving: Pair = pki.load_pair(Path(config.tls_cert_file), Path(config.tls_private_key_file))
+            serving = load_pair(Path(config.tls_cert_file), Path(config.tls_private_key_file))
         else:
+            # It loads X.509, which a process with a certificate does not need.
+            from atoll.machinery.process import pki
+
             authority = pki.load_or_make_ca(self._root, SERVING_CA, "atoll edge controllers CA")
             serving = pki.load_or_make_serving(self._root, SERVING, authority, serving_names(config.bind_address))
         clients = Path(config.client_ca_file).read_bytes() if config.client_ca_file else b""
@@ -211,5 +213,5 @@ def _identity(root: Path) -> str:
     """Return the name of the process, which a killed one has again."""
     file = root / "identity"
     if not file.is_file():
-        pki.write_private(file, f"{socket.gethostname()}_{secrets.token_hex(4)}".encode())
+        write_private(file, f"{socket.gethostname()}_{secrets.token_hex(4)}".encode())
     return file.read_text()

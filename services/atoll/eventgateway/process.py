@@ -17,7 +17,6 @@ from prometheus_client import CollectorRegistry
 
 from atoll.eventgateway.config import EventGatewayConfig
 from atoll.eventgateway.gateway import build_gateway
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import InvalidCredentials
 from atoll.machinery.apiserver.authentication.event_tokens import EventTokens
 from atoll.machinery.apiserver.authentication.service_account_keys import read_public_keys
 from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers
@@ -26,7 +25,7 @@ from atoll.machinery.process import pki
 from atoll.machinery.process.freed_memory import return_freed_memory
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.listen_address import serving_names, take_port
-from atoll.machinery.process.pki import Pair
+from atoll.machinery.process.private_files import InvalidCredentials, Pair, load_pair
 from atoll.machinery.process.tls import server_context
 from atoll.machinery.storage.environment.filesystem import require_local
 from atoll.machinery.stream.connection import Access
@@ -94,7 +93,7 @@ def _read(config: EventGatewayConfig) -> GatewayFiles:
     issuers = config.service_account_issuer or ServiceAccountIssuers().names
     tokens = EventTokens(read_public_keys(config.service_account_key_file), issuers)
     if config.tls_cert_file:
-        serving = pki.load_pair(Path(config.tls_cert_file), Path(config.tls_private_key_file))
+        serving = load_pair(Path(config.tls_cert_file), Path(config.tls_private_key_file))
     else:
         root = Path(config.directory)
         authority = pki.load_or_make_ca(root, SERVING_CA, "atoll event gateway CA")

@@ -14,7 +14,7 @@ import structlog
 
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
-from atoll.machinery.process.pki import write_private
+from atoll.machinery.process.private_files import write_private
 from atoll.machinery.storage.contract import Position, Scope, Store
 from atoll.machinery.storage.pages import PAGE, pages, position_after
 

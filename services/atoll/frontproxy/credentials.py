@@ -15,7 +15,7 @@ from atoll.frontproxy.config import WORKSPACE_AUTHENTICATION, FrontProxyConfig
 from atoll.frontproxy.tokens import ServiceAccountTokens, TokenAuthentication
 from atoll.machinery.apiserver.authentication.assertion import AssertionSigner, signing_key
 from atoll.machinery.apiserver.authentication.certificates import Certificates
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAFiles, ClientCAs, InvalidCredentials
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAFiles, ClientCAs
 from atoll.machinery.apiserver.authentication.oidc import issuers
 from atoll.machinery.apiserver.authentication.remote_service_accounts import AccountCheck, RemoteServiceAccounts
 from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders
@@ -28,7 +28,8 @@ from atoll.machinery.egress import Egress
 from atoll.machinery.kcp.workspaces.workspacetypes import WorkspaceType
 from atoll.machinery.process import feature_gates as gates
 from atoll.machinery.process.config import comma_separated
-from atoll.machinery.process.pki import Pair, issued_by, pem_to_der
+from atoll.machinery.process.pki import issued_by, pem_to_der
+from atoll.machinery.process.private_files import InvalidCredentials, Pair
 from atoll.replication.root_types import RootTypes
 from atoll.tenancy.lookups import Lookups, SystemIdentities
 

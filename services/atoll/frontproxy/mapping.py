@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
-from atoll.machinery.process.pki import Pair
+from atoll.machinery.process.private_files import Pair
 from atoll.machinery.process.tls import client_context
 
 SHARDS = "/clusters/"

@@ -31,7 +31,6 @@ from atoll.frontproxy.shard_client import ShardClient
 from atoll.machinery.apiserver.authentication.dynamic_client_ca import (
     ClientCAFiles,
     ClientCAs,
-    InvalidCredentials,
     ReloadTarget,
     reload_on_change,
 )
@@ -45,7 +44,7 @@ from atoll.machinery.process.feature_gates import warn_without_effect
 from atoll.machinery.process.freed_memory import return_freed_memory
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.listen_address import serving_names, take_port
-from atoll.machinery.process.pki import Pair
+from atoll.machinery.process.private_files import InvalidCredentials, Pair, PkiError, load_pair
 from atoll.machinery.process.tls import client_context, public_context
 from atoll.machinery.storage.environment.filesystem import DATA_FILE, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
@@ -87,12 +86,12 @@ def load_files(config: FrontProxyConfig) -> ProxyFiles:
     try:
         client, shards_ca = _shard_credentials(config, mappings)
         if config.tls_cert_file:
-            serving = pki.load_pair(Path(config.tls_cert_file), Path(config.tls_private_key_file))
+            serving = load_pair(Path(config.tls_cert_file), Path(config.tls_private_key_file))
         else:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
             ca = pki.load_or_make_ca(root, SERVING_CA, "atoll front proxy CA")
             serving = pki.load_or_make_serving(root, SERVING, ca, serving_names(config.bind_address))
-    except pki.PkiError as error:
+    except PkiError as error:
         raise InvalidCredentials(str(error)) from error
     mounts_ca = Path(config.mount_proxy_ca_file).read_bytes() if config.mount_proxy_ca_file else b""
     return ProxyFiles(serving, client, shards_ca, trusted_authorities(config), mappings, mounts_ca)
@@ -107,7 +106,7 @@ def _shard_credentials(config: FrontProxyConfig, mappings: MappingTable) -> tupl
     mapped, authorities = (entry.client_pair, entry.server_ca) if entry is not None else (None, b"")
     client = mapped
     if config.proxy_client_cert_file:
-        client = pki.load_pair(Path(config.proxy_client_cert_file), Path(config.proxy_client_key_file))
+        client = load_pair(Path(config.proxy_client_cert_file), Path(config.proxy_client_key_file))
     if config.root_ca_file:
         authorities = authorities or Path(config.root_ca_file).read_bytes()
     if client is None or not authorities:

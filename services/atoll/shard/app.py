@@ -67,7 +67,7 @@ from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.types import API_BINDINGS, LOGICAL_CLUSTERS
 from atoll.machinery.meta.wellknown import CORE_GROUP, REGION, TENANCY_GROUP
 from atoll.machinery.process import feature_gates, logging
-from atoll.machinery.process.pki import Pair
+from atoll.machinery.process.private_files import Pair
 from atoll.machinery.process.tls import client_context, public_context
 from atoll.machinery.storage.contract import Store
 from atoll.machinery.stream.connection import Access

@@ -15,7 +15,7 @@ from atoll.machinery.apiserver.authentication import dynamic_client_ca
 from atoll.machinery.apiserver.authentication.admin_tokens import AdminTokens, load_admin_tokens
 from atoll.machinery.apiserver.authentication.authenticator import Authenticator, BearerTokens, WorkspaceSource
 from atoll.machinery.apiserver.authentication.certificates import Certificates
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAFiles, ClientCAs, InvalidCredentials
+from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAFiles, ClientCAs
 from atoll.machinery.apiserver.authentication.impersonation import Impersonator
 from atoll.machinery.apiserver.authentication.remote_owners import RemoteOwners
 from atoll.machinery.apiserver.authentication.remote_service_accounts import RemoteServiceAccounts
@@ -29,7 +29,7 @@ from atoll.machinery.kcp.bootstrap.batteries import ADMIN, USER
 from atoll.machinery.meta.user import User
 from atoll.machinery.process import pki
 from atoll.machinery.process.config import comma_separated
-from atoll.machinery.process.pki import Pair
+from atoll.machinery.process.private_files import InvalidCredentials, Pair, PkiError, load_pair
 from atoll.shard import service_account_keys
 from atoll.shard.config import ShardConfig
 from atoll.shard.kubeconfig import stored_admin_tokens
@@ -79,14 +79,22 @@ def _serving(config: ShardConfig, root: Path, names: list[str]) -> tuple[bytes, 
     """Return the CA that clients trust and the serving pair: configured, or generated."""
     try:
         if config.tls_cert_file:
-            pair = pki.load_pair(Path(config.tls_cert_file), Path(config.tls_private_key_file))
+            pair = load_pair(Path(config.tls_cert_file), Path(config.tls_private_key_file))
             # Without a root CA clients trust the certificate file itself: self-signed, or with its chain.
             return dynamic_client_ca.read(config.root_ca_file) or pair.certificate, pair
         ca = pki.load_or_make_ca(root, SERVING_CA, "atoll serving CA")
         trusted = dynamic_client_ca.read(config.root_ca_file) or ca.certificate
         return trusted, pki.load_or_make_serving(root, SERVING, ca, names)
-    except pki.PkiError as error:
+    except PkiError as error:
         raise InvalidCredentials(str(error)) from error
+
+
+def serving_files(config: ShardConfig) -> tuple[Path, Path]:
+    """The files of the serving certificate and its key, which `load` made if they are not configured."""
+    if config.tls_cert_file:
+        return Path(config.tls_cert_file).absolute(), Path(config.tls_private_key_file).absolute()
+    root = Path(config.root_directory).absolute()
+    return root / f"{SERVING}.crt", root / f"{SERVING}.key"
 
 
 def _token_file_users(file: str) -> dict[bytes, User]:

@@ -17,7 +17,7 @@ import yaml
 
 from atoll.machinery.apiserver.authentication.admin_tokens import AdminTokens
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.process.pki import write_private
+from atoll.machinery.process.private_files import write_private
 
 log = structlog.get_logger()
 

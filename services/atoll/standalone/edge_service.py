@@ -1,13 +1,14 @@
 """The edge service of `atoll start --edge`: `atoll edge-init` until it succeeds, then `atoll edge-controllers`.
 
-A single shard and a site run one each, beside their other processes and after them. Invariants: a second start changes
-nothing, as `edge-init` writes what differs alone; the controllers have no administrator's credential.
+A single shard and a site run one each, beside their other processes and after them. Both processes are loaded while
+the servers start. Invariants: a second start changes nothing, as `edge-init` writes what differs alone; the controllers
+have no administrator's credential.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,8 +17,9 @@ import structlog
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.process.tasks import stop
 from atoll.shard.config import ShardConfig
+from atoll.standalone.site.child_process import HeldProcess, run_to_end
 from atoll.standalone.site.processes import ProcessSpec
-from atoll.standalone.site.supervisor import ProcessSupervisor, run_to_end
+from atoll.standalone.site.supervisor import ProcessSupervisor
 
 log = structlog.get_logger()
 
@@ -25,6 +27,7 @@ log = structlog.get_logger()
 EDGE_USER = "edge-0"
 #: The administrator's context in admin.kubeconfig, whatever the current one is.
 CONTEXT = "root"
+INIT, CONTROLLERS = "edge-init", "edge-controllers"
 BACKOFF = Backoff(0.2, 30.0, least=1.0)
 
 
@@ -38,10 +41,13 @@ class EdgeFiles(NamedTuple):
     settings: tuple[str, ...]
 
 
-def passed_on(config: ShardConfig, client_ca: str = "") -> tuple[str, ...]:
-    """The flags of the controllers that are settings of the shards too. The CA of clients who may read metrics is the
-    site's, else the first of the shard."""
+def passed_on(config: ShardConfig, serving: tuple[Path, Path], client_ca: str = "") -> tuple[str, ...]:
+    """The flags of the controllers that are settings of the shards too, and the files of their serving certificate. The
+    CA of clients who may read metrics is the site's, else the first of the shard."""
+    certificate, key = serving
     flags = {
+        "tls-cert-file": str(certificate),
+        "tls-private-key-file": str(key),
         "bind-address": config.bind_address,
         "log-level": config.log_level,
         "log-format": config.log_format,
@@ -54,7 +60,7 @@ def passed_on(config: ShardConfig, client_ca: str = "") -> tuple[str, ...]:
 def init_process(files: EdgeFiles) -> ProcessSpec:
     """The process that writes the service."""
     arguments = ("--kubeconfig", str(files.kubeconfig), "--context", CONTEXT, "--output", str(_own_kubeconfig(files)))
-    return ProcessSpec("edge-init", ("edge-init", *arguments), "")
+    return ProcessSpec(INIT, (INIT, *arguments), "")
 
 
 def controllers_process(files: EdgeFiles, nats_url: str) -> ProcessSpec:
@@ -66,7 +72,7 @@ def controllers_process(files: EdgeFiles, nats_url: str) -> ProcessSpec:
         "nats-credentials-file": files.nats_credentials,
     }
     arguments = (f"--{name}={value}" for name, value in flags.items())
-    return ProcessSpec("edge-controllers", ("edge-controllers", *arguments, *files.settings), "")
+    return ProcessSpec(CONTROLLERS, (CONTROLLERS, *arguments, *files.settings), "")
 
 
 def _own_kubeconfig(files: EdgeFiles) -> Path:
@@ -74,33 +80,39 @@ def _own_kubeconfig(files: EdgeFiles) -> Path:
 
 
 class EdgeService:
-    """The running service. `start`, and `stop` before the servers that it uses."""
+    """The running service. `stop` it before the servers that it uses."""
 
-    def __init__(self, files: EdgeFiles) -> None:
-        self._files = files
+    def __init__(self) -> None:
+        self._init, self._held = HeldProcess(INIT), HeldProcess(CONTROLLERS)
         self._controllers: ProcessSupervisor | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
-    def start(self) -> None:
-        """Start in the background. Nothing waits for it."""
-        self._task = asyncio.create_task(self._run())
+    def load(self) -> None:
+        """Start both processes in the background; they wait for `start`."""
+        self._tasks += [asyncio.create_task(each.load()) for each in (self._init, self._held)]
 
-    async def _run(self) -> None:
-        self._files.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    def start(self, files: EdgeFiles) -> None:
+        """Start in the background, once the server is ready. Nothing waits for it."""
+        self._tasks.append(asyncio.create_task(self._run(files, tuple(self._tasks))))
+
+    async def _run(self, files: EdgeFiles, loading: Sequence[asyncio.Task[None]]) -> None:
+        await asyncio.gather(*loading)
+        files.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         failures = 0
-        while code := await run_to_end(init_process(self._files)):
+        while code := await run_to_end(init_process(files), self._init):
             delay_s = BACKOFF.delay_s(failures)
             log.error("edge service not written", code=code, again_s=delay_s)
             await asyncio.sleep(delay_s)
             failures += 1
         # It was written, so the controllers can start: they are started again however often they end.
-        self._controllers = ProcessSupervisor(controllers_process(self._files, await self._files.nats_url()))
+        self._controllers = ProcessSupervisor(controllers_process(files, await files.nats_url()), self._held)
         self._controllers.mark_ready()
         self._controllers.start()
 
     async def stop(self) -> None:
-        """Stop both processes; return when they are gone."""
-        if self._task is not None:
-            await stop(self._task)
+        """Stop both processes; return when they are gone. Harmless when repeated."""
+        for each in self._tasks:
+            await stop(each)
         if self._controllers is not None:
             await self._controllers.stop()
+        await asyncio.gather(self._init.end(), self._held.end())

@@ -36,7 +36,7 @@ from atoll.machinery.stream.event_keys import EventKeys
 from atoll.machinery.stream.permissions import changes_permissions
 from atoll.shard import kubeconfig, service_account_keys
 from atoll.shard.app import ShardApp
-from atoll.shard.authentication import Credentials, load
+from atoll.shard.authentication import Credentials, load, serving_files
 from atoll.shard.config import GATES, ShardConfig
 from atoll.shard.membership.root_shard import RootShard, require_not_forgotten, wait_for_root_shard
 from atoll.shard.object_counts import ObjectCounts
@@ -102,16 +102,21 @@ async def start(config: ShardConfig, *, edge: bool = False) -> None:
     if config.external_hostname:
         log.warning("setting has no effect", setting="external-hostname", instead="shard-external-url")
     store = prepare(config)
+    service = EdgeService() if edge else None
     try:
-        await ShardRunner(config, store, began, edge=edge).run()
+        if service is not None:
+            service.load()
+        await ShardRunner(config, store, began, service).run()
     finally:
+        if service is not None:
+            await service.stop()
         await store.close()
 
 
 class ShardRunner:
     """One running shard."""
 
-    def __init__(self, config: ShardConfig, store: LmdbStore, began: float, *, edge: bool = False) -> None:
+    def __init__(self, config: ShardConfig, store: LmdbStore, began: float, edge: EdgeService | None = None) -> None:
         self._config, self._store, self._began, self._edge = config, store, began, edge
         self._root = Path(config.root_directory)
         self._life = Lifetime()
@@ -138,18 +143,17 @@ class ShardRunner:
         if app is None or stream is None:
             return
         async with stream:
-            edge = EdgeService(self._edge_files(stream)) if self._edge else None
             self._life.run_in_background(*self._background(app, stream))
             if await self._life.run_until_stopped(listener.open(app, names, store_options(self._config))):
                 self._write_kubeconfig(app.url, credentials)
                 self._greet(app.url)
-                if edge is not None:
-                    edge.start()
+                if self._edge is not None:
+                    self._edge.start(self._edge_files(stream))
                 # Objects made at start-up stay: exempt them from garbage collection.
                 gc.freeze()
                 await self._life.stopped()
-            if edge is not None:
-                await edge.stop()
+            if self._edge is not None:
+                await self._edge.stop()
             await self._drain(app, listener)
         self._life.check()
 
@@ -207,7 +211,7 @@ class ShardRunner:
         if self._config.nats_url:
             return None
         shard = self._config.shard_name
-        readers = {EDGE_USER: changes_permissions(EDGE_USER, [shard], shard)} if self._edge else {}
+        readers = {EDGE_USER: changes_permissions(EDGE_USER, [shard], shard)} if self._edge is not None else {}
         tokens = EventTokens(credentials.keys.verifying, service_account_keys.issuers(self._config).names)
         tls = nats_listener.tls_files(self._config, self._root)
         return EmbeddedUsers(readers, EmbeddedGateway(self._config, tls, tokens, registry), tls)
@@ -219,7 +223,7 @@ class ShardRunner:
             root / "edge",
             stream.address,
             credential_path(root, EDGE_USER),
-            passed_on(self._config),
+            passed_on(self._config, serving_files(self._config)),
         )
 
     def _write_kubeconfig(self, url: str, credentials: Credentials) -> None:

@@ -16,7 +16,7 @@ import structlog
 from atoll.machinery.edge.applied import ApplyRecord
 from atoll.machinery.edge.failures import Failure
 from atoll.machinery.edge.names import ObjectRef
-from atoll.machinery.process.pki import write_private
+from atoll.machinery.process.private_files import write_private
 
 log = structlog.get_logger()
 

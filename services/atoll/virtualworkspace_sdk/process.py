@@ -26,7 +26,7 @@ from atoll.machinery.process import logging
 from atoll.machinery.process.freed_memory import return_freed_memory
 from atoll.machinery.process.lifetime import BackgroundWorkFailed, Lifetime
 from atoll.machinery.process.listen_address import url_host
-from atoll.machinery.process.pki import Pair
+from atoll.machinery.process.private_files import Pair
 from atoll.machinery.process.tls import server_context
 from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.wire.limits import Limits

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from atoll.cli.atoll import edge_init as command
 from atoll.machinery.process import pki
+from atoll.machinery.process.private_files import Pair
 from harness.clients.api import Object, eventually
 from harness.servers.launch import Process, launch
 
@@ -118,7 +119,7 @@ def answer_of(url: str, path: str, client: ssl.SSLContext | None = None) -> tupl
         return answer.status, answer.read().decode()
 
 
-def administrator(clients: pki.Pair, directory: Path) -> ssl.SSLContext:
+def administrator(clients: Pair, directory: Path) -> ssl.SSLContext:
     """The client of an administrator, whose certificate a CA signed."""
     pair, path = pki.make_client(clients, "admin", ["system:masters"]), directory / "admin.pem"
     path.write_bytes(pair.certificate + pair.key)

@@ -36,7 +36,8 @@ from atoll.machinery.apiserver.authorization.groups import (
 )
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.user import MASTERS
-from atoll.machinery.process.pki import Pair, make_client
+from atoll.machinery.process.pki import make_client
+from atoll.machinery.process.private_files import Pair
 from atoll.machinery.process.tls import client_context
 from atoll.machinery.stream.server.config import ListenOptions, NatsUser, TenantOptions, server_config
 from atoll.machinery.stream.server.embedded import find_binary

@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from atoll.machinery.process.pki import Pair, make_ca, make_client, make_serving
+from atoll.machinery.process.pki import make_ca, make_client, make_serving
+from atoll.machinery.process.private_files import Pair
 from harness.clients.api import Api
 from harness.environment import SERVER_PATH, SERVICES
 from harness.servers.launch import Process, launch

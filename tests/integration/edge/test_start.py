@@ -88,6 +88,9 @@ def test_the_service_runs_beside_the_shard_and_a_second_start_changes_nothing(sh
     inventory, home = Api(shard, INVENTORY), Api(shard, HOME)
     made = inventory.post(f"{GROUP}/synctargets", an_object("SyncTarget", "two")).json
     eventually(lambda: has_mailbox(home, made["metadata"]["uid"]), "the controllers work again")
+    (process,) = controllers(shard)
+    assert "re2" not in Path(f"/proc/{process}/maps").read_text(), "without collectors it loads no library of CEL"
+    assert not (shard.root / "edge" / "serving-ca.crt").exists(), "it serves with the certificate of the shard"
     after = revisions(home)
     assert {name: after.get(name) for name in before} == before
     again = installer_requests(shard) - first

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from atoll.machinery.process import pki
+from atoll.machinery.process.private_files import Pair
 from harness.clients.api import eventually
 from harness.servers.shard_process import ShardProcess
 
@@ -26,7 +27,7 @@ ALICE = {"X-Remote-User": "alice", "X-Remote-Group": "system:kcp:admin"}
 class Visitor:
     """A client with a certificate; each `ask` opens a connection unless one is passed."""
 
-    def __init__(self, shard: ShardProcess, pair: pki.Pair, folder: Path) -> None:
+    def __init__(self, shard: ShardProcess, pair: Pair, folder: Path) -> None:
         self._shard, self._context = shard, shard.new_tls()
         file = folder / "visitor.pem"
         file.write_bytes(pair.certificate + pair.key)
@@ -52,14 +53,12 @@ class Visitor:
 
 
 @pytest.fixture(scope="module")
-def authorities() -> tuple[pki.Pair, pki.Pair]:
+def authorities() -> tuple[Pair, Pair]:
     return pki.make_ca("first"), pki.make_ca("second")
 
 
 @pytest.fixture
-def shard(
-    request: pytest.FixtureRequest, tmp_path: Path, authorities: tuple[pki.Pair, pki.Pair]
-) -> Iterator[ShardProcess]:
+def shard(request: pytest.FixtureRequest, tmp_path: Path, authorities: tuple[Pair, Pair]) -> Iterator[ShardProcess]:
     """One with so many workers as the test's parameter says."""
     for name in ("clients.pem", "proxies.pem"):
         (tmp_path / name).write_bytes(authorities[0].certificate)
@@ -88,12 +87,7 @@ def shard(
     indirect=["shard"],
 )
 def test_who_an_authority_vouches_for_comes_and_goes_with_the_file(
-    shard: ShardProcess,
-    tmp_path: Path,
-    authorities: tuple[pki.Pair, pki.Pair],
-    file: str,
-    name: str,
-    headers: dict[str, str],
+    shard: ShardProcess, tmp_path: Path, authorities: tuple[Pair, Pair], file: str, name: str, headers: dict[str, str]
 ) -> None:
     other = "proxies.pem" if file == "clients.pem" else "clients.pem"
     (tmp_path / other).write_bytes(pki.make_ca("of somebody else").certificate)
@@ -130,7 +124,7 @@ def test_who_an_authority_vouches_for_comes_and_goes_with_the_file(
 
 @pytest.mark.parametrize("shard", ["0", pytest.param("2", marks=pytest.mark.long)], indirect=True)
 def test_a_file_that_became_unusable_leaves_what_was_in_force(
-    shard: ShardProcess, tmp_path: Path, authorities: tuple[pki.Pair, pki.Pair]
+    shard: ShardProcess, tmp_path: Path, authorities: tuple[Pair, Pair]
 ) -> None:
     alice = Visitor(shard, pki.make_client(authorities[0], "alice"), tmp_path)
     file = tmp_path / "clients.pem"

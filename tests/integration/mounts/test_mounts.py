@@ -16,7 +16,8 @@ from urllib.parse import quote, unquote
 
 import pytest
 
-from atoll.machinery.process.pki import Pair, make_ca, make_client, make_serving
+from atoll.machinery.process.pki import make_ca, make_client, make_serving
+from atoll.machinery.process.private_files import Pair
 from harness.clients.api import Api, configmap, crd, define, eventually, workspace_under
 from harness.clients.put_back import check_put_back
 from harness.servers.shard_process import ShardProcess

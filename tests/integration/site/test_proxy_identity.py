@@ -21,6 +21,7 @@ from atoll.machinery.apiserver.authentication import assertion
 from atoll.machinery.apiserver.authentication.assertion import AssertionSigner, signing_key
 from atoll.machinery.meta.user import User
 from atoll.machinery.process import pki
+from atoll.machinery.process.private_files import Pair
 from atoll.standalone.site.credentials import CLIENT_CA
 from harness.clients.api import Api, configmap, eventually
 from harness.clients.tenants import CONFIGMAPS, RBAC, REVIEW, REVIEWS, bind, user, whoami
@@ -67,12 +68,12 @@ def as_proxy(site: Site, shard: ServingProcess, cluster: str = "") -> Api:
     return Api(Endpoint(shard.url, site.context(pair)), cluster, "")
 
 
-def own_pair(site: Site) -> pki.Pair:
+def own_pair(site: Site) -> Pair:
     name = "proxy-front-proxy"
-    return pki.Pair(site.layout.certificate(name).read_bytes(), site.layout.key(name).read_bytes())
+    return Pair(site.layout.certificate(name).read_bytes(), site.layout.key(name).read_bytes())
 
 
-def assertion_of(site: Site, pair: pki.Pair, who: User, cluster: str, clock: Any = time.time) -> dict[str, str]:
+def assertion_of(site: Site, pair: Pair, who: User, cluster: str, clock: Any = time.time) -> dict[str, str]:
     return {"Atoll-Assertion": AssertionSigner(signing_key(pair.key), clock).assertion(who, cluster)}
 
 
@@ -171,9 +172,9 @@ def test_straight_at_a_shard_nobody_but_a_proxy_is_believed(site: Site, here: Ap
         assert other.send("GET", CONFIGMAPS, headers=stolen).code == 401
 
 
-def _second(site: Site) -> pki.Pair:
+def _second(site: Site) -> Pair:
     name = "proxy-shard-2"
-    return pki.Pair(site.layout.certificate(name).read_bytes(), site.layout.key(name).read_bytes())
+    return Pair(site.layout.certificate(name).read_bytes(), site.layout.key(name).read_bytes())
 
 
 def test_an_assertion_counts_for_its_cluster_its_time_and_alone(site: Site, here: Api) -> None:

@@ -21,8 +21,9 @@ import pytest
 import yaml
 
 from atoll.events import changes
-from atoll.machinery.process.pki import make_ca, make_client, write_pair
-from atoll.standalone.site.supervisor import environment
+from atoll.machinery.process.pki import make_ca, make_client
+from atoll.machinery.process.private_files import write_pair
+from atoll.standalone.site.child_process import environment
 from harness.clients.api import eventually
 from harness.clients.kubectl import Kubectl
 from harness.environment import SERVER_PATH

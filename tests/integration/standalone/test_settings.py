@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from atoll.machinery.process.pki import make_ca, make_client, write_pair
+from atoll.machinery.process.pki import make_ca, make_client
+from atoll.machinery.process.private_files import write_pair
 from harness.clients.api import Api, configmap, eventually
 from harness.clients.kubectl import Kubectl
 from harness.servers.processes import atoll, mode

@@ -12,7 +12,8 @@ import pytest
 from atoll.cli.atoll import main
 from atoll.cli.atoll.event_key import rotate
 from atoll.events.stream_file import read_stream_file
-from atoll.machinery.process.pki import make_ca, make_serving, write_pair
+from atoll.machinery.process.pki import make_ca, make_serving
+from atoll.machinery.process.private_files import write_pair
 from atoll.machinery.stream.connection import Connection
 from atoll.machinery.stream.credential_file import read_access
 from atoll.machinery.stream.event_keys import EventKeys

@@ -17,7 +17,8 @@ import nats
 import pytest
 
 from atoll.machinery.process.backoff import Backoff
-from atoll.machinery.process.pki import make_ca, make_serving, write_private
+from atoll.machinery.process.pki import make_ca, make_serving
+from atoll.machinery.process.private_files import write_private
 from atoll.machinery.stream.connection import Connection, TooOld, Unavailable, check_version
 from atoll.machinery.stream.server.config import TlsFiles
 from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerOptions

@@ -11,6 +11,7 @@ import uvloop
 
 from atoll.machinery.process import pki
 from atoll.machinery.process import tls as tls_module
+from atoll.machinery.process.private_files import Pair
 from atoll.machinery.wire.exchange import Handler
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.server import Server
@@ -39,15 +40,15 @@ async def serve() -> AsyncIterator[Serve]:
 
 
 @pytest.fixture(scope="package")
-def ca() -> pki.Pair:
+def ca() -> Pair:
     return pki.make_ca("test ca")
 
 
 @pytest.fixture(scope="package")
-def server_tls(ca: pki.Pair) -> ssl.SSLContext:
+def server_tls(ca: Pair) -> ssl.SSLContext:
     return tls_module.server_context(pki.make_serving(ca, ["127.0.0.1", "localhost"]), ca.certificate)
 
 
 @pytest.fixture(scope="package")
-def client_tls(ca: pki.Pair) -> ssl.SSLContext:
+def client_tls(ca: Pair) -> ssl.SSLContext:
     return tls_module.client_context(ca.certificate)

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from atoll.machinery.process import pki, tls
+from atoll.machinery.process.client_identity import client_identity
+from atoll.machinery.process.private_files import Pair
 from atoll.machinery.wire.client import HttpClient, Origin, Unreachable
 from atoll.machinery.wire.exchange import Exchange
 from atoll.machinery.wire.limits import Limits
@@ -21,7 +23,7 @@ from harness.servers.in_process.wire_server import Serve, echo
 
 def whoami(exchange: Exchange) -> None:
     certificate = exchange.request.peer.certificate
-    name = tls.client_identity(certificate).common_name if certificate else "nobody"
+    name = client_identity(certificate).common_name if certificate else "nobody"
     exchange.reply(200, [], name.encode())
 
 
@@ -33,9 +35,7 @@ async def ask(port: int, context: ssl.SSLContext) -> str:
         await client.close()
 
 
-async def test_a_client_certificate_is_visible_and_optional(
-    serve: Serve, ca: pki.Pair, server_tls: ssl.SSLContext
-) -> None:
+async def test_a_client_certificate_is_visible_and_optional(serve: Serve, ca: Pair, server_tls: ssl.SSLContext) -> None:
     running = await serve(whoami, tls=server_tls)
     alice = tls.client_context(ca.certificate, pki.make_client(ca, "alice"))
     assert await ask(running.port, alice) == "alice"
@@ -52,7 +52,7 @@ async def refused(port: int, context: ssl.SSLContext) -> None:
             client.close()
 
 
-async def test_a_certificate_of_another_ca_is_refused(serve: Serve, ca: pki.Pair, server_tls: ssl.SSLContext) -> None:
+async def test_a_certificate_of_another_ca_is_refused(serve: Serve, ca: Pair, server_tls: ssl.SSLContext) -> None:
     running = await serve(whoami, tls=server_tls)
     mallory = pki.make_client(pki.make_ca("test ca"), "alice")
     await refused(running.port, tls.client_context(ca.certificate, mallory))
@@ -60,25 +60,25 @@ async def test_a_certificate_of_another_ca_is_refused(serve: Serve, ca: pki.Pair
 
 
 async def test_a_serving_certificate_is_no_client_certificate(
-    serve: Serve, ca: pki.Pair, server_tls: ssl.SSLContext
+    serve: Serve, ca: Pair, server_tls: ssl.SSLContext
 ) -> None:
     running = await serve(whoami, tls=server_tls)
     await refused(running.port, tls.client_context(ca.certificate, pki.make_serving(ca, ["alice"])))
 
 
-async def test_an_expired_certificate_is_refused(serve: Serve, ca: pki.Pair, server_tls: ssl.SSLContext) -> None:
+async def test_an_expired_certificate_is_refused(serve: Serve, ca: Pair, server_tls: ssl.SSLContext) -> None:
     running = await serve(whoami, tls=server_tls)
     old = pki.make_client(ca, "alice", days=0)
     await refused(running.port, tls.client_context(ca.certificate, old))
 
 
-async def test_without_a_client_ca_no_certificate_is_asked_for(serve: Serve, ca: pki.Pair) -> None:
+async def test_without_a_client_ca_no_certificate_is_asked_for(serve: Serve, ca: Pair) -> None:
     context = tls.server_context(pki.make_serving(ca, ["127.0.0.1"]))
     running = await serve(whoami, tls=context)
     assert await ask(running.port, tls.client_context(ca.certificate, pki.make_client(ca, "alice"))) == "nobody"
 
 
-async def test_a_resumed_session_keeps_its_identity(serve: Serve, ca: pki.Pair, server_tls: ssl.SSLContext) -> None:
+async def test_a_resumed_session_keeps_its_identity(serve: Serve, ca: Pair, server_tls: ssl.SSLContext) -> None:
     running = await serve(whoami, tls=server_tls)
     context = tls.client_context(ca.certificate, pki.make_client(ca, "alice"))
 
@@ -98,7 +98,7 @@ async def test_a_resumed_session_keeps_its_identity(serve: Serve, ca: pki.Pair, 
     assert await asyncio.to_thread(twice) == [(False, b"alice"), (True, b"alice")]
 
 
-async def test_http_1_1_is_what_alpn_agrees_on(serve: Serve, ca: pki.Pair, server_tls: ssl.SSLContext) -> None:
+async def test_http_1_1_is_what_alpn_agrees_on(serve: Serve, ca: Pair, server_tls: ssl.SSLContext) -> None:
     running = await serve(whoami, tls=server_tls)
     context = tls.client_context(ca.certificate)
     context.set_alpn_protocols(["h2", "http/1.1"])
@@ -107,7 +107,7 @@ async def test_http_1_1_is_what_alpn_agrees_on(serve: Serve, ca: pki.Pair, serve
 
 
 async def test_a_client_that_insists_on_http_2_is_refused_in_http_1(
-    serve: Serve, ca: pki.Pair, server_tls: ssl.SSLContext
+    serve: Serve, ca: Pair, server_tls: ssl.SSLContext
 ) -> None:
     running = await serve(whoami, tls=server_tls)
     context = tls.client_context(ca.certificate)
@@ -118,7 +118,7 @@ async def test_a_client_that_insists_on_http_2_is_refused_in_http_1(
 
 
 async def test_a_server_of_another_name_or_ca_is_not_talked_to(
-    serve: Serve, ca: pki.Pair, client_tls: ssl.SSLContext
+    serve: Serve, ca: Pair, client_tls: ssl.SSLContext
 ) -> None:
     elsewhere = await serve(whoami, tls=tls.server_context(pki.make_serving(ca, ["elsewhere"])))
     with pytest.raises(Unreachable):

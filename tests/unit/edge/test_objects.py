@@ -7,11 +7,15 @@ from typing import Any
 import pytest
 
 from atoll.edge.install import with_wanted
-from atoll.edge.objects import EXPORTS, ROLES, SCHEMAS, manifests, service
+from atoll.edge.objects import EXPORTS, ROLES, SCHEMAS, service, steps
 from atoll.machinery.meta.objects import Object
 
+OBJECTS = [each for step in steps() for each in step]
 SPECS: dict[str, Any] = {
-    each.object["spec"]["names"]["plural"]: each.object["spec"] for each in manifests() if each.resource == SCHEMAS
+    each.object["spec"]["names"]["plural"]: each.object["spec"]
+    for step in steps()
+    for each in step
+    if each.resource == SCHEMAS
 }
 
 READY = '.status.conditions[?(@.type=="Ready")].status'
@@ -79,8 +83,8 @@ KINDS: dict[str, tuple[str, str, str, bool, dict[str, tuple[str, int]]]] = {
 
 
 def test_the_export_offers_every_kind_by_a_schema_that_is_written_before() -> None:
-    written = [each.object["metadata"]["name"] for each in manifests() if each.resource == SCHEMAS]
-    (export,) = [each.object for each in manifests() if each.resource == EXPORTS]
+    written = [each.object["metadata"]["name"] for each in OBJECTS if each.resource == SCHEMAS]
+    (export,) = [each.object for each in OBJECTS if each.resource == EXPORTS]
     assert [each["schema"] for each in export["spec"]["resources"]] == written
     assert [each["name"] for each in export["spec"]["resources"]] == list(KINDS) == list(service().kinds)
 
@@ -109,7 +113,7 @@ def test_every_field_has_a_description() -> None:
 
 
 def test_no_account_may_do_everything() -> None:
-    for each in manifests():
+    for each in OBJECTS:
         if each.resource == ROLES:
             assert not any("*" in rule[field] for rule in each.object["rules"] for field in ("verbs", "resources"))
 

@@ -18,7 +18,6 @@ from atoll.frontproxy.credentials import build_authentication
 from atoll.frontproxy.mapping import RemoteHeaderNames
 from atoll.frontproxy.unknown_workspace import UnknownWorkspace
 from atoll.machinery.apiserver.authentication import assertion, jwt
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import InvalidCredentials
 from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
 from atoll.machinery.apiserver.authentication.service_account_keys import KeySet, load_keys
 from atoll.machinery.apiserver.call.requestinfo import parse
@@ -27,7 +26,7 @@ from atoll.machinery.egress.addresses import policy
 from atoll.machinery.meta.status import ApiError, Unauthorized
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
 from atoll.machinery.process import pki
-from atoll.machinery.process.pki import Pair
+from atoll.machinery.process.private_files import InvalidCredentials, Pair
 from atoll.machinery.storage.contract import Snapshot
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.wire.exchange import HttpRequest, Peer

@@ -9,8 +9,8 @@ import pytest
 
 from atoll.frontproxy.config import FrontProxyConfig
 from atoll.frontproxy.process import load_files
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import InvalidCredentials
 from atoll.machinery.process import pki
+from atoll.machinery.process.private_files import InvalidCredentials
 
 CA, OTHER_CA = pki.make_ca("shards"), pki.make_ca("others")
 OWN, OTHER = pki.make_client(CA, "front-proxy", ()), pki.make_client(CA, "somebody", ())

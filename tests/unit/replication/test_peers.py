@@ -13,8 +13,10 @@ import pytest
 from atoll.machinery.client.resource import WORKSPACES
 from atoll.machinery.client.target import Target
 from atoll.machinery.meta.status import ServiceUnavailable
-from atoll.machinery.process.pki import Pair, make_ca, make_client, make_serving
-from atoll.machinery.process.tls import client_context, client_identity, server_context
+from atoll.machinery.process.client_identity import client_identity
+from atoll.machinery.process.pki import make_ca, make_client, make_serving
+from atoll.machinery.process.private_files import Pair
+from atoll.machinery.process.tls import client_context, server_context
 from atoll.machinery.wire.exchange import Exchange
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.pending_response import Unreachable

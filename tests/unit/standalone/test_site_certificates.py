@@ -17,9 +17,10 @@ from atoll.eventgateway.config import EventGatewayConfig
 from atoll.frontproxy.config import FrontProxyConfig
 from atoll.machinery.client.kubeconfig import Kubeconfig
 from atoll.machinery.process import config as settings
+from atoll.machinery.process.client_identity import client_identity
 from atoll.machinery.process.config import ProcessConfig
-from atoll.machinery.process.pki import issued_by, load_pair, pem_to_der
-from atoll.machinery.process.tls import client_identity
+from atoll.machinery.process.pki import issued_by, pem_to_der
+from atoll.machinery.process.private_files import load_pair
 from atoll.machinery.stream.credential_file import read_access
 from atoll.shard import service_account_keys
 from atoll.shard.config import ShardConfig

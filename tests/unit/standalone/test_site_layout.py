@@ -16,8 +16,9 @@ from atoll.eventgateway.config import EventGatewayConfig
 from atoll.frontproxy.config import FrontProxyConfig
 from atoll.machinery.client.kubeconfig import Kubeconfig
 from atoll.machinery.process import config as settings
-from atoll.machinery.process.pki import PkiError, issued_by, pem_to_der, read_pair
-from atoll.machinery.process.tls import client_identity
+from atoll.machinery.process.client_identity import client_identity
+from atoll.machinery.process.pki import issued_by, pem_to_der, read_pair
+from atoll.machinery.process.private_files import PkiError
 from atoll.machinery.stream.credential_file import InvalidCredentialFile, read_access
 from atoll.machinery.stream.tenants.key_files import read_gateway_keys, read_subscription_keys
 from atoll.shard.config import ShardConfig

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.wire.client import Origin
-from atoll.standalone.site import supervisor
+from atoll.standalone.site import child_process, supervisor
+from atoll.standalone.site.child_process import HeldProcess, run_to_end
 from atoll.standalone.site.processes import ProcessSpec
 from atoll.standalone.site.supervisor import ProcessStartFailure, ProcessSupervisor, until_ready
-from harness.servers.processes import is_alive
+from harness.servers.processes import children, is_alive
 
 TIMEOUT_S = 60.0
 
@@ -70,7 +73,32 @@ async def test_a_process_that_never_comes_up_is_given_up(monkeypatch: pytest.Mon
     await kept.stop()
 
 
+async def test_a_held_process_waits_for_its_arguments(tmp_path: Path) -> None:
+    held, out = HeldProcess("edge-init"), tmp_path / "kubeconfig"
+    await held.load()
+    spec = ProcessSpec("edge-init", ("edge-init", f"--kubeconfig={tmp_path / 'none'}", f"--output={out}"), "")
+    async with asyncio.timeout(TIMEOUT_S):
+        assert await run_to_end(spec, held) == 1, "it was given the flags, and there is no such kubeconfig"
+
+
+async def test_a_held_process_without_arguments_does_nothing() -> None:
+    """Whoever started it ended: its standard input is at its end."""
+    command = sys.executable, "-m", "atoll.cli.held", "version"
+    child = await asyncio.create_subprocess_exec(*command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    async with asyncio.timeout(TIMEOUT_S):
+        out, _ = await child.communicate()
+    assert (child.returncode, out) == (0, b"")
+
+
+async def test_a_held_process_that_is_not_needed_ends() -> None:
+    held, before = HeldProcess("version"), set(children(os.getpid()))
+    await held.load()
+    (child,) = set(children(os.getpid())) - before
+    await held.end()
+    assert not is_alive(child)
+
+
 def test_settings_meant_for_us_are_not_everybodys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATOLL_SHARDS", "3")
-    assert "ATOLL_SHARDS" not in supervisor.environment()
-    assert "PATH" in supervisor.environment()
+    assert "ATOLL_SHARDS" not in child_process.environment()
+    assert "PATH" in child_process.environment()

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from atoll.cli.atoll.output import fail
-from atoll.machinery.process.pki import PkiError
+from atoll.machinery.process.private_files import PkiError
 from atoll.machinery.stream.credential_file import InvalidCredentialFile
 from atoll.standalone.site import certificates, inventory, layout
 from atoll.standalone.site.certificates import SIGNERS

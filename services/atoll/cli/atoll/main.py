@@ -7,7 +7,7 @@ Each command is a function from its arguments to an exit code. Its module is imp
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module, metadata
 
 USAGE = """usage: atoll COMMAND [options]
@@ -77,13 +77,17 @@ def run(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in {"-h", "--help", "help"}:
         sys.stdout.write(USAGE)
         return 0 if arguments else 2
-    command = COMMANDS.get(arguments[0])
-    if command is None:
+    if arguments[0] not in COMMANDS:
         sys.stderr.write(f"atoll: unknown command {arguments[0]!r}\n\n{USAGE}")
         return 2
-    module, function = command
-    code: int = getattr(import_module(f"atoll.cli.atoll.{module}"), function)(arguments[1:])
-    return code
+    return loaded(arguments[0])(arguments[1:])
+
+
+def loaded(command: str) -> Callable[[Sequence[str]], int]:
+    """Return the function of a command, with its module."""
+    module, function = COMMANDS[command]
+    found: Callable[[Sequence[str]], int] = getattr(import_module(f"atoll.cli.atoll.{module}"), function)
+    return found
 
 
 def version(arguments: Sequence[str]) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from atoll.cli.atoll.output import fail
 from atoll.machinery.meta.labels import dns_label_errors
-from atoll.machinery.process.pki import write_private
+from atoll.machinery.process.private_files import write_private
 from atoll.machinery.stream.credential_file import InvalidCredentialFile
 from atoll.machinery.stream.permissions import OPERATOR, reader_user, shard_user, source_permissions
 from atoll.machinery.stream.server.config import ListenOptions, NatsUser, TlsFiles, server_config

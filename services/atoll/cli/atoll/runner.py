@@ -15,13 +15,12 @@ import msgspec
 import uvloop
 
 from atoll.cli.atoll.output import fail
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import InvalidCredentials
 from atoll.machinery.kcp.sharding.forgotten_stores import StoreForgotten
 from atoll.machinery.process import config as settings
 from atoll.machinery.process import logging
 from atoll.machinery.process.config import ProcessConfig
 from atoll.machinery.process.lifetime import BackgroundWorkFailed
-from atoll.machinery.process.pki import PkiError
+from atoll.machinery.process.private_files import InvalidCredentials, PkiError
 from atoll.machinery.storage.environment.filesystem import StoreInUse, UnsupportedFileSystem
 from atoll.machinery.storage.environment.opening import UnknownFormat, WrongShard
 from atoll.machinery.stream.credential_file import InvalidCredentialFile

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
-from atoll.machinery.process.pki import write_private
+from atoll.machinery.process.private_files import write_private
 
 #: File in the root directory of a process with the port of its last start.
 PORT_FILE = "secure-port"

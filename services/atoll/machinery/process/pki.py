@@ -1,24 +1,24 @@
 """Keys and certificates: a CA, the certificates it signs, and their files.
 
 Processes call it at their first start, and tests; the pairs go to `process.tls` for contexts and into kubeconfigs.
-Invariants: a key file is 0600 from its creation; a file is complete or absent; certificates are X.509 v3 (rustls
-refuses v1) with P-256 keys, which sign a handshake ten times as fast as RSA.
+Invariant: certificates are X.509 v3 (rustls refuses v1) with P-256 keys, which sign a handshake ten times as fast as
+RSA.
 """
 
 from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
+
+from atoll.machinery.process.private_files import Pair, PkiError, write_pair, write_private
 
 #: The subject attribute that carries a user's uid in Kubernetes client certificates.
 UID_OID = ObjectIdentifier("1.3.6.1.4.1.57683.2")
@@ -30,22 +30,6 @@ _RENEW_DAYS = 30
 #: Certificates are valid from a little before now, for peers whose clock is behind.
 _SKEW = datetime.timedelta(minutes=5)
 _RSA_BITS = 2048
-
-
-class PkiError(Exception):
-    """Files on disk that do not match each other, or cannot be read."""
-
-
-class Pair(msgspec.Struct, frozen=True):
-    """A certificate (with its chain, if any) and its private key, both PEM."""
-
-    certificate: bytes
-    key: bytes
-
-    @property
-    def x509(self) -> x509.Certificate:
-        """The first certificate, parsed."""
-        return x509.load_pem_x509_certificate(self.certificate)
 
 
 def make_ca(common_name: str) -> Pair:
@@ -201,50 +185,8 @@ def read_pair(directory: Path, name: str) -> Pair | None:
     return pair
 
 
-def load_pair(certificate: Path, key: Path) -> Pair:
-    """The pair in two files of the operator. Raises PkiError, OSError."""
-    pair = Pair(certificate.read_bytes(), key.read_bytes())
-    try:
-        matches = _matches(pair)
-    except (ValueError, TypeError) as error:
-        # The library's text may quote the key. It raises TypeError for an encrypted key.
-        raise PkiError(f"{certificate} and {key} cannot be read as a PEM certificate and its key") from error
-    if not matches:
-        raise PkiError(f"{certificate} and {key} do not belong together")
-    return pair
-
-
 def _matches(pair: Pair) -> bool:
     return serialization.load_pem_private_key(pair.key, None).public_key() == pair.x509.public_key()
-
-
-def write_pair(directory: Path, name: str, pair: Pair) -> None:
-    """Write `<name>.key` and `<name>.crt`, both 0600, into `directory` (created 0700 if absent).
-
-    The old certificate is removed before the new key is written, so a crash leaves no pair rather than a mismatch.
-    """
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (directory / f"{name}.crt").unlink(missing_ok=True)
-    write_private(directory / f"{name}.key", pair.key)
-    write_private(directory / f"{name}.crt", pair.certificate)
-
-
-def write_private(path: Path, data: bytes) -> None:
-    """Write a 0600 file durably and atomically: after a crash it is complete or unchanged."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.unlink(missing_ok=True)
-    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(descriptor)
-    scratch.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _builder(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from atoll.machinery.process.pki import write_private
+from atoll.machinery.process.private_files import write_private
 
 _PEM = re.compile(rb"-----BEGIN ([^-]+)-----.*?-----END \1-----\n?", re.DOTALL)
 

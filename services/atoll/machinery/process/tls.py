@@ -1,40 +1,21 @@
-"""TLS contexts of servers and clients, and the identity in a client certificate.
+"""TLS contexts of servers and clients.
 
 Processes build their contexts here from PEM; `wire` uses the context and puts the DER of a verified client certificate
-into the request's peer; authentication calls `client_identity` with it. Invariant: a certificate that reaches a request
-was verified against one of the context's CAs, also on a resumed connection.
+into the request's peer. Invariant: a certificate that reaches a request was verified against one of the context's CAs,
+also on a resumed connection.
 """
 
 from __future__ import annotations
 
-import hashlib
 import ssl
 import tempfile
 from functools import cache
 from pathlib import Path
 
-import msgspec
-from cryptography import x509
-from cryptography.x509.oid import NameOID
-
-from atoll.machinery.process.pki import UID_OID, Pair
+from atoll.machinery.process.private_files import Pair
 
 _ALPN = ["http/1.1"]
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-
-
-class ClientIdentity(msgspec.Struct, frozen=True):
-    """The identity in a client certificate. `common_name` is empty if the certificate has none.
-
-    A caller that caches this must check `not_after_s` (Unix seconds): connections and resumed sessions outlive
-    certificates.
-    """
-
-    common_name: str
-    organizations: tuple[str, ...]
-    uid: str
-    sha256: str
-    not_after_s: int
 
 
 def server_context(serving: Pair, client_ca_pem: bytes = b"") -> ssl.SSLContext:
@@ -88,27 +69,6 @@ def _trusting_the_system() -> ssl.SSLContext:
     _harden(context)
     context.load_default_certs()
     return context
-
-
-def client_identity(certificate_der: bytes) -> ClientIdentity:
-    """Read a client certificate as Kubernetes does: user from the common name, groups from the organizations, uid from
-    its own attribute.
-
-    Costs about 50 µs, so cache the result. Raises ValueError for malformed DER, and for several uids.
-    """
-    certificate = x509.load_der_x509_certificate(certificate_der)
-    subject = certificate.subject
-    names = [str(a.value) for a in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-    uids = [str(a.value) for a in subject.get_attributes_for_oid(UID_OID)]
-    if len(uids) > 1:
-        raise ValueError("client certificate carries several uids")
-    return ClientIdentity(
-        common_name=names[-1] if names else "",
-        organizations=tuple(str(a.value) for a in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)),
-        uid=uids[0] if uids else "",
-        sha256=hashlib.sha256(certificate_der).hexdigest(),
-        not_after_s=int(certificate.not_valid_after_utc.timestamp()),
-    )
 
 
 def _harden(context: ssl.SSLContext) -> None:

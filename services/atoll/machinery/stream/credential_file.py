@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from atoll.machinery.process.pki import write_private
+from atoll.machinery.process.private_files import write_private
 from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.event_keys import SigningKey
 

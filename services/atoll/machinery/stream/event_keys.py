@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from atoll.machinery.process.ed25519 import SecretKey, is_public_key, key_id, make_secret
+from atoll.machinery.process.private_files import write_private
 
 #: A new key is announced for so long before it signs.
 LEAD_S = 600
@@ -101,7 +102,4 @@ def by_id(public: Sequence[str]) -> Mapping[str, str]:
 
 
 def _write(path: Path, document: Mapping[str, object]) -> None:
-    # It loads `cryptography`, which readers of this module's keys may not need.
-    from atoll.machinery.process.pki import write_private
-
     write_private(path, msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")

@@ -19,7 +19,7 @@ import yaml
 from atoll.machinery.kcp.bootstrap import batteries
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.user import MASTERS
-from atoll.machinery.process.pki import PkiError, write_private
+from atoll.machinery.process.private_files import PkiError, write_private
 from atoll.machinery.stream.permissions import shard_user
 from atoll.machinery.stream.server.config import TlsFiles
 from atoll.standalone.site import credentials, inventory, process_files

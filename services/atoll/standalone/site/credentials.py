@@ -28,7 +28,7 @@ from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.user import MASTERS
 from atoll.machinery.process import pki
 from atoll.machinery.process.listen_address import serving_names
-from atoll.machinery.process.pki import Pair, write_private
+from atoll.machinery.process.private_files import Pair, PkiError, write_private
 from atoll.machinery.process.signer import Signer
 from atoll.machinery.storage.environment.filesystem import DATA_FILE
 from atoll.machinery.stream.credential_file import NatsCredential, write_credential
@@ -155,7 +155,7 @@ def _account_key(layout: Layout) -> bytes:
     """The key that signs service account tokens, made with the site. Raises PkiError, OSError."""
     path = layout.key(ACCOUNT_KEY)
     if not path.exists() and (layout.shard(ROOT) / "store" / DATA_FILE).exists():
-        raise pki.PkiError(
+        raise PkiError(
             f"{path} is missing: without it no token of a service account is valid; restore it, or put a new RSA key"
             " there and have every token issued again"
         )

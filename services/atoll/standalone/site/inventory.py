@@ -15,7 +15,7 @@ import msgspec
 
 from atoll.machinery.meta.labels import dns_label_errors
 from atoll.machinery.meta.names import ROOT
-from atoll.machinery.process.pki import write_private
+from atoll.machinery.process.private_files import write_private
 from atoll.machinery.stream.permissions import OPERATOR, reader_user, shard_user
 
 SHARD, PROXY, CACHE, GATEWAY = "shard", "front-proxy", "cache-server", "event-gateway"

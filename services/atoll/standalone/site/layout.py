@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 
 from atoll.machinery.meta.names import ROOT
-from atoll.machinery.process.pki import write_private
+from atoll.machinery.process.private_files import write_private
 from atoll.machinery.storage.environment.filesystem import DATA_FILE
 
 PROXY, NATS, GATEWAY = "front-proxy", "nats", "event-gateway"

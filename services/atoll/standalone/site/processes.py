@@ -18,7 +18,7 @@ from atoll.machinery.kcp.bootstrap import batteries
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.process import feature_gates
 from atoll.machinery.process.config import Subjects
-from atoll.machinery.process.pki import write_private
+from atoll.machinery.process.private_files import write_private
 from atoll.machinery.stream.permissions import shard_user
 from atoll.shard.config import ShardConfig
 from atoll.standalone.nats_listener import nats_url

@@ -31,7 +31,7 @@ from atoll.shard import kubeconfig
 from atoll.shard.config import ShardConfig
 from atoll.standalone import nats_listener, worker_count
 from atoll.standalone.change_stream import CREDENTIALS_FILE
-from atoll.standalone.edge_service import EDGE_USER, EdgeFiles, EdgeService, passed_on
+from atoll.standalone.edge_service import CONTROLLERS, EDGE_USER, EdgeFiles, EdgeService, passed_on
 from atoll.standalone.site import credentials, layout, processes
 from atoll.standalone.site.gateways import gateway_users, tenant_options, write_for_shards
 from atoll.standalone.site.layout import GATEWAY, NATS, PROXY, Layout, Ports, Site, SiteError
@@ -106,7 +106,8 @@ def prepare(files: Layout, site: Site, config: ShardConfig, edge: Sequence[str] 
     keys = credentials.public_keys(files.pki, site.shards)
     write_stream_files(operator, nats_listener.nats_url(config, port), streams, keys, ca_file)
     names, serving = serving_names(config.bind_address), credentials.authorities(files).serving
-    pki.load_or_make_serving(files.pki, f"serving-{GATEWAY}", serving, names)
+    for process in (GATEWAY, *((CONTROLLERS,) if edge else ())):
+        pki.load_or_make_serving(files.pki, f"serving-{process}", serving, names)
     tenants = tenant_options(files.pki, site.shards)
     for shard in site.shards:
         write_for_shards(files.shard(shard), tenants, nats_listener.subscribers_url(config, port), tls)
@@ -117,12 +118,13 @@ def _edge_files(files: Layout, site: Site, config: ShardConfig) -> EdgeFiles:
     async def nats_url() -> str:
         return nats_listener.nats_url(config, site.ports[NATS])
 
+    serving = files.certificate(f"serving-{CONTROLLERS}"), files.key(f"serving-{CONTROLLERS}")
     return EdgeFiles(
         files.root / kubeconfig.FILE_NAME,
         files.root / "edge",
         nats_url,
         files.credential(EDGE_USER),
-        passed_on(config, str(files.certificate(credentials.CLIENT_CA))),
+        passed_on(config, serving, str(files.certificate(credentials.CLIENT_CA))),
     )
 
 
@@ -150,23 +152,24 @@ class SiteRunner:
     async def run(self, users: Sequence[NatsUser], edge: EdgeFiles | None = None) -> None:
         """Run until stopped, with the edge service if there are files for it."""
         self._life.stop_on_signals()
-        service = EdgeService(edge) if edge is not None else None
+        service = EdgeService()
         specs = processes.process_specs(self._files, self._site, self._config)
         gateway = processes.gateway_spec(self._files, self._site, self._config)
         async with EmbeddedServer(nats_options(self._files, self._site, self._config, users)):
             supervisors = [ProcessSupervisor(spec) for spec in (*specs, gateway)]
             for supervisor in supervisors:
                 supervisor.start()
+            if edge is not None:
+                service.load()
             try:
                 if await self._until_ready(supervisors):
                     self._greet(specs)
-                    if service is not None:
-                        service.start()
+                    if edge is not None:
+                        service.start(edge)
                     await self._life.stopped()
             finally:
                 log.info("draining")
-                if service is not None:
-                    await service.stop()
+                await service.stop()
                 await self._drain(supervisors)
 
     async def _until_ready(self, supervisors: Sequence[ProcessSupervisor]) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from atoll.machinery.process.pki import write_private
+from atoll.machinery.process.private_files import write_private
 from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.permissions import inbox_prefix, operator_permissions
 from atoll.machinery.stream.server.config import NatsUser, stream_file

@@ -2,15 +2,13 @@
 
 `runner` has one supervisor for each process. A process that exits is started again after a delay that grows while it
 exits soon after its start; `until_ready` raises if a process cannot start at all. Invariants: at most one instance of a
-process runs; on Linux none outlives the supervisor, even if that is killed; none sees the supervisor's own settings.
+process runs; a process that is stopped is gone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -18,9 +16,9 @@ from typing import Any
 import structlog
 
 from atoll.machinery.process.backoff import Backoff
-from atoll.machinery.stream.server.process import die_with_parent
 from atoll.machinery.wire.client import HttpClient, Origin
 from atoll.machinery.wire.pending_response import ClientError
+from atoll.standalone.site.child_process import HeldProcess, started
 from atoll.standalone.site.processes import ProcessSpec
 
 log = structlog.get_logger()
@@ -39,10 +37,13 @@ class ProcessStartFailure(Exception):
 
 
 class ProcessSupervisor:
-    """Supervises one process. `gave_up` is set if it exits `START_ATTEMPTS` times before it is ready."""
+    """Supervises one process, from the first time on one that may be loaded already.
 
-    def __init__(self, process: ProcessSpec) -> None:
-        self.process = process
+    `gave_up` is set if it exits `START_ATTEMPTS` times before it is ready.
+    """
+
+    def __init__(self, process: ProcessSpec, held: HeldProcess | None = None) -> None:
+        self.process, self._held = process, held
         self.restarts = 0
         self.gave_up = asyncio.Event()
         self._was_ready = False
@@ -100,41 +101,9 @@ class ProcessSupervisor:
 
     async def _run_once(self) -> int:
         """Run the process until it exits; return the exit code."""
-        self._child = await _spawn(self.process, self._stdout())
+        held, self._held = self._held, None
+        self._child = await (held.begin(self.process) if held is not None else started(self.process, self._stdout()))
         return await self._child.wait()
-
-
-async def run_to_end(process: ProcessSpec) -> int:
-    """Run a process that ends by itself; return its exit code. It is ended when this is cancelled."""
-    child = await _spawn(process, asyncio.subprocess.DEVNULL)
-    try:
-        return await child.wait()
-    finally:
-        if child.returncode is None:
-            child.kill()
-            await child.wait()
-
-
-async def _spawn(process: ProcessSpec, stdout: int | None) -> asyncio.subprocess.Process:
-    # A session of its own: an interrupt at the terminal reaches only the supervisor, which stops all in order.
-    child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "atoll.cli",
-        *process.arguments,
-        env=environment(),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=stdout,
-        start_new_session=True,
-        preexec_fn=die_with_parent(),
-    )
-    log.info("process started", process=process.name, pid=child.pid)
-    return child
-
-
-def environment() -> dict[str, str]:
-    """This process's environment without `ATOLL_` settings, which the arguments of the processes hold."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("ATOLL_")}
 
 
 async def until_ready(supervisors: Sequence[ProcessSupervisor], origins: Sequence[Origin]) -> None:

@@ -23,7 +23,8 @@ from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import Object, encode, splice
 from atoll.machinery.meta.types import API_EXPORTS
-from atoll.machinery.process.pki import Pair, make_ca, make_client, make_serving
+from atoll.machinery.process.pki import make_ca, make_client, make_serving
+from atoll.machinery.process.private_files import Pair
 from atoll.machinery.process.tls import client_context, server_context
 from atoll.machinery.storage.contract import ClusterRoute, Replica
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store

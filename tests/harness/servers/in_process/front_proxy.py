@@ -25,6 +25,7 @@ from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.meta.types import API_EXPORTS
 from atoll.machinery.process import pki, tls
+from atoll.machinery.process.private_files import Pair
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.wire.exchange import Exchange
 from atoll.machinery.wire.limits import Limits
@@ -53,7 +54,7 @@ def server_tls() -> ssl.SSLContext:
     return tls.server_context(_SERVING, PROXY_CA.certificate)
 
 
-def client_tls(pair: pki.Pair | None = None) -> ssl.SSLContext:
+def client_tls(pair: Pair | None = None) -> ssl.SSLContext:
     return tls.client_context(SERVING_CA.certificate, pair)
 
 
@@ -71,7 +72,7 @@ class Front:
         self.proxy, self.server, self.port, self.rows = proxy, server, port, rows
         self.clients: list[RawClient] = []
 
-    async def connect(self, pair: pki.Pair | None = None, *, limit: int = 1 << 24) -> RawClient:
+    async def connect(self, pair: Pair | None = None, *, limit: int = 1 << 24) -> RawClient:
         client = await RawClient.connect(self.port, client_tls(pair), limit=limit)
         self.clients.append(client)
         return client

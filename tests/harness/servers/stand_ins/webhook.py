@@ -22,7 +22,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
-from atoll.machinery.process.pki import Pair, make_ca, make_serving
+from atoll.machinery.process.pki import make_ca, make_serving
+from atoll.machinery.process.private_files import Pair
 
 Object = dict[str, Any]
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from atoll.machinery.process import pki, signer
-from atoll.machinery.process.pki import Pair, make_ca, read_pair, write_pair
+from atoll.machinery.process import signer
+from atoll.machinery.process.pki import make_ca, read_pair
+from atoll.machinery.process.private_files import Pair, write_pair, write_private
 from atoll.machinery.process.signer import Signer
 
 #: Made once: keys take their time.
@@ -85,7 +86,7 @@ def test_a_step_that_is_cut_off_anywhere_is_completed(
 
         def write(path: Path, data: bytes) -> None:
             cut()
-            pki.write_private(path, data)
+            write_private(path, data)
 
         def removed(path: Path, missing_ok: bool = False) -> None:
             cut()

@@ -29,7 +29,7 @@ from atoll.machinery.client.resource import WORKSPACES
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.objects import Object, annotations_of
 from atoll.machinery.meta.status import Forbidden, NotFound
-from atoll.machinery.process.pki import write_private
+from atoll.machinery.process.private_files import write_private
 
 MAILBOX_TIMEOUT_S = 30.0
 ASK_AGAIN_S = 0.5

@@ -16,7 +16,7 @@ import msgspec
 from atoll.machinery.apiserver.authentication.tokens import token_digest
 from atoll.machinery.apiserver.authorization.groups import KCP_ADMIN
 from atoll.machinery.meta.user import MASTERS, User
-from atoll.machinery.process.pki import write_private
+from atoll.machinery.process.private_files import write_private
 
 #: The file with the token's hash by user.
 FILE_NAMES = {"shard-admin": ".admin-token-store", "kcp-admin": ".kcp-admin-token-store"}

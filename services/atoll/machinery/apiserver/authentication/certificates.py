@@ -22,8 +22,8 @@ from atoll.machinery.apiserver.authentication.tokens import authenticated
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.meta.user import User
+from atoll.machinery.process.client_identity import client_identity
 from atoll.machinery.process.pki import issued_by
-from atoll.machinery.process.tls import client_identity
 
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 #: Bytes of certificates with a cached result, and of the rest of an entry.

@@ -18,7 +18,7 @@ import structlog
 
 from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.process import pki
-from atoll.machinery.process.pki import Pair
+from atoll.machinery.process.private_files import InvalidCredentials, Pair
 from atoll.machinery.process.tls import server_context
 
 log = structlog.get_logger()
@@ -28,10 +28,6 @@ CHECK_EVERY_S = 1.0
 
 #: Modification time (ns), size and inode of a file; None for a file that is absent.
 FileState = tuple[int, int, int] | None
-
-
-class InvalidCredentials(Exception):
-    """A file with tokens, keys or CAs is unusable. The text names the file and quotes nothing of it."""
 
 
 class ClientCAFiles(NamedTuple):

@@ -22,7 +22,6 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import InvalidCredentials
 from atoll.machinery.apiserver.authentication.jwt import (
     NUMBER_BYTES,
     PrivateKey,
@@ -33,6 +32,7 @@ from atoll.machinery.apiserver.authentication.jwt import (
     signature,
 )
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.process.private_files import InvalidCredentials
 
 MIN_BITS = 2048
 _PEM = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)

@@ -9,18 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from atoll.machinery.cel.budget import Budget
-from atoll.machinery.cel.environment import Environment
 from atoll.machinery.cel.errors import BudgetExceeded, CompileError, EvaluationError, NoSuchKey
 from atoll.machinery.cel.functions import Node
-from atoll.machinery.cel.libraries.base import rule_libraries
 from atoll.machinery.cel.program import Program
 from atoll.machinery.cel.sizes import SizeEstimate
 from atoll.machinery.cel.types import BOOL, DYN, STRING, MapType, Type
+
+if TYPE_CHECKING:
+    from atoll.machinery.cel.environment import Environment
 
 #: Units of all expressions of a collector for one row, some 3 ms; of one expression by its static estimate.
 ROW_BUDGET, MAX_STATIC_COST = 100_000, 10_000_000
@@ -55,6 +56,10 @@ class _Sizes:
 
 @cache
 def _environment() -> Environment:
+    # A process without expressions is spared the libraries, 3 MB.
+    from atoll.machinery.cel.environment import Environment
+    from atoll.machinery.cel.libraries.base import rule_libraries
+
     return Environment(_VARIABLES, rule_libraries(), homogeneous=False)
 
 

@@ -19,7 +19,7 @@ import structlog
 
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.process.listen_address import url_host
-from atoll.machinery.process.pki import write_private
+from atoll.machinery.process.private_files import write_private
 from atoll.machinery.stream.connection import Access, TooOld, check_version
 from atoll.machinery.stream.server.config import (
     ListenOptions,

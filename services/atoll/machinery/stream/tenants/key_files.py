@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from atoll.machinery.process.pki import write_private
+from atoll.machinery.process.private_files import write_private
 from atoll.machinery.stream.credential_file import InvalidCredentialFile
 from atoll.machinery.stream.tenants.auth_callout import CalloutKeys, make_keys
 

@@ -31,7 +31,8 @@ from atoll.machinery.apiserver.authentication.jwt import TokenError
 from atoll.machinery.apiserver.authorization.authorizer import Authorizer
 from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.meta.user import User
-from atoll.machinery.process.pki import Pair, make_ca, make_client, pem_to_der
+from atoll.machinery.process.pki import make_ca, make_client, pem_to_der
+from atoll.machinery.process.private_files import Pair
 from atoll.machinery.wire.exchange import HttpRequest, Peer
 from harness.models.rbac_snapshot import FakeStore, bootstrap, workspace
 

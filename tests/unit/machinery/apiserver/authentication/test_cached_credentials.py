@@ -23,7 +23,8 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.meta.user import MASTERS, User
-from atoll.machinery.process.pki import Pair, make_ca, make_client, make_rsa_key, pem_to_der
+from atoll.machinery.process.pki import make_ca, make_client, make_rsa_key, pem_to_der
+from atoll.machinery.process.private_files import Pair
 from atoll.machinery.storage.contract import Record
 from harness.models.rbac_snapshot import FakeStore
 from harness.servers.stand_ins.oidc_issuer import Issuer

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from atoll.machinery.apiserver.authentication.dynamic_client_ca import InvalidCredentials
 from atoll.machinery.apiserver.authentication.oidc.config import InvalidConfig
 from atoll.machinery.apiserver.authentication.oidc.source import ConfiguredIssuers, WorkspaceIssuers
 from atoll.machinery.apiserver.call.call import View
@@ -22,6 +21,7 @@ from atoll.machinery.meta.names import ObjectKey, ResourceType
 from atoll.machinery.meta.objects import annotations_of, decode
 from atoll.machinery.meta.types import LOGICAL_CLUSTERS
 from atoll.machinery.meta.wellknown import SINGLETON, TYPE
+from atoll.machinery.process.private_files import InvalidCredentials
 from atoll.machinery.storage.contract import Record
 
 #: A WorkspaceType by path (or cluster name) and name; None if there is none.
