@@ -18,7 +18,7 @@ from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.control.reconcile_log import note
 from atoll.machinery.edge.applied import digest, record_of
 from atoll.machinery.edge.categories import goes_to_edge
-from atoll.machinery.edge.failures import UNAVAILABLE_CODES, Failure, next_failure, refused
+from atoll.machinery.edge.failures import CONTESTED, UNAVAILABLE_CODES, Failure, next_failure, refused
 from atoll.machinery.edge.names import SYNCER, ObjectRef
 from atoll.machinery.edge.plan import (
     Action,
@@ -39,6 +39,7 @@ from atoll.machinery.meta.objects import Object, conditions_of, owner_references
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.meta.types import CRDS, NAMESPACES
 from atoll.machinery.process.backoff import Backoff
+from atoll.syncer.contests import Contests, opponent
 from atoll.syncer.edge import Edge
 from atoll.syncer.kinds import Kind
 from atoll.syncer.mailbox import Mailbox, definition_of
@@ -64,7 +65,7 @@ class Downsync:
         self, mailbox: Mailbox, edge: Edge, state: State, others: OtherSyncers, is_writer: Callable[[], bool]
     ) -> None:
         self._mailbox, self._edge, self._state, self._is_writer = mailbox, edge, state, is_writer
-        self._others = others
+        self._others, self.contests = others, Contests()
         self.queue: WorkQueue[ObjectRef] = WorkQueue()
         self.adopted: Adopted = lambda ref, obj: None
         #: Called with an object that waits for another one, and when it waits for nothing any more.
@@ -162,12 +163,17 @@ class Downsync:
         actions = [each for each in plan(wanted, live, state, time.time()) if each.ref == ref]
         self._state.number = acknowledged(wanted, state).number
         if not actions:
+            if self.contests.rounds(ref):
+                # It is as wanted only until it is changed back.
+                self.queue.add(ref, _TRIED, self.contests.wait_s(ref))
+                return None
             self._state.failures.pop(ref, None)
             if not is_listed:
                 self._state.records.pop(ref, None)
                 self._look_again(ref, live)
             return None
         if (delay_s := self._put_off_s(actions[0])) > 0:
+            self._note_contest(ref, live.get(ref))
             self.queue.add(ref, _TRIED, delay_s)
             return None
         if ref not in live or not await self._is_kept(ref, live[ref], actions[0]):
@@ -191,9 +197,22 @@ class Downsync:
         if ref.kind in (_NAMESPACES, _DEFINITIONS) and len(live) > 1 and is_made_by(self._state.syncer, ref, live[ref]):
             self.queue.add(ref, _TRIED, _HELD_S)
 
+    def _note_contest(self, ref: ObjectRef, live: Object | None) -> None:
+        """Report an object that somebody changes back all the time."""
+        rounds, before = self.contests.rounds(ref), self._state.failures.get(ref)
+        if rounds and (before is None or before.reason != CONTESTED):
+            what = "deletes it" if live is None else f"changes it back (field manager {opponent(live)})"
+            message = f"somebody {what} whenever it is applied, which is done once a minute now"
+            self._state.failures[ref] = Failure("apply", CONTESTED, message, "", rounds, time.time())
+            note(operation="apply", refused=message)
+
     def _put_off_s(self, action: Action) -> float:
-        """Return the seconds until an action that failed is to be tried again."""
+        """Return the seconds until an action that failed, or that somebody undoes each time, is to be tried again."""
+        if (wait_s := self.contests.wait_s(action.ref, _attempt(action))) > 0:
+            return wait_s
         failure, now_s = self._state.failures.get(action.ref), time.time()
+        if failure is not None and failure.reason == CONTESTED:
+            return 0.0
         if failure is None or failure.is_due(action.ref, _attempt(action), now_s):
             return 0.0
         return failure.at_s + failure.delay_s(action.ref) - now_s
@@ -297,7 +316,8 @@ class Downsync:
             note(operation=_operation(action), refused=error.message)
         else:
             note(operation=_operation(action))
-            self._state.failures.pop(ref, None)
+            if not self.contests.rounds(ref):
+                self._state.failures.pop(ref, None)
         return True
 
     async def _apply(self, kind: Kind, action: Apply) -> None:
@@ -306,6 +326,7 @@ class Downsync:
         self._note(kind)
         answer, was_created = await self._edge.apply(kind, configuration)
         self.applies += 1
+        self.contests.applied(ref, _attempt(action))
         adopts = action.adopts
         if action.is_new and not was_created:
             configuration, adopts = adopting(configuration), True

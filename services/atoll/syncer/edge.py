@@ -39,6 +39,7 @@ class _Live:
         self.resource, self.selector = resource, selector
         options = {"labelSelector": selector} if selector else {}
         self.follower = Follower(edge.client, resource, self, **options)
+        self.follower.restored = self._restored
         self.packed: dict[Key, bytes] = {}
         #: Revisions that our own writes gave, until the watch has them.
         self._written: dict[Key, int] = {}
@@ -82,6 +83,11 @@ class _Live:
 
     def reached(self, revision: str) -> None:
         self._revision = int(revision)
+
+    def _restored(self) -> None:
+        """What was written since is not there any more."""
+        self._written.clear()
+        self._revision = 0
 
     def _tell(self, key: Key) -> None:
         if self.is_complete:
@@ -185,6 +191,11 @@ class Edge:
             return await self.client.get(kind.resource, ref.name, ref.namespace)
         except NotFound:
             return None
+
+    async def ask(self, ref: ObjectRef) -> Object | None:
+        """Read one object of a kind that is followed, whatever its watch said."""
+        kind = await self.kind_of(ref, "")
+        return await self.look(kind, ref) if kind is not None else None
 
     async def apply(self, kind: Kind, configuration: Object) -> tuple[Object, bool]:
         """Apply a configuration; return the object, and whether it was created."""

@@ -2,12 +2,13 @@
 
 `Mailbox` follows what goes down, `Edge` each kind that is synced. Invariants: after any interruption the sink has
 been told of each object's last state or of its end; a watch that broke resumes from its revision, and only one whose
-revision is gone (410) is listed again, page by page.
+revision is gone (410), or not reached by a server that was restored, is listed again, page by page.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 import structlog
@@ -60,12 +61,17 @@ class Follower:
         self.failure = "not read yet"
         #: What the server refuses for good, as far as is known.
         self.refusal: Failure | None = None
+        #: Called when the server turns out to be an older state of itself, before it is listed. None: it never is.
+        self.restored: Callable[[], None] | None = None
 
     async def run(self) -> None:
         """Follow until cancelled; interruptions back off up to 30 s."""
         while True:
             wait_s = 0.0
             try:
+                if self.failure and self.restored is not None and await self._is_passed():
+                    self._revision = ""
+                    self.restored()
                 if not self._revision:
                     await self._list()
                 await self._watch()
@@ -84,6 +90,13 @@ class Follower:
             if reason:
                 log.info("watch interrupted", resource=self._resource.plural, reason=reason, again_s=round(delay_s, 3))
             await asyncio.sleep(delay_s)
+
+    async def _is_passed(self) -> bool:
+        """Whether more was told before the interruption than the server has now: a watch from there would be silent."""
+        if not self._revision:
+            return False
+        page = await self._client.request("GET", self._resource.path(), {**self._options, "limit": "1"})
+        return int(page["metadata"]["resourceVersion"]) < int(self._revision)
 
     def _refused(self, failure: Failure) -> None:
         """Take a refusal; the first of several stands for all, so that a report of it does not change."""

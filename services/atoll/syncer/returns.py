@@ -1,7 +1,7 @@
 """Status return: what the edge reports of an object that went down, written to its copy in the mailbox.
 
-One reconcile an object, so only its latest state is sent. Invariants: what the mailbox has never becomes older; only
-the holder of the mailbox's Lease writes.
+One reconcile an object, so only its latest state is sent. Invariants: what the mailbox has never becomes older, unless
+the edge cluster did, by its own answer; only the holder of the mailbox's Lease writes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.control.reconcile_log import note
 from atoll.machinery.edge.failures import UNAVAILABLE_CODES, Failure, next_failure, refused
 from atoll.machinery.edge.names import EDGE_REVISION, ObjectRef
-from atoll.machinery.edge.returns import PutStatus, status_return
+from atoll.machinery.edge.returns import PutStatus, is_behind, status_return
 from atoll.machinery.meta.equality import same
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import ApiError, Conflict, NotFound
@@ -51,6 +51,10 @@ class Returns:
             self.failures.pop(ref, None)
             return None
         write = status_return(origin, live, held, self._edge.uid)
+        if write is not None and is_behind(write, held):
+            # Only what the cluster itself answers now may be behind.
+            live = await self._edge.ask(ref)
+            write = status_return(origin, live, held, self._edge.uid) if live is not None else None
         if write is None:
             self.failures.pop(ref, None)
             return None

@@ -104,6 +104,11 @@ class Upsync:
         carried = self._mailbox.carried
         at_edge, in_mailbox = ({ref: each} if each is not None else {} for each in (live, held))
         plan = plan_upsync(carried, at_edge, in_mailbox, self._edge.uid)
+        if plan.behind:
+            # Only what the cluster itself answers now may be behind.
+            live = await self._edge.ask(ref)
+            at_edge = {ref: live} if live is not None else {}
+            plan = plan_upsync(carried, at_edge, in_mailbox, self._edge.uid, is_current=True)
         if plan.taken:
             return self._name_taken(ref)
         for write in plan.writes:

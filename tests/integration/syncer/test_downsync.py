@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -367,3 +368,40 @@ async def test_an_edge_sync_config_carries_objects_under_other_names(view: Mailb
         await until(has(edge, "lower", "default", {"a": "2"}), "changes follow")
         view.delete(config)
         await until(lacks(edge, "lower", "default"), "it goes with the wish")
+
+
+async def test_a_controller_that_changes_an_object_back_is_reported_and_holds_up_no_other(
+    view: MailboxView, edge: Client, run: Run
+) -> None:
+    (ref,) = view.place(configmap("contested", {"a": "mailbox"}, namespace="default"))
+    other = configmap("other-one", {"a": "1"}, namespace="default")
+
+    async def fight() -> None:
+        """Change it back whenever it is applied."""
+        while True:
+            await until(has(edge, "contested", "default", {"a": "mailbox"}), "it was applied")
+            await edge.patch(CONFIGMAPS, "contested", {"data": {"a": "controller"}}, "default")
+
+    async with run() as syncer:
+        await until(has(edge, "contested", "default", {"a": "mailbox"}), "it is made")
+        assert syncer.downsync is not None
+        opponent = asyncio.create_task(fight())
+
+        async def is_reported() -> bool:
+            rows = view.config_status.get("errors") or ()
+            return [(each["name"], each["reason"]) for each in rows] == [("contested", "Contested")]
+
+        await until(is_reported, "it is reported")
+        assert "field manager kubectl" in syncer.failures[ref].message
+        assert syncer.downsync.applies == 6, "it was made, and then five times put back"
+        view.place(other)
+        await until(has(edge, "other-one", "default", {"a": "1"}), "another one follows")
+        assert syncer.downsync.applies == 7
+        view.place(configmap("contested", {"a": "anew"}, namespace="default"))
+        await until(has(edge, "contested", "default", {"a": "anew"}), "what is wanted anew comes at once")
+        opponent.cancel()
+
+        async def is_over() -> bool:
+            return not view.config_status.get("errors")
+
+        await until(is_over, "nobody changes that back")

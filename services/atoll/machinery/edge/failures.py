@@ -22,9 +22,11 @@ from atoll.machinery.meta.status import REASONS, ApiError
 UNAVAILABLE_CODES = (401, 429, 503, 504)
 MAX_ROWS, MAX_MESSAGE = 50, 256
 _FIRST_S, _LONGEST_S = 1.0, 300.0
+CONTESTED = "Contested"
 #: Reasons of failures that are none of the API's.
 _OWN_REASONS = frozenset(
     {
+        CONTESTED,
         "KeptByOther",
         "Missing",
         "NameTaken",

@@ -2,7 +2,7 @@
 
 A syncer calls `status_return` for each object that changed at the edge; the placement translator calls
 `singleton_configurations` for each source of which a placement wants the reported state. Invariant: what is there never
-becomes older: of one edge cluster, a lower revision writes nothing.
+becomes older: of one edge cluster, a lower revision writes nothing, unless the cluster itself became older.
 """
 
 from __future__ import annotations
@@ -41,14 +41,25 @@ def is_older(revision: str, held: str) -> bool:
 def status_return(ref: ObjectRef, live: Object, held: Object | None, edge_uid: str) -> PutStatus | None:
     """Return the write that brings the status of an object to the mailbox, None if there is none to make.
 
-    `held` is the mailbox object, None if it is gone; definitions keep their own status.
+    `held` is the mailbox object, None if it is gone; definitions keep their own status. Whether the mailbox has a newer
+    one, `is_behind` says.
     """
-    if held is None or not returns_status(*ref.kind) or "status" not in live:
+    if (
+        held is None
+        or not returns_status(*ref.kind)
+        or "status" not in live
+        or same(live["status"], held.get("status"))
+    ):
         return None
-    revision = edge_revision(edge_uid, live)
-    if same(live["status"], held.get("status")) or is_older(revision, annotations_of(held).get(EDGE_REVISION, "")):
-        return None
-    return PutStatus(ref, held["metadata"]["resourceVersion"], live["status"], revision)
+    return PutStatus(ref, held["metadata"]["resourceVersion"], live["status"], edge_revision(edge_uid, live))
+
+
+def is_behind(write: PutStatus, held: Object) -> bool:
+    """Whether a write would make the status of a mailbox object older, as far as revisions tell.
+
+    It may be that the edge cluster was restored from an older state of itself: then its own answer has that revision.
+    """
+    return is_older(write.edge_revision, annotations_of(held).get(EDGE_REVISION, ""))
 
 
 class SingletonConfigurations(msgspec.Struct, frozen=True):

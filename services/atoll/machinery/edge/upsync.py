@@ -52,12 +52,14 @@ class DeleteCopy(msgspec.Struct, frozen=True):
 class UpsyncPlan(msgspec.Struct, frozen=True):
     """Writes in order: deletions, which make room, before the rest.
 
-    `taken` are objects whose name something in the mailbox has that did not come up; `left_out` are beyond the bounds.
+    `taken` are objects whose name something in the mailbox has that did not come up; `left_out` are beyond the bounds;
+    `behind` are older than their copies, as far as revisions tell.
     """
 
     writes: tuple[PutCopy | DeleteCopy, ...]
     taken: tuple[ObjectRef, ...] = ()
     left_out: tuple[ObjectRef, ...] = ()
+    behind: tuple[ObjectRef, ...] = ()
 
 
 def upsync_copy(ref: ObjectRef, live: Object, edge_uid: str) -> Object:
@@ -76,10 +78,13 @@ def is_upsynced(ref: ObjectRef, held: Object) -> bool:
     return annotations_of(held).get(UPSYNCED) == mark(held, ref)
 
 
-def plan_upsync(carried: SyncSet, live: Objects, held: Objects, edge_uid: str, bounds: Bounds = BOUNDS) -> UpsyncPlan:
+def plan_upsync(
+    carried: SyncSet, live: Objects, held: Objects, edge_uid: str, bounds: Bounds = BOUNDS, *, is_current: bool = False
+) -> UpsyncPlan:
     """Return the writes to the mailbox. `live` is all of the kinds that sets ask for, `held` all that came up.
 
-    Of the names in `live`, `held` also has the objects that did not come up.
+    Of the names in `live`, `held` also has the objects that did not come up. With `is_current` the cluster just
+    answered `live`: what is behind then is so because it was restored from an older state.
     """
     wanted = {
         ref: obj
@@ -98,7 +103,9 @@ def plan_upsync(carried: SyncSet, live: Objects, held: Objects, edge_uid: str, b
         # While parts of the lists change, a set that is in none of them may still be wanted.
         and (carried.number or carried.comes_up(ref))
     ]
-    return UpsyncPlan((*deletions, *_puts(copies, held)), taken, left_out)
+    behind = () if is_current else tuple(ref for ref in sorted(copies) if _is_behind(copies[ref], held.get(ref)))
+    puts = _puts({ref: copy for ref, copy in copies.items() if ref not in behind}, held)
+    return UpsyncPlan((*deletions, *puts), taken, left_out, behind)
 
 
 def _bounded(made: Objects, held: Objects, bounds: Bounds) -> tuple[dict[ObjectRef, Object], tuple[ObjectRef, ...]]:
@@ -125,10 +132,15 @@ def _puts(copies: Objects, held: Objects) -> Iterator[PutCopy]:
 
 
 def _differs(copy: Object, held: Object) -> bool:
-    """Whether a copy is newer and not equal; a revision without another change is no change."""
-    if is_older(annotations_of(copy)[EDGE_REVISION], annotations_of(held).get(EDGE_REVISION, "")):
-        return False
+    """Whether a copy is not equal; a revision without another change is no change."""
     return not same(_content(copy), _content(held))
+
+
+def _is_behind(copy: Object, held: Object | None) -> bool:
+    """Whether a copy that is not equal is older, as far as revisions tell."""
+    if held is None or not is_older(annotations_of(copy)[EDGE_REVISION], annotations_of(held).get(EDGE_REVISION, "")):
+        return False
+    return _differs(copy, held)
 
 
 def _content(obj: Object) -> Object:

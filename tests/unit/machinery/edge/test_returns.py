@@ -8,7 +8,7 @@ import pytest
 
 from atoll.machinery.edge.applied import is_in_force
 from atoll.machinery.edge.names import EDGE_REVISION, EXECUTING_COUNT, SYNCED_BY, TRANSLATOR, UPSYNCED, ObjectRef
-from atoll.machinery.edge.returns import is_older, singleton_configurations, status_return
+from atoll.machinery.edge.returns import is_behind, is_older, singleton_configurations, status_return
 from atoll.machinery.edge.syncset import SyncSet, sync_set
 from atoll.machinery.edge.upsync import Bounds, DeleteCopy, PutCopy, plan_upsync, upsync_copy
 from atoll.machinery.meta.objects import Object, annotations_of
@@ -34,9 +34,10 @@ def test_status_comes_back_when_it_differs_for_the_revision_that_was_read() -> N
 
 def test_status_never_becomes_older_and_another_edge_cluster_begins_anew() -> None:
     held = obj(DEPLOYMENT, metadata={"annotations": {EDGE_REVISION: "edge/100"}})
-    assert status_return(DEPLOYMENT, obj(DEPLOYMENT, "99", status={"ready": 1}), held, "edge") is None
-    assert status_return(DEPLOYMENT, obj(DEPLOYMENT, "101", status={"ready": 1}), held, "edge") is not None
-    assert status_return(DEPLOYMENT, obj(DEPLOYMENT, "99", status={"ready": 1}), held, "other") is not None
+    for revision, edge, expected in (("99", "edge", True), ("101", "edge", False), ("99", "other", False)):
+        write = status_return(DEPLOYMENT, obj(DEPLOYMENT, revision, status={"ready": 1}), held, edge)
+        assert write is not None
+        assert is_behind(write, held) == expected
     assert is_older("edge/9", "edge/10")
     assert not is_older("edge/9", "")
 
