@@ -72,5 +72,5 @@ def opponent(live: Object) -> str:
         for each in live["metadata"].get("managedFields") or ()
         if each.get("manager") != SYNCER and not each.get("subresource")
     ]
-    last = max(entries, key=lambda each: str(each.get("time") or ""), default={})
+    last: Object = max(entries, key=lambda each: str(each.get("time") or ""), default={})
     return str(last.get("manager") or "?")

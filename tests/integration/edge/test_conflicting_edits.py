@@ -128,7 +128,7 @@ class World:
     def look(self, place: str, path: str = SHARED) -> object:
         return data(self.apis[place], path)
 
-    def told(self) -> str:
+    def history(self) -> str:
         """The history of the round, and what is where."""
         rows = [f"is overwritten: {self.model.is_overwritten}, turned: {self.model.is_turned}", *self._history]
         for where, api in self.apis.items():
@@ -194,12 +194,12 @@ async def test_edits_of_one_object_in_four_places_end_as_the_rules_say(
     world = World(seed, chain, workspaces)
     world.begin()
 
-    async def is_there() -> bool:
+    async def is_placed() -> bool:
         wanted = {"n": "0"}, world.model.wanted()
         return (world.look("edge", PROBE), world.look("edge")) == wanted
 
     async with chain.syncing() as syncer:
-        await until(is_there, "the object is at the edge", 60.0)
+        await until(is_placed, "the object is at the edge", 60.0)
         assert syncer.downsync is not None
         syncer.downsync.contests.calm_s = CALM_S
         for number in range(ROUNDS):
@@ -208,7 +208,7 @@ async def test_edits_of_one_object_in_four_places_end_as_the_rules_say(
             try:
                 await world.rests(syncer)
             except AssertionError as error:
-                raise AssertionError(f"seed {seed}, round {number}: {error}\n{world.told()}") from None
+                raise AssertionError(f"seed {seed}, round {number}: {error}\n{world.history()}") from None
         for api in workspaces:
             api.delete(SHARED)
 

@@ -17,7 +17,7 @@ class Watched(Contests):
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock = lambda: self.now_s  # type: ignore[method-assign]
+        self.clock = lambda: self.now_s
 
     def fight(self, rounds: int) -> None:
         for _ in range(rounds):

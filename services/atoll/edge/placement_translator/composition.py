@@ -54,7 +54,7 @@ class Composition:
         self._rendering = Rendering(topology, contents, records, tell)
         self.conflicts = Conflicts(tell)
         #: Mailbox -> what the last agreement on versions came from.
-        self._settled: dict[str, tuple[object, object]] = {}
+        self._bases: dict[str, tuple[object, object]] = {}
 
     def settle(self, mailbox: str) -> set[str]:
         """Agree on the versions of all groups that are sent; return the groups with another result than before.
@@ -66,8 +66,8 @@ class Composition:
             for cluster, placements in self._topology.senders(mailbox).items()
             if (content := self._contents.get(cluster)) is not None
         }
-        basis = offers, self._versions.known(mailbox)
-        if self._settled.get(mailbox) == basis:
+        basis = offers, self._versions.served_otherwise(mailbox)
+        if self._bases.get(mailbox) == basis:
             return set()
         sent: dict[str, dict[str, frozenset[str]]] = {}
         for cluster, (placements, offered) in offers.items():
@@ -75,14 +75,14 @@ class Composition:
                 if versions and not placements.isdisjoint(offered.placements[group]):
                     sent.setdefault(group, {})[cluster] = versions
         if offers:
-            self._settled[mailbox] = basis
+            self._bases[mailbox] = basis
         else:
-            self._settled.pop(mailbox, None)
+            self._bases.pop(mailbox, None)
         return self._versions.settle(mailbox, sent)
 
     def forget(self, mailbox: str) -> None:
         """A mailbox is gone."""
-        self._settled.pop(mailbox, None)
+        self._bases.pop(mailbox, None)
         self._versions.forget(mailbox)
         self.conflicts.forget(mailbox)
 

@@ -125,7 +125,7 @@ class Versions:
         self._served[mailbox] = {**self._served.get(mailbox, {}), kind: found.versions}
         return True
 
-    def known(self, mailbox: str) -> Mapping[Kind, Sequence[str]]:
+    def served_otherwise(self, mailbox: str) -> Mapping[Kind, Sequence[str]]:
         """Return what a mailbox is known to serve otherwise than workspaces; another object whenever that changes."""
         return self._served.get(mailbox, _NOTHING)
 
