@@ -2,7 +2,7 @@
 
     with EdgeCluster(tmp_path) as cluster:
         Api(cluster).post("/api/v1/namespaces", {...})
-        cluster.kubeconfig, cluster.kill(), cluster.restart(), cluster.reset()
+        cluster.kubeconfig, cluster.kill(), cluster.restart(), cluster.reset(), cluster.keep(), cluster.restore()
 
 TLS, RBAC and service accounts are on, and `kcp-admin` is a system:masters as on a shard. There is no node: a thread
 binds Pods to one, reports them running, and removes those that are to go; of syncers it runs the process. Skips on a
@@ -112,6 +112,19 @@ class EdgeCluster:
         """Begin anew as another cluster at the same address."""
         self.stop()
         shutil.rmtree(self.directory / "etcd")
+        self.start()
+
+    def keep(self) -> None:
+        """Keep a copy of all data, as after a power failure, and start again."""
+        self.kill()
+        shutil.copytree(self.directory / "etcd", self.directory / "kept")
+        self.start()
+
+    def restore(self) -> None:
+        """Lose power, and begin anew with the data that was kept."""
+        self.kill()
+        shutil.rmtree(self.directory / "etcd")
+        shutil.copytree(self.directory / "kept", self.directory / "etcd")
         self.start()
 
     def _end(self, number: int) -> None:

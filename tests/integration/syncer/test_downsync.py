@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -132,6 +133,17 @@ async def test_objects_wait_for_their_definition_and_go_before_it(view: MailboxV
         assert "edge.kubestellar.io/edge-revision" in annotations_of(view.objects[first])
         await edge.patch(boats, "b", {"status": {"replicas": None, "selector": "x"}}, "default", "status")
         await until(reports(view, first, {"selector": "x"}), "what left the status is gone")
+        removed = (await edge.get(boats, "b", "default"))["metadata"]["uid"]
+        await edge.delete(CRDS, definition["metadata"]["name"])
+
+        async def made_again() -> bool:
+            try:
+                return bool((await edge.get(boats, "b", "default"))["metadata"]["uid"] != removed)
+            except NotFound:
+                return False
+
+        await until(made_again, "what was removed with its definition is made again")
+        await until(healthy(syncer), "no error is left")
         view.withdraw(first, second)
 
         async def gone() -> bool:
@@ -373,32 +385,32 @@ async def test_an_edge_sync_config_carries_objects_under_other_names(view: Mailb
 async def test_a_controller_that_changes_an_object_back_is_reported_and_holds_up_no_other(
     view: MailboxView, edge: Client, run: Run
 ) -> None:
-    (ref,) = view.place(configmap("contested", {"a": "mailbox"}, namespace="default"))
-    other = configmap("other-one", {"a": "1"}, namespace="default")
+    name = f"c{uuid.uuid4().hex[:8]}"
+    (ref,) = view.place(configmap(name, {"a": "mailbox"}, namespace="default"))
+    other = configmap(f"{name}-other", {"a": "1"}, namespace="default")
 
     async def fight() -> None:
         """Change it back whenever it is applied."""
         while True:
-            await until(has(edge, "contested", "default", {"a": "mailbox"}), "it was applied")
-            await edge.patch(CONFIGMAPS, "contested", {"data": {"a": "controller"}}, "default")
+            await until(has(edge, name, "default", {"a": "mailbox"}), "it was applied")
+            await edge.patch(CONFIGMAPS, name, {"data": {"a": "controller"}}, "default")
 
     async with run() as syncer:
-        await until(has(edge, "contested", "default", {"a": "mailbox"}), "it is made")
+        await until(has(edge, name, "default", {"a": "mailbox"}), "it is made")
         assert syncer.downsync is not None
         opponent = asyncio.create_task(fight())
 
         async def is_reported() -> bool:
             rows = view.config_status.get("errors") or ()
-            return [(each["name"], each["reason"]) for each in rows] == [("contested", "Contested")]
+            return [(each["name"], each["reason"]) for each in rows] == [(name, "Contested")]
 
         await until(is_reported, "it is reported")
         assert "field manager kubectl" in syncer.failures[ref].message
         assert syncer.downsync.applies == 6, "it was made, and then five times put back"
         view.place(other)
-        await until(has(edge, "other-one", "default", {"a": "1"}), "another one follows")
-        assert syncer.downsync.applies == 7
-        view.place(configmap("contested", {"a": "anew"}, namespace="default"))
-        await until(has(edge, "contested", "default", {"a": "anew"}), "what is wanted anew comes at once")
+        await until(has(edge, f"{name}-other", "default", {"a": "1"}), "another one follows")
+        view.place(configmap(name, {"a": "anew"}, namespace="default"))
+        await until(has(edge, name, "default", {"a": "anew"}), "what is wanted anew comes at once")
         opponent.cancel()
 
         async def is_over() -> bool:
