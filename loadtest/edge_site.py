@@ -53,8 +53,8 @@ class Mailbox(msgspec.Struct, frozen=True):
 class EdgeServer(Server):
     """`atoll start --edge`."""
 
-    def __init__(self, directory: Path, *flags: str) -> None:
-        super().__init__(directory, processes.cores()[0], "--edge", "true", *flags)
+    def __init__(self, directory: Path, *flags: str, cores: set[int] | None = None) -> None:
+        super().__init__(directory, cores or processes.cores()[0], "--edge", "true", *flags)
         self.environment = COMPILED
 
     async def controllers(self) -> int:

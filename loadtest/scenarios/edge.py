@@ -60,7 +60,8 @@ async def _starts(bench: Bench) -> list[Row]:
     again: list[float] = []
     # The first one compiles.
     for _ in range(1 + bench.size(3, 5)):
-        server = EdgeServer(bench.place())
+        # Three processes start side by side, on whatever cores there are.
+        server = EdgeServer(bench.place(), cores=set(processes.USABLE))
         try:
             for found in (first, again):
                 began = time.perf_counter()
@@ -70,7 +71,7 @@ async def _starts(bench: Bench) -> list[Row]:
         finally:
             shutil.rmtree(server.root.parent, ignore_errors=True)
     return [
-        Row("start --edge to controllers that work, empty directory", percentile(first[1:], 0.5), "s", 3),
+        Row("start --edge on all cores to controllers that work, empty", percentile(first[1:], 0.5), "s", 3),
         Row("  again", percentile(again[1:], 0.5), "s", 3),
     ]
 

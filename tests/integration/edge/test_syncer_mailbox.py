@@ -126,7 +126,18 @@ async def test_the_status_of_the_one_the_lease_and_events_are_the_syncers(
     await client.update(LEASES, {**made, "spec": {**made["spec"], "holderIdentity": "two"}})
     with pytest.raises(Conflict):
         await client.update(LEASES, {**made, "spec": {**made["spec"], "holderIdentity": "three"}})
-    assert (await client.get(LEASES, "syncer", "default"))["spec"]["holderIdentity"] == "two"
+    second = await client.get(LEASES, "syncer", "default")
+    assert second["spec"]["holderIdentity"] == "two"
+    patch = {
+        "metadata": {"resourceVersion": second["metadata"]["resourceVersion"]},
+        "spec": {"renewTime": "2026-11-27T04:00:00.000000Z"},
+    }
+    renewed = await client.patch_for_metadata(LEASES, "syncer", patch, "default")
+    with pytest.raises(Conflict):
+        await client.patch_for_metadata(LEASES, "syncer", patch, "default")
+    third = await client.get(LEASES, "syncer", "default")
+    assert third["metadata"]["resourceVersion"] == renewed["resourceVersion"]
+    assert third["spec"] == {**second["spec"], **patch["spec"]}
     event = {
         "apiVersion": "v1",
         "kind": "Event",

@@ -26,6 +26,7 @@ from atoll.machinery.wire.pending_response import ClientLimits
 
 USER_AGENT = "atoll"
 JSON, MERGE, APPLY = "application/json", "application/merge-patch+json", "application/apply-patch+yaml"
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 WILDCARD = "*"
 #: Servers send bookmarks every minute.
@@ -201,6 +202,14 @@ class Client:
         """Apply a merge patch: null removes, objects merge, any other value replaces. Raises NotFound, Conflict."""
         path = resource.path(namespace, name, subresource)
         return await self.request("PATCH", path, self._owned(), patch, MERGE)
+
+    async def patch_for_metadata(self, resource: Resource, name: str, patch: Object, namespace: str = "") -> Object:
+        """As `patch`; return the metadata alone, which is all that the server sends."""
+        path = resource.path(namespace, name)
+        headers = (*self.target.headers, ("user-agent", self._manager), ("accept", METADATA), ("content-type", MERGE))
+        answer = await self._send("PATCH", self._target(path, self._owned()), headers, encode_json(patch))
+        metadata: Object = _object(answer.body)["metadata"]
+        return metadata
 
     async def apply(
         self, resource: Resource, obj: Object, *, force: bool = True, subresource: str = "", manager: str = ""

@@ -217,8 +217,9 @@ class MailboxView:
         # These have revisions of their own here.
         number = int(held["metadata"]["resourceVersion"]) + 1 if held else 1
         uid = held["metadata"]["uid"] if held else str(uuid.uuid4())
-        metadata = {**sent["metadata"], "resourceVersion": str(number), "uid": uid}
-        self.others[name] = {**sent, "metadata": metadata}
+        whole = merge_patch(held or {}, sent) if method == "PATCH" else sent
+        metadata = {**whole["metadata"], "resourceVersion": str(number), "uid": uid}
+        self.others[name] = {**whole, "metadata": metadata}
         return self.others[name]
 
     def _write_status(self, path: str, patch: Object) -> Object:

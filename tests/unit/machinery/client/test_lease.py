@@ -11,6 +11,7 @@ from atoll.machinery.client.lease import LEASES, Lease, Timing
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.status import AlreadyExists, Conflict, NotFound
+from atoll.machinery.patch.merge_patch import merge_patch
 from harness.waits import until
 
 
@@ -19,6 +20,7 @@ class Leases:
 
     def __init__(self) -> None:
         self.lease: Object | None = None
+        self.patches: list[Object] = []
         self._revision = 0
 
     @property
@@ -39,6 +41,13 @@ class Leases:
         if self.lease is None or self.lease["metadata"]["resourceVersion"] != obj["metadata"]["resourceVersion"]:
             raise Conflict("modified")
         return self._store(obj)
+
+    async def patch_for_metadata(self, resource: Resource, name: str, patch: Object, namespace: str) -> Object:
+        self.patches.append(patch)
+        if self.lease is None or self.lease["metadata"]["resourceVersion"] != patch["metadata"]["resourceVersion"]:
+            raise Conflict("modified")
+        metadata: Object = self._store(merge_patch(self.lease, patch))["metadata"]
+        return metadata
 
     def _store(self, obj: Object) -> Object:
         self._revision += 1
@@ -105,3 +114,25 @@ async def test_who_held_a_lease_is_told_that_another_took_it() -> None:
         async with asyncio.timeout(20):
             await told.wait()
         assert (first.is_held, first.holder) == (False, "other")
+
+
+async def test_a_renewal_writes_the_time_alone_and_a_lease_that_was_given_up_is_taken_as_a_whole() -> None:
+    syncers = Syncers()
+    async with syncers.running():
+        await syncers.give_to("a")
+        taken = syncers.server.lease
+        assert taken is not None
+
+        async def is_renewed() -> bool:
+            syncers.leases["a"].nudge()
+            return len(syncers.server.patches) > 1
+
+        await until(is_renewed, "it is renewed twice")
+        renewed = syncers.server.lease
+        assert renewed is not None
+        for each in syncers.server.patches:
+            assert each.keys() == {"metadata", "spec"} and each["spec"].keys() == {"renewTime"}
+        assert {**renewed["spec"], "renewTime": taken["spec"]["renewTime"]} == taken["spec"]
+        await syncers.give_to("")
+        await syncers.give_to("a")
+        assert syncers.server.holder == "a"
