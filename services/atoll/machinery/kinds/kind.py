@@ -108,6 +108,9 @@ class Schema(Protocol):
     def size_bytes(self) -> int:
         """Size of the source in JSON, as far as this schema alone holds it; 0 for built-in kinds."""
 
+    def is_plain(self, obj: Object) -> bool:
+        """Whether an object is known to be valid and to need defaults at most, as most of a write are."""
+
     def unknown_fields(self, obj: Object) -> list[str]:
         """Return paths that the schema does not declare, in document order (`spec.foo`, `spec.list[0].x`)."""
 
@@ -117,6 +120,9 @@ class Schema(Protocol):
     def prune(self, obj: Object) -> None: ...
 
     def default(self, obj: Object) -> None: ...
+
+    def default_plain(self, obj: Object) -> None:
+        """Set the defaults of an object that `is_plain`, which needs nothing else."""
 
     def validate(self, obj: Object, old: Object | None = None) -> list[FieldError]:
         """Return all violations; with `old`, unchanged subtrees are skipped (ratcheting)."""

@@ -72,6 +72,10 @@ class NativeSchema:
 
         return compile_schema(self.source, self.definitions, _REFERENCED)
 
+    def is_plain(self, obj: Object) -> bool:
+        """Whether an object is known to be valid and to need defaults at most."""
+        return self._compiled.is_plain(obj)
+
     def unknown_fields(self, obj: Object) -> list[str]:
         """Return paths that the schema does not declare, in document order."""
         return self._compiled.unknown_fields(obj)
@@ -91,6 +95,10 @@ class NativeSchema:
     def default(self, obj: Object) -> None:
         """Set the defaults of the schema."""
         self._compiled.default(obj)
+
+    def default_plain(self, obj: Object) -> None:
+        """Set the defaults of an object that `is_plain`."""
+        self._compiled.default_plain(obj)
 
     def validate(self, obj: Object, old: Object | None = None) -> list[FieldError]:
         """Return all violations; `old` is ignored, because Kubernetes does not ratchet the types of its own kinds.

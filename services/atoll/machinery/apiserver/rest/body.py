@@ -53,12 +53,16 @@ def decode_body(call: Call, validation: str) -> Object:
 
     Raises BadRequest, UnsupportedMediaType. Returns a fresh tree that the caller may change.
     """
+    return decode_new(call, validation)[0]
+
+
+def decode_new(call: Call, validation: str) -> tuple[Object, bool]:
+    """Return `decode_body`, and whether the object is known to be valid and to need defaults at most."""
     if call.obj is not None:
-        return _in_version(call.kind, _copied(call.kind, call.obj))
+        return _in_version(call.kind, _copied(call.kind, call.obj)), False
     obj, duplicates = decode_document(call.body, call.content_type, call.kind, validation != "Ignore")
     check_kind(call.kind, obj)
-    check_fields(call, obj, duplicates, validation)
-    return obj
+    return obj, check_fields(call, obj, duplicates, validation)
 
 
 def _copied(kind: Kind, obj: Object) -> Object:
@@ -180,11 +184,16 @@ class _Metadata(msgspec.Struct):
     managedFields: list[dict[str, object]] | None = None
 
 
-def check_fields(call: Call, obj: Object, duplicates: list[str], validation: str) -> None:
-    """Handle unknown and duplicate fields, in document order: reject (Strict) or warn (Warn)."""
+def check_fields(call: Call, obj: Object, duplicates: list[str], validation: str) -> bool:
+    """Handle unknown and duplicate fields, in document order: reject (Strict) or warn (Warn). Return whether the object
+    is known to be valid and to need defaults at most."""
+    schema = call.kind.schema
+    is_plain = validation != "Ignore" and schema is not None and schema.is_plain(obj)
+    if is_plain and not duplicates:
+        return True
     problems = field_problems(call.kind, obj, duplicates, validation)
     if not problems:
-        return
+        return is_plain
     if validation == "Strict":
         kind = call.kind
         raise BadRequest(
@@ -192,6 +201,7 @@ def check_fields(call: Call, obj: Object, duplicates: list[str], validation: str
             f"strict decoding error: {', '.join(problems)}"
         )
     call.warnings.extend(problems)
+    return is_plain
 
 
 def field_problems(kind: Kind, obj: Object, duplicates: list[str], validation: str) -> list[str]:

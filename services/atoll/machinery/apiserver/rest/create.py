@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from atoll.machinery.apiserver.call import errors
-from atoll.machinery.apiserver.rest.body import decode_body
+from atoll.machinery.apiserver.rest.body import decode_new
 from atoll.machinery.apiserver.rest.metadata import stamp_new, wipe_system_fields
 from atoll.machinery.apiserver.rest.write import PreparedWrite, WriteContext, prepare_create
 from atoll.machinery.meta.objects import Object, decode
@@ -21,12 +21,13 @@ def plan_create(context: WriteContext) -> PreparedWrite:
 
     A generated name that exists is generated again, up to eight times.
     """
-    obj = decode_body(context.call, context.options.validation)
-    return plan_new(context, obj)
+    obj, is_plain = decode_new(context.call, context.options.validation)
+    return plan_new(context, obj, is_plain=is_plain)
 
 
-def plan_new(context: WriteContext, obj: Object, *, tracked: bool = False) -> PreparedWrite:
-    """Plan the creation of a decoded object; PUT and apply use it for a missing object."""
+def plan_new(context: WriteContext, obj: Object, *, tracked: bool = False, is_plain: bool = False) -> PreparedWrite:
+    """Plan the creation of a decoded object; PUT and apply use it for a missing object. `is_plain`: it is known to be
+    valid and to need defaults at most."""
     call = context.call
     metadata = obj["metadata"]
     if metadata.get("resourceVersion"):
@@ -46,7 +47,7 @@ def plan_new(context: WriteContext, obj: Object, *, tracked: bool = False) -> Pr
         record = context.view.get(call.key(name))
         if record is not None:
             raise errors.already_exists(call.kind, name, decode(record.value))
-    return prepare_create(context, obj, tracked=tracked, has_generated_name=is_generated)
+    return prepare_create(context, obj, tracked=tracked, has_generated_name=is_generated, is_plain=is_plain)
 
 
 def check_namespace(context: WriteContext, obj: Object) -> None:

@@ -17,12 +17,16 @@ from atoll.machinery.meta.objects import Object, annotations_of, spec_of, status
 _KEPT = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "generation", "managedFields")
 
 
-def normalize(call: Call, obj: Object, old: Object | None = None) -> None:
-    """Remove fields that clients may not set, unknown fields and repeated owners; apply defaults."""
+def normalize(call: Call, obj: Object, old: Object | None = None, *, is_plain: bool = False) -> None:
+    """Remove fields that clients may not set, unknown fields and repeated owners; apply defaults. `is_plain`: there is
+    nothing that the schema removes."""
     kind, metadata = call.kind, obj["metadata"]
     tidy_metadata(obj)
     if kind.schema is not None:
-        kind.schema.normalize(obj)
+        if is_plain:
+            kind.schema.default_plain(obj)
+        else:
+            kind.schema.normalize(obj)
     if "ownerReferences" in metadata:
         call.warnings.extend(dedupe_owner_references(obj))
     if "finalizers" in metadata:

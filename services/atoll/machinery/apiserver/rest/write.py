@@ -105,11 +105,17 @@ def own_fields(context: WriteContext, obj: Object, live: Object | None, subresou
 
 
 def prepare_create(
-    context: WriteContext, obj: Object, *, tracked: bool = False, has_generated_name: bool = False
+    context: WriteContext,
+    obj: Object,
+    *,
+    tracked: bool = False,
+    has_generated_name: bool = False,
+    is_plain: bool = False,
 ) -> PreparedWrite:
-    """Prepare the creation of a decoded object. `tracked`: an apply already wrote its managed fields."""
+    """Prepare the creation of a decoded object. `tracked`: an apply already wrote its managed fields. `is_plain`: it is
+    known to need defaults at most."""
     kind = context.call.kind
-    normalize(context.call, obj)
+    normalize(context.call, obj, is_plain=is_plain)
     checkpoint()
     if not tracked:
         own_fields(context, obj, None)

@@ -43,6 +43,11 @@ class KubernetesSchema(NativeSchema):
         super().normalize(obj)
         set_conditional_defaults(self._component, obj)
 
+    def default_plain(self, obj: Object) -> None:
+        """Set the defaults of an object that `is_plain`, then those that depend on other fields."""
+        super().default_plain(obj)
+        set_conditional_defaults(self._component, obj)
+
     def default(self, obj: Object) -> None:
         """Set the defaults of the schema, then those that depend on other fields."""
         super().default(obj)

@@ -108,6 +108,10 @@ class StructuralSchema:
     def attachment(self, value: Any) -> None:
         self._compiled.attachment = value
 
+    def is_plain(self, obj: Object) -> bool:
+        """Whether an object is known to be valid and to need defaults at most, as most of a write are."""
+        return (self._permanent or _compiled_for(self._json)).takes(obj)
+
     def complete(self, obj: Object) -> bool:
         """Set the defaults of an object that is known to need no other change and to be valid, as most of a write are.
         Return False, without a change, for any other."""
@@ -146,6 +150,12 @@ class StructuralSchema:
     def default(self, obj: Object) -> None:
         """Fill missing fields, and nulls that are not allowed, in place. Call it after prune."""
         default(self._root, obj)
+
+    def default_plain(self, obj: Object) -> None:
+        """Set the defaults of an object that `is_plain`."""
+        compiled = self._permanent or _compiled_for(self._json)
+        if compiled.has_defaults:
+            default(compiled.root, obj)
 
     def validate(self, obj: Object, old: Object | None = None) -> list[FieldError]:
         """Return every violation, in document order for each object; empty if there is none.
