@@ -16,8 +16,9 @@ import msgspec
 import structlog
 
 from atoll.machinery.kcp.sharding.replication_level import may_hold
+from atoll.machinery.kcp.sharding.stream_policy import OF_SHARDS
 from atoll.machinery.meta import partial
-from atoll.machinery.meta.names import ObjectKey, is_cluster_name, is_system_cluster
+from atoll.machinery.meta.names import SYSTEM_SHARD, ObjectKey, is_cluster_name, is_system_cluster
 from atoll.machinery.storage.contract import CorruptRecord, Mark, SweepReplicas
 from atoll.machinery.stream.consumer.gaps import Gap
 from atoll.machinery.stream.consumer.state_consumer import StateMark
@@ -31,6 +32,7 @@ log = structlog.get_logger()
 #: Above every generation.
 LAST_GENERATION = (1 << 63) - 1
 _PAGE = 500
+_OF_SHARDS = frozenset((SYSTEM_SHARD, type) for type in OF_SHARDS)
 
 
 class ReplicaProgress(msgspec.Struct, frozen=True):
@@ -67,6 +69,9 @@ class SourceShard(msgspec.Struct, frozen=True):
     @property
     def mark_name(self) -> str:
         return f"replication.{self.name}"
+
+
+_OF_SHARDS = frozenset((SYSTEM_SHARD, type) for type in OF_SHARDS)
 
 
 class ShardReplica:
@@ -157,7 +162,7 @@ class ShardReplica:
             return FOREIGN
         if self._origin.forgotten(event.shard_uid):
             return FORGOTTEN
-        if is_system_cluster(event.key.cluster):
+        if is_system_cluster(event.key.cluster) and (event.key.cluster, event.key.type) not in _OF_SHARDS:
             return SYSTEM
         if event.sealed:
             return SEALED

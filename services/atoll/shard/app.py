@@ -69,13 +69,15 @@ from atoll.machinery.meta.wellknown import CORE_GROUP, REGION, TENANCY_GROUP
 from atoll.machinery.process import feature_gates, logging
 from atoll.machinery.process.private_files import Pair
 from atoll.machinery.process.tls import client_context, public_context
-from atoll.machinery.storage.contract import Store
+from atoll.machinery.storage.contract import Scope, Store
+from atoll.machinery.storage.pages import each_record
 from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.event_keys import EventKeys
 from atoll.machinery.stream.tenants.key_files import read_subscription_keys
 from atoll.replication.follower import Follower, FollowerOptions
 from atoll.replication.replica_writer import MarkStore
 from atoll.replication.root_types import RootTypes
+from atoll.replication.shard_keys import announced_keys
 from atoll.shard import bootstrap, service_account_keys
 from atoll.shard.admission.configured import configured_admission
 from atoll.shard.admission.plugins import plugins
@@ -396,16 +398,23 @@ class ShardApp:
         events."""
         config, core = self.config, self.core
         file = config.events_file
-        settings = Settings(limits_of(config), lambda: read_subscription_keys(file))
+        shards = partial(self.placement.others, core.store) if config.in_site else tuple
+        settings = Settings(limits_of(config), lambda: read_subscription_keys(file), shards)
         keeper = Keeper(
             core.store, self._access(), self.watches.open, core.catalogs.builtin(LOGICAL_CLUSTERS), settings
         )
         keeper.load()
         issue = partial(event_tokens.issue, self.identity.keys)
-        requests = Requests(keeper, issue, lambda: {keeper.shard: keys.announced}, alone=not config.in_site)
+        requests = Requests(keeper, issue, lambda: {**self._keys_of_shards(), keeper.shard: keys.announced})
         SubscriptionMetrics(keeper.index, keeper.rates, requests.refusals, self.registry)
         self.asker = requests.ask
         return keeper
+
+    def _keys_of_shards(self) -> dict[str, list[str]]:
+        """The keys by which events of each shard of the site are verified."""
+        with self.store.snapshot() as snapshot:
+            shards = each_record(federated(snapshot), Scope(self.identities.shard_objects, ROOT))
+            return {each.key.name: announced_keys(each.value) for each in shards} if self.config.in_site else {}
 
     def manager(self, positions: Positions, follower: Follower | None = None) -> Manager:
         """Return the controllers of this shard, which run in the writer's process. `follower` feeds replica changes."""

@@ -40,6 +40,7 @@ from atoll.shard.authentication import Credentials, load, serving_files
 from atoll.shard.config import GATES, ShardConfig
 from atoll.shard.membership.root_shard import RootShard, require_not_forgotten, wait_for_root_shard
 from atoll.shard.object_counts import ObjectCounts
+from atoll.shard.subscriptions.other_parts import OtherParts
 from atoll.standalone import nats_listener, worker_count
 from atoll.standalone.change_stream import CREDENTIALS_FILE, ChangeStream, EmbeddedUsers, require_keys
 from atoll.standalone.edge_service import EDGE_USER, EdgeFiles, EdgeService, passed_on
@@ -196,6 +197,7 @@ class ShardRunner:
         subscriptions = app.subscriptions(EventKeys(stream.signing_keys))
         work.append(subscriptions.run(stream.own_access))
         if self._config.in_site:
+            work.append(OtherParts(subscriptions).run())
             work.append(self._registration(app, stream))
         if follower is not None:
             work.append(follower.run())

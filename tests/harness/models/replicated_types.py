@@ -42,7 +42,9 @@ REPLICATED_IF_ANNOTATED = frozenset(
     }
 )
 #: No kind serves these: of other identities they are somebody's own.
-INTERNAL = frozenset({"policyparameters.internal.atoll.dev"})
+INTERNAL = frozenset({"policyparameters.internal.atoll.dev", "sharedsubscriptions.internal.atoll.dev"})
+#: These are in clusters of the system, as no other is.
+OF_SHARDS = frozenset({"sharedsubscriptions.internal.atoll.dev"})
 #: The group of copies for other shards, and the type by which a shard says what it keeps of others' copies.
 COPIES, KEPT_SETS = "copies.internal.atoll.dev", "wholecopies.internal.atoll.dev"
 _ANNOTATION, _OF_A_CLUSTER, _BUILT_IN = "internal.kcp.io/replicate", "local", "core"
@@ -63,7 +65,7 @@ def may_be_replicated(type: ResourceType) -> bool:
 
 def is_replicated(key: ObjectKey, value: bytes) -> bool:
     """Whether other shards hold an object."""
-    if key.cluster.startswith("system:") or not may_be_replicated(key.type):
+    if not may_be_replicated(key.type) or (key.cluster.startswith("system:") and _name(key.type) not in OF_SHARDS):
         return False
     if _name(key.type) in REPLICATED or _is_internal(key.type):
         return True

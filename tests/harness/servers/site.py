@@ -268,6 +268,8 @@ class Site:
         self.proxy = found.pop(PROXY)
         self.shards: dict[str, ServingProcess] = found
         self.root = found[ROOT]
+        #: Lets subscribers of events in. A test that needs it starts it, and stops it.
+        self.gateway = ServingProcess(self, processes.gateway_spec(self.layout, self.plan, self._config.shard))
         self._has_proxy = proxy
 
     @property
@@ -306,7 +308,7 @@ class Site:
         """Stop everything, even if some processes fail to stop."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._ports.close)
-            for process in reversed(self.processes):
+            for process in (*reversed(self.processes), self.gateway):
                 stack.callback(process.stop)
 
     def certificate(self, user: str, *groups: str) -> Pair:

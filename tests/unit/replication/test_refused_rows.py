@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.meta.types import API_EXPORTS, SECRETS
+from atoll.machinery.meta.names import ObjectKey, ResourceType
+from atoll.machinery.meta.types import API_EXPORTS, SECRETS, SHARED_SUBSCRIPTIONS
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.stream.consumer.gaps import Gap
 from atoll.machinery.stream.consumer.state_consumer import StateMark
@@ -67,9 +67,10 @@ def event(
     sealed: bool = False,
     name: str = "e",
     namespace: str = "",
+    type: ResourceType = API_EXPORTS,
     **members: object,
 ) -> Event:
-    key = ObjectKey(SECRETS if sealed else API_EXPORTS, cluster, namespace, name)
+    key = ObjectKey(SECRETS if sealed else type, cluster, namespace, name)
     return from_entry("state", Source(shard), ShardLog().put(key, sealed=sealed, **members))
 
 
@@ -83,6 +84,8 @@ def tombstone(given: Event) -> Event:
     [
         (event(sealed=True), "sealed"),
         (event("system:admin"), "system"),
+        (event("system:shard"), "system"),
+        (event("system:admin", type=SHARED_SUBSCRIPTIONS), "system"),
         (event(shard="west"), "foreign"),
         (event("Not a name"), "malformed"),
         (event(annotations={"replication.atoll.dev/level": "region"}), "level"),
@@ -90,13 +93,31 @@ def tombstone(given: Event) -> Event:
         (event(name="x\0y"), "malformed"),
         (tombstone(event(namespace="x\0y")), "malformed"),
     ],
-    ids=["sealed", "system", "foreign", "cluster", "level", "another-name", "nul", "nul-in-deleted"],
+    ids=[
+        "sealed",
+        "system",
+        "of-a-shard",
+        "another-system",
+        "foreign",
+        "cluster",
+        "level",
+        "another-name",
+        "nul",
+        "nul-in-deleted",
+    ],
 )
 async def test_it_is_counted_and_not_held(store: LmdbStore, given: Event, reason: str) -> None:
     followed = Followed(store)
     assert await followed.take(event(name="good"))
     assert not await followed.take(given)
     assert followed.refused(reason) == 1
+
+
+async def test_what_a_shard_says_of_itself_is_held_and_counts_for_no_cluster(store: LmdbStore) -> None:
+    given = event("system:shard", type=SHARED_SUBSCRIPTIONS)
+    assert given.key is not None and await Followed(store).take(given)
+    with store.snapshot() as snapshot:
+        assert snapshot.replicas.get(given.key) is None
 
 
 async def test_what_may_no_longer_be_held_goes(store: LmdbStore) -> None:

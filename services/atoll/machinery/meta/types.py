@@ -54,6 +54,8 @@ POLICY_PARAMETERS = ResourceType("internal.atoll.dev", "policyparameters")
 NODE_PORTS = ResourceType("internal.atoll.dev", "nodeports")
 #: Subscriptions to the shard's events, of all clusters, in SYSTEM_SHARD. No kind serves them.
 EVENT_SUBSCRIPTIONS = ResourceType("internal.atoll.dev", "eventsubscriptions")
+#: What a shard says to others about those of an identity, in SYSTEM_SHARD. No kind serves them.
+SHARED_SUBSCRIPTIONS = ResourceType("internal.atoll.dev", "sharedsubscriptions")
 
 #: Copies of what a ClusterCachedResource selects, for other shards. No kind serves them.
 COPIES_GROUP = "copies.internal.atoll.dev"

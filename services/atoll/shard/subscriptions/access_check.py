@@ -29,6 +29,7 @@ from atoll.virtualworkspaces.export_catalog import ExportCatalogs, ExportKey
 
 #: Types whose objects the store seals: nobody outside reads their events' bodies.
 _SEALED = frozenset({SECRETS.group_resource})
+EXPIRED = "the credential that was shown has ended; ask for the subscription again with a valid one"
 _WIDER = "watch in the whole workspace is needed; a right in one namespace or to named objects is too narrow"
 _CLAIMED = "it is not one of the export's own resources; subscribe to a claimed one in each workspace"
 _CLOSED: dict[GateState, tuple[State, str]] = {

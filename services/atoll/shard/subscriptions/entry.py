@@ -10,10 +10,14 @@ import asyncio
 import time
 from collections.abc import Iterator
 
-from atoll.machinery.stream.tenants.subscriptions import Lag
+from atoll.machinery.stream.tenants.subscriber_permissions import SLOTS
+from atoll.machinery.stream.tenants.subscriptions import Lag, StreamPart
 from atoll.shard.subscriptions.access_check import Question
 from atoll.shard.subscriptions.consumers import Progress
 from atoll.shard.subscriptions.records import StoredSubscription
+from atoll.shard.subscriptions.shared_rows import SharedSubscription
+
+_NO_PARTS: tuple[StreamPart, ...] = ()
 
 
 class Entry:
@@ -30,6 +34,9 @@ class Entry:
         self.progress: Progress | None = None
         #: Until when the consumer was paused, in Unix seconds.
         self.paused_until_s = 0.0
+        #: What the row for other shards has, its revision, and the parts that the subscriber has heard of.
+        self.shared: SharedSubscription | None = None
+        self.shared_revision, self.announced = 0, _NO_PARTS
         #: When the consumer was last changed, on the monotonic clock, and whether the row is older than `stored`.
         self.changed_s, self.unsaved = 0.0, False
         self._behind_since_s = 0.0
@@ -82,22 +89,33 @@ class Index:
         return iter(tuple(self._by_key.values()))
 
     def find(self, owner: str, cluster: str, name: str) -> Entry | None:
-        """Return a subscription by its name."""
-        return self._by_key.get((owner, cluster, name))
+        """Return a subscription that was asked for here by its name."""
+        entry = self._by_key.get((owner, cluster, name))
+        return entry if entry is not None and not entry.stored.home else None
 
     def of_owner(self, owner: str, cluster: str) -> list[Entry]:
-        """Return an owner's subscriptions in one cluster, by name."""
-        found = [each for each in self._by_owner.get(owner, {}).values() if each.stored.cluster == cluster]
+        """Return an owner's subscriptions in one cluster that were asked for here, by name."""
+        mine = [each for each in self._by_owner.get(owner, {}).values() if not each.stored.home]
+        found = [each for each in mine if each.stored.cluster == cluster]
         return sorted(found, key=lambda entry: entry.stored.request.name)
 
     def count_of(self, cluster: str) -> int:
         """Return the number of subscriptions in a cluster."""
         return len(self._by_cluster.get(cluster, ()))
 
-    def free_slot(self, owner: str, limit: int) -> int | None:
-        """Return the first slot that an owner has not taken, None if all are."""
+    def free_slot(self, owner: str, limit: int, first: int = 0) -> int | None:
+        """Return a slot that an owner has not taken, the next one from `first`; None if it has as many as allowed."""
         taken = self._by_owner.get(owner, {})
-        return next((slot for slot in range(limit) if slot not in taken), None)
+        slots = ((first + number) % SLOTS for number in range(SLOTS))
+        return next((slot for slot in slots if slot not in taken), None) if len(taken) < limit else None
+
+    def is_taken(self, owner: str, slot: int) -> bool:
+        """Whether a slot of an owner has a subscription."""
+        return slot in self._by_owner.get(owner, {})
+
+    def keys(self) -> frozenset[tuple[str, str, str]]:
+        """Return owner, cluster and name of each."""
+        return frozenset(self._by_key)
 
     def has(self, entry: Entry) -> bool:
         """Whether an entry is still there."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -33,28 +34,30 @@ from atoll.machinery.stream.tenants.key_files import SubscriptionKeys
 from atoll.machinery.stream.tenants.subscriber_permissions import SubscriberNames, subscriber_names
 from atoll.machinery.stream.tenants.subscription_consumer import subscription_filters
 from atoll.machinery.stream.tenants.subscriptions import Control, Mark, StreamPart
-from atoll.shard.subscriptions.access_check import AccessCheck, AccessDecision, Question
+from atoll.shard.subscriptions.access_check import EXPIRED, AccessCheck, AccessDecision, Question
 from atoll.shard.subscriptions.consumers import Consumers, Progress, StreamState, pause
 from atoll.shard.subscriptions.delivery_rates import DeliveryRates
 from atoll.shard.subscriptions.entry import Entry, Index
 from atoll.shard.subscriptions.limits import CHECK_S, LOOK_S, STORE_S, Limits
+from atoll.shard.subscriptions.other_shards import OtherShards
 from atoll.shard.subscriptions.records import SCOPE, StoredSubscription, key_of, put, read
+from atoll.shard.subscriptions.shared_rows import put_shared, shared_key, shared_of
 
 log = structlog.get_logger()
 
 #: Many changes of one moment are checked once.
 _PAUSE_S = 0.05
 _AT_ONCE = 100
-_EXPIRED = "the credential that was shown has ended; ask for the subscription again with a valid one"
 _UNCHECKED = "the right could not be checked"
 
 
 class Settings(NamedTuple):
-    """The bounds, and what reads the keys of subscribers: it raises OSError and InvalidCredentialFile while there
-    are none."""
+    """The bounds, what reads the keys of subscribers, which raises OSError and InvalidCredentialFile while there are
+    none, and the names of the other shards."""
 
     limits: Limits
     keys: Callable[[], SubscriptionKeys]
+    shards: Callable[[], Collection[str]] = tuple
 
 
 class _Mark:
@@ -79,6 +82,7 @@ class Keeper:
     def __init__(self, store: Store, access: AccessCheck, watches: OpenWatches, kind: Kind, settings: Settings) -> None:
         self._store, self._access, self._watches, self._kind = store, access, watches, kind
         self.keys, self.limits = settings.keys, settings.limits
+        self.others = OtherShards(store, settings.shards)
         self.shard, self.lineage = store.identity.shard, store.identity.lineage
         self.index, self.rates = Index(), DeliveryRates(settings.limits.rate)
         self._marked: set[Entry] = set()
@@ -91,7 +95,9 @@ class Keeper:
         """Read what is stored. Once, before anything is asked."""
         with self._store.snapshot() as snapshot:
             for record in each_record(snapshot, SCOPE):
-                self._take(Entry(read(record), record.revision))
+                entry = Entry(read(record), record.revision)
+                entry.shared_revision = snapshot.revision_of(shared_key(entry.stored))
+                self._take(entry)
 
     async def run(self, access: Callable[[], Awaitable[Access]]) -> None:
         """AccessCheck and look until cancelled. `access` returns the shard's own access to its stream."""
@@ -107,9 +113,10 @@ class Keeper:
         return subscription_filters(self.shard, types, "" if stored.request.identity else stored.cluster)
 
     def parts(self, stored: StoredSubscription) -> tuple[StreamPart, ...]:
-        """A subscription's parts on streams."""
+        """A subscription's parts on streams, this shard's first."""
         filters = tuple(self.filters(stored)) if stored.selected else ()
-        return (StreamPart(self.shard, stream_name(CHANGES, self.shard), filters, stored.begin),)
+        own = StreamPart(self.shard, stream_name(CHANGES, self.shard), filters, stored.begin)
+        return (own, *self.others.parts(stored))
 
     def may_enter(self, user: User, cluster: str) -> bool:
         """Whether a user has access to a cluster."""
@@ -121,7 +128,7 @@ class Keeper:
     async def decision(self, question: Question, expires_s: float) -> AccessDecision:
         """AccessCheck at the latest state. A question that cannot be answered is one without the right."""
         if 0 < expires_s <= time.time():
-            return AccessDecision("Revoked", _EXPIRED, sources=(question.cluster,))
+            return AccessDecision("Revoked", EXPIRED, sources=(question.cluster,))
         while True:
             try:
                 with self._store.snapshot() as snapshot:
@@ -152,17 +159,30 @@ class Keeper:
         async with entry.changing:
             if not self.index.has(entry):
                 return
-            if time.time() - entry.stored.used_s > self.limits.consumer.unused_s:
-                log.info("unused subscription removed", cluster=entry.stored.cluster)
+            decision = await self._decision_of(entry)
+            if decision is None:
+                log.info("subscription removed that nobody uses", cluster=entry.stored.cluster)
                 await self._remove(entry)
                 return
-            decision = await self.decision(entry.question, entry.stored.expires_s)
             self._follow(entry, decision)
             before, now = entry.stored, _as_decided(entry.stored, decision)
             if now != before:
                 entry.stored = now
                 log.info("subscription changed", cluster=now.cluster, state=now.state, reason=now.reason)
                 await self._apply(entry, before)
+
+    async def _decision_of(self, entry: Entry) -> AccessDecision | None:
+        """AccessCheck one at the latest state; None for one that is to be removed."""
+        stored = entry.stored
+        if not stored.home:
+            unused = time.time() - stored.used_s > self.limits.consumer.unused_s
+            return None if unused else await self.decision(entry.question, stored.expires_s)
+        found = self.others.decision(stored)
+        if found is None:
+            return None
+        decision, expires_s = found
+        entry.stored = replace(stored, expires_s=expires_s)
+        return decision
 
     def _follow(self, entry: Entry, decision: AccessDecision) -> None:
         """Have a subscription checked again after changes of what the decision derives from, and in time."""
@@ -255,7 +275,10 @@ class Keeper:
                 await self._remove(entry)
 
     async def _remove(self, entry: Entry) -> None:
-        await self._store.submit([Delete(key_of(entry.stored), entry.revision)])
+        mutations = [Delete(key_of(entry.stored), entry.revision)]
+        if entry.shared_revision:
+            mutations.append(Delete(shared_key(entry.stored), entry.shared_revision))
+        await self._store.submit(mutations)
         self._forget(entry)
         self.index.remove(entry)
         if self._consumers is not None:
@@ -284,8 +307,7 @@ class Keeper:
             await consumers.delete(name)
         if stored.state == "Active":
             await self._restore(consumers, await consumers.stream(), entry)
-        message = Control(stored.state, stored.reason, stored.request.name, self.parts(entry.stored))
-        await consumers.tell(self.names(stored.owner).inbox, message)
+        await self._tell(consumers, entry)
         if before.state == "Active":
             # After the message: it closes the connections, whose pulls wait at a consumer that is gone.
             await consumers.kick(stored.owner)
@@ -304,6 +326,16 @@ class Keeper:
         entry.progress = None
         entry.note(progress)
 
+    async def _tell(self, consumers: Consumers, entry: Entry) -> None:
+        stored, entry.announced = entry.stored, self.parts(entry.stored)
+        message = Control(stored.state, stored.reason, stored.request.name, entry.announced)
+        await consumers.tell(self.names(stored.owner).inbox, message)
+
+    async def tell_of_parts(self, entry: Entry) -> None:
+        """Tell a subscriber of parts on other shards that it was not told of."""
+        if self._consumers is not None and entry.announced != self.parts(entry.stored):
+            await self._tried(self._tell(self._consumers, entry))
+
     async def _tried(self, work: Awaitable[None]) -> None:
         try:
             await work
@@ -311,7 +343,13 @@ class Keeper:
             log.warning("consumer of a subscription not changed", error=repr(error))
 
     async def _store_row(self, entry: Entry) -> None:
-        (entry.revision,) = await self._store.submit([put(entry.stored, entry.revision)])
+        stored, mutations = entry.stored, [put(entry.stored, entry.revision)]
+        shared = shared_of(stored, self.shard) if stored.request.identity else None
+        if shared != entry.shared:
+            mutations.append(put_shared(stored, self.shard, entry.shared_revision))
+        entry.revision, *rest = await self._store.submit(mutations)
+        if rest:
+            entry.shared, entry.shared_revision = shared, rest[0]
         entry.unsaved = False
 
     def _name(self, stored: StoredSubscription) -> str:
@@ -410,6 +448,12 @@ class Keeper:
 def from_sequence(sequence: int) -> Object:
     """Begin a consumer at a sequence."""
     return {"deliver_policy": "by_start_sequence", "opt_start_seq": sequence}
+
+
+def from_moment(moment_s: float) -> Object:
+    """Begin a consumer at a moment, in Unix seconds."""
+    moment = datetime.fromtimestamp(max(0.0, moment_s), UTC).isoformat()
+    return {"deliver_policy": "by_start_time", "opt_start_time": moment.replace("+00:00", "Z")}
 
 
 @lru_cache(maxsize=4096)

@@ -25,7 +25,8 @@ class StoredSubscription(msgspec.Struct, frozen=True, rename="camel"):
     """One subscription. `owner` is the identity, `user` who counts until `expires_s` (0: without end).
 
     `acked` is the sequence up to which all is acknowledged in the stream that was made at `begin.created`; `used_s` is
-    when its owner was last seen, in Unix seconds.
+    when its owner was last seen, in Unix seconds. `home`: the shard that was asked and decides, "" for this one;
+    `since_s`: from when on events are wanted of streams that `begin` is not of.
     """
 
     owner: str
@@ -41,6 +42,8 @@ class StoredSubscription(msgspec.Struct, frozen=True, rename="camel"):
     begin: Mark
     acked: int
     used_s: float
+    since_s: float = 0.0
+    home: str = ""
 
 
 def key_of(stored: StoredSubscription) -> ObjectKey:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
+import zlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TypeAlias
 
 import msgspec
@@ -51,12 +51,14 @@ from atoll.shard.subscriptions.access_check import AccessDecision, Question
 from atoll.shard.subscriptions.commands import Command, CommandAnswer, answer, decode_command, encode, refusal
 from atoll.shard.subscriptions.consumers import Consumers
 from atoll.shard.subscriptions.entry import Entry
-from atoll.shard.subscriptions.keeper import Keeper, from_sequence
+from atoll.shard.subscriptions.keeper import Keeper, from_moment, from_sequence
 from atoll.shard.subscriptions.limits import CREDENTIAL_S
 from atoll.shard.subscriptions.records import StoredSubscription
 
 _GROUP, _RESOURCE = "events.atoll.dev", "subscriptions"
 _CONNECT_S = 4.0
+#: By how much the clocks of two shards may differ: parts on other shards begin earlier by that.
+_SKEW_S = 5.0
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 _NOT_STREAMED, _LIMIT = "NotStreamed", "Limit"
 #: Makes a token for a user, of one cluster alone if that is not empty.
@@ -64,13 +66,10 @@ Issue: TypeAlias = Callable[[str, str, float], IssuedToken]
 
 
 class Requests:
-    """`issue` signs tokens, `event_keys` are the keys by which events are verified. `alone`: no shard beside this one
-    has objects of an export's consumers."""
+    """`issue` signs tokens, `event_keys` are the keys of all shards by which events are verified."""
 
-    def __init__(
-        self, keeper: Keeper, issue: Issue, event_keys: Callable[[], Mapping[str, Sequence[str]]], *, alone: bool
-    ) -> None:
-        self._keeper, self._issue, self._event_keys, self._alone = keeper, issue, event_keys, alone
+    def __init__(self, keeper: Keeper, issue: Issue, event_keys: Callable[[], Mapping[str, Sequence[str]]]) -> None:
+        self._keeper, self._issue, self._event_keys = keeper, issue, event_keys
         self._making: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._running: set[asyncio.Task[CommandAnswer]] = set()
         #: Requests, and resources of those that were granted, that were refused, by reason.
@@ -135,13 +134,12 @@ class Requests:
                 )
             return answer(200, self._document(found))
         keeper.keys()
-        self._check_reach(request)
         expires_s = _counts_until(command)
         question = Question(command.cluster, command.user, request.resources, request.identity, request.full)
         decision = await keeper.decision(question, expires_s)
         _require(decision, request)
         self.refusals.update(each.reason for each in decision.refused)
-        slot = self._free_slot(owner, command.cluster)
+        slot = self._free_slot(owner, command.cluster, request)
         consumers = await keeper.consumers(_CONNECT_S)
         if consumers is None:
             raise _unavailable("the stream of changes is not available")
@@ -159,17 +157,18 @@ class Requests:
             begin=Mark("", "", 1),
             acked=0,
             used_s=time.time(),
+            since_s=time.time() - _ago_s(request) - (_SKEW_S if request.identity else 0.0),
         )
         entry = Entry(stored)
         await keeper.make(consumers, entry, decision, await self._start(consumers, request))
+        if request.identity:
+            await keeper.others.until_parts(entry.stored)
         return answer(201, self._document(entry))
 
     async def _start(self, consumers: Consumers, request: SubscriptionRequest) -> Object:
         since = request.since
         if isinstance(since, str) and since != "now":
-            ago_s = int(since[:-1]) * _UNITS[since[-1]]
-            moment = datetime.fromtimestamp(max(0.0, time.time() - ago_s), UTC)
-            return {"deliver_policy": "by_start_time", "opt_start_time": moment.isoformat().replace("+00:00", "Z")}
+            return from_moment(time.time() - _ago_s(request))
         stream = await consumers.stream()
         if isinstance(since, str):
             return from_sequence(stream.last + 1)
@@ -178,14 +177,11 @@ class Requests:
             return {"deliver_policy": "all"}
         return from_sequence(min(since.sequence, stream.last + 1))
 
-    def _check_reach(self, request: SubscriptionRequest) -> None:
-        if request.identity and not self._alone:
-            message = "resources of an identity are on several shards, which is not served; subscribe in each workspace"
-            raise _invalid(request.name, message)
-
-    def _free_slot(self, owner: str, cluster: str) -> int:
+    def _free_slot(self, owner: str, cluster: str, request: SubscriptionRequest) -> int:
         limits, index = self._keeper.limits, self._keeper.index
-        slot = index.free_slot(owner, min(limits.per_identity, SLOTS))
+        # One of an identity needs the same slot on every shard: each shard begins elsewhere, so that no two choose one.
+        first = 1 + zlib.crc32(self._keeper.shard.encode()) % (SLOTS - 1) if request.identity else 0
+        slot = index.free_slot(owner, limits.per_identity, first)
         if slot is None:
             raise _LimitReached(f"you have {limits.per_identity} subscriptions, the limit of an identity")
         if index.count_of(cluster) >= limits.per_workspace:
@@ -266,6 +262,12 @@ def _request(body: bytes) -> SubscriptionRequest:
         return msgspec.convert(document, SubscriptionRequest)
     except msgspec.ValidationError as error:
         raise _invalid("", str(error)) from error
+
+
+def _ago_s(request: SubscriptionRequest) -> float:
+    """How far back a request wants to begin; a mark is of one stream, so others begin now."""
+    since = request.since
+    return int(since[:-1]) * _UNITS[since[-1]] if isinstance(since, str) and since != "now" else 0.0
 
 
 def _require(decision: AccessDecision, request: SubscriptionRequest) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from atoll.machinery.kcp.sharding.stream_policy import KcpStreamPolicy
 from atoll.machinery.meta.names import LOCAL, ObjectKey, ResourceType
-from atoll.machinery.meta.types import WHOLE_COPIES, copies_of
+from atoll.machinery.meta.types import SHARED_SUBSCRIPTIONS, WHOLE_COPIES, copies_of
 
 ROLE = ResourceType("rbac.authorization.k8s.io", "clusterroles")
 
@@ -45,11 +45,12 @@ def test_roles_are_replicated_if_their_annotation_says_so(value: bytes, expected
     assert KcpStreamPolicy().replicated(ObjectKey(ROLE, "c1", "", "r"), value) is expected
 
 
-def test_nothing_of_a_system_cluster_and_no_look_alike_is_replicated() -> None:
+def test_of_a_system_cluster_what_a_shard_says_of_itself_is_replicated_and_no_look_alike() -> None:
     shards = ResourceType("core.kcp.io", "shards", "ab" * 32)
     assert KcpStreamPolicy().may_replicate(shards)
     assert KcpStreamPolicy().replicated(ObjectKey(shards, "root", "", "root"), b"{}")
     assert not KcpStreamPolicy().replicated(ObjectKey(shards, "system:shard", "", "root"), b"{}")
+    assert KcpStreamPolicy().replicated(ObjectKey(SHARED_SUBSCRIPTIONS, "system:shard", "", "root"), b"{}")
     assert not KcpStreamPolicy().may_replicate(ResourceType("core.kcp.io", "shards", LOCAL))
     assert not KcpStreamPolicy().may_replicate(ResourceType("", "secrets"))
 

@@ -2,8 +2,8 @@
 
 The publisher of a shard uses this as its `StreamPolicy` and calls it for each log entry. The change stream carries
 every type not excluded; the state stream carries the objects that other processes need to route, bind and authorize.
-Invariant: no object of a `system:` cluster is replicated, and a type from a cluster's own CRD is never treated as a
-system type.
+Invariant: of a `system:` cluster only what a shard says of itself is replicated, and a type from a cluster's own CRD is
+never treated as a system type.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from atoll.machinery.meta.types import (
     EVENT_SUBSCRIPTIONS,
     NODE_PORTS,
     POLICY_PARAMETERS,
+    SHARED_SUBSCRIPTIONS,
     WHOLE_COPIES,
     is_copy,
 )
@@ -49,7 +50,9 @@ REPLICATED_IF_ANNOTATED = frozenset(
     (type.group, type.resource) for type in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, *ADMISSION_CONFIGURATIONS)
 )
 #: What no kind serves: only shards read it. It is in the state stream alone, as are copies of cached resources.
-INTERNAL = frozenset({POLICY_PARAMETERS})
+INTERNAL = frozenset({POLICY_PARAMETERS, SHARED_SUBSCRIPTIONS})
+#: What a shard says of itself: of system clusters, nothing else is replicated.
+OF_SHARDS = frozenset({SHARED_SUBSCRIPTIONS})
 
 _UNPUBLISHED_TYPES = INTERNAL | {NODE_PORTS, WHOLE_COPIES, EVENT_SUBSCRIPTIONS}
 
@@ -88,7 +91,7 @@ class KcpStreamPolicy:
 
     def replicated(self, key: ObjectKey, value: bytes) -> bool:
         if is_system_cluster(key.cluster):
-            return False
+            return key.type in OF_SHARDS
         name = (key.type.group, key.type.resource)
         return name in REPLICATED or key.type in INTERNAL or is_copy(key.type) or _annotated(value)
 

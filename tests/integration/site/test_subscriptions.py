@@ -1,0 +1,168 @@
+"""Subscriptions to the events of an identity, whose objects are on several shards."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from atoll.events import Event, subscribe
+from atoll.events.subscriber import Subscriber
+from atoll.machinery.stream.connection import Connection
+from atoll.machinery.stream.consumer.pull_consumer import BatchLimits, PullConsumer
+from atoll.machinery.stream.credential_file import read_access
+from atoll.machinery.stream.subjects import CHANGES, stream_name
+from harness.clients.api import Api, Object, eventually
+from harness.clients.exports import an_object, bind, identity_of, make_export, objects_path, schema
+from harness.clients.site_workspaces import on, ready, workspace
+from harness.servers.site import Site
+from harness.servers.subscribed_shard import path
+from integration.views.test_apiexport import ENTER, RBAC, give
+
+CONTENT = {"apiGroups": ["apis.kcp.io"], "resources": ["apiexports/content"], "verbs": ["watch"]}
+SHARDS = ["root", "shard-1", "shard-2"]
+HOME, OTHER = "shard-1", "shard-2"
+PATIENCE_S = 60.0
+
+
+class Provider(NamedTuple):
+    """An export on the shard HOME, a workspace on OTHER that binds it, and a user who may watch its content."""
+
+    site: Site
+    api: Api
+    consumer: Api
+    schema: Object
+    user: str
+    #: The name of the binding by which the user may.
+    right: str
+
+    @property
+    def request(self) -> Object:
+        resource = f"circles.{self.schema['spec']['group']}"
+        return {"name": "all", "resources": [resource], "identity": identity_of(self.api, "shapes")}
+
+    def subscribe(self, **content: Any) -> Object:
+        made = self.of_user("POST", "", {**self.request, **content}, expect=201)
+        return made
+
+    def of_user(self, method: str, name: str, body: Object | None = None, expect: int = 200) -> Object:
+        """A request of the user about subscriptions."""
+        api = self.site.shards[HOME].api("", self.user)
+        return dict(api.send(method, path(self.api.cluster, name), body, expect=expect).json)
+
+    def create(self, name: str) -> None:
+        self.consumer.post(objects_path(self.schema), an_object(self.schema, name))
+
+
+def place(site: Site, admin: Api, shard: str) -> Api:
+    made = ready(admin, workspace(admin, selector=on(shard)))
+    return site.shards[shard].api(made["spec"]["cluster"])
+
+
+@pytest.fixture
+def provider(site: Site, admin: Api) -> Provider:
+    api, consumer = (place(site, admin, shard) for shard in (HOME, OTHER))
+    circles, user = schema("circles", f"e{uuid.uuid4().hex[:6]}.example.com"), f"u-{uuid.uuid4().hex[:6]}"
+    make_export(api, "shapes", circles)
+    give(api, user, ENTER)
+    right = give(api, user, CONTENT)
+    where = api.cluster
+    eventually(lambda: consumer.send("GET", f"/clusters/{where}/api", expect=0).code, "")
+    bind(consumer, where, "shapes")
+    return Provider(site, api, consumer, circles, user, right)
+
+
+async def _reached(site: Site, shard: str, consumer: str, pull: bool) -> list[str]:
+    access = read_access(site.nats.url, str(site.layout.credential(f"shard-{shard}")))
+    connection, stream = await Connection.open(access, "test"), stream_name(CHANGES, shard)
+    try:
+        if not pull:
+            page = await connection.api(f"CONSUMER.LIST.{stream}", {"offset": 0})
+            return [each["name"] for each in page["consumers"] or []]
+        reader = PullConsumer(connection, stream, consumer, BatchLimits(10))
+        await reader.attach()
+        found = [str((each.headers or {}).get("ce-subject")) for each in await reader.batch()]
+        await reader.close()
+        return found
+    finally:
+        await connection.close()
+
+
+def has_consumer(site: Site, shard: str, subscription: Object) -> bool:
+    name = subscription["consumer"]
+    return name in asyncio.run(_reached(site, shard, name, pull=False))
+
+
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+READER = "system:serviceaccount:default:reader"
+
+
+def silent(provider: Provider, subscription: Object) -> bool:
+    return not any(has_consumer(provider.site, shard, subscription) for shard in SHARDS)
+
+
+def test_a_subscription_of_an_identity_has_a_part_on_each_shard_while_its_owner_has_the_right(
+    provider: Provider,
+) -> None:
+    site, made = provider.site, provider.subscribe()
+    assert sorted(each["shard"] for each in made["streams"]) == SHARDS
+    assert all(each["begin"]["created"] and each["begin"]["lineage"] for each in made["streams"])
+    assert sorted(made["eventKeys"]) == SHARDS
+    provider.create("round")
+    found = asyncio.run(_reached(site, OTHER, made["consumer"], pull=True))
+    assert [each.rpartition("/")[2] for each in found] == ["round"]
+    provider.api.delete(f"{RBAC}/clusterrolebindings/{provider.right}")
+    eventually(lambda: silent(provider, made), "no shard has a consumer", PATIENCE_S)
+    assert provider.of_user("GET", "all")["state"] == "Revoked"
+    give(provider.api, provider.user, CONTENT)
+    eventually(lambda: has_consumer(site, OTHER, made), "it is back", PATIENCE_S)
+    provider.of_user("DELETE", "all")
+    eventually(lambda: silent(provider, made), "no shard has a consumer", PATIENCE_S)
+
+
+async def until_named(events: Subscriber, name: str) -> Event:
+    async with asyncio.timeout(120):
+        async for event in events:
+            if event.key is not None and event.key.name == name:
+                return event
+    raise AssertionError("the events ended")
+
+
+@pytest.mark.long
+async def test_a_shard_that_comes_later_is_another_stream_of_the_subscription_through_the_proxy(
+    site: Site, provider: Provider, tmp_path: Path
+) -> None:
+    """A client that is connected is told at its control subject, and goes on with all streams."""
+    provider.api.post(ACCOUNTS, {"metadata": {"name": "reader"}})
+    for rule in (ENTER, CONTENT):
+        give(provider.api, READER, rule)
+    token = str(provider.api.post(f"{ACCOUNTS}/reader/token", {"spec": {}}).json["status"]["token"])
+    authority, late = tmp_path / "ca.crt", site.shards[OTHER]
+    authority.write_bytes(site.authority)
+    request = provider.request
+    subscriber = subscribe(
+        site.proxy.url,
+        cluster=provider.api.cluster,
+        resources=request["resources"],
+        identity=request["identity"],
+        name="late",
+        token=token,
+        ca_file=str(authority),
+    )
+    site.gateway.start()
+    late.stop()
+    try:
+        async with subscriber as events:
+            shards = {each.shard for each in events.subscription.streams}
+            await asyncio.to_thread(late.start)
+            await asyncio.to_thread(provider.create, "late")
+            event = await until_named(events, "late")
+            assert (event.operation, event.key and event.key.cluster) == ("ADDED", provider.consumer.cluster)
+            assert (sorted(shards), len(events.subscription.streams)) == (["root", "shard-1"], 3)
+    finally:
+        if not late.running:
+            late.start()
+        site.gateway.stop()
