@@ -42,8 +42,9 @@ from atoll.machinery.control.worker import work
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.process.freed_memory import return_freed_memory
 from atoll.machinery.process.lifetime import Lifetime
-from atoll.machinery.process.listen_address import serving_names, take_port
-from atoll.machinery.process.private_files import load_pair, write_private
+from atoll.machinery.process.listen_address import take_port
+from atoll.machinery.process.private_files import write_private
+from atoll.machinery.process.serving_pair import serving_pair
 from atoll.machinery.process.tls import server_context
 from atoll.machinery.storage.environment.filesystem import require_local
 from atoll.machinery.stream.credential_file import read_access
@@ -53,7 +54,7 @@ from atoll.machinery.wire.server import Server
 
 log = structlog.get_logger()
 
-SERVING_CA, SERVING = "serving-ca", "edge-controllers"
+SERVING = "edge-controllers"
 DRAIN_S = 10.0
 WORKERS = 4
 #: In the workspace of the service.
@@ -197,16 +198,8 @@ class _Process:
 
     def _tls(self) -> Any:
         config = self._config
-        if config.tls_cert_file:
-            serving = load_pair(Path(config.tls_cert_file), Path(config.tls_private_key_file))
-        else:
-            # It loads X.509, which a process with a certificate does not need.
-            from atoll.machinery.process import pki
-
-            authority = pki.load_or_make_ca(self._root, SERVING_CA, "atoll edge controllers CA")
-            serving = pki.load_or_make_serving(self._root, SERVING, authority, serving_names(config.bind_address))
         clients = Path(config.client_ca_file).read_bytes() if config.client_ca_file else b""
-        return server_context(serving, clients)
+        return server_context(serving_pair(config, self._root, SERVING), clients)
 
 
 def _identity(root: Path) -> str:

@@ -21,11 +21,11 @@ from atoll.machinery.apiserver.authentication.event_tokens import EventTokens
 from atoll.machinery.apiserver.authentication.service_account_keys import read_public_keys
 from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers
 from atoll.machinery.apiserver.serving.health_server import HealthServer
-from atoll.machinery.process import pki
 from atoll.machinery.process.freed_memory import return_freed_memory
 from atoll.machinery.process.lifetime import Lifetime
-from atoll.machinery.process.listen_address import serving_names, take_port
-from atoll.machinery.process.private_files import InvalidCredentials, Pair, load_pair
+from atoll.machinery.process.listen_address import take_port
+from atoll.machinery.process.private_files import InvalidCredentials, Pair
+from atoll.machinery.process.serving_pair import serving_pair
 from atoll.machinery.process.tls import server_context
 from atoll.machinery.storage.environment.filesystem import require_local
 from atoll.machinery.stream.connection import Access
@@ -38,7 +38,7 @@ from atoll.machinery.wire.server import Server
 
 log = structlog.get_logger()
 
-SERVING_CA, SERVING = "serving-ca", "event-gateway"
+SERVING = "event-gateway"
 DRAIN_S = 10.0
 
 
@@ -92,11 +92,6 @@ def _read(config: EventGatewayConfig) -> GatewayFiles:
     access = read_access(config.nats_url, config.nats_credentials_file)
     issuers = config.service_account_issuer or ServiceAccountIssuers().names
     tokens = EventTokens(read_public_keys(config.service_account_key_file), issuers)
-    if config.tls_cert_file:
-        serving = load_pair(Path(config.tls_cert_file), Path(config.tls_private_key_file))
-    else:
-        root = Path(config.directory)
-        authority = pki.load_or_make_ca(root, SERVING_CA, "atoll event gateway CA")
-        serving = pki.load_or_make_serving(root, SERVING, authority, serving_names(config.bind_address))
+    serving = serving_pair(config, Path(config.directory), SERVING)
     clients = Path(config.client_ca_file).read_bytes() if config.client_ca_file else b""
     return GatewayFiles(access, read_gateway_keys(Path(config.keys_file)), tokens, serving, clients)

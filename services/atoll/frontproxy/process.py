@@ -39,12 +39,12 @@ from atoll.machinery.egress import Egress, policy
 from atoll.machinery.egress.forward import Forwarder
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.wellknown import TENANCY_GROUP
-from atoll.machinery.process import pki
 from atoll.machinery.process.feature_gates import warn_without_effect
 from atoll.machinery.process.freed_memory import return_freed_memory
 from atoll.machinery.process.lifetime import Lifetime
-from atoll.machinery.process.listen_address import serving_names, take_port
+from atoll.machinery.process.listen_address import take_port
 from atoll.machinery.process.private_files import InvalidCredentials, Pair, PkiError, load_pair
+from atoll.machinery.process.serving_pair import serving_pair
 from atoll.machinery.process.tls import client_context, public_context
 from atoll.machinery.storage.environment.filesystem import DATA_FILE, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
@@ -60,7 +60,7 @@ from atoll.replication.root_types import learn_root_types
 
 log = structlog.get_logger()
 
-STORE, SERVING_CA, SERVING = "store", "serving-ca", "front-proxy"
+STORE, SERVING = "store", "front-proxy"
 DRAIN_S = 10.0
 #: The owner's name in the store, which no shard can have.
 STORE_NAME = "front-proxy"
@@ -85,12 +85,7 @@ def load_files(config: FrontProxyConfig) -> ProxyFiles:
     mappings = mapping.read(Path(config.mapping_file)) if config.mapping_file else mapping.DEFAULT
     try:
         client, shards_ca = _shard_credentials(config, mappings)
-        if config.tls_cert_file:
-            serving = load_pair(Path(config.tls_cert_file), Path(config.tls_private_key_file))
-        else:
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            ca = pki.load_or_make_ca(root, SERVING_CA, "atoll front proxy CA")
-            serving = pki.load_or_make_serving(root, SERVING, ca, serving_names(config.bind_address))
+        serving = serving_pair(config, root, SERVING)
     except PkiError as error:
         raise InvalidCredentials(str(error)) from error
     mounts_ca = Path(config.mount_proxy_ca_file).read_bytes() if config.mount_proxy_ca_file else b""
