@@ -160,6 +160,28 @@ async def test_each_gap_leads_to_the_truth(kind: str, service: EventsService) ->
     assert rest[1].key.name == "b"
 
 
+async def test_a_stream_that_was_made_anew_is_one_resync_also_for_who_is_told_of_it_later(
+    service: EventsService,
+) -> None:
+    """The first event of the new stream comes before the server is asked again, as after NATS lost its store."""
+    await service.publish(service.put("a"))
+    async with service.subscriber() as events:
+        await take(events, 1)
+        entry = service.put("b")
+        service.hold("a", "b")
+        service.created = "2026-11-27T01:00:00Z"
+        service.tell()
+        await service.send(control("changes", Operation.RESYNC, service.log.identity, entry.revision))
+        rest = await take(events, 2)
+        connection = events._delivery._connection
+        assert connection is not None
+        await connection.close()
+        await service.publish(service.put("c"))
+        rest += await take(events, 1)
+    assert outline(rest)[1:] == [("ADDED", "b"), ("ADDED", "c")]
+    assert rest[0].operation == "RESYNC"
+
+
 async def test_an_event_that_its_shard_did_not_sign_is_dropped(service: EventsService) -> None:
     await service.send(from_entry("changes", service.log.identity, ShardLog().put(OTHER)), signed=False)
     await service.publish(service.put("a"))

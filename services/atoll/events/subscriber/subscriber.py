@@ -170,6 +170,9 @@ class Subscriber:
     async def _repaired(self, part: PartReader, gap: Gap, event: WireEvent) -> AsyncGenerator[Event, None]:
         """A RESYNC and what leads from what is known to the truth; the checks go on behind it."""
         log.warning("changes missing, resync", stream=part.part.stream, reason=gap.value)
+        # The event may be of a new stream that the server's last answer does not have: then this is its one RESYNC.
+        await self._renew()
+        self._part(part.part.stream)
         found = await self._truth()
         part.repaired(event, found.subjects(part.part.shard, self.subscription.cluster))
         for each in found.events(gap, event.revision, self._states):
