@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import msgspec
 from nats.aio.client import Client as Nats
@@ -137,15 +138,15 @@ async def _ages(server: Server, client: Client, bench: Bench) -> list[Row]:
 
 
 async def _connects(client: Client, count: int) -> list[Row]:
-    """Connect and hang up, some at a time."""
-    subscription = await _subscribe(client, "root", "connects")
+    """Connect and hang up, some at a time, as many accounts: one may have a bounded number of connections."""
+    subscriptions = [(await _subscribed(client, f"connects-{number}", 1))[0] for number in range(CONNECTING)]
 
-    async def once() -> None:
+    async def once(subscription: Subscription) -> None:
         nats = await subscription.connect()
         await nats.close()
 
     began = time.perf_counter()
-    await _at_once([once] * count, CONNECTING)
+    await _at_once([partial(once, subscriptions[number % CONNECTING]) for number in range(count)], CONNECTING)
     rate = count / (time.perf_counter() - began)
     return [Row("  connects through the callout", rate, "connects/s", 200, more=True)]
 

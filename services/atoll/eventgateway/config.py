@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from atoll.machinery.process.config import LOG_SETTINGS, Subjects
 from atoll.machinery.process.server_config import HEALTH_SETTINGS, ServerConfig
+from atoll.machinery.stream.tenants.subscriber_permissions import MOST_CONNECTIONS
 
 
 class EventGatewayConfig(ServerConfig, frozen=True, kw_only=True):
@@ -20,6 +21,7 @@ class EventGatewayConfig(ServerConfig, frozen=True, kw_only=True):
     keys_file: str = ""
     service_account_key_file: tuple[str, ...] = ()
     service_account_issuer: tuple[str, ...] = ()
+    connections_per_identity: int = MOST_CONNECTIONS
 
     SUMMARY: ClassVar[str] = "Let subscribers of events in at a NATS server, by their tokens."
     SUBJECTS: ClassVar[Subjects] = {
@@ -29,6 +31,7 @@ class EventGatewayConfig(ServerConfig, frozen=True, kw_only=True):
             "keys_file": "JSON file with the keys that all gateways of the server share; who has it may do everything"
             " on the server",
         },
+        "Limits": {"connections_per_identity": "connections of one user, or service account, at a server at a time"},
         "Tokens": {
             "service_account_key_file": "PEM file with public keys that sign service account tokens and event tokens",
             "service_account_issuer": "issuer of service account tokens; every one is accepted",
@@ -38,6 +41,7 @@ class EventGatewayConfig(ServerConfig, frozen=True, kw_only=True):
     }
     COMMON: ClassVar[Collection[str]] = (
         *SUBJECTS["NATS server"],
+        *SUBJECTS["Limits"],
         *SUBJECTS["Tokens"],
         *SUBJECTS["Server"],
         "log_level",
@@ -47,6 +51,8 @@ class EventGatewayConfig(ServerConfig, frozen=True, kw_only=True):
         """Reject invalid values at start. Raises ValueError."""
         super().__post_init__()
         self.require_both_or_none("tls_cert_file", "tls_private_key_file")
+        if self.connections_per_identity < 1:
+            raise ValueError("connections-per-identity must be at least 1")
 
     def check_complete(self) -> None:
         """Check that the settings without a default are set. Raises ValueError."""

@@ -12,14 +12,16 @@ from atoll.machinery.apiserver.authentication.event_tokens import EventTokens
 from atoll.machinery.meta.status import Unauthorized
 from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.tenants.auth_callout import CalloutKeys
-from atoll.machinery.stream.tenants.gateway import Gateway, TokenHolder
+from atoll.machinery.stream.tenants.gateway import Counted, Gateway, TokenHolder
 from atoll.machinery.stream.tenants.subscriber_permissions import identity
 
 log = structlog.get_logger()
 
 
-def build_gateway(access: Access, keys: CalloutKeys, tokens: EventTokens, registry: CollectorRegistry) -> Gateway:
-    """A gateway at a server. Raises ValueError for keys that are none."""
+def build_gateway(
+    access: Access, keys: CalloutKeys, tokens: EventTokens, registry: CollectorRegistry, most_connections: int
+) -> Gateway:
+    """A gateway at a server, where an identity has `most_connections`. Raises ValueError for keys that are none."""
     asked = Counter(
         "atoll_event_gateway_connects", "Clients of NATS that a server asked about.", ["result"], registry=registry
     )
@@ -34,4 +36,4 @@ def build_gateway(access: Access, keys: CalloutKeys, tokens: EventTokens, regist
         asked.labels("admitted").inc()
         return TokenHolder(identity(subject.user, subject.cluster), subject.expires_s)
 
-    return Gateway(access, keys, holder_of, ended.inc)
+    return Gateway(access, keys, holder_of, most_connections, Counted(ended.inc, asked.labels("crowded").inc))

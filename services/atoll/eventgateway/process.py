@@ -63,7 +63,7 @@ async def start(config: EventGatewayConfig) -> None:
     await asyncio.to_thread(root.mkdir, mode=0o700, parents=True, exist_ok=True)
     files = await asyncio.to_thread(_read, config)
     try:
-        gateway = build_gateway(files.access, files.keys, files.tokens, registry)
+        gateway = build_gateway(files.access, files.keys, files.tokens, registry, config.connections_per_identity)
     except ValueError as error:
         raise InvalidCredentials(f"{config.keys_file} holds keys that cannot be used") from error
     await _serve(config, files, gateway, registry)

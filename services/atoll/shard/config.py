@@ -21,7 +21,7 @@ from atoll.machinery.process.listen_address import check_listen_address
 from atoll.machinery.process.server_config import LISTEN_SETTINGS
 from atoll.machinery.stream.definitions import MAX_PAYLOAD_BYTES
 from atoll.machinery.stream.tenants.key_files import SUBSCRIPTIONS_FILE
-from atoll.machinery.stream.tenants.subscriber_permissions import SLOTS
+from atoll.machinery.stream.tenants.subscriber_permissions import MOST_CONNECTIONS, SLOTS
 
 #: The feature gates that change what a shard does; the deprecated URLs are off by default, the others on.
 GATES = (
@@ -40,6 +40,13 @@ Workers = int | Literal["auto"]
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _DURATION = re.compile(r"(?:(\d{1,8})h)?(?:(\d{1,10})m)?(?:(\d{1,10})s?)?")
 _MAX_EVENTS = 100_000
+_EVENT_BOUNDS = (
+    "event_subscriptions_per_workspace",
+    "event_connections_per_identity",
+    "event_rate",
+    "event_max_ack_pending",
+    "event_pull_max_messages",
+)
 _SHORT = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(ms|s)")
 #: Bounds of service-account-max-token-expiration, as in kube-apiserver.
 MIN_TOKEN_LIFE_S, MAX_TOKEN_LIFE_S = 3600, 1 << 32
@@ -98,6 +105,7 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
     event_subscriptions_per_identity: int = 32
     event_subscriptions_per_workspace: int = 256
     event_rate: int = 2000
+    event_connections_per_identity: int = MOST_CONNECTIONS
     event_max_ack_pending: int = 1000
     event_pull_max_messages: int = 500
     event_pull_max_bytes: int = 16 << 20
@@ -184,6 +192,7 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
             "event_subscriptions_per_identity": f"subscriptions of one user on this shard, at most {SLOTS}",
             "event_subscriptions_per_workspace": "subscriptions in one workspace",
             "event_rate": "events a second that one user is delivered by this shard, on the average of some seconds",
+            "event_connections_per_identity": "connections of one user at the embedded NATS server at a time",
             "event_max_ack_pending": "events of a subscription that may be out without acknowledgement",
             "event_pull_max_messages": "events that one pull may ask for",
             "event_pull_max_bytes": "bytes that one pull may ask for, at least the largest event: 8388608",
@@ -323,8 +332,7 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
             raise ValueError(f"events-bind-address, events-port: {error}") from error
         if not 0 <= self.event_subscriptions_per_identity <= SLOTS:
             raise ValueError(f"event-subscriptions-per-identity must be between 0 and {SLOTS}")
-        bounds = "event_subscriptions_per_workspace", "event_rate", "event_max_ack_pending", "event_pull_max_messages"
-        for name in bounds:
+        for name in _EVENT_BOUNDS:
             if not 1 <= getattr(self, name) <= _MAX_EVENTS:
                 raise ValueError(f"{name.replace('_', '-')} must be between 1 and {_MAX_EVENTS}")
         if self.event_pull_max_bytes < MAX_PAYLOAD_BYTES:

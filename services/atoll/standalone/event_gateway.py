@@ -44,4 +44,5 @@ class EmbeddedGateway:
         except OSError as error:
             # On a full disk the file of an earlier start stays.
             log.error("address for subscribers not written", error=str(error))
-        await build_gateway(self.user.access(address, self._tls), self.tenants.keys, self._tokens, self._registry).run()
+        access, most = self.user.access(address, self._tls), self._config.event_connections_per_identity
+        await build_gateway(access, self.tenants.keys, self._tokens, self._registry, most).run()

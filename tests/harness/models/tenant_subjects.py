@@ -56,6 +56,8 @@ SYSTEM = (
     "event-gateways.kick",
     "events.control.x",
 )
+#: Identity, group and resource as a subject has them: of the victim's own subscription, sealed, exported, all.
+RESOURCES = ("core.core.configmaps", "core.core.secrets", "5e1f.example=2Ecom.lights", "*.*.*")
 #: Texts that mean something to NATS, as a tenant may have them in the names of its own things.
 ODD_NAMES = (".", "*", ">", ".*>", "a.b", "=2E", "-")
 
@@ -85,7 +87,8 @@ def subjects(own: Own, victims: Sequence[Own], clusters: Sequence[str]) -> list[
     others = (*theirs, "operator", "follow-edge-0", "atoll-audit-changes", "*", ">")
     found = [*_api(names + others), *_acknowledgements(names + others), *SYSTEM, *_inboxes(own, victims), *_wild()]
     for cluster in clusters:
-        found += [f"atoll.{kind}.root.core.core.configmaps.{cluster}" for kind in ("changes", "state")]
+        for kind in ("changes", "state"):
+            found += [f"atoll.{kind}.root.{resource}.{cluster}" for resource in RESOURCES]
     found += [f"atoll.changes.{shard}.-" for shard in ("root", "east", "other")]
     return list(dict.fromkeys(found))
 

@@ -51,11 +51,11 @@ async def server(tmp_path: Path) -> AsyncIterator[TenantServer]:
 class Running:
     """A gateway that works until `stop`."""
 
-    def __init__(self, server: TenantServer, keys: KeySet, user: str = GATEWAY) -> None:
+    def __init__(self, server: TenantServer, keys: KeySet, user: str = GATEWAY, most_connections: int = 64) -> None:
         self.registry = CollectorRegistry()
         access = server.users[user].access(server.address)
         tokens = EventTokens(keys.verifying, (DEFAULT_ISSUER,))
-        self.gateway = build_gateway(access, server.keys, tokens, self.registry)
+        self.gateway = build_gateway(access, server.keys, tokens, self.registry, most_connections)
         self._task = asyncio.create_task(self.gateway.run())
 
     async def serving(self) -> None:
@@ -99,6 +99,25 @@ async def ended(client: RawClient) -> None:
 
 async def kick(server: TenantServer, whose: str) -> None:
     await server.owners["root"].publish(KICK_SUBJECT, msgspec.json.encode({"identity": whose}))
+
+
+async def test_an_identity_has_a_bounded_number_of_connections_and_takes_those_of_nobody_else(
+    server: TenantServer, keys: KeySet
+) -> None:
+    running, ann = Running(server, keys, most_connections=3), token_of(keys, "ann")
+    try:
+        await running.serving()
+        first = await enter(server, ann)
+        more = [RawClient.open(server.address, auth_token=ann) for _ in range(6)]
+        found = await asyncio.gather(*more, return_exceptions=True)
+        held = [each for each in found if isinstance(each, RawClient)]
+        assert (len(held), running.count("connects", result="crowded")) == (2, 4)
+        other = await enter(server, token_of(keys, "bob"))
+        first.close()
+        for client in (*held, other, await enter(server, ann)):
+            client.close()
+    finally:
+        await running.stop()
 
 
 async def test_a_token_of_the_api_lets_nobody_in_and_one_for_events_does(server: TenantServer, keys: KeySet) -> None:
@@ -198,7 +217,7 @@ async def test_a_gateway_at_a_server_without_the_account_of_subscribers_serves_n
     user = NatsUser(GATEWAY, "secret", gateway_permissions(GATEWAY), account=GATEWAYS)
     async with NatsServer(tmp_path, "root", users=(user,)) as nats:
         access, tokens = user.access(nats.server.address), EventTokens(keys.verifying, (DEFAULT_ISSUER,))
-        gateway = build_gateway(access, make_keys(), tokens, CollectorRegistry())
+        gateway = build_gateway(access, make_keys(), tokens, CollectorRegistry(), 64)
         task = asyncio.create_task(gateway.run())
         try:
 

@@ -72,6 +72,7 @@ _PER_PROCESS = (
     "batteries_included",
     "events_bind_address",
     "events_port",
+    "event_connections_per_identity",
     *SET_BY_SITE,
 )
 
@@ -143,6 +144,7 @@ def gateway_spec(layout: Layout, site: Site, config: ShardConfig) -> ProcessSpec
         "service_account_key_file": (str(layout.account_key), *config.service_account_key_file),
         "nats_url": nats_url(config, site.ports[NATS]),
         "service_account_issuer": config.service_account_issuer,
+        "connections_per_identity": config.event_connections_per_identity,
         "allow_any_filesystem": config.allow_any_filesystem,
         "log_level": config.log_level,
         "log_format": config.log_format,

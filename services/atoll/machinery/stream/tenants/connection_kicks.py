@@ -100,6 +100,14 @@ class ConnectionKicks:
             log.debug("connections not ended", error=str(error))
 
 
+def connections_of(answer: bytes) -> tuple[int, ...]:
+    """The numbers of the connections that a server told. Raises ValueError if it told none."""
+    found = _answers.decode(answer).data
+    if found is None:
+        raise ValueError("no connections told")
+    return tuple(each.cid for each in found.connections)
+
+
 async def probe(connection: Connection) -> None:
     """Raise Unavailable unless the server has an account of tenants that this gateway answers for."""
     try:

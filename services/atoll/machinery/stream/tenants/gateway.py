@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -17,6 +19,7 @@ from atoll.machinery.stream.connection import Access, Connection, Unavailable, k
 from atoll.machinery.stream.tenants.auth_callout import Admission, Answerer, CalloutKeys, ConnectRequest
 from atoll.machinery.stream.tenants.callout_service import CalloutService
 from atoll.machinery.stream.tenants.connection_kicks import ConnectionKicks, probe
+from atoll.machinery.stream.tenants.connection_limit import ConnectionLimit
 from atoll.machinery.stream.tenants.subscriber_permissions import (
     SubscriberNames,
     subscriber_names,
@@ -35,6 +38,13 @@ class TokenHolder(msgspec.Struct, frozen=True):
     expires_at_s: int
 
 
+class Counted(NamedTuple):
+    """What is told of connections: how many were ended, and each that was turned away as its identity has too many."""
+
+    ended: Callable[[int], None]
+    crowded: Callable[[], None]
+
+
 class Gateway:
     """`run` works until cancelled."""
 
@@ -43,11 +53,13 @@ class Gateway:
         access: Access,
         keys: CalloutKeys,
         holder_of: Callable[[str], TokenHolder | None],
-        ended: Callable[[int], None],
+        most_connections: int,
+        counted: Counted,
     ) -> None:
-        """`holder_of` judges a token; `ended` is told how many connections were ended. Raises ValueError for keys that
+        """`holder_of` judges a token; an identity has `most_connections` at a server. Raises ValueError for keys that
         are none."""
-        self._access, self._answerer, self._holder_of, self._ended = access, Answerer(keys), holder_of, ended
+        self._access, self._answerer, self._holder_of, self._counted = access, Answerer(keys), holder_of, counted
+        self._most_connections = most_connections
         self._key = base64.b64decode(keys.names, validate=True)
         self._connected, self._no_account = False, ""
 
@@ -64,8 +76,9 @@ class Gateway:
         await keep_connected(self._access, _NAME, self._work)
 
     async def _work(self, connection: Connection) -> None:
-        kicks = ConnectionKicks(connection, lambda identity: self._names(identity).connection, self._ended)
-        callout = CalloutService(connection, self._answerer, self._authenticate)
+        kicks = ConnectionKicks(connection, lambda identity: self._names(identity).connection, self._counted.ended)
+        limit = ConnectionLimit(connection, self._most_connections)
+        callout = CalloutService(connection, self._answerer, partial(self._authenticate, limit))
         self._connected = True
         try:
             await self._probe(connection)
@@ -85,11 +98,14 @@ class Gateway:
             raise
         self._no_account = ""
 
-    async def _authenticate(self, request: ConnectRequest) -> Admission | None:
+    async def _authenticate(self, limit: ConnectionLimit, request: ConnectRequest) -> Admission | None:
         holder = self._holder_of(request.token)
         if holder is None:
             return None
         names = self._names(holder.identity)
+        if not await limit.has_room(names.connection):
+            self._counted.crowded()
+            return None
         return Admission(subscriber_permissions(names), holder.expires_at_s, names.connection)
 
     def _names(self, identity: str) -> SubscriberNames:

@@ -32,6 +32,8 @@ TENANTS, GATEWAYS = "events", "event-gateways"
 TENANTS_API = "events.API"
 #: Consumers that an identity may have. A permission matches whole tokens, so each has a name of its own.
 SLOTS = 32
+#: Connections of an identity at a server, by default: one a subscription, and as many that are about to end.
+MOST_CONNECTIONS = 2 * SLOTS
 _PULL_VERBS = ("CONSUMER.MSG.NEXT", "CONSUMER.INFO")
 #: Where a server asks who a client is.
 CALLOUT_SUBJECT = "$SYS.REQ.USER.AUTH"
