@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from atoll.events import OLDEST, Event, changes
 from atoll.machinery.client.client import Client
+from atoll.machinery.meta.objects import Object
 from atoll.machinery.stream import subjects
 from atoll.machinery.stream.consumer.gaps import Gap
 from atoll.machinery.wire.client import ClientError
@@ -62,8 +64,9 @@ _decode = msgspec.json.Decoder(Line).decode
 class Notebook:
     """Handles events as lines of a file. Changes that a list already contained are not recorded again."""
 
-    def __init__(self, root: Path, file: Path) -> None:
-        self._root, self._file = root, file
+    def __init__(self, listing: Callable[[], Awaitable[Object]], file: Path) -> None:
+        """`listing` lists the traffic's resource as far as the subscriber may see it."""
+        self._list, self._file = listing, file
         self.position, self._listed = OLDEST, 0
         whole = lines(file)
         file.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in whole))
@@ -90,10 +93,6 @@ class Notebook:
             key = f"{metadata['annotations']['kcp.io/cluster']}/{metadata['namespace']}/{metadata['name']}"
             state[key] = int(metadata["resourceVersion"])
         return Line(event.position, [], Gap(event.reason).name, state, int(found["metadata"]["resourceVersion"]))
-
-    async def _list(self) -> dict[str, Any]:
-        async with Client.from_kubeconfig(str(self._root / "admin.kubeconfig"), "shard-base", "*") as client:
-            return await client.list(CONFIGMAPS)
 
     def _write(self, line: Line) -> None:
         with self._file.open("ab") as file:
@@ -122,9 +121,15 @@ def rounds(file: Path) -> list[Round]:
     return found
 
 
+async def everywhere(root: Path) -> Object:
+    """The traffic's resource in all clusters."""
+    async with Client.from_kubeconfig(str(root / "admin.kubeconfig"), "shard-base", "*") as client:
+        return await client.list(CONFIGMAPS)
+
+
 async def subscribe(root: Path, file: Path, name: str, selection: Selection) -> None:
     """Consume with the operator's credential until cancelled."""
-    notebook = Notebook(root, file)
+    notebook = Notebook(partial(everywhere, root), file)
     async with aclosing(
         changes(
             root / "stream.json",

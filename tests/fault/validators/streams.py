@@ -8,11 +8,14 @@ from fault.traffic.streamlog import CONTROL, StreamMessage, matches
 from fault.traffic.subscriber import Round
 from fault.validators.violation import StreamDiffers
 
+_EVERYWHERE = Scope("*")
+
 
 def subscriber_has_the_truth(
-    received: list[Round], filters: tuple[str, ...], logged: list[StreamMessage], log: Log
+    received: list[Round], filters: tuple[str, ...], logged: list[StreamMessage], log: Log, scope: Scope = _EVERYWHERE
 ) -> None:
-    """Each round is the log from where it began, without a gap; the last goes to the log's end."""
+    """Each round is the log from where it began, without a gap; the last goes to the log's end. Rereads are of a
+    scope."""
     wanted = [one for one in logged if matches(filters, one.subject)]
     for number, one in enumerate(received):
         expected = [each for each in wanted if each.revision > one.revision]
@@ -21,13 +24,13 @@ def subscriber_has_the_truth(
         # The shard may have written on after its log was read.
         events = [each for each in one.events if each.revision <= logged[-1].revision]
         _same(events, expected, f"round {number} after {one.gap or 'the start'}")
-        if one.gap and one.state != _state(log, one.revision):
+        if one.gap and one.state != _state(log, scope, one.revision):
             raise StreamDiffers(f"round {number}: the reread at {one.revision} is not the state")
 
 
-def _state(log: Log, revision: int) -> dict[str, int]:
-    """Objects of the traffic's resource in every cluster."""
-    found = log.state(Scope("*"), revision)
+def _state(log: Log, scope: Scope, revision: int) -> dict[str, int]:
+    """Objects of the traffic's resource in a scope."""
+    found = log.state(scope, revision)
     return {f"{one.key.cluster}/{one.key.namespace}/{one.key.name}": one.revision for one in found}
 
 

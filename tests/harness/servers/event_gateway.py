@@ -45,8 +45,15 @@ class EventGateway:
 
     def __exit__(self, *error: object) -> None:
         assert self._process is not None
+        killed = self._process.poll() is not None
         self._process.send_signal(signal.SIGTERM)
-        assert self._process.wait(30) == 0
+        assert self._process.wait(30) == 0 or killed
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(30)
 
     @property
     def pid(self) -> int:
