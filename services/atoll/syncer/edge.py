@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 
 import msgspec
 
@@ -18,7 +19,7 @@ from atoll.machinery.edge.failures import Failure
 from atoll.machinery.edge.names import SYNCED_BY, SYNCER, ObjectRef
 from atoll.machinery.edge.plan import Annotate, Delete
 from atoll.machinery.meta.objects import Object, encode_json
-from atoll.machinery.meta.status import ApiError, NotFound
+from atoll.machinery.meta.status import ApiError, Forbidden, NotFound
 from atoll.syncer.follower import Follower, Key, key_of
 from atoll.syncer.kinds import Kind, Kinds
 from atoll.syncer.packed import pack, unpack
@@ -234,21 +235,29 @@ class Edge:
         found = {}
         for kind in await self.kinds.all():
             if kind.resource.namespaced:
-                found.update(await self._some(kind, namespace))
+                found.update(await self._some_or_unknown(kind, namespace))
         return found
 
     async def instances(self, group: str, resource: str, version: str) -> dict[ObjectRef, Object]:
         """Return some objects of a kind."""
         kind = await self.kinds.find(group, resource, version)
-        return {} if kind is None else await self._some(kind, "")
+        return {} if kind is None else await self._some_or_unknown(kind, "")
 
     async def marked_kinds(self) -> set[tuple[str, str, str]]:
         """Return group, resource and version of all kinds of which there is something with this syncer's label."""
         found = set()
         for kind in await self.kinds.all():
-            if await self._some(kind, "", labelSelector=f"{SYNCED_BY}={self._syncer}", limit="1"):
-                found.add((kind.resource.group, kind.resource.plural, kind.resource.version))
+            with suppress(Forbidden):
+                if await self._some(kind, "", labelSelector=f"{SYNCED_BY}={self._syncer}", limit="1"):
+                    found.add((kind.resource.group, kind.resource.plural, kind.resource.version))
         return found
+
+    async def _some_or_unknown(self, kind: Kind, namespace: str) -> dict[ObjectRef, Object]:
+        """Return some objects of a kind; one without a name where it may not be listed: there may be any."""
+        try:
+            return await self._some(kind, namespace)
+        except Forbidden:
+            return {ObjectRef(kind.resource.group, kind.resource.plural, namespace, ""): {"metadata": {}}}
 
     async def _some(self, kind: Kind, namespace: str, **options: str) -> dict[ObjectRef, Object]:
         await self._limit.take()
@@ -256,7 +265,7 @@ class Edge:
             page = await self.client.request("GET", kind.resource.path(namespace), {"limit": "50", **options})
         except ApiError as error:
             # Some kinds can be listed by nobody, or only in other ways.
-            if error.code in (403, 404, 405):
+            if error.code in (404, 405):
                 return {}
             raise
         lead = {"apiVersion": page["apiVersion"], "kind": kind.kind}

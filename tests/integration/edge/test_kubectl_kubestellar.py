@@ -220,6 +220,7 @@ def test_its_manifest_is_taken_by_kubectl(plugin: Plugin, kubectl: Kubectl, tmp_
     [
         (("nobody", "--espw", "root:espw"), 1, 'there is no SyncTarget "nobody"'),
         (("nobody", "--espw", "root:wmw1"), 2, "does not have the edge service"),
+        (("nobody", "--resources", "configmaps,"), 2, "is no list of resources"),
     ],
 )
 def test_a_cluster_that_cannot_be_registered_is_told(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from atoll.cli.kubectl.kubestellar.manifest import Registration, rights
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.kubeconfig import Target
 from atoll.machinery.client.resource import Resource
@@ -27,7 +28,7 @@ NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
 QUOTAS = Resource("", "v1", "resourcequotas")
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 RBAC, ADMISSION, GROUP = "rbac.authorization.k8s.io", "admissionregistration.k8s.io", "refusals.example.com"
-ROLES, ROLE_BINDINGS = (Resource(RBAC, "v1", f"clusterrole{each}s", namespaced=False) for each in ("", "binding"))
+ROLES = Resource(RBAC, "v1", "clusterroles", namespaced=False)
 WEBHOOKS = Resource(ADMISSION, "v1", "validatingwebhookconfigurations", namespaced=False)
 
 #: Row of an error: resource, name, operation, reason.
@@ -195,16 +196,7 @@ async def test_a_clock_that_is_set_by_a_year_delays_no_other_attempt(
 async def test_a_kind_that_the_edge_does_not_let_the_syncer_read(
     view: MailboxView, edge: Client, cluster: tuple[Target, str], namespace: str
 ) -> None:
-    rules: list[Object] = [
-        {"apiGroups": ["*"], "resources": [each], "verbs": ["*"]}
-        for each in ("configmaps", "namespaces", "customresourcedefinitions", "leases")
-    ]
-    entrance: Object = {"nonResourceURLs": ["*"], "verbs": ["*"]}
-    await edge.apply(ROLES, role := _role(namespace, [*rules, entrance]))
-    subject = {"kind": "ServiceAccount", "name": "default", "namespace": namespace}
-    head = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": namespace}}
-    reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": namespace}
-    await edge.apply(ROLE_BINDINGS, {**head, "roleRef": reference, "subjects": [subject]})
+    await grant(edge, namespace, "configmaps")
     restricted = replace(cluster[0], headers=(("authorization", f"Bearer {await _token(edge, namespace)}"),))
     secret: Object = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": namespace}}
     view.place(secret, resource="secrets")
@@ -216,16 +208,23 @@ async def test_a_kind_that_the_edge_does_not_let_the_syncer_read(
         (row,) = view.config_status["conditions"]
         assert (row["status"], row["message"]) == ("False", "1 fail, such as secrets")
         secrets = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list", "watch"]}
-        await edge.apply(ROLES, {**role, "rules": [*rules, entrance, secrets]})
+        role = await edge.get(ROLES, "default")
+        await edge.update(ROLES, {**role, "rules": [*role["rules"], secrets]})
         await until(reports(view, ("secrets", "s", "get", "Forbidden")), "it may be listed, and not read")
-        secrets["verbs"] = ["*"]
-        await edge.apply(ROLES, {**role, "rules": [*rules, entrance, secrets]})
+        await grant(edge, namespace, "configmaps", "secrets")
         await until(reports(view), "nothing is left to report")
         assert await edge.get(SECRETS, "s", namespace)
 
 
-def _role(name: str, rules: list[Object]) -> Object:
-    return {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
+async def grant(edge: Client, namespace: str, *resources: str) -> None:
+    """Give the account `default` the rights of a syncer that is narrowed to these resources, and entrance."""
+    text = {"id": "default", "namespace": namespace, "target": "", "uid": "", "cluster": "", "token": "", "image": ""}
+    found = Registration(**text, replicas=1, qps=1.0, burst=1, resources=resources)
+    entrance: Object = {"nonResourceURLs": ["*"], "verbs": ["*"]}
+    for each in rights(found):
+        resource = Resource(RBAC, "v1", f"{each['kind'].lower()}s", namespaced="namespace" in each["metadata"])
+        body = {**each, "rules": [*each["rules"], entrance]} if each["kind"] == "ClusterRole" else each
+        await edge.apply(resource, body)
 
 
 async def _token(edge: Client, namespace: str) -> str:

@@ -7,7 +7,7 @@ import hashlib
 import pytest
 import yaml
 
-from atoll.cli.kubectl.kubestellar.manifest import Registration, manifests, syncer_id
+from atoll.cli.kubectl.kubestellar.manifest import Registration, manifests, rights, syncer_id
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.process.config import load
 from atoll.syncer.config import SyncerConfig
@@ -16,10 +16,9 @@ UID = "1a045336-8178-4026-8a56-5cd5609c0ec1"
 SERVER: Object = {"server": "https://center:6443/prefix/clusters/root", "certificate-authority-data": "Q0E="}
 
 
-@pytest.fixture
-def written() -> list[Object]:
+def registration(*resources: str) -> Registration:
     name = syncer_id("florin", UID)
-    found = Registration(
+    return Registration(
         id=name,
         namespace="edge",
         target="florin",
@@ -30,8 +29,13 @@ def written() -> list[Object]:
         replicas=2,
         qps=20.0,
         burst=30,
+        resources=resources,
     )
-    return list(manifests(found, SERVER))
+
+
+@pytest.fixture
+def written() -> list[Object]:
+    return list(manifests(registration(), SERVER))
 
 
 def test_an_id_is_the_name_and_eight_digits_of_base_36_of_a_digest_of_the_uid() -> None:
@@ -90,3 +94,26 @@ def test_its_kubelet_asks_where_the_syncer_listens(written: list[Object]) -> Non
     paths = [container[each]["httpGet"]["path"] for each in ("livenessProbe", "readinessProbe")]
     assert paths == ["/livez", "/readyz"]
     assert {container[each]["httpGet"]["port"] for each in ("livenessProbe", "readinessProbe")} == {"health"}
+
+
+def test_narrow_rights_are_those_of_its_resources_and_what_every_syncer_needs() -> None:
+    found = list(rights(registration("configmaps", "secrets", "deployments.apps")))
+    kinds = [(each["kind"], each["metadata"].get("namespace", "")) for each in found]
+    roles = [("ClusterRole", ""), ("Role", "edge"), ("Role", "default")]
+    assert kinds == [(f"{kind}{suffix}", place) for kind, place in roles for suffix in ("", "Binding")]
+    rules = {
+        (group, resource): set(rule["verbs"])
+        for rule in found[0]["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    writing = {"get", "list", "watch", "create", "delete", "patch"}
+    assert rules == {
+        ("", "namespaces"): writing - {"delete"},
+        ("apiextensions.k8s.io", "customresourcedefinitions"): {"get", "list", "watch"},
+        **dict.fromkeys([("", "configmaps"), ("", "secrets"), ("apps", "deployments")], writing),
+    }
+    name = syncer_id("florin", UID)
+    assert found[2]["rules"][0]["resourceNames"] == [name], "its own token"
+    assert {each["roleRef"]["kind"] for each in found[1::2]} == {"ClusterRole", "Role"}
+    assert all(each["subjects"][0]["name"] == name for each in found[1::2])

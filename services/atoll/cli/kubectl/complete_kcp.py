@@ -43,6 +43,7 @@ _DEPLOYMENT = (
     "--replicas",
     "--qps",
     "--burst",
+    "--resources",
     "--lifetime",
 )
 _REGISTRATION = (*_DEPLOYMENT, "--imw", "--espw", "--silent")

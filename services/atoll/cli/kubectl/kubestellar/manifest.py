@@ -13,7 +13,7 @@ import msgspec
 import yaml
 
 from atoll.machinery.client.target import CLUSTERS
-from atoll.machinery.edge.names import MAILBOX_VIEW
+from atoll.machinery.edge.names import LEASE_NAMESPACE, MAILBOX_VIEW
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.wellknown import RBAC_GROUP
 
@@ -35,6 +35,8 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int
     qps: float
     burst: int
+    #: What it may write at the edge, as `plural.group`; empty: everything.
+    resources: tuple[str, ...] = ()
 
 
 def syncer_id(name: str, uid: str) -> str:
@@ -47,7 +49,10 @@ def syncer_id(name: str, uid: str) -> str:
 
 
 def manifests(found: Registration, server: Object) -> Iterator[Object]:
-    """Yield the seven objects. `server` is a kubeconfig's cluster, with its authority as data."""
+    """Yield the seven objects, or eleven with narrow rights.
+
+    `server` is a kubeconfig's cluster, with its authority as data.
+    """
     placed = {"name": found.id, "namespace": found.namespace}
     yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": found.namespace}}
     yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": placed}
@@ -61,7 +66,7 @@ def manifests(found: Registration, server: Object) -> Iterator[Object]:
         },
         "type": "kubernetes.io/service-account-token",
     }
-    yield from _rights(found.id, placed)
+    yield from rights(found)
     yield {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -71,14 +76,45 @@ def manifests(found: Registration, server: Object) -> Iterator[Object]:
     yield _deployment(found, placed)
 
 
-def _rights(name: str, account: Object) -> Iterator[Object]:
-    """Yield role and binding: a syncer writes whatever is placed on its cluster."""
-    head = {"apiVersion": f"{RBAC_GROUP}/v1", "metadata": {"name": name}}
-    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]
-    yield {**head, "kind": "ClusterRole", "rules": rules}
-    reference = {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": name}
-    subjects = [{"kind": "ServiceAccount", **account}]
-    yield {**head, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": subjects}
+def rights(found: Registration) -> Iterator[Object]:
+    """Yield roles and bindings: a syncer writes whatever is placed on its cluster, or what it is narrowed to.
+
+    Narrowed, it deletes no Namespace, as it does not see all that is in one.
+    """
+    everything = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]
+    if not found.resources:
+        yield from _granted(found, everything)
+        return
+    by_group: dict[str, list[str]] = {}
+    for each in found.resources:
+        plural, _, group = each.partition(".")
+        by_group.setdefault(group, []).append(plural)
+    reading = ["get", "list", "watch"]
+    rules: list[Object] = [
+        {"apiGroups": [""], "resources": ["namespaces"], "verbs": [*reading, "create", "patch"]},
+        {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"], "verbs": reading},
+        *(
+            {"apiGroups": [group], "resources": plurals, "verbs": [*reading, "create", "delete", "patch"]}
+            for group, plurals in by_group.items()
+        ),
+    ]
+    yield from _granted(found, rules)
+    token: Object = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [found.id], "verbs": ["patch"]}
+    yield from _granted(found, [token], found.namespace)
+    verbs = ["create", "get", "patch", "update"]
+    yield from _granted(
+        found, [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs}], LEASE_NAMESPACE
+    )
+
+
+def _granted(found: Registration, rules: list[Object], namespace: str = "") -> Iterator[Object]:
+    """Yield a role of the syncer and its binding: in a Namespace, or in all of the cluster."""
+    kind, place = ("Role", {"namespace": namespace}) if namespace else ("ClusterRole", {})
+    head = {"apiVersion": f"{RBAC_GROUP}/v1", "metadata": {"name": found.id, **place}}
+    yield {**head, "kind": kind, "rules": rules}
+    reference = {"apiGroup": RBAC_GROUP, "kind": kind, "name": found.id}
+    subjects = [{"kind": "ServiceAccount", "name": found.id, "namespace": found.namespace}]
+    yield {**head, "kind": f"{kind}Binding", "roleRef": reference, "subjects": subjects}
 
 
 def _kubeconfig(found: Registration, server: Object) -> str:

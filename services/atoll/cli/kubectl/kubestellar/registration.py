@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -33,6 +34,7 @@ from atoll.machinery.process.private_files import write_private
 
 MAILBOX_TIMEOUT_S = 30.0
 ASK_AGAIN_S = 0.5
+_RESOURCE = re.compile(r"[a-z][a-z0-9-]*(\.[a-z0-9][a-z0-9.-]*)?")
 #: Exit codes: the workspace of the service is none; there is no mailbox in time.
 NO_SERVICE, NO_MAILBOX = 2, 5
 
@@ -73,7 +75,18 @@ def _add_deployment(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--replicas", type=int, default=1, help="how many syncers run, of which one works (1)")
     parser.add_argument("--qps", type=float, default=20.0, help="requests a second to either side (20)")
     parser.add_argument("--burst", type=int, default=30, help="requests at once (30)")
+    parser.add_argument(
+        "--resources", type=_resources, default=(), metavar="LIST", help="all it may write, as plural.group,... (any)"
+    )
     parser.add_argument("--lifetime", type=duration_s, default=720 * 3600.0, metavar="720h", help="of the token")
+
+
+def _resources(text: str) -> tuple[str, ...]:
+    """Return the resources of a list. Raises ArgumentTypeError."""
+    found = tuple(each.strip() for each in text.split(","))
+    if not all(_RESOURCE.fullmatch(each) for each in found):
+        raise argparse.ArgumentTypeError(f'"{text}" is no list of resources such as configmaps,deployments.apps')
+    return found
 
 
 async def _for_cluster(options: argparse.Namespace) -> None:
@@ -155,6 +168,7 @@ async def _register(client: Client, options: argparse.Namespace, uid: str, clust
         replicas=options.replicas,
         qps=options.qps,
         burst=options.burst,
+        resources=options.resources,
     )
 
 
