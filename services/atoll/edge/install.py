@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -46,14 +47,15 @@ class Installed(msgspec.Struct, frozen=True):
 
 async def install(client: Client, wanted: Wanted) -> Installed:
     """Write what is missing or differs. Raises ApiError, ClientError, TimeoutError."""
-    written = int(await workspaces.ensure(client, wanted.service, workspaces.UNIVERSAL))
+    is_new = await workspaces.ensure(client, wanted.service, workspaces.UNIVERSAL)
+    written = int(is_new)
     await workspaces.ready(client, wanted.service)
     home = client.cluster(wanted.service)
     room = asyncio.Semaphore(CONNECTIONS)
 
     async def put(manifest: Manifest) -> bool:
         async with room:
-            return await _put(home, manifest)
+            return await _put(home, manifest, is_new=is_new)
 
     for step in steps():
         written += sum(await asyncio.gather(*(put(each) for each in step)))
@@ -64,10 +66,14 @@ async def install(client: Client, wanted: Wanted) -> Installed:
     return Installed(dict(zip(service().accounts, tokens, strict=True)), written)
 
 
-async def _put(client: Client, manifest: Manifest) -> bool:
-    """Write one object; return whether something changed."""
+async def _put(client: Client, manifest: Manifest, *, is_new: bool) -> bool:
+    """Write one object; return whether something changed. In a new workspace it need not be looked for."""
     resource, wanted = manifest
     metadata = wanted["metadata"]
+    if is_new:
+        with suppress(AlreadyExists):
+            await client.create(resource, wanted)
+            return True
 
     async def attempt() -> bool:
         try:
