@@ -13,15 +13,14 @@ import os
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from pathlib import Path
 
 import msgspec
 import structlog
 
 from atoll.machinery.client.client import Client
+from atoll.machinery.client.in_cluster import in_cluster
 from atoll.machinery.client.kubeconfig import Kubeconfig, Target
 from atoll.machinery.client.resource import Resource
-from atoll.machinery.client.target import Entry, make_target
 from atoll.machinery.meta.status import ApiError
 from atoll.machinery.wire.pending_response import ClientError
 
@@ -29,7 +28,6 @@ log = structlog.get_logger()
 
 SECRETS = Resource("", "v1", "secrets")
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/syncer"
-IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 INTERVAL_S = 60.0
 #: How often the center is asked for its time; in between this machine counts on, asleep or not.
 CLOCK_S = 3600.0
@@ -55,14 +53,7 @@ def target(kubeconfig: str, context: str, environment: Mapping[str, str] = os.en
 
     The machine's clock may be wrong by a year, so the time of certificates is not looked at; authority and name are.
     """
-    if kubeconfig:
-        found = Kubeconfig.load(kubeconfig).target(context)
-    else:
-        host = environment.get("KUBERNETES_SERVICE_HOST", "")
-        server = f"https://{f'[{host}]' if ':' in host else host}:{environment.get('KUBERNETES_SERVICE_PORT', '443')}"
-        cluster = {"server": server, "certificate-authority": "ca.crt"}
-        entry = Entry("the cluster", cluster, IN_CLUSTER)
-        found = make_target(entry, Entry("the pod", {"tokenFile": "token"}, IN_CLUSTER))
+    found = Kubeconfig.load(kubeconfig).target(context) if kubeconfig else in_cluster(environment)
     if found.tls is not None:
         found.tls.verify_flags |= _NO_CHECK_TIME
     return found

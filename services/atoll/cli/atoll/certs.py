@@ -7,15 +7,20 @@ what was cut off. Invariant: no key and no password is printed.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 import msgspec
 
+from atoll.cli.atoll import certs_secrets
 from atoll.cli.atoll.output import fail
+from atoll.machinery.client.target import KubeconfigError
+from atoll.machinery.meta.status import ApiError
 from atoll.machinery.process.private_files import PkiError
 from atoll.machinery.stream.credential_file import InvalidCredentialFile
+from atoll.machinery.wire.pending_response import ClientError
 from atoll.standalone.site import certificates, inventory, layout
 from atoll.standalone.site.certificates import SIGNERS
 from atoll.standalone.site.expiry import expiries
@@ -35,17 +40,32 @@ def run(arguments: Sequence[str]) -> int:
         certificates.check(here)
         with layout.locked(here):
             return _COMMANDS[found.command](here, found)
-    except (OSError, ValueError, PkiError, SiteError, InventoryError, InvalidCredentialFile) as error:
-        return fail(str(error))
+    except _FAILURES as error:
+        return fail(str(error) or type(error).__name__)
+
+
+_FAILURES = (
+    *(OSError, ValueError, PkiError, SiteError, InventoryError, InvalidCredentialFile),
+    *(KubeconfigError, ApiError, ClientError, TimeoutError),
+)
 
 
 def _init(here: Layout, found: argparse.Namespace) -> int:
+    return _store(here, _wanted(here, found))
+
+
+def _wanted(here: Layout, found: argparse.Namespace) -> Inventory:
+    """The stored site, or a new one, with what the arguments say of it."""
     parts = urlsplit(found.external_url)
     if parts.scheme != "https" or not parts.hostname or parts.path:
-        return fail(f"external-url {found.external_url!r} is no URL as in https://atoll.example")
+        raise InventoryError(f"external-url {found.external_url!r} is no URL as in https://atoll.example")
     earlier = inventory.read(here.root) or Inventory(found.external_url)
     site = msgspec.structs.replace(earlier, external_url=found.external_url, installed_at=found.installed_at)
-    return _store(here, site.with_processes(map(inventory.parse, found.processes)))
+    return site.with_processes(map(inventory.parse, found.processes))
+
+
+def _secrets(here: Layout, found: argparse.Namespace) -> int:
+    return asyncio.run(certs_secrets.write(here, found, lambda: _wanted(here, found)))
 
 
 def _add(here: Layout, found: argparse.Namespace) -> int:
@@ -109,6 +129,7 @@ _COMMANDS: dict[str, Callable[[Layout, argparse.Namespace], int]] = {
     "list": _list,
     "renew": _renew,
     "revoke": _revoke,
+    "secrets": _secrets,
 }
 
 
@@ -117,16 +138,23 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="atoll certs", description=text, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     made = commands.add_parser("init", help="make the authorities, and the files of processes", allow_abbrev=False)
-    made.add_argument("--external-url", required=True, help="URL of the front proxies, for clients")
-    made.add_argument("--installed-at", default="", help="directory of its files on each machine, {name} for its name")
     more = commands.add_parser("add", help="make the files of processes more, or for other hosts", allow_abbrev=False)
-    for command, least in ((made, "*"), (more, "+")):
+    secrets = commands.add_parser(
+        "secrets", help="make a site of these processes alone, as Secrets of Kubernetes", allow_abbrev=False
+    )
+    for command in (made, secrets):
+        command.add_argument("--external-url", required=True, help="URL of the front proxies, for clients")
+        command.add_argument(
+            "--installed-at", default="", help="directory of its files on each machine; {name}: its name"
+        )
+    certs_secrets.add_flags(secrets)
+    for command, least in ((made, "*"), (more, "+"), (secrets, "+")):
         command.add_argument("processes", nargs=least, metavar="PROCESS", help=_PROCESS)
     listed = commands.add_parser("list", help="print the certificates and their ends", allow_abbrev=False)
     new = commands.add_parser("renew", help="renew what ends soon, and what is named", allow_abbrev=False)
     new.add_argument("names", nargs="*", metavar="NAME", help=f"a process, admin, all, or {', '.join(SIGNERS)}")
     ended = commands.add_parser("revoke", help="take processes out, or end the trust in earlier authorities")
     ended.add_argument("names", nargs="+", metavar="NAME", help=f"a process, or {', '.join(SIGNERS)}")
-    for command in (made, more, listed, new, ended):
+    for command in (made, more, listed, new, ended, secrets):
         command.add_argument("--directory", required=True, help="where certificates are made and kept")
     return parser

@@ -24,7 +24,7 @@ EDGE, NATS = "edge-controllers", "nats-server"
 PORTS = {SHARD: 6443, PROXY: 443, CACHE: 6445, GATEWAY: 0, EDGE: 0, NATS: 4222}
 #: Names of what else is in the directory.
 RESERVED = ("pki", "nats", "all", "admin")
-_FILE = "certs.json"
+FILE = "certs.json"
 
 
 class InventoryError(Exception):
@@ -117,16 +117,16 @@ def parse(text: str) -> SiteProcess:
 def read(directory: Path) -> Inventory | None:
     """The stored site; None in a new directory. Raises InventoryError, OSError."""
     try:
-        return msgspec.json.decode((directory / _FILE).read_bytes(), type=Inventory)
+        return msgspec.json.decode((directory / FILE).read_bytes(), type=Inventory)
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
-        raise InventoryError(f"{directory / _FILE} is no list of processes: {error}") from error
+        raise InventoryError(f"{directory / FILE} is no list of processes: {error}") from error
 
 
 def write(directory: Path, site: Inventory) -> None:
     """Store the site. Raises OSError."""
-    write_private(directory / _FILE, msgspec.json.format(msgspec.json.encode(site), indent=2) + b"\n")
+    write_private(directory / FILE, msgspec.json.format(msgspec.json.encode(site), indent=2) + b"\n")
 
 
 def _split(host: str) -> tuple[str, int]:
