@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import ssl
 import sys
 from pathlib import Path
 
@@ -29,10 +28,11 @@ from atoll.machinery.egress import Egress, policy
 from atoll.machinery.egress.forward import Forwarder
 from atoll.machinery.kcp.sharding.stream_policy import INTERNAL
 from atoll.machinery.meta.names import ResourceType
+from atoll.machinery.process.certificate_expiry import CertificateExpiry
+from atoll.machinery.process.file_watch import ClientFiles, client_files, renew_clients
 from atoll.machinery.process.freed_memory import return_freed_memory
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.private_files import Pair, load_pair
-from atoll.machinery.process.tls import client_context, public_context
 from atoll.machinery.storage.environment.filesystem import DATA_FILE, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
@@ -88,6 +88,7 @@ class _Serving:
     def __init__(self, config: CacheServerConfig, store: LmdbStore) -> None:
         self._config, self._store = config, store
         self._registry = CollectorRegistry()
+        CertificateExpiry(config, self._registry)
         access = read_access(config.nats_url, config.nats_credentials_file)
         self._follower = Follower(
             store, FollowerOptions(access, region=config.region, wanted=_is_wanted), self._registry
@@ -106,12 +107,15 @@ class _Serving:
         certificates = Certificates(files.clients.clients)
         listener = await self._listen(files, certificates)
         renewing = dynamic_client_ca.reload_on_change(
-            ClientCAFiles((self._config.client_ca_file,)),
+            ClientCAFiles(
+                (self._config.client_ca_file,), "", (self._config.tls_cert_file, self._config.tls_private_key_file)
+            ),
             files.clients,
             ReloadTarget(files.serving, certificates, listener.use),
         )
         self._life.run_in_background(
-            self._manager.run(), self._follower.run(), self._store.run_maintenance(), renewing, return_freed_memory()
+            *(self._manager.run(), self._follower.run(), self._store.run_maintenance(), renewing),
+            *(renew_clients([files.shards] if files.shards is not None else []), return_freed_memory()),
         )
         await self._life.stopped()
         log.info("draining")
@@ -122,7 +126,7 @@ class _Serving:
 
     async def _listen(self, files: _Files, certificates: Certificates) -> Server:
         config = self._config
-        forwarder = Forwarder(self._egress, files.shards) if files.shards is not None else None
+        forwarder = Forwarder(self._egress, files.shards.context) if files.shards is not None else None
         serving = server.Serving(version(), self._registry, self._whole.check, forwarder)
         handler = server.handler(self._store, certificates, serving)
         connection = functools.partial(StreamingConnection, policy=handler)
@@ -144,14 +148,13 @@ class _Files(msgspec.Struct, frozen=True):
     serving: Pair
     clients: ClientCAs
     #: For requests to shards; None without a client certificate.
-    shards: ssl.SSLContext | None
+    shards: ClientFiles | None
 
 
 def _read(config: CacheServerConfig) -> _Files:
     serving = load_pair(Path(config.tls_cert_file), Path(config.tls_private_key_file))
     shards = None
     if config.shard_client_cert_file:
-        pair = load_pair(Path(config.shard_client_cert_file), Path(config.shard_client_key_file))
-        authorities = config.shard_virtual_workspace_ca_file
-        shards = client_context(Path(authorities).read_bytes(), pair) if authorities else public_context(pair)
+        pair = config.shard_client_cert_file, config.shard_client_key_file
+        shards = client_files(*pair, config.shard_virtual_workspace_ca_file)
     return _Files(serving, ClientCAs(dynamic_client_ca.read(config.client_ca_file)), shards)

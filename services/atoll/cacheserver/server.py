@@ -72,7 +72,7 @@ def handler(store: Store, certificates: Certificates, serving: Serving) -> Reque
     )
     health = Health(store)
     health.add("rows", serving.whole)
-    documents = Documents(catalogs, StaticDocuments(serving.version, {}, {}), health.endpoints, serving.registry)
+    documents = Documents(catalogs, StaticDocuments(serving.version, dict, dict), health.endpoints, serving.registry)
     authenticator = Authenticator(BearerTokens((), ()), certificates, Impersonator(Authorizer()))
 
     def rows_of(shard: str) -> MappedRows | None:

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import secrets
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
@@ -40,6 +41,7 @@ from atoll.machinery.control.queue import Requeue, WorkQueue
 from atoll.machinery.control.reconcile_log import logged
 from atoll.machinery.control.worker import work
 from atoll.machinery.meta.status import ApiError
+from atoll.machinery.process.file_watch import renew_server
 from atoll.machinery.process.freed_memory import return_freed_memory
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.listen_address import take_port
@@ -159,7 +161,12 @@ class _Process:
         server = Server(HealthServer(self.registry, self._checks), Limits(), self._tls())
         listen = functools.partial(server.start, config.bind_address)
         port = await take_port(listen, config.bind_address, config.secure_port, self._root)
-        self._life.run_in_background(self._lease.run(), self._work(controllers, watches), return_freed_memory())
+        self._life.run_in_background(
+            self._lease.run(),
+            self._work(controllers, watches),
+            renew_server(config.tls_cert_file, config.tls_private_key_file, config.client_ca_file, server.use),
+            return_freed_memory(),
+        )
         log.info("serving", url=f"https://{config.host}:{port}")
         sys.stdout.write(f"atoll edge-controllers serves https://{config.host}:{port}\n")
         sys.stdout.flush()
@@ -196,7 +203,7 @@ class _Process:
             return self._lease.failure or f"{self._lease.holder} has the Lease {LEASE} and works"
         return f"waiting for the objects of {', '.join(sorted(self._waiting))}" if self._waiting else None
 
-    def _tls(self) -> Any:
+    def _tls(self) -> ssl.SSLContext:
         config = self._config
         clients = Path(config.client_ca_file).read_bytes() if config.client_ca_file else b""
         return server_context(serving_pair(config, self._root, SERVING), clients)

@@ -18,9 +18,12 @@ from prometheus_client import CollectorRegistry
 from atoll.eventgateway.config import EventGatewayConfig
 from atoll.eventgateway.gateway import build_gateway
 from atoll.machinery.apiserver.authentication.event_tokens import EventTokens
-from atoll.machinery.apiserver.authentication.service_account_keys import read_public_keys
+from atoll.machinery.apiserver.authentication.jwt import PublicKey
+from atoll.machinery.apiserver.authentication.service_account_keys import read_public_keys, reload_public_keys
 from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers
 from atoll.machinery.apiserver.serving.health_server import HealthServer
+from atoll.machinery.process.certificate_expiry import CertificateExpiry
+from atoll.machinery.process.file_watch import renew_server
 from atoll.machinery.process.freed_memory import return_freed_memory
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.listen_address import take_port
@@ -47,6 +50,8 @@ class GatewayFiles(msgspec.Struct, frozen=True):
 
     access: Access
     keys: CalloutKeys
+    #: Of service account tokens and event tokens.
+    public_keys: dict[str, PublicKey]
     tokens: EventTokens
     serving: Pair
     clients: bytes
@@ -73,12 +78,18 @@ async def _serve(
     config: EventGatewayConfig, files: GatewayFiles, gateway: Gateway, registry: CollectorRegistry
 ) -> None:
     life = Lifetime()
+    CertificateExpiry(config, registry, {"tls-cert-file": Path(config.directory) / f"{SERVING}.crt"})
     life.stop_on_signals()
     checks = {"nats-connection": gateway.check_connection, "tenants-account": gateway.check_account}
     server = Server(HealthServer(registry, checks), Limits(), server_context(files.serving, files.clients))
     listen = functools.partial(server.start, config.bind_address)
     port = await take_port(listen, config.bind_address, config.secure_port, Path(config.directory))
-    life.run_in_background(gateway.run(), return_freed_memory())
+    life.run_in_background(
+        gateway.run(),
+        renew_server(config.tls_cert_file, config.tls_private_key_file, config.client_ca_file, server.use),
+        reload_public_keys(config.service_account_key_file, files.public_keys),
+        return_freed_memory(),
+    )
     sys.stdout.write(f"atoll event-gateway serves https://{config.host}:{port}\n")
     sys.stdout.flush()
     await life.stopped()
@@ -91,7 +102,8 @@ async def _serve(
 def _read(config: EventGatewayConfig) -> GatewayFiles:
     access = read_access(config.nats_url, config.nats_credentials_file)
     issuers = config.service_account_issuer or ServiceAccountIssuers().names
-    tokens = EventTokens(read_public_keys(config.service_account_key_file), issuers)
+    keys = read_public_keys(config.service_account_key_file)
     serving = serving_pair(config, Path(config.directory), SERVING)
     clients = Path(config.client_ca_file).read_bytes() if config.client_ca_file else b""
-    return GatewayFiles(access, read_gateway_keys(Path(config.keys_file)), tokens, serving, clients)
+    shared = read_gateway_keys(Path(config.keys_file))
+    return GatewayFiles(access, shared, keys, EventTokens(keys, issuers), serving, clients)

@@ -6,7 +6,7 @@ shards would accept as a user's is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -16,10 +16,10 @@ from atoll.frontproxy.tokens import ServiceAccountTokens, TokenAuthentication
 from atoll.machinery.apiserver.authentication.assertion import AssertionSigner, signing_key
 from atoll.machinery.apiserver.authentication.certificates import Certificates
 from atoll.machinery.apiserver.authentication.dynamic_client_ca import ClientCAFiles, ClientCAs
+from atoll.machinery.apiserver.authentication.jwt import PublicKey
 from atoll.machinery.apiserver.authentication.oidc import issuers
 from atoll.machinery.apiserver.authentication.remote_service_accounts import AccountCheck, RemoteServiceAccounts
 from atoll.machinery.apiserver.authentication.request_headers import RequestHeaders
-from atoll.machinery.apiserver.authentication.service_account_keys import read_public_keys
 from atoll.machinery.apiserver.authentication.service_accounts import ServiceAccountIssuers
 from atoll.machinery.apiserver.authentication.tokens import StaticTokens, TokenSource, parse_token_file
 from atoll.machinery.apiserver.call.call import View
@@ -38,9 +38,15 @@ TypesReader: TypeAlias = Callable[[View], RootTypes | None]
 
 
 def build_authentication(
-    config: FrontProxyConfig, pair: Pair, types: TypesReader, egress: Egress, check: AccountCheck | None = None
+    config: FrontProxyConfig,
+    pair: Pair,
+    types: TypesReader,
+    egress: Egress,
+    keys: Mapping[str, PublicKey],
+    check: AccountCheck | None = None,
 ) -> ProxyAuthentication:
-    """Authentication with the certificate that the proxy shows to shards; `check` confirms service accounts.
+    """Authentication with the certificate that the proxy shows to shards; `check` confirms service accounts, whose
+    tokens are signed by one of `keys`.
 
     Raises InvalidCredentials, OSError.
     """
@@ -56,7 +62,7 @@ def build_authentication(
     allowed = comma_separated(config.requestheader_allowed_names)
     certificates, headers = Certificates(trusted.clients, trusted.proxies, allowed), RequestHeaders(config.header_names)
     return ProxyAuthentication(
-        _tokens(config, types, egress, check), certificates, headers, groups, AssertionSigner(key)
+        _tokens(config, types, egress, keys, check), certificates, headers, groups, AssertionSigner(key)
     )
 
 
@@ -66,7 +72,11 @@ def trusted_authorities(config: FrontProxyConfig) -> ClientCAs:
 
 
 def _tokens(
-    config: FrontProxyConfig, types: TypesReader, egress: Egress, check: AccountCheck | None
+    config: FrontProxyConfig,
+    types: TypesReader,
+    egress: Egress,
+    keys: Mapping[str, PublicKey],
+    check: AccountCheck | None,
 ) -> TokenAuthentication:
     names = config.service_account_issuer or ServiceAccountIssuers().names
     audiences = config.api_audiences or names
@@ -80,7 +90,7 @@ def _tokens(
     if config.authentication_config:
         sources.append(issuers.configured(config.authentication_config, audiences, egress))
     accounts = ServiceAccountTokens(
-        read_public_keys(config.service_account_key_file),
+        keys,
         ServiceAccountIssuers(names, audiences),
         shards=RemoteServiceAccounts(check) if check is not None else None,
     )

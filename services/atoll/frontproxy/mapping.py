@@ -16,7 +16,7 @@ import msgspec
 import yaml
 
 from atoll.machinery.process.private_files import Pair
-from atoll.machinery.process.tls import client_context
+from atoll.machinery.process.tls import ClientContext, client_context
 
 SHARDS = "/clusters/"
 SERVICES = "/services/"
@@ -45,11 +45,13 @@ class Mapping(msgspec.Struct, frozen=True):
 
     path: str
     backend: str = ""
-    tls: ssl.SSLContext | None = None
+    tls: ClientContext | None = None
     names: RemoteHeaderNames = RemoteHeaderNames()
     #: The backend's authorities in `tls`, and the client certificate for it, if one was configured.
     server_ca: bytes = b""
     client_pair: Pair | None = None
+    #: The files of these: authorities, certificate and key.
+    files: tuple[str, str, str] = ("", "", "")
 
     @property
     def is_shards(self) -> bool:
@@ -189,6 +191,8 @@ def _mapping(entry: yaml.Node) -> Mapping:
 
 
 _Fields = dict[str, tuple[str, yaml.Node]]
+#: The fields that name files.
+_TRUST = ("backend_server_ca", "proxy_client_cert", "proxy_client_key")
 
 
 def _path(entry: yaml.Node, fields: _Fields) -> str:
@@ -230,19 +234,20 @@ def _header(fields: _Fields, name: str, default: str) -> str:
 
 def _trust(
     entry: yaml.Node, fields: _Fields, names: RemoteHeaderNames, *, needed: bool
-) -> tuple[ssl.SSLContext | None, RemoteHeaderNames, bytes, Pair | None]:
+) -> tuple[ClientContext | None, RemoteHeaderNames, bytes, Pair | None, tuple[str, str, str]]:
     """The TLS context for a backend, its header names, and the files that the context was made of."""
     if "backend_server_ca" not in fields:
         if needed:
             raise _EntryError(entry, "backend_server_ca is missing")
-        return None, names, b"", None
+        return None, names, b"", None, ("", "", "")
     ca = _file(fields, "backend_server_ca")
-    given = [name for name in ("proxy_client_cert", "proxy_client_key") if name in fields]
+    given = [name for name in _TRUST[1:] if name in fields]
     if len(given) == 1:
         raise _EntryError(fields[given[0]][1], "proxy_client_cert and proxy_client_key go together")
     pair = Pair(_file(fields, "proxy_client_cert"), _file(fields, "proxy_client_key")) if given else None
     try:
-        return client_context(ca, pair), names, ca, pair
+        paths = [fields[name][0] if name in fields else "" for name in _TRUST]
+        return client_context(ca, pair), names, ca, pair, (paths[0], paths[1], paths[2])
     except (ssl.SSLError, ValueError) as error:
         raise _EntryError(
             fields["backend_server_ca"][1], f"its certificates and key cannot be used: {error}"

@@ -17,7 +17,7 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry
 
-from atoll.frontproxy import cluster_map, mapping
+from atoll.frontproxy import cluster_map, mapping, renewal
 from atoll.frontproxy.account_check import account_check
 from atoll.frontproxy.authentication import ProxyAuthentication
 from atoll.frontproxy.config import GATES, FrontProxyConfig
@@ -34,12 +34,15 @@ from atoll.machinery.apiserver.authentication.dynamic_client_ca import (
     ReloadTarget,
     reload_on_change,
 )
+from atoll.machinery.apiserver.authentication.service_account_keys import read_public_keys, reload_public_keys
 from atoll.machinery.apiserver.serving.health import ping, store_check
 from atoll.machinery.egress import Egress, policy
 from atoll.machinery.egress.forward import Forwarder
 from atoll.machinery.meta.names import ResourceType
 from atoll.machinery.meta.wellknown import TENANCY_GROUP
+from atoll.machinery.process.certificate_expiry import CertificateExpiry
 from atoll.machinery.process.feature_gates import warn_without_effect
+from atoll.machinery.process.file_watch import renew_clients
 from atoll.machinery.process.freed_memory import return_freed_memory
 from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.listen_address import take_port
@@ -149,15 +152,22 @@ class FrontProxy:
         self._draining = False
         registry = CollectorRegistry()
         self.registry = registry
+        CertificateExpiry(config, registry, {"tls-cert-file": Path(config.root_directory) / f"{SERVING}.crt"})
         self.backends = Backends(limits)
         self._egress = Egress(policy(config.egress_allow_cidr), registry)
         shards = client_context(files.shards_ca, files.client)
+        self._client_files = [
+            renewal.shard_files(config, files.mappings, shards, files.client.key),
+            *renewal.backend_files(files.mappings),
+        ]
+        self._account_keys = read_public_keys(config.service_account_key_file)
         shard_client = ShardClient(shards)
         self.authentication: ProxyAuthentication = build_authentication(
             config,
             files.client,
             lambda view: learn_root_types(view.replicas),
             self._egress,
+            self._account_keys,
             account_check(store, lambda: self.route_table, shard_client.get),
         )
         self.route_table = RouteTable(store, shard_client.get, self.authentication.identity_headers)
@@ -201,9 +211,12 @@ class FrontProxy:
         port = await take_port(listen, config.bind_address, config.secure_port, Path(config.root_directory))
         follower = self._follower()
         target = ReloadTarget(self._files.serving, self.authentication.certificates, server.use)
-        files = ClientCAFiles(config.client_ca_file, config.requestheader_client_ca_file)
+        pair = config.tls_cert_file, config.tls_private_key_file
+        files = ClientCAFiles(config.client_ca_file, config.requestheader_client_ca_file, pair)
         self._life.run_in_background(
             reload_on_change(files, trusted, target),
+            renew_clients(self._client_files),
+            reload_public_keys(config.service_account_key_file, self._account_keys),
             self._store.run_maintenance(),
             return_freed_memory(),
             self._announce(f"https://{config.host}:{port}", began_s),

@@ -8,6 +8,7 @@ and through the same planning and admission as any write.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -67,8 +68,7 @@ from atoll.machinery.meta.objects import Object, decode
 from atoll.machinery.meta.types import API_BINDINGS, LOGICAL_CLUSTERS
 from atoll.machinery.meta.wellknown import CORE_GROUP, REGION, TENANCY_GROUP
 from atoll.machinery.process import feature_gates, logging
-from atoll.machinery.process.private_files import Pair
-from atoll.machinery.process.tls import client_context, public_context
+from atoll.machinery.process.file_watch import ClientFiles, client_files, renew_clients
 from atoll.machinery.storage.contract import Scope, Store
 from atoll.machinery.storage.pages import each_record
 from atoll.machinery.stream.connection import Access
@@ -156,7 +156,10 @@ class ShardApp:
         self.authorizer = Authorizer()
         self.egress = Egress(_egress_policy(config, url), self.registry)
         self._shard_egress = Egress(policy(_ANYWHERE))
-        self.peers = peers_of(config, self._find_shard)
+        #: Clients of others whose certificates are read again when their files change.
+        self.client_files: list[ClientFiles] = []
+        self.peers = peers_of(config, self._find_shard, self.client_files)
+        self._root_target = root_shard.renewable_root_target(config, self.client_files) if config.joins else None
         self.identity = build_authentication(config, credentials, self.authorizer, self._external_issuers())
         self._kubernetes = identities[kubernetes_export.EXPORT].hash
         catalogs = Catalogs(system_kinds(), self._kubernetes)
@@ -255,8 +258,9 @@ class ShardApp:
     def pipeline(self) -> RequestPipeline:
         """Return the request handler of every listener."""
         keys = self.identity.keys
-        issuer = openid_configuration(self.identity.issuers.names[0], f"{self._external_url}/openid/v1/jwks", keys)
-        fixed = StaticDocuments(version(), issuer, jwks(keys))
+        url = f"{self._external_url}/openid/v1/jwks"
+        issuer = partial(openid_configuration, self.identity.issuers.names[0], url, keys)
+        fixed = StaticDocuments(version(), issuer, partial(jwks, keys))
         requests = logging.resolved_requests(self.config.log_requests, self.config.log_format)
         observer = RequestObserver(RequestMetrics(self.registry), self.audit, requests)
         trust = self._shard_trust()
@@ -312,9 +316,9 @@ class ShardApp:
         if not self._is_on("WorkspaceMounts"):
             return None
         config = self.config
-        pair = _pair(config.mount_proxy_client_cert_file, config.mount_proxy_client_key_file)
-        forwarder = Forwarder(self.egress, _trust(config.mount_proxy_ca_file, pair))
-        return Mounts(self.paths, forwarder, self._external_url, authenticates=pair is not None)
+        files = config.mount_proxy_client_cert_file, config.mount_proxy_client_key_file, config.mount_proxy_ca_file
+        forwarder = Forwarder(self.egress, self._trust(*files))
+        return Mounts(self.paths, forwarder, self._external_url, authenticates=bool(files[0]))
 
     def _remote_shards(self, trust: ssl.SSLContext | None) -> RemoteShards:
         """Return the client of remote virtual workspaces. Addresses come from Shard objects, not from tenants."""
@@ -342,8 +346,16 @@ class ShardApp:
 
     def _shard_trust(self) -> ssl.SSLContext | None:
         """Return the TLS context for virtual workspaces of other shards; None without a client certificate."""
-        pair = _pair(self.config.shard_client_cert_file, self.config.shard_client_key_file)
-        return _trust(self.config.shard_virtual_workspace_ca_file, pair) if pair is not None else None
+        config = self.config
+        if not config.shard_client_cert_file:
+            return None
+        files = config.shard_client_cert_file, config.shard_client_key_file, config.shard_virtual_workspace_ca_file
+        return self._trust(*files)
+
+    def _trust(self, certificate: str, key: str, authorities: str) -> ssl.SSLContext:
+        files = client_files(certificate, key, authorities)
+        self.client_files.append(files)
+        return files.context
 
     def registrar(self, keys: EventKeys | None = None) -> Registrar:
         """Return the registrar of this shard's Shard object, which announces its keys. Raises KubeconfigError."""
@@ -351,9 +363,15 @@ class ShardApp:
         return Registrar(self.store, self._registry(), registration, Path(self.config.root_directory), keys)
 
     def _registry(self) -> Registry:
-        if self.config.joins:
-            return ClientRegistry(root_shard.root_client(root_shard.root_target(self.config), ROOT, MANAGER))
+        if self._root_target is not None:
+            return ClientRegistry(root_shard.root_client(self._root_target, ROOT, MANAGER))
         return LoopbackRegistry(self.loopback, self.identities.shard_objects)
+
+    async def renew(self) -> None:
+        """Read keys and client certificates again when their files change, until cancelled. After `pipeline`."""
+        await asyncio.gather(
+            renew_clients(self.client_files), service_account_keys.reload(self.config, self.identity.keys)
+        )
 
     async def close(self) -> None:
         """Flush the audit log, and close connections to webhooks and other shards."""
@@ -449,14 +467,6 @@ class ShardApp:
         unsynced = "controllers have not listed their keys"
         self.health.add("controllers", lambda: None if manager.synced else unsynced)
         return manager
-
-
-def _pair(certificate: str, key: str) -> Pair | None:
-    return Pair(Path(certificate).read_bytes(), Path(key).read_bytes()) if certificate else None
-
-
-def _trust(authorities: str, pair: Pair | None) -> ssl.SSLContext:
-    return client_context(Path(authorities).read_bytes(), pair) if authorities else public_context(pair)
 
 
 def _egress_policy(config: ShardConfig, url: str) -> Policy:

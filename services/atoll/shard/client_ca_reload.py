@@ -1,4 +1,4 @@
-"""Reload of the client CA files of a shard: CAs of client certificates and of proxies.
+"""Reload of the files of a shard's listener: CAs of client certificates and of proxies, and the serving certificate.
 
 `standalone.listener` and `worker` run `reload_client_cas` beside their server.
 """
@@ -19,6 +19,7 @@ async def reload_client_cas(
     config: ShardConfig, credentials: Credentials, certificates: Certificates, use: Callable[[ssl.SSLContext], None]
 ) -> None:
     """Poll the files until cancelled; call `use` with the TLS context of new connections after a change."""
-    files = ClientCAFiles(config.client_ca_file, config.requestheader_client_ca_file)
+    serving = config.tls_cert_file, config.tls_private_key_file
+    files = ClientCAFiles(config.client_ca_file, config.requestheader_client_ca_file, serving)
     before = ClientCAs(credentials.client_ca_pem, credentials.proxy_ca_pem)
     await dynamic_client_ca.reload_on_change(files, before, ReloadTarget(credentials.serving, certificates, use))

@@ -83,14 +83,22 @@ async def serve(settings: WorkerSettings, channel: socket.socket, number: int) -
         reload = asyncio.create_task(
             reload_client_cas(settings.config, credentials, app.identity.certificates, server.use)
         )
+        renewing = asyncio.create_task(app.renew())
         report = asyncio.create_task(_report(passed, server))
         returning = asyncio.create_task(return_freed_memory())
-        ends = {asyncio.create_task(store.disconnected.wait()), asyncio.create_task(stop.wait()), follow, reload}
+        ends = {
+            asyncio.create_task(store.disconnected.wait()),
+            asyncio.create_task(stop.wait()),
+            follow,
+            reload,
+            renewing,
+        }
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         app.health.add("shutdown", lambda: "process is shutting down")
         await server.drain(DRAIN_S)
         follow.cancel()
         reload.cancel()
+        renewing.cancel()
         report.cancel()
         returning.cancel()
         await app.close()

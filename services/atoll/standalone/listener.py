@@ -89,12 +89,12 @@ class Listener:
             assert self._server is not None
             self._server.handler = self._handler.pipeline = app.pipeline()
             reloading = reload_client_cas(self._config, self._credentials, app.identity.certificates, self._server.use)
-            self._tasks = [asyncio.create_task(work) for work in (app.watches.open.follow(), reloading)]
+            self._tasks = [asyncio.create_task(work) for work in (app.watches.open.follow(), reloading, app.renew())]
             return
         place = WorkerPlace(Path(self._config.root_directory), self._reserved)
         self._workers = WorkerPool(self._store, self._count, place, app.health.results, Does(app.seek, app.ask))
         # The workers follow what decides about their watches; this process that about subscriptions.
-        self._tasks = [asyncio.create_task(app.watches.open.follow())]
+        self._tasks = [asyncio.create_task(work) for work in (app.watches.open.follow(), app.renew())]
         await app.metrics.join(self._workers.socket.parent, 0)
         brief = WorkerSettings(self._config, store, str(self._workers.socket), app.url, names, self._credentials.tokens)
         await self._workers.start(brief)

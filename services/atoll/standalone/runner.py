@@ -23,6 +23,7 @@ from atoll.machinery.apiserver.serving.health import Notice
 from atoll.machinery.kcp.bootstrap.batteries import ADMIN
 from atoll.machinery.meta.status import InsufficientStorage
 from atoll.machinery.meta.types import SECRETS
+from atoll.machinery.process.certificate_expiry import CertificateExpiry
 from atoll.machinery.process.feature_gates import warn_without_effect
 from atoll.machinery.process.freed_memory import return_freed_memory
 from atoll.machinery.process.lifetime import Lifetime
@@ -36,7 +37,7 @@ from atoll.machinery.stream.event_keys import EventKeys
 from atoll.machinery.stream.permissions import changes_permissions
 from atoll.shard import kubeconfig, service_account_keys
 from atoll.shard.app import ShardApp
-from atoll.shard.authentication import Credentials, load, serving_files
+from atoll.shard.authentication import SERVING, Credentials, load, serving_files
 from atoll.shard.config import GATES, ShardConfig
 from atoll.shard.membership.root_shard import RootShard, require_not_forgotten, wait_for_root_shard
 from atoll.shard.object_counts import ObjectCounts
@@ -193,6 +194,7 @@ class ShardRunner:
         if self._config.in_site and stream.follow_access is not None:
             follower = app.follower(self._store, stream.follow_access)
         work = [app.manager(self._store, follower).run(), self._store.run_maintenance(), return_freed_memory()]
+        CertificateExpiry(self._config, app.registry, {"tls-cert-file": self._root / f"{SERVING}.crt"})
         work.append(ObjectCounts(self._store, app.registry, self._config.object_count_interval_s).run())
         subscriptions = app.subscriptions(EventKeys(stream.signing_keys))
         work.append(subscriptions.run(stream.own_access))

@@ -73,7 +73,7 @@ def handler(store: Store, serving: Serving) -> tuple[RequestPipeline, OpenWatche
     core = ViewWriteService(store, catalogs, Admission([]), Conversions(egress, registry), writer=serving.writer)
     watches, health = Watches(core), Health(store)
     health.add("rows", serving.ready)
-    documents = Documents(catalogs, StaticDocuments(version(), {}, {}), health.endpoints, registry)
+    documents = Documents(catalogs, StaticDocuments(version(), dict, dict), health.endpoints, registry)
     authenticator = Authenticator(BearerTokens((), ()), serving.certificates, Impersonator(Authorizer()))
     views = {name: VirtualWorkspace(content) for name, content in serving.contents.items()}
     pipeline = RequestPipeline(

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from atoll.frontproxy import mapping, renewal
 from atoll.frontproxy.authentication import USERS_BYTES, GroupFilter, ProxyAuthentication, RequestUser
 from atoll.frontproxy.config import DROP_GROUPS, FrontProxyConfig
 from atoll.frontproxy.credentials import build_authentication
@@ -19,14 +20,15 @@ from atoll.frontproxy.mapping import RemoteHeaderNames
 from atoll.frontproxy.unknown_workspace import UnknownWorkspace
 from atoll.machinery.apiserver.authentication import assertion, jwt
 from atoll.machinery.apiserver.authentication.oidc.issuer_keys import AuthenticationPending
-from atoll.machinery.apiserver.authentication.service_account_keys import KeySet, load_keys
+from atoll.machinery.apiserver.authentication.service_account_keys import KeySet, load_keys, read_public_keys
 from atoll.machinery.apiserver.call.requestinfo import parse
 from atoll.machinery.egress import Egress
 from atoll.machinery.egress.addresses import policy
 from atoll.machinery.meta.status import ApiError, Unauthorized
 from atoll.machinery.meta.user import ANONYMOUS_USER, User
 from atoll.machinery.process import pki
-from atoll.machinery.process.private_files import InvalidCredentials, Pair
+from atoll.machinery.process.private_files import InvalidCredentials, Pair, PkiError, write_pair
+from atoll.machinery.process.tls import client_context
 from atoll.machinery.storage.contract import Snapshot
 from atoll.machinery.storage.lmdb_store import open_store
 from atoll.machinery.wire.exchange import HttpRequest, Peer
@@ -62,7 +64,8 @@ class Scene:
             **changed,
         }
         config = FrontProxyConfig(**settings)
-        return build_authentication(config, pair or self.pair, lambda view: None, self.egress)
+        keys = read_public_keys(config.service_account_key_file)
+        return build_authentication(config, pair or self.pair, lambda view: None, self.egress, keys)
 
     def ask(self, headers: dict[str, list[str]] | None = None, certificate: Pair | None = None) -> HttpRequest:
         der = pki.pem_to_der(certificate.certificate) if certificate is not None else None
@@ -360,3 +363,20 @@ def test_a_mount_is_sent_the_callers_credential_and_no_header_that_names_a_user(
     named = ("x-real-user", "x-remote-user", "x-remote-extra-a", "x-forwarded-for", "x-kcp-a", assertion.HEADER.lower())
     found = scene.identity.stripped(scene.ask({**bearer("alice-token"), **{name: ["root"] for name in named}}))
     assert [name for name, _ in found] == ["authorization"]
+
+
+def test_a_certificate_is_renewed_for_the_key_that_signs_assertions_and_for_no_other(tmp_path: Path) -> None:
+    ca = pki.make_ca("proxies")
+    pair = pki.make_client(ca, "proxy")
+    write_pair(tmp_path, "proxy", pair)
+    (tmp_path / "ca.crt").write_bytes(ca.certificate)
+    certificate, key, authority = (str(tmp_path / name) for name in ("proxy.crt", "proxy.key", "ca.crt"))
+    config = FrontProxyConfig(root_ca_file=authority, proxy_client_cert_file=certificate, proxy_client_key_file=key)
+    context = client_context(ca.certificate, pair)
+    files = renewal.shard_files(config, mapping.DEFAULT, context, pair.key)
+    assert files.files == (authority, certificate, key)
+    write_pair(tmp_path, "proxy", pki.make_client(ca, "proxy", key_pem=pair.key))
+    files.make()
+    write_pair(tmp_path, "proxy", pki.make_client(ca, "proxy"))
+    with pytest.raises(PkiError, match="restart the process"):
+        files.make()

@@ -66,14 +66,23 @@ def make_serving(ca: Pair, names: Sequence[str], *, days: int = _LEAF_DAYS) -> P
 
 
 def make_client(
-    ca: Pair, common_name: str, organizations: Sequence[str] = (), *, uid: str = "", days: int = _LEAF_DAYS
+    ca: Pair,
+    common_name: str,
+    organizations: Sequence[str] = (),
+    *,
+    uid: str = "",
+    days: int = _LEAF_DAYS,
+    key_pem: bytes = b"",
 ) -> Pair:
-    """Make a client certificate: Kubernetes reads the user from the common name, groups from organizations."""
+    """Make a client certificate: Kubernetes reads the user from the common name, groups from organizations.
+
+    It is for the P-256 key in `key_pem`, or for a new one. Raises PkiError for another kind of key.
+    """
     attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in organizations]
     attributes.append(x509.NameAttribute(NameOID.COMMON_NAME, common_name))
     if uid:
         attributes.append(x509.NameAttribute(UID_OID, uid))
-    return _leaf(ca, x509.Name(attributes), ExtendedKeyUsageOID.CLIENT_AUTH, None, days)
+    return _leaf(ca, x509.Name(attributes), ExtendedKeyUsageOID.CLIENT_AUTH, None, days, key_pem)
 
 
 def make_rsa_key() -> bytes:
@@ -139,14 +148,22 @@ def load_or_make_serving(directory: Path, name: str, ca: Pair, names: Sequence[s
 
 
 def load_or_make_client(
-    directory: Path, name: str, ca: Pair, common_name: str, organizations: Sequence[str] = ()
+    directory: Path,
+    name: str,
+    ca: Pair,
+    common_name: str,
+    organizations: Sequence[str] = (),
+    *,
+    keeps_key: bool = False,
 ) -> Pair:
     """The client certificate in `directory`; renewed if absent, of another CA, user or groups, or valid for less than
-    30 days.
+    30 days; `keeps_key`: for the key that is there.
     """
     kept = read_pair(directory, name)
     if kept is None or not _usable(kept, ca) or not _names_user(kept.x509, common_name, organizations):
-        kept = make_client(ca, common_name, organizations)
+        key = directory / f"{name}.key"
+        key_pem = key.read_bytes() if keeps_key and key.exists() else b""
+        kept = make_client(ca, common_name, organizations, key_pem=key_pem)
         write_pair(directory, name, kept)
     return kept
 
@@ -205,9 +222,16 @@ def _builder(
 
 
 def _leaf(
-    ca: Pair, subject: x509.Name, usage: ObjectIdentifier, names: x509.SubjectAlternativeName | None, days: int
+    ca: Pair,
+    subject: x509.Name,
+    usage: ObjectIdentifier,
+    names: x509.SubjectAlternativeName | None,
+    days: int,
+    key_pem: bytes = b"",
 ) -> Pair:
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = serialization.load_pem_private_key(key_pem, None) if key_pem else ec.generate_private_key(ec.SECP256R1())
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise PkiError("the key of a certificate is not of an elliptic curve")
     issuer = ca.x509
     issuer_key = serialization.load_pem_private_key(ca.key, None)
     if not isinstance(issuer_key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):

@@ -11,6 +11,7 @@ import ssl
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Self
 
 from atoll.machinery.process.private_files import Pair
 
@@ -36,12 +37,46 @@ def server_context(serving: Pair, client_ca_pem: bytes = b"") -> ssl.SSLContext:
     return context
 
 
-def client_context(ca_pem: bytes, client: Pair | None = None) -> ssl.SSLContext:
+class ClientContext(ssl.SSLContext):
+    """A client's context that can be replaced by another one while connections of it are open.
+
+    `renewals` counts that. What keeps connections keeps none of before, so that a certificate whose authority is not
+    trusted any more is presented in no later request.
+    """
+
+    renewals = 0
+    _current: ssl.SSLContext | None = None
+
+    @classmethod
+    def around(cls, context: ssl.SSLContext) -> Self:
+        """One that makes connections by a context of another kind."""
+        made = cls(ssl.PROTOCOL_TLS_CLIENT)
+        made._current = context
+        return made
+
+    def replace(self, other: ssl.SSLContext) -> None:
+        """Make new connections by another context."""
+        self._current, self.renewals = other, self.renewals + 1
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """One connection; event loops call it."""
+        make = super().wrap_bio if self._current is None else self._current.wrap_bio
+        return make(incoming, outgoing, server_side, server_hostname, session)
+
+
+def client_context(ca_pem: bytes, client: Pair | None = None) -> ClientContext:
     """A client context that trusts exactly `ca_pem`, verifies names, and presents `client` on request.
 
     Raises ssl.SSLError for unusable PEM.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = ClientContext(ssl.PROTOCOL_TLS_CLIENT)
     _harden(context)
     context.load_verify_locations(cadata=ca_pem.decode("ascii"))
     if client is not None:
@@ -49,7 +84,7 @@ def client_context(ca_pem: bytes, client: Pair | None = None) -> ssl.SSLContext:
     return context
 
 
-def public_context(client: Pair | None = None) -> ssl.SSLContext:
+def public_context(client: Pair | None = None) -> ClientContext:
     """A client context that trusts the CAs of the system, verifies names, and presents `client` on request."""
     if client is None:
         return _public()
@@ -59,13 +94,13 @@ def public_context(client: Pair | None = None) -> ssl.SSLContext:
 
 
 @cache
-def _public() -> ssl.SSLContext:
+def _public() -> ClientContext:
     """The one that presents nothing, which is the same for all: reading the system's CAs takes tens of milliseconds."""
     return _trusting_the_system()
 
 
-def _trusting_the_system() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+def _trusting_the_system() -> ClientContext:
+    context = ClientContext(ssl.PROTOCOL_TLS_CLIENT)
     _harden(context)
     context.load_default_certs()
     return context

@@ -167,7 +167,7 @@ class HttpClient:
         self._loop = asyncio.get_running_loop()
         self._request_slots = asyncio.Semaphore(self.limits.connections)
         self._stream_slots = asyncio.Semaphore(self.limits.streams)
-        self._idle: IdlePool[ClientConnection] = IdlePool(self.limits.connections)
+        self._idle: IdlePool[ClientConnection] = IdlePool(self.limits.connections, origin.tls)
         self._busy: set[ClientConnection] = set()
         self._reaper: asyncio.TimerHandle | None = None
         self._closed, self._kept = False, True
@@ -279,6 +279,7 @@ class HttpClient:
     async def _connect(self) -> ClientConnection:
         origin = self.origin
         name = (origin.server_name or origin.host) if origin.tls else None
+        renewals = self._idle.context.renewals
         try:
             async with asyncio.timeout(self.limits.connect_timeout_s):
                 _, connection = await self._loop.create_connection(
@@ -286,6 +287,7 @@ class HttpClient:
                 )
         except (OSError, TimeoutError) as error:
             raise Unreachable(f"cannot connect to {self._authority}: {error or 'timed out'}") from error
+        connection.renewals = renewals
         return connection
 
     def _make(self) -> ClientConnection:

@@ -2,21 +2,26 @@
 
 `HttpClient` and the proxy's `Backend` each keep one pool. Invariants: the connection used last is taken first, so that
 those no longer needed grow old and are closed; a connection that the server has closed, or on which unrequested bytes
-arrived, is never handed out.
+arrived, or that presents a certificate that was replaced, is never handed out.
 """
 
 from __future__ import annotations
 
 import asyncio
 import select
+import ssl
 from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
+
+from atoll.machinery.process.tls import ClientContext
+
+_NEVER_REPLACED = ClientContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class PooledConnection(asyncio.Protocol, ABC):
     """A connection that carries one request at a time, and can be kept between two of them."""
 
-    __slots__ = ("_poll", "_transport", "closed", "idle_since_s", "used")
+    __slots__ = ("_poll", "_transport", "closed", "idle_since_s", "renewals", "used")
 
     _transport: asyncio.Transport
 
@@ -25,6 +30,8 @@ class PooledConnection(asyncio.Protocol, ABC):
         #: A request was answered on it.
         self.used = False
         self.idle_since_s = 0.0
+        #: Those of its context when it was made.
+        self.renewals = 0
         self._poll: select.poll | None = None
 
     @property
@@ -57,10 +64,12 @@ C = TypeVar("C", bound=PooledConnection)
 
 
 class IdlePool(Generic[C]):
-    """At most `limit` idle connections, oldest first."""
+    """At most `limit` idle connections, oldest first; none that was made before its context was last replaced."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, tls: ssl.SSLContext | None = None) -> None:
         self._limit = limit
+        #: A context of another kind is never replaced.
+        self.context = tls if isinstance(tls, ClientContext) else _NEVER_REPLACED
         self._idle: list[C] = []
 
     def __len__(self) -> int:
@@ -75,14 +84,15 @@ class IdlePool(Generic[C]):
         """Remove and return the connection used last that is still good; None if there is none."""
         while self._idle:
             connection = self._idle.pop()
-            if connection.reusable and connection.still_quiet():
+            if connection.renewals == self.context.renewals and connection.reusable and connection.still_quiet():
                 return connection
             connection.abort()
         return None
 
     def put(self, connection: C, now_s: float) -> None:
         """Keep a connection, or close it if it cannot be used again or the pool is full."""
-        if not connection.reusable or len(self._idle) >= self._limit:
+        is_current = connection.renewals == self.context.renewals
+        if not is_current or not connection.reusable or len(self._idle) >= self._limit:
             connection.abort()
             return
         connection.idle_since_s = now_s

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import msgspec
 import structlog
@@ -29,6 +31,9 @@ from atoll.machinery.meta.objects import Object, annotations_of, decode
 from atoll.machinery.meta.status import ApiError, NotFound
 from atoll.machinery.meta.types import CONFIG_MAPS
 from atoll.machinery.process.backoff import Backoff
+from atoll.machinery.process.file_watch import ClientFiles
+from atoll.machinery.process.private_files import PkiError
+from atoll.machinery.process.tls import ClientContext
 from atoll.machinery.storage.contract import Store
 from atoll.machinery.wire.pending_response import ClientError, ClientLimits
 from atoll.replication.follower import forgotten_uids
@@ -134,13 +139,46 @@ def root_target(config: ShardConfig) -> Target:
     return target
 
 
-def peers_of(config: ShardConfig, find: FindShard) -> Peers | None:
-    """Return clients of other shards with the operator's kubeconfigs; None without any. Raises KubeconfigError."""
+def renewable_root_target(config: ShardConfig, renewed: list[ClientFiles]) -> Target:
+    """The root shard, with a certificate that is read again when the kubeconfig changes; it is added to `renewed`.
+
+    Raises KubeconfigError.
+    """
+    return _renewable(config.root_shard_kubeconfig_file, partial(root_target, config), renewed)
+
+
+def _target(file: str) -> Target:
+    return Kubeconfig.load(file).target()
+
+
+def _renewable(file: str, read: Callable[[], Target], renewed: list[ClientFiles]) -> Target:
+    def made() -> ssl.SSLContext:
+        try:
+            tls = read().tls
+        except KubeconfigError as error:
+            raise PkiError(str(error)) from error
+        if tls is None:
+            raise PkiError(f"kubeconfig {file} names no https URL any more")
+        return tls
+
+    target = read()
+    if target.tls is None:
+        return target
+    context = ClientContext.around(target.tls)
+    renewed.append(ClientFiles((file,), context, made))
+    return msgspec.structs.replace(target, tls=context)
+
+
+def peers_of(config: ShardConfig, find: FindShard, renewed: list[ClientFiles]) -> Peers | None:
+    """Return clients of other shards with the operator's kubeconfigs; None without any. Raises KubeconfigError.
+
+    Their certificates are read again when the kubeconfigs change: they are added to `renewed`.
+    """
     files = {
         LOGICAL_CLUSTER_ADMIN: config.logical_cluster_admin_kubeconfig,
         EXTERNAL_LOGICAL_CLUSTER_ADMIN: config.external_logical_cluster_admin_kubeconfig,
     }
-    targets = {identity: Kubeconfig.load(file).target() for identity, file in files.items() if file}
+    targets = {identity: _renewable(file, partial(_target, file), renewed) for identity, file in files.items() if file}
     return Peers(find, targets) if targets else None
 
 

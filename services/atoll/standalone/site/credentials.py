@@ -124,8 +124,8 @@ def serving_pair(layout: Layout, cas: Authorities, name: str, names: Sequence[st
 
 def proxy_pair(layout: Layout, cas: Authorities, name: str) -> None:
     """The certificate whose holder may name users in headers: a proxy, and a shard that calls another shard's virtual
-    workspace. Raises PkiError, OSError."""
-    pki.load_or_make_client(layout.pki, f"proxy-{name}", cas.proxies, name)
+    workspace. Its key stays, as a running proxy signs with it. Raises PkiError, OSError."""
+    pki.load_or_make_client(layout.pki, f"proxy-{name}", cas.proxies, name, keeps_key=True)
 
 
 def signer(layout: Layout, name: str) -> Signer:

@@ -1,4 +1,4 @@
-"""CAs of client certificates and of proxies: read from files, and reloaded when the files change.
+"""CAs of client certificates and of proxies, and the serving certificate: read from files, and again when these change.
 
 A process that listens runs `reload_on_change` beside its server. New connections are verified with the new CAs, and a
 certificate of a removed CA authenticates no request any more, on open connections too. Invariant: a file that is absent
@@ -7,7 +7,6 @@ or holds no certificate changes nothing, and is logged once.
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,28 +16,26 @@ import msgspec
 import structlog
 
 from atoll.machinery.apiserver.authentication.certificates import Certificates
-from atoll.machinery.process import pki
-from atoll.machinery.process.private_files import InvalidCredentials, Pair
+from atoll.machinery.process import file_watch, pki
+from atoll.machinery.process.private_files import InvalidCredentials, Pair, PkiError, load_pair
 from atoll.machinery.process.tls import server_context
 
 log = structlog.get_logger()
 
-#: Interval between two looks at the files.
-CHECK_EVERY_S = 1.0
-
-#: Modification time (ns), size and inode of a file; None for a file that is absent.
-FileState = tuple[int, int, int] | None
-
 
 class ClientCAFiles(NamedTuple):
-    """PEM files with the CAs of users, and the one with the CAs of proxies that forward identities; "" for none."""
+    """PEM files with the CAs of users, and the one with the CAs of proxies that forward identities; "" for none.
+
+    `serving` are those of the serving certificate and its key; empty for one that stays.
+    """
 
     clients: Sequence[str] = ()
     proxies: str = ""
+    serving: tuple[str, str] = ("", "")
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(filter(None, (*self.clients, self.proxies)))
+        return tuple(filter(None, (*self.clients, self.proxies, *self.serving)))
 
     def read(self) -> ClientCAs:
         """Raises InvalidCredentials, OSError."""
@@ -78,37 +75,28 @@ class ReloadTarget(msgspec.Struct, frozen=True):
 
 async def reload_on_change(files: ClientCAFiles, current: ClientCAs, target: ReloadTarget) -> None:
     """Watch the files and reload them when they change, until cancelled."""
-    seen: tuple[FileState, ...] = ()
-    if not files.names:
-        await asyncio.Event().wait()
-    while True:
-        # The first round always reads: a file may have changed between the start and this loop.
-        states = tuple(_state(file) for file in files.names)
-        if states != seen:
-            seen = states
-            current = _reload(files, current, target)
-        await asyncio.sleep(CHECK_EVERY_S)
+    serving = target.serving
+
+    def read() -> None:
+        nonlocal current, serving
+        current, serving = _reload(files, current, serving, target)
+
+    await file_watch.on_change(files.names, read)
 
 
-def _state(file: str) -> FileState:
-    try:
-        found = Path(file).stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-def _reload(files: ClientCAFiles, current: ClientCAs, target: ReloadTarget) -> ClientCAs:
+def _reload(files: ClientCAFiles, current: ClientCAs, serving: Pair, target: ReloadTarget) -> tuple[ClientCAs, Pair]:
     try:
         found = files.read()
-        if found == current:
-            return current
-        context = found.context(target.serving)
-    except (InvalidCredentials, OSError) as error:
+        pair = load_pair(*map(Path, files.serving)) if files.serving[0] else serving
+        if (found, pair) == (current, serving):
+            return current, serving
+        context = found.context(pair)
+    except (InvalidCredentials, PkiError, OSError) as error:
         log.error("client CAs not reloaded", reason=str(error))
-        return current
+        return current, serving
     # Certificates first: a connection of the new context is then verified with the same CAs.
-    target.certificates.trust(found.clients, found.proxies)
+    if found != current:
+        target.certificates.trust(found.clients, found.proxies)
     target.use(context)
-    log.info("client CAs reloaded")
-    return found
+    log.info("client CAs reloaded" if found != current else "serving certificate reloaded")
+    return found, pair

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
+import structlog
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 from cryptography.hazmat.primitives.serialization import (
@@ -32,18 +33,32 @@ from atoll.machinery.apiserver.authentication.jwt import (
     signature,
 )
 from atoll.machinery.meta.objects import Object
+from atoll.machinery.process.file_watch import on_change
 from atoll.machinery.process.private_files import InvalidCredentials
+
+log = structlog.get_logger()
 
 MIN_BITS = 2048
 _PEM = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
 
 
-class KeySet(msgspec.Struct, frozen=True):
-    """`signing` with its id; `verifying` by id, including the public half of `signing`."""
+class KeySet(msgspec.Struct):
+    """`signing` with its id; `verifying` by id, including the public half of `signing`.
+
+    `generation` counts replacements: what was verified in an earlier one is verified again.
+    """
 
     signing: PrivateKey
     signing_id: str
-    verifying: Mapping[str, PublicKey]
+    verifying: dict[str, PublicKey]
+    generation: int = 0
+
+    def replace(self, other: KeySet) -> None:
+        """Take over the keys of another set, for everybody who has this one."""
+        self.signing, self.signing_id = other.signing, other.signing_id
+        self.verifying.clear()
+        self.verifying.update(other.verifying)
+        self.generation += 1
 
 
 def load_keys(private_pem: bytes, retired_pems: Iterable[bytes] = ()) -> KeySet:
@@ -91,6 +106,23 @@ def read_public_keys(files: Iterable[str]) -> dict[str, PublicKey]:
         except (ValueError, TypeError) as error:
             raise InvalidCredentials(f"{file} holds no RSA or P-256 key of service account tokens") from error
     return found
+
+
+async def reload_public_keys(files: Sequence[str], keys: dict[str, PublicKey]) -> None:
+    """Read `keys` again from their files when these change, until cancelled."""
+
+    def read() -> None:
+        try:
+            found = read_public_keys(files)
+        except (InvalidCredentials, OSError) as error:
+            log.error("service account keys not reloaded", reason=str(error))
+            return
+        if found != keys:
+            keys.clear()
+            keys.update(found)
+            log.info("service account keys reloaded", keys=len(keys))
+
+    await on_change(files, read)
 
 
 def _checked(key: object) -> PublicKey:

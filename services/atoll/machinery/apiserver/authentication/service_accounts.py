@@ -50,6 +50,8 @@ class _VerifiedToken(msgspec.Struct):
 
     subject: Subject
     user: User
+    #: Of the keys that verified it.
+    generation: int
     accounts_revision: int = -1
     secrets_revision: int = -1
 
@@ -108,12 +110,12 @@ class ServiceAccountTokens:
     def user_of(self, token: str, digest: bytes, audiences: Sequence[str], snapshot: View) -> User | None:
         """See TokenSource. Raises AuthenticationPending for an account of another shard that must be checked first."""
         verified = self._verified.get(digest)
-        is_new = verified is None
-        if verified is None:
+        is_new = verified is None or verified.generation != self._keys.generation
+        if verified is None or is_new:
             subject = subject_of(token, self._keys.verifying, self._issuers.names)
             if subject is None:
                 return None
-            verified = _VerifiedToken(subject, user_of(subject))
+            verified = _VerifiedToken(subject, user_of(subject), self._keys.generation)
         self._check_claims(verified.subject, audiences)
         self._check_objects(verified, token, digest, snapshot)
         if is_new:

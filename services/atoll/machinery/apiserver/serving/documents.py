@@ -48,11 +48,11 @@ _CACHED_FOR_AN_HOUR = (("cache-control", "public, max-age=3600"),)
 
 
 class StaticDocuments(msgspec.Struct, frozen=True):
-    """Documents that stay constant while a process runs."""
+    """Documents that stay constant while a process runs, but for those of keys, which may be replaced."""
 
     version: Object
-    openid_configuration: Object
-    jwks: Object
+    openid_configuration: Callable[[], Object]
+    jwks: Callable[[], Object]
 
 
 class VirtualVerbs(Protocol):
@@ -188,12 +188,12 @@ class Documents:
     def _jwks(self, request: Request, snapshot: Snapshot, segments: list[str]) -> Reply:
         if segments[1:] != ["v1", "jwks"]:
             raise errors.not_served()
-        return Reply(200, encode_json(self._fixed.jwks), "application/jwk-set+json", _CACHED_FOR_AN_HOUR)
+        return Reply(200, encode_json(self._fixed.jwks()), "application/jwk-set+json", _CACHED_FOR_AN_HOUR)
 
     def _issuer(self, request: Request, snapshot: Snapshot, segments: list[str]) -> Reply:
         if segments[1:] != ["openid-configuration"]:
             raise errors.not_served()
-        return Reply(200, encode_json(self._fixed.openid_configuration), JSON, _CACHED_FOR_AN_HOUR)
+        return Reply(200, encode_json(self._fixed.openid_configuration()), JSON, _CACHED_FOR_AN_HOUR)
 
     async def _metrics(self) -> Reply:
         text = generate_latest(self._registry) if self._gather is None else await self._gather()

@@ -75,7 +75,7 @@ class Backend:
         self.authority = origin.authority
         self._origin, self._make = origin, connection
         self._loop = asyncio.get_running_loop()
-        self._idle: IdlePool[BackendConnection] = IdlePool(limits.idle_connections)
+        self._idle: IdlePool[BackendConnection] = IdlePool(limits.idle_connections, origin.tls)
         self._busy: set[BackendConnection] = set()
         self._room = asyncio.Semaphore(limits.connecting)
         self._connecting = 0
@@ -167,10 +167,11 @@ class Backend:
             log.warning("backend unreachable", backend=self.authority, reason=reason)
 
     async def _connect(self) -> BackendConnection:
-        origin = self._origin
+        origin, renewals = self._origin, self._idle.context.renewals
         _, connection = await self._loop.create_connection(
             self._make, origin.host, origin.port, ssl=origin.tls, server_hostname=origin.server_name or origin.host
         )
+        connection.renewals = renewals
         return connection
 
 

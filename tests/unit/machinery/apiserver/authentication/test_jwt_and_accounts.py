@@ -210,6 +210,27 @@ def test_a_retired_key_still_verifies_and_a_foreign_one_never_does(
         check(ServiceAccountTokens(load_keys(new), ServiceAccountIssuers(), clock), token, store)
 
 
+def test_keys_are_replaced_for_everybody_who_has_them_and_what_they_verified_counts_no_more(
+    store: FakeStore, clock: Clock
+) -> None:
+    old, new = curve_key(ec.SECP256R1()), curve_key(ec.SECP256R1())
+    keys = load_keys(old)
+    tokens, issuer = (
+        ServiceAccountTokens(keys, ServiceAccountIssuers(), clock),
+        TokenIssuer(keys, ServiceAccountIssuers(), clock=clock),
+    )
+    before, _ = issuer.issue(ACCOUNT, (ISSUER,), 600)
+    assert check(tokens, before, store)
+    keys.replace(load_keys(new, [old]))
+    after, _ = issuer.issue(ACCOUNT, (ISSUER,), 600)
+    assert check(tokens, before, store)
+    assert check(tokens, after, store)
+    keys.replace(load_keys(new))
+    assert check(tokens, after, store)
+    with pytest.raises(Unauthorized):
+        check(tokens, before, store)
+
+
 def curve_key(curve: ec.EllipticCurve) -> bytes:
     return ec.generate_private_key(curve).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
