@@ -32,11 +32,11 @@ def default(node: Node, value: Any) -> None:
             value[:] = [items.default() if item is None else item for item in value]
         if items.has_defaults_below:
             checkpoint()
-            is_object = not items.unions
+            # Most variables of a container have a value, and no source with defaults.
+            has_more = bool(items.default_properties or items.unions or items.additional or items.meta or items.items)
+            below = items.properties_with_defaults.keys()
             for item in value if len(value) <= PART else in_parts(value):
-                if is_object and type(item) is dict:
-                    _default_object(items, item)
-                else:
+                if has_more or type(item) is not dict or not below.isdisjoint(item):
                     default(items, item)
 
 

@@ -8,7 +8,7 @@ tolerated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
@@ -201,12 +201,13 @@ class _Initial(_Part):
 
     def is_plain(self, volumes: set[str]) -> bool:
         mounts, resources, security = self.volume_mounts, self.resources, self.security_context
-        if mounts and not ({each.name for each in mounts} <= volumes and _differ(each.mount_path for each in mounts)):
+        if mounts and not ({each.name for each in mounts} <= volumes and _differ([each.mount_path for each in mounts])):
             return False
-        if self.ports and not _differ(each.name for each in self.ports if each.name is not None):
+        if self.ports and not _differ([each.name for each in self.ports if each.name is not None]):
             return False
-        if self.env and not all(each.value_from is None or each.is_plain() for each in self.env):
-            return False
+        for variable in self.env or ():
+            if variable.value_from is not None and not variable.is_plain():
+                return False
         if security is not None and security.privileged:
             return False
         return resources is None or resources.is_plain()
@@ -290,7 +291,7 @@ class _Spec(_Part):
         names = {each.name for each in volumes}
         if len(names) != len(volumes) or not all(each.is_plain() for each in volumes):
             return False
-        return _differ(each.name for each in containers) and all(each.is_plain(names) for each in containers)
+        return _differ([each.name for each in containers]) and all(each.is_plain(names) for each in containers)
 
 
 class _Metadata(_Part):
@@ -351,9 +352,8 @@ class _Workload(_Part):
         return (strategy is None or strategy.is_plain()) and template.is_plain()
 
 
-def _differ(values: Iterable[str]) -> bool:
-    found = list(values)
-    return len(found) == len(set(found))
+def _differ(values: list[str]) -> bool:
+    return len(values) == len(set(values))
 
 
 @lru_cache(maxsize=1024)
