@@ -102,6 +102,7 @@ def test_a_step_that_is_cut_off_anywhere_is_completed(
                 pass
         assert OLD.certificate in ca.trusted, "what was given out is trusted at every moment"
         ca.settle()
+        assert signing(directory).certificate == ca.trusted[0], "the key belongs to what is first"
         if step == "prepare":
             assert signing(directory) == OLD
             ca.prepare(new)
