@@ -15,7 +15,7 @@ from prometheus_client import generate_latest
 
 from atoll.machinery.meta.names import ROOT, SYSTEM_SHARD
 from atoll.machinery.meta.objects import Object
-from atoll.machinery.meta.types import EVENT_SUBSCRIPTIONS
+from atoll.machinery.meta.types import EVENT_SUBSCRIPTIONS, SERVICE_ACCOUNTS
 from atoll.machinery.meta.user import AUTHENTICATED, CLUSTER_NAME, MASTERS, User
 from atoll.machinery.process import ed25519
 from atoll.machinery.storage.contract import Scope
@@ -270,6 +270,25 @@ async def test_a_service_account_that_is_deleted_is_silent_though_its_token_goes
     gone = User("system:serviceaccount:default:gone", ALICE.groups, "uid", {CLUSTER_NAME: (ROOT,)})
     code, status = await kept.make("audit", gone, expires_s=time.time() + 600)
     assert (code, "service account is deleted" in status["message"]) == (403, True)
+
+
+async def test_a_subscription_of_an_account_is_not_one_of_another_account_that_has_its_name_now(kept: Kept) -> None:
+    """Deleted and made again between two checks, it is seen by its uid alone."""
+    name = ROOT, "default", "builder"
+    await kept.shard.loopback.create(
+        kept.shard.target(SERVICE_ACCOUNTS, *name),
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "builder", "namespace": "default"}},
+    )
+    account = kept.shard.loopback.get(SERVICE_ACCOUNTS, *name)
+    assert account is not None
+    user = User(
+        f"system:serviceaccount:default:{name[2]}", ALICE.groups, account["metadata"]["uid"], {CLUSTER_NAME: (ROOT,)}
+    )
+    assert (await kept.make("audit", user))[0] == 201
+    (entry,) = kept.keeper.index
+    entry.stored = replace(entry.stored, user=msgspec.structs.replace(user, uid="of the earlier one"))
+    await kept.keeper.check_again(entry)
+    assert (entry.stored.state, await kept.consumers()) == ("Revoked", [])
 
 
 async def test_without_the_keys_of_names_nothing_is_made(kept: Kept) -> None:
