@@ -35,6 +35,7 @@ _OTHER_FLAGS = {
     "against",
     "external-url",
     "installed-at",
+    *("regions", "servers", "route-port", "store-directory"),
     "drop",
     *(
         "enter",

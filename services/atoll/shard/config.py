@@ -19,7 +19,7 @@ from atoll.machinery.process import logging
 from atoll.machinery.process.config import LOG_SETTINGS, Subjects, comma_separated
 from atoll.machinery.process.listen_address import check_listen_address
 from atoll.machinery.process.server_config import LISTEN_SETTINGS
-from atoll.machinery.stream.definitions import MAX_PAYLOAD_BYTES
+from atoll.machinery.stream.definitions import MAX_PAYLOAD_BYTES, REPLICAS
 from atoll.machinery.stream.tenants.key_files import SUBSCRIPTIONS_FILE
 from atoll.machinery.stream.tenants.subscriber_permissions import MOST_CONNECTIONS, SLOTS
 
@@ -101,6 +101,7 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
     nats_directory: str = ""
     events_bind_address: str = "127.0.0.1"
     events_port: int = 0
+    stream_replicas: int = 0
     event_subscriptions_file: str = ""
     event_subscriptions_per_identity: int = 32
     event_subscriptions_per_workspace: int = 256
@@ -177,10 +178,13 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
             " annotation core.kcp.io/max-total-objects says otherwise; 0: any number",
             "logical_cluster_object_count_scan_interval": "time between two looks for logical clusters above 90 % of"
             " that, for metrics; counts and limits are exact at any time",
-            "nats_url": "NATS server to publish to; empty: an embedded one",
+            "nats_url": "NATS server to publish to, or several of a cluster, comma separated; if the credentials file"
+            " lists one of them, all that it lists; empty: an embedded one",
             "nats_credentials_file": "JSON file with user, password, inbox_prefix and ca_file for the NATS server",
             "nats_directory": "directory of that NATS server (store/ is in it) if it is on this shard's disk: the disk"
             " bounds the changes stream then",
+            "stream_replicas": "servers of a NATS cluster that have a copy of each stream of this shard: 1, 3 or 5,"
+            " changed in place; 0: as many as there are",
         },
         "Event subscribers": {
             "events_bind_address": "IP address that the embedded NATS server listens on; with TLS alone unless that is"
@@ -305,6 +309,10 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
             raise ValueError("follow-nats-url is for a shard of a site: it needs nats-url, the server to publish to")
         if self.follow_nats_credentials_file and not self.follow_nats_url:
             raise ValueError("follow-nats-credentials-file needs follow-nats-url")
+        if self.stream_replicas not in (0, *REPLICAS) or (self.stream_replicas > 1 and not self.nats_url):
+            raise ValueError(
+                "stream-replicas is 0, 1, 3 or 5, and more than 1 needs nats-url: the servers of a cluster"
+            )
         if self.nats_directory and not self.nats_url:
             raise ValueError("nats-directory needs nats-url")
         if self.joins and self.shard_name == ROOT:

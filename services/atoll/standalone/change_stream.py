@@ -22,8 +22,8 @@ from atoll.machinery.process.tasks import stop
 from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.storage.published_log import PublishedLog
 from atoll.machinery.stream.connection import Access, TooOld
-from atoll.machinery.stream.credential_file import read_access
-from atoll.machinery.stream.definitions import AS_DEFINED, RetentionLimits
+from atoll.machinery.stream.credential_file import Reach, read_access
+from atoll.machinery.stream.definitions import RetentionLimits
 from atoll.machinery.stream.event_keys import KEYS_FILE, EventKeys, InvalidKeysFile, load_keys
 from atoll.machinery.stream.permissions import Permissions
 from atoll.machinery.stream.publisher.publisher import Publisher, PublisherOptions
@@ -129,14 +129,15 @@ class ChangeStream:
         return self._server.access
 
     def _bounds(self) -> RetentionLimits:
-        return RetentionLimits(max_bytes=self._quota.max_bytes) if self._quota is not None else AS_DEFINED
+        max_bytes = self._quota.max_bytes if self._quota is not None else None
+        return RetentionLimits(max_bytes=max_bytes, replicas=self._config.stream_replicas or None)
 
     async def _embedded(self, users: EmbeddedUsers) -> EmbeddedServer:
         """Return the embedded server once it runs; retry with growing delays while it does not start."""
         root, failures = Path(self._config.root_directory), 0
         announced = EventKeys(self.signing_keys).announced
-        keys, ca_file = {self._config.shard_name: announced}, str(users.tls.ca_file) if users.tls else ""
-        readers = [reading_user(root, each, name, keys, ca_file) for name, each in users.readers.items()]
+        keys, reach = {self._config.shard_name: announced}, Reach(str(users.tls.ca_file) if users.tls else "")
+        readers = [reading_user(root, each, name, keys, reach) for name, each in users.readers.items()]
         options = ServerOptions(
             directory=root / SERVER_DIRECTORY,
             shard=self._config.shard_name,

@@ -40,7 +40,7 @@ class EmbeddedGateway:
         """Serve subscribers at the server with this address, until cancelled."""
         url = nats_listener.subscribers_url(self._config, urlsplit(address).port or 0)
         try:
-            await asyncio.to_thread(write_for_shards, self._root, self.tenants, url, self._tls)
+            await asyncio.to_thread(write_for_shards, self._root, self.tenants, [url], self._tls)
         except OSError as error:
             # On a full disk the file of an earlier start stays.
             log.error("address for subscribers not written", error=str(error))

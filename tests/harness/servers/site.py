@@ -39,7 +39,7 @@ from atoll.machinery.meta.user import MASTERS
 from atoll.machinery.process.pki import make_client
 from atoll.machinery.process.private_files import Pair
 from atoll.machinery.process.tls import client_context
-from atoll.machinery.stream.server.config import ListenOptions, NatsUser, TenantOptions, server_config
+from atoll.machinery.stream.server.config import STREAMS_BYTES, ListenOptions, NatsUser, TenantOptions, server_config
 from atoll.machinery.stream.server.embedded import find_binary
 from atoll.standalone.site import credentials, layout, processes, runner
 from atoll.standalone.site.gateways import tenant_options
@@ -213,7 +213,7 @@ class NatsProcess(SiteProcess):
     def __init__(self, site: Site, users: Sequence[NatsUser]) -> None:
         directory, port = site.layout.nats, site.plan.ports[NATS]
         directory.mkdir(mode=0o700, exist_ok=True)
-        self._listen = ListenOptions(directory, "127.0.0.1", port, len(site.plan.shards) * runner.STREAMS_BYTES)
+        self._listen = ListenOptions(directory, "127.0.0.1", port, len(site.plan.shards) * STREAMS_BYTES)
         self.config = directory / "server.conf"
         self.configure(users, tenant_options(site.layout.pki, site.plan.shards))
         super().__init__(NATS, [str(find_binary()), "-c", str(self.config)], site.logs)

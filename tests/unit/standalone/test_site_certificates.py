@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def site(made: Path, tmp_path: Path) -> Path:
     """A copy that a test may change."""
     directory = Path(shutil.copytree(made, tmp_path / "site"))
-    for path in directory.glob("*/settings.yaml"):
+    for path in (*directory.glob("*/settings.yaml"), *directory.glob("*/server.conf")):
         path.write_text(path.read_text().replace(str(made), str(directory)))
     return directory
 
@@ -153,7 +154,7 @@ def test_a_shard_more_gives_the_others_its_key_of_events_and_changes_nothing_els
     changed = {file for file, text in content(site).items() if before.get(file, text) != text}
     users = {"root", "eu-1", "proxy-0", "cache-0", "edge-0"}
     files = {f"nats/nats-{'shard-' if name in ('root', 'eu-1') else ''}{name}.json" for name in users}
-    assert changed == {"certs.json", *files, *(f"{name}/nats.json" for name in users)}
+    assert changed == {"certs.json", "nats-0/server.conf", *files, *(f"{name}/nats.json" for name in users)}
     assert (site / "us-1" / "root-shard.kubeconfig").exists()
 
 
@@ -284,3 +285,28 @@ def test_a_directory_of_a_running_site_is_refused(tmp_path: Path, capsys: pytest
     assert "running site" in capsys.readouterr().err
     assert certs("list", tmp_path / "none") == 1
     assert "certs init" in capsys.readouterr().err
+
+
+def test_three_nats_servers_form_a_cluster_by_the_paths_of_their_machines(tmp_path: Path) -> None:
+    servers = [f"nats-server/nats-{number}=n{number}.example" for number in range(3)]
+    there = ("--external-url", URL, "--installed-at", "/etc/atoll/{name}")
+    assert certs("init", tmp_path, *there, "shard/root=root.example", "event-gateway/gw-0=g0.example", *servers) == 0
+    found = json.loads((tmp_path / "nats-1" / "server.conf").read_text())
+    assert found["tls"]["cert_file"] == found["cluster"]["tls"]["cert_file"] == "/etc/atoll/nats-1/serving.crt"
+    assert found["cluster"]["tls"]["ca_file"] == "/etc/atoll/nats-1/serving-ca.crt"
+    assert [url.rpartition("@")[2] for url in found["cluster"]["routes"]] == ["n0.example:6222", "n2.example:6222"]
+    assert {"shard-root", "reader-root", "event-gateways", "events"} <= set(found["accounts"])
+    usages = load_pair(tmp_path / "nats-1" / "serving.crt", tmp_path / "nats-1" / "serving.key").x509
+    assert len(usages.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value) == 2
+    given = yaml.safe_load((tmp_path / "root" / "settings.yaml").read_text())
+    access = read_access(given["nats_url"], str(tmp_path / "root" / "nats.json"))
+    assert sorted(access.servers) == [f"tls://n{n}.example:4222" for n in range(3)]
+    before = content(tmp_path)
+    assert certs("init", tmp_path) == 0
+    assert content(tmp_path) == before
+
+
+def test_one_nats_server_has_no_routes(made: Path) -> None:
+    found = json.loads((made / "nats-0" / "server.conf").read_text())
+    assert "cluster" not in found
+    assert found["jetstream"]["store_dir"] == str(made / "nats-0" / "store")

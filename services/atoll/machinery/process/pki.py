@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -56,13 +56,24 @@ def make_ca(common_name: str) -> Pair:
     return _pair(builder.sign(key, hashes.SHA256()), key)
 
 
-def make_serving(ca: Pair, names: Sequence[str], *, days: int = _LEAF_DAYS) -> Pair:
+def make_serving(
+    ca: Pair,
+    names: Sequence[str],
+    *,
+    days: int = _LEAF_DAYS,
+    usages: Sequence[ObjectIdentifier] = (ExtendedKeyUsageOID.SERVER_AUTH,),
+) -> Pair:
     """Make a serving certificate for DNS names and IP addresses. Raises ValueError if `names` is empty."""
     if not names:
         raise ValueError("a serving certificate needs a name")
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
     alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
-    return _leaf(ca, subject, ExtendedKeyUsageOID.SERVER_AUTH, alternatives, days)
+    return _leaf(ca, subject, usages, alternatives, days)
+
+
+def make_peer(ca: Pair, names: Sequence[str], *, days: int = _LEAF_DAYS) -> Pair:
+    """Make a serving certificate with which its server connects to others of its kind, too."""
+    return make_serving(ca, names, days=days, usages=(ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH))
 
 
 def make_client(
@@ -82,7 +93,7 @@ def make_client(
     attributes.append(x509.NameAttribute(NameOID.COMMON_NAME, common_name))
     if uid:
         attributes.append(x509.NameAttribute(UID_OID, uid))
-    return _leaf(ca, x509.Name(attributes), ExtendedKeyUsageOID.CLIENT_AUTH, None, days, key_pem)
+    return _leaf(ca, x509.Name(attributes), (ExtendedKeyUsageOID.CLIENT_AUTH,), None, days, key_pem)
 
 
 def make_rsa_key() -> bytes:
@@ -136,13 +147,19 @@ def load_or_make_ca(directory: Path, name: str, common_name: str) -> Pair:
     return kept
 
 
-def load_or_make_serving(directory: Path, name: str, ca: Pair, names: Sequence[str]) -> Pair:
-    """The serving certificate in `directory`; renewed if absent, of another CA, without one of `names`, or valid for
+def load_or_make_serving(
+    directory: Path,
+    name: str,
+    ca: Pair,
+    names: Sequence[str],
+    make: Callable[[Pair, Sequence[str]], Pair] = make_serving,
+) -> Pair:
+    """The serving certificate in `directory`; by `make` if absent, of another CA, without one of `names`, or valid for
     less than 30 days.
     """
     kept = read_pair(directory, name)
     if kept is None or not _usable(kept, ca) or not set(names) <= set(_alternatives(kept.x509)):
-        kept = make_serving(ca, names)
+        kept = make(ca, names)
         write_pair(directory, name, kept)
     return kept
 
@@ -224,7 +241,7 @@ def _builder(
 def _leaf(
     ca: Pair,
     subject: x509.Name,
-    usage: ObjectIdentifier,
+    usages: Sequence[ObjectIdentifier],
     names: x509.SubjectAlternativeName | None,
     days: int,
     key_pem: bytes = b"",
@@ -239,7 +256,7 @@ def _leaf(
     builder = (
         _builder(subject, issuer.subject, key.public_key(), days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         .add_extension(_authority(issuer), critical=False)
     )
     if names is not None:

@@ -8,6 +8,7 @@ below the version floor is refused, because older ones let clients evade their p
 from __future__ import annotations
 
 import asyncio
+import random
 import ssl
 import time
 from collections import deque
@@ -138,7 +139,17 @@ class Connection:
 
     @classmethod
     async def open(cls, access: Access, name: str) -> Connection:
-        """Raises Unavailable, TooOld."""
+        """Connect to one of the servers, in an order drawn anew each time. Raises Unavailable, TooOld."""
+        *others, last = random.sample(access.servers, len(access.servers))
+        for server in others:
+            try:
+                return await cls._open(msgspec.structs.replace(access, servers=[server]), name)
+            except Unavailable as error:
+                log.debug("nats server passed over", server=server, error=str(error))
+        return await cls._open(msgspec.structs.replace(access, servers=[last]), name)
+
+    @classmethod
+    async def _open(cls, access: Access, name: str) -> Connection:
         connection = cls(await asyncio.to_thread(_new_client), access.api_prefix)
         task = asyncio.current_task()
         assert task is not None

@@ -1,7 +1,7 @@
 """The two streams of a shard as JetStream configuration, read from `schemas/streams/`.
 
 The publisher creates the streams from these and repairs a stream that differs. Invariant: the running configuration is
-that of the files; an operator can change only the retention limits of the changes stream.
+that of the files; an operator can change only the retention limits of the changes stream, and the number of copies.
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ MAX_PAYLOAD_BYTES = 8 << 20
 
 
 class RetentionLimits(msgspec.Struct, frozen=True):
-    """Limits of the changes stream that an operator may set. None keeps that of the definition."""
+    """What an operator may set: limits of the changes stream, and how many servers of a cluster have a copy of each of
+    both streams. None keeps that of the definition, or the number of copies that there is."""
 
     max_age_s: float | None = None
     max_bytes: int | None = None
+    replicas: int | None = None
 
 
+#: Numbers of copies: one that does not change the majority only costs.
+REPLICAS = (1, 3, 5)
 AS_DEFINED = RetentionLimits()
 
 
@@ -33,6 +37,8 @@ def definition(kind: str, shard: str, bounds: RetentionLimits = AS_DEFINED) -> O
     subjects.check_shard(shard)
     text = schema_path("streams", f"{kind}.json").read_text().replace("{shard}", shard)
     config: Object = msgspec.json.decode(text)
+    if bounds.replicas is not None:
+        config["num_replicas"] = bounds.replicas
     if kind == subjects.CHANGES and bounds.max_age_s is not None:
         config["max_age"] = int(bounds.max_age_s * 1e9)
         config["duplicate_window"] = min(config["duplicate_window"], config["max_age"])

@@ -10,6 +10,7 @@ cut off; a file changes only when its content does.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import shutil
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -20,18 +21,23 @@ from atoll.machinery.kcp.bootstrap import batteries
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.meta.user import MASTERS
 from atoll.machinery.process.private_files import PkiError, write_private
+from atoll.machinery.stream.credential_file import Reach
 from atoll.machinery.stream.permissions import shard_user
-from atoll.machinery.stream.server.config import TlsFiles
+from atoll.machinery.stream.server.cluster import ClusterServer
+from atoll.machinery.stream.server.config import STREAMS_BYTES, TlsFiles
 from atoll.standalone.site import credentials, inventory, process_files
 from atoll.standalone.site.credentials import ACCOUNT_KEY, AUTHORITIES, Authorities, credential_path
 from atoll.standalone.site.gateways import gateway_users, tenant_options, write_for_shards
 from atoll.standalone.site.inventory import Inventory, SiteProcess
 from atoll.standalone.site.layout import PROXY, Layout
+from atoll.standalone.site.nats_servers import cluster_options, write_servers
 from atoll.standalone.site.process_files import ProcessFile
 
 SETTINGS = "settings.yaml"
 #: The authority of the NATS servers, beside the credentials that name it.
 NATS_CA = "nats-ca.crt"
+#: Where a server that runs elsewhere keeps its streams, and how far behind the clients' port that of routes is.
+NATS_STORE, ROUTE_PORT = Path("/var/lib/atoll/nats"), 2000
 #: What signs, and is replaced in steps.
 SIGNERS = (*AUTHORITIES, ACCOUNT_KEY)
 ADMIN = "admin"
@@ -119,7 +125,8 @@ def _pairs(process: SiteProcess) -> list[str]:
 def _write_pairs(layout: Layout, cas: Authorities, site: Inventory, process: SiteProcess) -> None:
     host = urlsplit(site.external_url).hostname or ""
     names = [*process.names, host] if process.kind == inventory.PROXY else process.names
-    credentials.serving_pair(layout, cas, process.name, list(dict.fromkeys(names)))
+    make = credentials.peer_pair if process.kind == inventory.NATS else credentials.serving_pair
+    make(layout, cas, process.name, list(dict.fromkeys(names)))
     if process.kind in {inventory.SHARD, inventory.PROXY}:
         credentials.proxy_pair(layout, cas, process.name)
     if process.kind == inventory.CACHE:
@@ -128,17 +135,31 @@ def _write_pairs(layout: Layout, cas: Authorities, site: Inventory, process: Sit
 
 def _write_nats(layout: Layout, cas: Authorities, site: Inventory) -> None:
     """Write the users of NATS as `atoll nats-config` does: what either of them made stays."""
-    authority = NATS_CA if site.nats_url else ""
-    if authority:
+    reach = Reach(NATS_CA if site.nats_url else "", site.nats_urls)
+    if reach.ca_file:
         _write(layout.nats / NATS_CA, cas.serving.certificate)
     readers, gateways = site.of(inventory.PROXY, inventory.CACHE), site.of(inventory.GATEWAY)
-    credentials.nats_users(layout.nats, site.shards, readers, authority)
-    credentials.edge_users(layout.nats, site.shards, site.of(inventory.EDGE), authority)
-    gateway_users(layout.nats, gateways, authority)
-    if gateways:
+    users = credentials.nats_users(layout.nats, site.shards, readers, reach)
+    users += credentials.edge_users(layout.nats, site.shards, site.of(inventory.EDGE), reach)
+    users += gateway_users(layout.nats, gateways, reach)
+    tenants = tenant_options(layout.nats, site.shards) if gateways else None
+    if tenants is not None:
         ca = layout.nats / NATS_CA
-        tls = TlsFiles(ca, ca, ca) if authority else None
-        write_for_shards(layout.nats, tenant_options(layout.nats, site.shards), site.nats_url, tls)
+        tls = TlsFiles(ca, ca, ca) if reach.ca_file else None
+        write_for_shards(layout.nats, tenants, site.nats_urls, tls)
+    servers = [_nats_server(layout, site, process) for process in site.processes if process.kind == inventory.NATS]
+    if servers:
+        options = cluster_options(layout.nats, servers, max(len(site.shards), 1) * STREAMS_BYTES, reach)
+        write_servers(layout.root, options, users, tenants)
+
+
+def _nats_server(layout: Layout, site: Inventory, process: SiteProcess) -> ClusterServer:
+    """A NATS server, by the paths on its machine. It listens on all addresses unless its own is loopback."""
+    host, port = process.address.rsplit(":", 1)[0].strip("[]"), process.port
+    home = _installed(layout, site, process)
+    tls = TlsFiles(home / "serving.crt", home / "serving.key", home / "serving-ca.crt")
+    store = NATS_STORE if site.installed_at else home / "store"
+    return ClusterServer(process.name, host, port, port + ROUTE_PORT, store, _listens_on(host), tls)
 
 
 def _credential(layout: Layout, process: SiteProcess) -> Path:
@@ -172,9 +193,21 @@ def _write_directory(layout: Layout, site: Inventory, process: SiteProcess) -> N
     for file in files:
         _write(directory / file.name, file.source.read_bytes())
     if process.kind != inventory.NATS:
-        installed = Path(site.installed_at.replace("{name}", process.name)) if site.installed_at else directory
+        installed = _installed(layout, site, process)
         text = yaml.safe_dump({**_named(site, process), **process_files.settings_of(files, installed)})
         _write(directory / SETTINGS, text.encode())
+
+
+def _listens_on(host: str) -> str:
+    with contextlib.suppress(ValueError):
+        if ipaddress.ip_address(host).is_loopback:
+            return host
+    return "0.0.0.0"
+
+
+def _installed(layout: Layout, site: Inventory, process: SiteProcess) -> Path:
+    """The directory of a process on its machine."""
+    return Path(site.installed_at.replace("{name}", process.name)) if site.installed_at else layout.root / process.name
 
 
 def _named(site: Inventory, process: SiteProcess) -> dict[str, object]:

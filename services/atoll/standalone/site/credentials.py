@@ -31,7 +31,7 @@ from atoll.machinery.process.listen_address import serving_names
 from atoll.machinery.process.private_files import Pair, PkiError, write_private
 from atoll.machinery.process.signer import Signer
 from atoll.machinery.storage.environment.filesystem import DATA_FILE
-from atoll.machinery.stream.credential_file import NatsCredential, write_credential
+from atoll.machinery.stream.credential_file import PLAIN, NatsCredential, Reach, write_credential
 from atoll.machinery.stream.event_keys import EventKeys, SigningKey, new_key
 from atoll.machinery.stream.permissions import (
     IMPORTED_API,
@@ -84,12 +84,12 @@ def _authority(layout: Layout, name: str) -> Pair:
 
 
 def write_all(
-    layout: Layout, shards: Sequence[str], config: ShardConfig, urls: dict[str, str], edge: Sequence[str], ca_file: str
+    layout: Layout, shards: Sequence[str], config: ShardConfig, urls: dict[str, str], edge: Sequence[str], reach: Reach
 ) -> list[NatsUser]:
     """Write the credentials of every process of a site; return the users of its NATS server.
 
-    `urls` are the base URLs of shards and proxy by name, `edge` users of edge controllers; `ca_file` proves the NATS
-    server if it speaks TLS. Raises PkiError, KubeconfigError, OSError.
+    `urls` are the base URLs of shards and proxy by name, `edge` users of edge controllers; `reach` is that of the NATS
+    server. Raises PkiError, KubeconfigError, OSError.
     """
     cas = authorities(layout)
     for name in (*shards, PROXY):
@@ -97,7 +97,7 @@ def write_all(
         proxy_pair(layout, cas, name)
     write_shared(layout, cas, shards, urls, config.batteries)
     readers = (PROXY_USER, CACHE_USER)
-    return nats_users(layout.pki, shards, readers, ca_file) + edge_users(layout.pki, shards, edge, ca_file)
+    return nats_users(layout.pki, shards, readers, reach) + edge_users(layout.pki, shards, edge, reach)
 
 
 def write_shared(
@@ -120,6 +120,11 @@ def write_shared(
 def serving_pair(layout: Layout, cas: Authorities, name: str, names: Sequence[str]) -> None:
     """The serving certificate of a process, made on first use and renewed when due. Raises PkiError, OSError."""
     pki.load_or_make_serving(layout.pki, f"serving-{name}", cas.serving, names)
+
+
+def peer_pair(layout: Layout, cas: Authorities, name: str, names: Sequence[str]) -> None:
+    """The same of a server that connects to others of its kind, too. Raises PkiError, OSError."""
+    pki.load_or_make_serving(layout.pki, f"serving-{name}", cas.serving, names, pki.make_peer)
 
 
 def proxy_pair(layout: Layout, cas: Authorities, name: str) -> None:
@@ -224,7 +229,7 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def nats_users(directory: Path, shards: Sequence[str], readers: Sequence[str], ca_file: str = "") -> list[NatsUser]:
+def nats_users(directory: Path, shards: Sequence[str], readers: Sequence[str], reach: Reach = PLAIN) -> list[NatsUser]:
     """Users of shards and of readers, each with a credential file `nats-<user>.json` in a directory.
 
     A shard's file holds two users, one that publishes and one that reads the other shards, and the keys that sign its
@@ -237,15 +242,15 @@ def nats_users(directory: Path, shards: Sequence[str], readers: Sequence[str], c
         publisher, peer = shard_user(shard), reader_user(shard)
         path = directory / f"nats-{publisher}.json"
         earlier = _earlier(path)
-        reading = _credential(peer, earlier.reader if earlier else None, ca_file, IMPORTED_API)
-        publishing = _credential(publisher, earlier, ca_file)
+        reading = _credential(peer, earlier.reader if earlier else None, reach, IMPORTED_API)
+        publishing = _credential(publisher, earlier, reach)
         keys = {"signing_keys": signing[shard], "event_keys": public}
         write_credential(path, msgspec.structs.replace(publishing, reader=reading, **keys))
         others = [name for name in shards if name != shard]
         found.append(NatsUser(publisher, publishing.password, shard_permissions(shard)))
         found.append(NatsUser(peer, reading.password, reader_permissions(peer, others, selects=True)))
     for user in readers:
-        found.append(reading_user(directory, reader_permissions(user, shards), user, public, ca_file))
+        found.append(reading_user(directory, reader_permissions(user, shards), user, public, reach))
     return found
 
 
@@ -255,18 +260,18 @@ def public_keys(directory: Path, shards: Sequence[str]) -> dict[str, tuple[str, 
     return {shard: EventKeys(each.signing_keys).announced for shard, each in found.items() if each is not None}
 
 
-def edge_users(directory: Path, shards: Sequence[str], names: Sequence[str], ca_file: str = "") -> list[NatsUser]:
+def edge_users(directory: Path, shards: Sequence[str], names: Sequence[str], reach: Reach = PLAIN) -> list[NatsUser]:
     """Users of the controllers of the edge service, each with a credential file. After `nats_users`. Raises OSError."""
     keys = public_keys(directory, shards)
-    return [reading_user(directory, changes_permissions(name, shards, ROOT), name, keys, ca_file) for name in names]
+    return [reading_user(directory, changes_permissions(name, shards, ROOT), name, keys, reach) for name in names]
 
 
 def reading_user(
-    directory: Path, permissions: Permissions, user: str, keys: Mapping[str, tuple[str, ...]], ca_file: str = ""
+    directory: Path, permissions: Permissions, user: str, keys: Mapping[str, tuple[str, ...]], reach: Reach = PLAIN
 ) -> NatsUser:
     """A user that only reads, with its credential file `nats-<user>.json`. A password of an earlier call stays."""
     path = credential_path(directory, user)
-    reading = _credential(user, _earlier(path), ca_file, IMPORTED_API)
+    reading = _credential(user, _earlier(path), reach, IMPORTED_API)
     write_credential(path, msgspec.structs.replace(reading, event_keys=dict(keys)))
     return NatsUser(user, reading.password, permissions)
 
@@ -281,9 +286,9 @@ def _signing_keys(path: Path) -> tuple[SigningKey, ...]:
     return (earlier.signing_keys if earlier else ()) or (new_key(),)
 
 
-def _credential(user: str, earlier: NatsCredential | None, ca_file: str, api_prefix: str = OWN_API) -> NatsCredential:
+def _credential(user: str, earlier: NatsCredential | None, reach: Reach, api_prefix: str = OWN_API) -> NatsCredential:
     password = earlier.password if earlier else secrets.token_urlsafe(32)
-    return NatsCredential(user, password, inbox_prefix(user), ca_file, api_prefix)
+    return NatsCredential(user, password, inbox_prefix(user), reach.ca_file, api_prefix, servers=reach.servers)
 
 
 def _earlier(path: Path) -> NatsCredential | None:

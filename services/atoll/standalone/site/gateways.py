@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from atoll.machinery.stream.credential_file import PLAIN, Reach
 from atoll.machinery.stream.server.config import NatsUser, TenantOptions, TlsFiles
 from atoll.machinery.stream.tenants.key_files import (
     GATEWAY_KEYS_FILE,
@@ -23,9 +24,9 @@ from atoll.machinery.stream.tenants.subscriber_permissions import GATEWAYS, gate
 from atoll.standalone.site.credentials import reading_user
 
 
-def gateway_users(directory: Path, names: Sequence[str], ca_file: str = "") -> list[NatsUser]:
+def gateway_users(directory: Path, names: Sequence[str], reach: Reach = PLAIN) -> list[NatsUser]:
     """The users of gateways, each with a credential file. Raises OSError."""
-    users = [reading_user(directory, gateway_permissions(name), name, {}, ca_file) for name in names]
+    users = [reading_user(directory, gateway_permissions(name), name, {}, reach) for name in names]
     return [msgspec.structs.replace(user, account=GATEWAYS) for user in users]
 
 
@@ -37,9 +38,9 @@ def tenant_options(directory: Path, shards: Sequence[str], regions: Sequence[str
     return TenantOptions(tuple(shards), load_or_make_gateway_keys(directory / GATEWAY_KEYS_FILE), tuple(regions))
 
 
-def write_for_shards(directory: Path, tenants: TenantOptions, url: str, tls: TlsFiles | None) -> Path:
-    """Write the file that shards are given; return it. `url` is where subscribers find the server. Raises OSError."""
+def write_for_shards(directory: Path, tenants: TenantOptions, urls: Sequence[str], tls: TlsFiles | None) -> Path:
+    """Write the file that shards are given; return it. At `urls` subscribers find the servers. Raises OSError."""
     path = directory / SUBSCRIPTIONS_FILE
     authority = tls.ca_file.read_text() if tls is not None else ""
-    write_subscription_keys(path, SubscriptionKeys(tenants.keys.names, (url,), authority))
+    write_subscription_keys(path, SubscriptionKeys(tenants.keys.names, tuple(urls), authority))
     return path

@@ -17,6 +17,7 @@ from atoll.machinery.meta.labels import dns_label_errors
 from atoll.machinery.meta.names import ROOT
 from atoll.machinery.process.private_files import write_private
 from atoll.machinery.stream.permissions import OPERATOR, reader_user, shard_user
+from atoll.machinery.stream.server.cluster import ROUTE_USER, SYSTEM_USER
 
 SHARD, PROXY, CACHE, GATEWAY = "shard", "front-proxy", "cache-server", "event-gateway"
 EDGE, NATS = "edge-controllers", "nats-server"
@@ -73,8 +74,13 @@ class Inventory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def nats_url(self) -> str:
-        """Where processes find NATS; empty without a NATS server of the site."""
-        return next((f"tls://{process.address}" for process in self.processes if process.kind == NATS), "")
+        """Where processes find NATS, whose credential files list all servers; empty without one of the site."""
+        return next(iter(self.nats_urls), "")
+
+    @property
+    def nats_urls(self) -> tuple[str, ...]:
+        """The NATS servers of the site, for clients."""
+        return tuple(f"tls://{process.address}" for process in self.processes if process.kind == NATS)
 
     def with_processes(self, more: Iterable[SiteProcess]) -> Inventory:
         """This site with processes more, or with other hosts. Raises InventoryError."""
@@ -83,7 +89,8 @@ class Inventory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if (earlier := found.get(process.name)) is not None and earlier.kind != process.kind:
                 raise InventoryError(f"{process.name} is the name of a {earlier.kind}")
             found[process.name] = process
-        users = {user(name) for name in self.of(SHARD) for user in (shard_user, reader_user)} | {OPERATOR}
+        users = {user(name) for name in self.of(SHARD) for user in (shard_user, reader_user)}
+        users |= {OPERATOR, ROUTE_USER, SYSTEM_USER}
         if clash := users & found.keys():
             raise InventoryError(f"{min(clash)} is the name of a user of NATS")
         return msgspec.structs.replace(self, processes=tuple(found.values()))

@@ -23,8 +23,9 @@ from atoll.machinery.process.lifetime import Lifetime
 from atoll.machinery.process.listen_address import serving_names
 from atoll.machinery.process.tls import client_context
 from atoll.machinery.storage.environment.filesystem import require_local
+from atoll.machinery.stream.credential_file import Reach
 from atoll.machinery.stream.permissions import OPERATOR
-from atoll.machinery.stream.server.config import NatsUser
+from atoll.machinery.stream.server.config import STREAMS_BYTES, NatsUser
 from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerOptions
 from atoll.machinery.wire.client import Origin
 from atoll.shard import kubeconfig
@@ -40,9 +41,6 @@ from atoll.standalone.site.subscribers import subscriber, write_stream_files
 from atoll.standalone.site.supervisor import ProcessSupervisor, until_ready
 
 log = structlog.get_logger()
-
-#: Room for the streams of one shard.
-STREAMS_BYTES = 16 << 30
 
 
 def check(config: StartConfig) -> None:
@@ -99,19 +97,19 @@ def prepare(files: Layout, site: Site, config: ShardConfig, edge: Sequence[str] 
     urls = processes.urls_of(site, config)
     processes.write_mapping(files, urls)
     tls, port = nats_listener.tls_files(config, files.pki), site.ports[NATS]
-    ca_file = str(tls.ca_file) if tls else ""
-    users = credentials.write_all(files, site.shards, config, urls, edge, ca_file)
-    operator = subscriber(files.pki, site.shards, OPERATOR, ca_file)
+    reach = Reach(str(tls.ca_file) if tls else "")
+    users = credentials.write_all(files, site.shards, config, urls, edge, reach)
+    operator = subscriber(files.pki, site.shards, OPERATOR, reach)
     streams = {shard: files.shard(shard) / CREDENTIALS_FILE for shard in site.shards}
     keys = credentials.public_keys(files.pki, site.shards)
-    write_stream_files(operator, nats_listener.nats_url(config, port), streams, keys, ca_file)
+    write_stream_files(operator, [nats_listener.nats_url(config, port)], streams, keys, reach.ca_file)
     names, serving = serving_names(config.bind_address), credentials.authorities(files).serving
     for process in (GATEWAY, *((CONTROLLERS,) if edge else ())):
         pki.load_or_make_serving(files.pki, f"serving-{process}", serving, names)
     tenants = tenant_options(files.pki, site.shards)
     for shard in site.shards:
-        write_for_shards(files.shard(shard), tenants, nats_listener.subscribers_url(config, port), tls)
-    return [*users, operator, *gateway_users(files.pki, [GATEWAY], ca_file)]
+        write_for_shards(files.shard(shard), tenants, [nats_listener.subscribers_url(config, port)], tls)
+    return [*users, operator, *gateway_users(files.pki, [GATEWAY], reach)]
 
 
 def _edge_files(files: Layout, site: Site, config: ShardConfig) -> EdgeFiles:

@@ -12,21 +12,22 @@ from pathlib import Path
 
 from atoll.machinery.process.private_files import write_private
 from atoll.machinery.stream.connection import Access
+from atoll.machinery.stream.credential_file import PLAIN, Reach
 from atoll.machinery.stream.permissions import inbox_prefix, operator_permissions
 from atoll.machinery.stream.server.config import NatsUser, stream_file
 from atoll.standalone.site.credentials import public_keys, reading_user
 
 
-def subscriber(directory: Path, shards: Sequence[str], name: str, ca_file: str = "") -> NatsUser:
+def subscriber(directory: Path, shards: Sequence[str], name: str, reach: Reach = PLAIN) -> NatsUser:
     """A user that reads everything, with its credential file. After `nats_users`. Raises OSError."""
     keys = public_keys(directory, shards)
-    return reading_user(directory, operator_permissions(shards, name), name, keys, ca_file)
+    return reading_user(directory, operator_permissions(shards, name), name, keys, reach)
 
 
 def write_stream_files(
-    user: NatsUser, address: str, files: Mapping[str, Path], keys: Mapping[str, Sequence[str]], ca_file: str = ""
+    user: NatsUser, urls: Sequence[str], files: Mapping[str, Path], keys: Mapping[str, Sequence[str]], ca_file: str = ""
 ) -> None:
-    """Write a subscriber's file for each shard, where `files` says. Raises OSError."""
-    access = Access([address], user.name, user.password, inbox_prefix(user.name), ca_file)
+    """Write a subscriber's file for each shard, where `files` says. `urls` are the servers'. Raises OSError."""
+    access = Access(list(urls), user.name, user.password, inbox_prefix(user.name), ca_file)
     for shard, path in files.items():
         write_private(path, stream_file(access, shard, keys.get(shard, ())))

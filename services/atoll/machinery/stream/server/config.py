@@ -3,7 +3,7 @@
 The supervisor in `embedded` writes the file and passes the credentials on. Passwords are in a file of mode 0600 in a
 directory of mode 0700, never in an argument or an environment variable. Invariant: the given users, each in an account
 of its own, besides them only whom a gateway admits, and only the listener for clients, and that of regions if there are
-any: no monitoring, WebSocket, MQTT, gateway or cluster.
+any: no monitoring, WebSocket, MQTT or gateway; routes only by `cluster`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from atoll.machinery.meta.objects import encode_json
+from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.stream.connection import Access
 from atoll.machinery.stream.definitions import MAX_PAYLOAD_BYTES
 from atoll.machinery.stream.permissions import (
@@ -51,6 +51,8 @@ _MAX_CONSUMERS = 4096
 #: Connections of the configured users, and of tenants, who cannot take those.
 _MAX_CONNECTIONS, _MAX_TENANT_CONNECTIONS = 1024, 4096
 _SYSTEM = "SYS"
+#: Room for the streams of one shard.
+STREAMS_BYTES = 16 << 30
 #: The JetStream domain of a server that regions join, as in `SOURCE_API`.
 HUB = "hub"
 
@@ -151,31 +153,37 @@ class TenantOptions(msgspec.Struct, frozen=True):
 
 def server_config(where: ListenOptions, users: Sequence[NatsUser], tenants: TenantOptions | None = None) -> bytes:
     """The configuration file of a server for these users, in JSON, which nats-server reads."""
-    streams = {"store_dir": str(where.directory / "store"), "max_mem": 64 << 20, "max_file": where.store_limit_bytes}
-    config: dict[str, object] = {
+    config = server_document(users, tenants, where.tls)
+    config |= {
         "host": where.host,
         "port": where.port,
-        "max_payload": MAX_PAYLOAD_BYTES,
-        "max_connections": _MAX_CONNECTIONS + (_MAX_TENANT_CONNECTIONS if tenants is not None else 0),
         "logfile": str(where.directory / "server.log"),
         "logfile_size_limit": 8 << 20,
         "logfile_max_num": 2,
-        "jetstream": streams,
-        "system_account": _SYSTEM,
     }
+    config["jetstream"] |= {"store_dir": str(where.directory / "store"), "max_file": where.store_limit_bytes}
+    if where.leaves:
+        tls = {"tls": config["tls"]} if where.tls else {}
+        config |= {"server_name": HUB, "leafnodes": {"listen": where.leaves, **tls}}
+        config["jetstream"]["domain"] = HUB
+    return encode_json(config)
+
+
+def server_document(users: Sequence[NatsUser], tenants: TenantOptions | None, tls: TlsFiles | None) -> Object:
+    """What all servers for these users have in common: accounts, bounds and the certificate of their listener."""
     found: dict[str, dict[str, Any]] = {_SYSTEM: {}, **accounts(users)}
-    config["accounts"] = found if tenants is None else _with_tenants(found, tenants.shards)
+    config: Object = {
+        "max_payload": MAX_PAYLOAD_BYTES,
+        "max_connections": _MAX_CONNECTIONS + (_MAX_TENANT_CONNECTIONS if tenants is not None else 0),
+        "jetstream": {"max_mem": 64 << 20},
+        "system_account": _SYSTEM,
+        "accounts": found if tenants is None else _with_tenants(found, tenants.shards),
+    }
     if tenants is not None:
         config["authorization"] = {"auth_callout": _callout(users, tenants), "timeout": CALLOUT_TIMEOUT_S}
-    tls = (
-        {"cert_file": str(where.tls.cert_file), "key_file": str(where.tls.key_file), "timeout": 5} if where.tls else {}
-    )
     if tls:
-        config["tls"] = tls
-    if where.leaves:
-        config |= {"server_name": HUB, "leafnodes": {"listen": where.leaves, **({"tls": tls} if tls else {})}}
-        streams["domain"] = HUB
-    return encode_json(config)
+        config["tls"] = {"cert_file": str(tls.cert_file), "key_file": str(tls.key_file), "timeout": 5}
+    return config
 
 
 def accounts(users: Sequence[NatsUser]) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,269 @@
+"""Faults of a NATS of three between the log and the stream: in every case, the stream matches the log or reports a gap.
+
+The rules of the publisher were found on one server; here are those faults that only several have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.stream.definitions import RetentionLimits
+from atoll.machinery.stream.events import Event, Operation
+from atoll.machinery.stream.publisher.publisher import PublisherOptions
+from atoll.machinery.stream.subjects import stream_name
+from harness.models.shard_log import CONFIGMAPS, ShardLog
+from harness.servers.in_process.publisher import QUICK, Running, read_stream
+from harness.servers.nats import eventually
+from harness.servers.nats_cluster import SERVERS, NatsCluster
+from harness.waits import until
+
+pytestmark = pytest.mark.long
+
+CHANGES = stream_name("changes", "root")
+THREE = RetentionLimits(replicas=3)
+DRAIN_S = 120.0
+
+
+def write(log: ShardLog, count: int) -> None:
+    for number in range(count):
+        key = ObjectKey(CONFIGMAPS, f"c{number % 3}", "default", f"m{number % 9}")
+        log.put(key, data={"number": f"{len(log.entries):06d}"})
+
+
+@asynccontextmanager
+async def publishing(log: ShardLog, nats: NatsCluster, bounds: RetentionLimits = THREE) -> AsyncIterator[Running]:
+    options: PublisherOptions = msgspec.structs.replace(QUICK, bounds=bounds)
+    running = Running(log, nats.access, options)
+    try:
+        yield running
+    finally:
+        await running.stop()
+
+
+@asynccontextmanager
+async def busy(log: ShardLog, batch: int = 10) -> AsyncIterator[Callable[[int], Awaitable[None]]]:
+    """Write all the while; the result waits until so many entries more are written."""
+    stop = asyncio.Event()
+
+    async def keep_writing() -> None:
+        while not stop.is_set():
+            write(log, batch)
+            await asyncio.sleep(0.01)
+
+    async def written(count: int) -> None:
+        wanted = len(log.entries) + count
+        await eventually(lambda: len(log.entries) > wanted)
+
+    writing = asyncio.ensure_future(keep_writing())
+    try:
+        yield written
+    finally:
+        stop.set()
+        await writing
+
+
+async def drained(running: Running) -> None:
+    assert await running.publisher.drain(DRAIN_S), f"still {running.publisher.lag()}"
+
+
+async def whole(log: ShardLog, nats: NatsCluster) -> list[tuple[Operation, int]]:
+    """Assert that the changes stream has every entry once and in order; return what it has beside them."""
+    await nats.info(CHANGES)
+    events = [event for _, event in await read_stream(nats, "changes")]
+    assert [event.revision for event in events if event.key is not None] == [entry.revision for entry in log.entries]
+    return _marks(events)
+
+
+def _marks(events: list[Event]) -> list[tuple[Operation, int]]:
+    return [(event.operation, event.revision) for event in events if event.key is None]
+
+
+async def test_leaders_that_are_killed_one_after_the_other_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
+    log = ShardLog()
+    async with NatsCluster(tmp_path) as nats, publishing(log, nats) as running:
+        write(log, 50)
+        await drained(running)
+        for _ in range(3):
+            leader = (await nats.info(CHANGES))["cluster"]["leader"]
+            write(log, 300)
+            await eventually(lambda: running.publisher.changes.stats.published > len(log.entries) - 300)
+            await nats.kill(leader)
+            write(log, 100)
+            await drained(running)
+            nats.start(leader)
+        await drained(running)
+        assert await whole(log, nats) == []
+        assert running.publisher.changes.stats.restarts == 0
+
+
+async def test_a_leader_that_steps_down_each_second_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    log = ShardLog()
+    async with NatsCluster(tmp_path) as nats, publishing(log, nats) as running:
+        write(log, 50)
+        await drained(running)
+        leaders: set[str] = set()
+        async with busy(log) as written:
+            for _ in range(15):
+                leaders.add(await nats.leader(CHANGES))
+                await nats.step_down(CHANGES)
+                await written(500)
+        await drained(running)
+        assert await whole(log, nats) == []
+    assert len(leaders) > 1
+
+
+async def test_a_leader_that_stands_still_is_replaced_and_believed_no_more(tmp_path: Path) -> None:
+    log = ShardLog()
+    async with NatsCluster(tmp_path) as nats, publishing(log, nats) as running:
+        write(log, 50)
+        await drained(running)
+        leader = (await nats.info(CHANGES))["cluster"]["leader"]
+        async with busy(log) as written:
+            await written(100)
+            nats.pause(leader)
+            write(log, 200)
+            await drained(running)
+            nats.resume(leader)
+            await written(100)
+        await drained(running)
+        assert await whole(log, nats) == []
+
+
+async def test_two_of_three_gone_stop_publishing_and_no_write_and_come_back_whole(tmp_path: Path) -> None:
+    log = ShardLog()
+    async with NatsCluster(tmp_path) as nats, publishing(log, nats) as running:
+        write(log, 50)
+        await drained(running)
+        async with busy(log) as written:
+            for name in SERVERS[:2]:
+                await nats.kill(name)
+            behind = running.publisher.published
+            await written(1000)
+            assert running.publisher.lag().events > 500
+            assert running.publisher.published >= behind
+            for name in SERVERS[:2]:
+                nats.start(name)
+        await drained(running)
+        assert await whole(log, nats) == []
+
+
+@pytest.mark.parametrize("part", ["leader", "follower"])
+async def test_a_server_whose_store_was_wiped_is_filled_by_the_others_at_the_latest_when_it_starts_again(
+    tmp_path: Path, part: str
+) -> None:
+    log = ShardLog()
+    async with NatsCluster(tmp_path) as nats, publishing(log, nats) as running:
+        write(log, 500)
+        await drained(running)
+        name = await chosen(nats, part)
+        await nats.stop(name)
+        nats.delete_store(name)
+        write(log, 500)
+        await drained(running)
+        nats.start(name)
+        write(log, 100)
+        await drained(running)
+        # A copy that catches up while messages arrive may stand still until its server is restarted (DESIGN.md).
+        await until(lambda: caught_up(nats, name), f"{name} caught up")
+        await nats.stop(name)
+        nats.start(name)
+        await drained(running)
+        await whole(log, nats)
+        # The one that was wiped has everything: it serves with one other.
+        await nats.stop(next(each for each in SERVERS if each != name))
+        write(log, 10)
+        await drained(running)
+
+
+async def caught_up(nats: NatsCluster, name: str) -> bool:
+    """Whether a server's copy is current, or was once it had caught up."""
+    told = f"Catchup for stream 'shard-root > {CHANGES}' complete" in nats.said(name)
+    return told or await nats.current(CHANGES) is not None
+
+
+@pytest.mark.parametrize("part", ["leader", "follower"])
+async def test_a_flipped_bit_in_one_copy_ends_in_a_stream_that_is_whole_wherever_it_is_read(
+    tmp_path: Path, part: str
+) -> None:
+    log = ShardLog()
+    async with NatsCluster(tmp_path) as nats, publishing(log, nats) as running:
+        write(log, 400)
+        await drained(running)
+        name = await chosen(nats, part)
+        await nats.stop(name)
+        nats.flip_bit(name, CHANGES, b'"number":"000120"')
+        nats.start(name)
+        await nats.info(CHANGES)
+        async with busy(log) as written:
+            await written(200)
+        await drained(running)
+        for _ in range(12):
+            await nats.step_down(CHANGES)
+            await nats.leader(CHANGES)
+        running.publisher.changes.rebuild("asked for by the test")
+        await eventually(lambda: running.publisher.changes.stats.restarts > 0)
+        await drained(running)
+        await whole(log, nats)
+
+
+async def chosen(nats: NatsCluster, part: str) -> str:
+    leader: str = (await nats.info(CHANGES))["cluster"]["leader"]
+    return leader if part == "leader" else next(name for name in SERVERS if name != leader)
+
+
+async def test_all_stores_wiped_are_refilled_behind_a_resync(tmp_path: Path) -> None:
+    log = ShardLog()
+    async with NatsCluster(tmp_path) as nats, publishing(log, nats) as running:
+        write(log, 200)
+        await drained(running)
+        for name in SERVERS:
+            await nats.kill(name)
+        for name in SERVERS:
+            nats.delete_store(name)
+            nats.start(name)
+        write(log, 50)
+        await drained(running)
+        assert await whole(log, nats) == [(Operation.RESYNC, log.floor())]
+
+
+async def test_the_higher_epoch_publishes_and_the_lower_one_is_told_across_a_change_of_leader(tmp_path: Path) -> None:
+    old = ShardLog()
+    async with NatsCluster(tmp_path) as nats, publishing(old, nats) as first:
+        write(old, 50)
+        await drained(first)
+        new = old.reopened()
+        async with publishing(new, nats) as second:
+            write(new, 50)
+            await drained(second)
+            await nats.step_down(CHANGES)
+            write(old, 5)
+            await eventually(lambda: bool(first.deposed))
+            write(new, 50)
+            await drained(second)
+        assert await whole(new, nats) == []
+
+
+async def test_the_number_of_copies_is_changed_in_place(tmp_path: Path) -> None:
+    log = ShardLog()
+    async with NatsCluster(tmp_path) as nats:
+        async with publishing(log, nats, RetentionLimits(replicas=1)) as running:
+            write(log, 100)
+            await drained(running)
+            created = (await nats.info(CHANGES))["created"]
+        for replicas in (3, 1):
+            async with publishing(log, nats, RetentionLimits(replicas=replicas)) as running:
+                write(log, 100)
+                await drained(running)
+                info = await nats.info(CHANGES)
+                assert (info["config"]["num_replicas"], info["created"]) == (replicas, created)
+        async with publishing(log, nats, RetentionLimits()) as running:
+            write(log, 10)
+            await drained(running)
+            assert await whole(log, nats) == []
