@@ -289,4 +289,5 @@ def _with_origins(carried: SyncSet, origins: Mapping[ObjectRef, ObjectRef]) -> S
         carried.upsync,
         carried.protected,
         carried.number,
+        carried.associated,
     )

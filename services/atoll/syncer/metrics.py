@@ -29,12 +29,13 @@ class SyncerMetrics(Collector):
         """Yield what is served."""
         syncer = self._syncer
         down, returns, up = syncer.downsync, syncer.returns, syncer.upsync
-        queues = [each.queue for each in (down, returns, up) if each is not None]
+        queues = [each.queue for each in (down, returns, up, syncer.associated) if each is not None]
         yield _gauge("queue_depth", "Objects to look at.", sum(map(len, queues)))
         yield _counter("applies", "Applies to the edge.", down.applies if down else 0)
         yield _counter("deletions", "Deletions at the edge.", down.deletions if down else 0)
         yield _counter("status_writes", "Writes of status to the mailbox.", returns.writes if returns else 0)
         yield _counter("upsync_writes", "Writes of what comes up to the mailbox.", up.writes if up else 0)
+        yield _counter("state_writes", "Writes of AssociatedStates to the mailbox.", syncer.associated.writes)
         yield self._failing()
         revision, applied = syncer.mailbox.revision, syncer.applied
         yield _gauge("mailbox_revision", "Revision of the mailbox that was read.", revision)

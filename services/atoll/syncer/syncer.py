@@ -1,7 +1,7 @@
 """The syncer: both sides, the work between them, and what each tells the others.
 
-Changes become keys in three queues, of downsync, status return and upsync; workers take them. Invariants: neither
-side's absence ends it: without the center the edge is held to what was read last, without the edge nothing is
+Changes become keys in four queues, of downsync, status return, upsync and states; workers take them. Invariants:
+neither side's absence ends it: without the center the edge is held to what was read last, without the edge nothing is
 decided; the kinds that are followed at the edge are those that are listed, those that were ever written, Namespaces
 and definitions.
 """
@@ -30,6 +30,7 @@ from atoll.machinery.meta.status import ApiError
 from atoll.machinery.meta.types import CRDS
 from atoll.machinery.process.backoff import Backoff
 from atoll.machinery.wire.pending_response import ClientError
+from atoll.syncer.associated import Associated
 from atoll.syncer.downsync import Downsync, kinds_to_follow
 from atoll.syncer.edge import NAMESPACE_KIND, Edge
 from atoll.syncer.mailbox import Mailbox
@@ -78,6 +79,7 @@ class Syncer:
         self.returns: Returns | None = None
         self.soundness = Soundness(self.mailbox, self.edge)
         self.upsync: Upsync | None = None
+        self.associated = Associated(center, self.mailbox, self.edge, lambda: self.may_report)
         #: Kinds of which the copies in the mailbox are known.
         self._searched: set[Resource] = set()
         #: Why it does not work yet, empty once it does.
@@ -119,10 +121,12 @@ class Syncer:
                     ("downsync", self.downsync.queue, self.downsync.reconcile),
                     ("status", self.returns.queue, self.returns.reconcile),
                     ("upsync", self.upsync.queue, self.upsync.reconcile),
+                    ("associated", self.associated.queue, self.associated.reconcile),
                 ):
                     for _ in range(WORKERS):
                         tasks.create_task(work(controller, queue, logged(controller, reconcile)))
         finally:
+            await self.associated.close()
             await self.edge.close()
 
     async def close(self) -> None:
@@ -149,7 +153,8 @@ class Syncer:
         """What does not succeed."""
         returned = self.returns.failures if self.returns is not None else {}
         upsynced = self.upsync.failures if self.upsync is not None else {}
-        return {**self.soundness.failures, **self.edge.failures, **upsynced, **returned, **self._state.failures}
+        kinds = {**self.associated.failures, **self.edge.failures}
+        return {**self.soundness.failures, **kinds, **upsynced, **returned, **self._state.failures}
 
     @property
     def is_writer(self) -> bool:
@@ -167,6 +172,7 @@ class Syncer:
         """The mailbox wants something else of an object."""
         assert self.downsync is not None
         self.downsync.wanted(ref, revision)
+        self.associated.changed(ref)
 
     def reported(self, ref: ObjectRef) -> None:
         """The mailbox has a new object, or another status."""
@@ -181,6 +187,8 @@ class Syncer:
         self.returns.all()
         if before.upsync != self.mailbox.carried.upsync or not before.number:
             self._upsync_all()
+        if before.associated != self.mailbox.carried.associated or not before.number:
+            self.associated.all()
         self._kinds_changed.set()
 
     def _live_changed(self, ref: ObjectRef) -> None:
@@ -189,6 +197,7 @@ class Syncer:
         self.returns.queue.add(ref)
         if self.upsync is not None:
             self.upsync.changed(ref)
+        self.associated.changed(ref)
         if ref.kind == (CRDS.group, CRDS.resource):
             self._kinds_changed.set()
 
@@ -198,6 +207,7 @@ class Syncer:
         for ref in [ref for ref in self.edge.refs() if kind in _ALWAYS and ref.kind == kind]:
             self.soundness.look(ref, self.edge.get(ref))
         self._upsync_all()
+        self.associated.all()
 
     def _upsync_all(self) -> None:
         if self.upsync is not None and self.mailbox.is_complete:
@@ -217,6 +227,7 @@ class Syncer:
             self.downsync.all()
             self.returns.all()
             self._upsync_all()
+            self.associated.taken()
 
     def _tell(self, report: Report, ref: ObjectRef, obj: Object) -> None:
         task = asyncio.create_task(report.adopted(self.mailbox.origin(ref), obj))
@@ -281,7 +292,7 @@ class Syncer:
             state.copies = {**await copies_of(self._center, each), **state.copies}
             self._searched.add(each)
         self._upsync_all()
-        return is_whole
+        return await self.associated.follow() and is_whole
 
     def _note_read(self) -> None:
         if self.mailbox.is_complete:

@@ -6,8 +6,11 @@ import signal
 
 import pytest
 
+from atoll.machinery.edge.associated_states import Observed, associated_state
+from atoll.machinery.edge.names import ObjectRef
 from harness.clients.api import Api, Object, eventually
-from harness.servers.edge_service import EdgeControllers, an_object
+from harness.servers.edge_service import GROUP, EdgeControllers, an_object
+from integration.edge.mailbox_world import CONFIGS
 from integration.edge.placed import LOCATIONS, PLACEMENTS, place
 from integration.edge.summarized import (
     BOATS,
@@ -28,6 +31,8 @@ from integration.edge.summarized import (
 )
 
 __all__ = ["edges", "harbour"]
+#: Of a mailbox.
+STATES = f"{GROUP}/namespaces/default/associatedstates"
 
 
 def only(name: str, resource: str = "boats") -> Object:
@@ -117,6 +122,8 @@ def test_collectors_make_tables_of_what_comes_back(harbour: Api, edges: dict[str
         ({"combinedFields": [{"name": "a", "type": "SUM"}]}, "spec.combinedFields[0].subject"),
         ({"groupBy": [{"name": "a", "def": "1"}]}, "spec.groupBy"),
         ({"select": [{"name": "a", "def": "1"}], "limit": 101}, "spec.limit"),
+        ({"associated": [{"resource": "pods", "label": "a", "field": "$.b"}]}, "spec.associated[0]"),
+        ({"associated": [{"resource": "pods", "field": "b"}]}, "spec.associated[0].field"),
         ({}, "spec"),
     ],
 )
@@ -205,6 +212,62 @@ def test_what_comes_up_is_summarized_by_set(harbour: Api, edges: dict[str, Edge]
     harbour.delete(f"{COLLECTORS}/lines")
     harbour.delete(f"{PLACEMENTS}/logs")
     eventually(lambda: found() == {}, "it goes with the placement")
+
+
+def test_what_belongs_to_an_object_is_asked_of_syncers_and_summarized(harbour: Api, edges: dict[str, Edge]) -> None:
+    harbour.post(BOATS, boat("manned"))
+    fields = [{"name": "crew", "type": "SUM", "subject": "associated.pods.broken"}]
+    rule = {"resource": "pods", "maxObjects": 2}
+    asking = collector("crew", target=[only("manned")], associated=[rule], combinedFields=fields)
+    harbour.post(COLLECTORS, asking)
+    place(harbour, "manned", {"env": "s-one"}, only("manned"))
+    syncer = edges["s-one"].world.syncer
+
+    def queries() -> list[Object]:
+        spec = syncer.get(f"{CONFIGS}/the-one").json["spec"]
+        return [row for each in spec.get("associated") or () for row in each["objects"]]
+
+    eventually(lambda: queries() == [rule], "the syncer is asked")
+    edges["s-one"].report(f"{BOATS}/manned", {"replicas": 3})
+    subject = ObjectRef(DOMAIN, "boats", "default", "manned")
+    pods = [Observed(ObjectRef("", "pods", "default", f"p{each}"), f"u{each}", "Running", "Waiting") for each in "abc"]
+    pods.append(Observed(ObjectRef("", "pods", "default", "well"), "u", "Running"))
+    due = {each.ref: "2026-01-01T00:00:00Z" for each in pods if each.reason}
+    state = associated_state(subject, pods, due, {("", "pods"): ("v1", "Pod")}, {("", "pods"): 2})
+    written = syncer.post(STATES, state).json
+
+    def listed() -> list[str]:
+        return [each["name"] for each in summary(harbour, "manned").get("brokenObjects") or ()]
+
+    eventually(lambda: listed() == ["pa", "pb"], "they are named")
+    found = summary(harbour, "manned")
+    assert found["brokenTruncated"] == 1
+    assert found["counts"]["broken"] == 0, "the object itself is sound"
+    assert [(each["phase"], each["reason"], each["count"]) for each in found["associated"]] == [
+        ("Running", "", 1),
+        ("Running", "Waiting", 3),
+    ]
+    eventually(lambda: result(harbour, "manned", "crew") == [["3"]], "expressions see the numbers")
+    harbour.patch(f"{COLLECTORS}/crew", {"spec": {"edgePlacements": ["other"]}})
+    eventually(lambda: queries() == [] and listed() == [], "it is about another placement")
+    syncer.put(f"{STATES}/{written['metadata']['name']}", written, expect=403)
+    harbour.patch(f"{COLLECTORS}/crew", {"spec": {"edgePlacements": None}})
+    eventually(lambda: queries() == [rule] and listed() == ["pa", "pb"], "and about this one again")
+    # A syncer may not write more of them than it is asked for, nor keep one from going.
+    metadata = state["metadata"]
+    for forged in (
+        {**state, "metadata": {**metadata, "name": "another"}},
+        associated_state(ObjectRef(DOMAIN, "boats", "default", "unlisted"), (), {}, {}, {}),
+        associated_state(ObjectRef("", "configmaps", "default", "manned"), (), {}, {}, {}),
+    ):
+        assert syncer.post(STATES, forged, expect=403)
+    held = {**written["metadata"], "finalizers": ["example.com/held"]}
+    syncer.put(f"{STATES}/{metadata['name']}", {**written, "metadata": held}, expect=403)
+    syncer.delete(f"{STATES}/{metadata['name']}")
+    eventually(lambda: listed() == [], "it went")
+    harbour.delete(f"{COLLECTORS}/crew")
+    eventually(lambda: queries() == [], "nobody asks any more")
+    harbour.delete(f"{PLACEMENTS}/manned")
 
 
 def test_a_summary_is_put_back_and_survives_a_restart_without_a_write(

@@ -79,6 +79,19 @@ KINDS: dict[str, tuple[str, str, str, bool, dict[str, tuple[str, int]]]] = {
             "Age": (".metadata.creationTimestamp", 0),
         },
     ),
+    "associatedstates": (
+        "AssociatedState",
+        "asst",
+        "Namespaced",
+        False,
+        {
+            "Resource": (".subject.resource", 0),
+            "Object": (".subject.name", 0),
+            "Associated": (".total", 0),
+            "Broken": (".broken", 0),
+            "Age": (".metadata.creationTimestamp", 0),
+        },
+    ),
 }
 
 

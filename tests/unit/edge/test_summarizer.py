@@ -113,6 +113,7 @@ class World:
         slice_ = {"name": "p", "labels": {"x": label_of("p")}, "ownerReferences": [owner]}
         self.topology.set_slice("work", None, {"metadata": slice_, "destinations": rows})
         self.states: dict[str, MailboxState] = {}
+        self.relisted: set[str] = set()
         for n in range(count):
             self.topology.set_mailbox(f"inv-mb-u{n}", f"m{n}")
             state = self.states[f"m{n}"] = MailboxState()
@@ -148,6 +149,12 @@ class World:
 
     def is_read(self, mailbox: str) -> bool:
         return True
+
+    def active(self) -> set[str]:
+        return set(self.states)
+
+    def relist(self, mailbox: str) -> None:
+        self.relisted.add(mailbox)
 
     # --- what happens
 

@@ -1,6 +1,7 @@
 """Who is told what the placement translator learned of objects and their copies.
 
-The status summarizer is. Invariant: a call returns at once; it notes what to look at.
+The status summarizer is, and it knows what syncers are asked beside the copies. Invariant: a call returns at once; it
+notes what to look at.
 """
 
 from __future__ import annotations
@@ -34,7 +35,11 @@ class Observer:
         """A mailbox is gone."""
 
     def own_changed(self, change: Change) -> None:
-        """An object of the edge API changed in a workspace."""
+        """An object of the edge API changed in a workspace or a mailbox."""
+
+    def associated(self, mailbox: str) -> list[Object] | None:
+        """Return what the syncer of a mailbox is asked of associated objects; None leaves what it is asked."""
+        return []
 
     def reread(self) -> None:
         """Anything may have changed."""

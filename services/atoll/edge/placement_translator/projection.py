@@ -63,6 +63,8 @@ class Projection:
         self.copies = Copies(base, *sources, tell)
         self.queue: WorkQueue[str] = WorkQueue()
         self._states: dict[str, MailboxState] = {}
+        #: What the syncer of a mailbox is asked beside the list.
+        self.associated: Callable[[str], list[Object] | None] = lambda mailbox: []
         #: Refused writes of copies, by reason.
         self.refused: Counter[str] = Counter()
         #: Called when nothing is left to do for a mailbox without placements.
@@ -78,6 +80,12 @@ class Projection:
     def wake(self, mailbox: str) -> None:
         """Look at a mailbox."""
         self.queue.add(mailbox)
+
+    def relist(self, mailbox: str) -> None:
+        """What the syncer of a mailbox is asked may be something else; one without a state is listed in any case."""
+        if (state := self._states.get(mailbox)) is not None:
+            state.due.is_unlisted = True
+            self.wake(mailbox)
 
     def state(self, mailbox: str) -> MailboxState | None:
         """Return what is known of a mailbox."""
@@ -222,8 +230,11 @@ class Projection:
         state.namespaces.add(name)
 
     async def _put_one(self, mailbox: str, ref: ObjectRef, *, is_live_due: bool, live: Object | None = None) -> None:
-        if await self.copies.put(mailbox, ref, live, is_live_due=is_live_due):
+        found = await self.copies.put(mailbox, ref, live, is_live_due=is_live_due)
+        if found.is_another:
             self._owner_changed(mailbox, ref)
+        if found.problem is not None:
+            raise found.problem
 
     def _owner_changed(self, mailbox: str, ref: ObjectRef) -> None:
         """What an object owns has the uid of its copy, which is new."""
@@ -304,7 +315,8 @@ class Projection:
             state.list_at_s = None
             try:
                 client, versions = self._base.cluster(mailbox), self.copies.versions.written(mailbox)
-                written = await write_list(client, self._listing(mailbox), self._upsync(mailbox), versions)
+                queries = self.associated(mailbox)
+                written = await write_list(client, self._listing(mailbox), self._upsync(mailbox), versions, queries)
             except BaseException:
                 state.list_at_s = now_s
                 raise

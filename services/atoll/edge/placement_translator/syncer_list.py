@@ -12,17 +12,28 @@ from atoll.edge.kinds import SYNCER_CONFIGS
 from atoll.machinery.client.client import Client
 from atoll.machinery.edge.names import TRANSLATOR, ObjectRef
 from atoll.machinery.edge.placements import UpsyncSet
-from atoll.machinery.edge.syncerconfigs import plan_parts, specs_of
-from atoll.machinery.meta.objects import Object, annotations_of, labels_of
+from atoll.machinery.edge.syncerconfigs import is_part, plan_parts, specs_of
+from atoll.machinery.meta.objects import Object, annotations_of, labels_of, spec_of
 from atoll.machinery.meta.status import NotFound
 
 
 async def write_list(
-    client: Client, objects: Mapping[ObjectRef, str], upsync: Collection[UpsyncSet], versions: str = ""
+    client: Client,
+    objects: Mapping[ObjectRef, str],
+    upsync: Collection[UpsyncSet],
+    versions: str = "",
+    associated: Collection[Object] | None = (),
 ) -> int:
-    """Write what differs; return the revision of the last write, 0 without one. Raises ApiError, ClientError."""
+    """Write what differs; return the revision of the last write, 0 without one. Raises ApiError, ClientError.
+
+    `associated` is what is asked of associated objects, None to leave what there is.
+    """
     existing = {each["metadata"]["name"]: each for each in (await client.list(SYNCER_CONFIGS))["items"]}
-    plan = plan_parts(specs_of(objects, upsync), existing.values(), int(time.time() * 1000), versions)
+    if associated is None:
+        parts = [each for each in existing.values() if is_part(each)]
+        associated = [row for part in parts for row in spec_of(part).get("associated") or ()]
+    specs = specs_of(objects, upsync, associated=associated)
+    plan = plan_parts(specs, existing.values(), int(time.time() * 1000), versions)
     revision, query = 0, {"fieldManager": TRANSLATOR}
     for each in plan.create:
         answer = await client.request("POST", SYNCER_CONFIGS.path(), query, each)

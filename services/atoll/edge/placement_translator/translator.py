@@ -69,6 +69,7 @@ class PlacementTranslator:
         self._records = records
         #: Who is told what is learned of placed objects.
         self.observer = Observer()
+        self._projection.associated = self._associated
         self._working = self._contents, self._projection, self._reported, self._statuses
         self.controllers = (*self._working, self._events)
         self._follow: Follow | None = None
@@ -121,6 +122,8 @@ class PlacementTranslator:
             return
         if change.group == GROUP:
             self.observer.own_changed(change)
+            if self._topology.is_mailbox(change.cluster):
+                return
         ref = ObjectRef(change.group, change.resource, change.namespace, change.name)
         if not self._topology.is_mailbox(change.cluster):
             self._contents.object_changed(change.cluster, ref)
@@ -213,6 +216,9 @@ class PlacementTranslator:
         self._follow_all()
 
     # --- what controllers tell each other
+
+    def _associated(self, mailbox: str) -> list[Object] | None:
+        return self.observer.associated(mailbox)
 
     def _content_changed(self, cluster: str, changed: Mapping[ObjectRef, set[str]]) -> None:
         for ref, placements in changed.items():

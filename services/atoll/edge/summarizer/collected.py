@@ -30,18 +30,21 @@ BURST_S = 1.0
 
 
 class Collected:
-    """The controller. `changed` is called with a workspace whose collectors are others."""
+    """The controller. `changed` is told with a workspace whose collectors are others; `complete` once all are known."""
 
     name = "status-summarizer-collectors"
 
-    def __init__(self, view: ExportView, changed: Callable[[str], None]) -> None:
-        self._view, self._changed = view, changed
+    def __init__(self, view: ExportView, changed: Callable[[str], None], complete: Callable[[], None]) -> None:
+        self._view, self._changed, self._complete = view, changed, complete
         self.queue: WorkQueue[Key] = WorkQueue()
         self._objects: dict[Key, Object] = {}
         #: All that compile, and those that count.
         self._compiled: dict[str, dict[str, Collector]] = {}
         self._active: dict[str, dict[str, Collector]] = {}
         self._versions: dict[str, int] = {}
+        #: Those that were not compiled yet, and whether all were once.
+        self._fresh: set[Key] = set()
+        self.is_complete = False
         #: Collector -> row or summary -> field -> text.
         self._failing: dict[Key, dict[Hashable, Mapping[str, str]]] = defaultdict(dict)
 
@@ -51,11 +54,16 @@ class Collected:
             self._objects.pop((cluster, name), None)
         else:
             self._objects[cluster, name] = obj
+            self._fresh.add((cluster, name))
         self.queue.add((cluster, name))
 
     def of(self, cluster: str) -> Mapping[str, Collector]:
         """Return the collectors of a workspace that count."""
         return self._active.get(cluster, {})
+
+    def asks(self, cluster: str) -> bool:
+        """Whether a workspace asks for associated objects."""
+        return any(each.associated for each in self.of(cluster).values())
 
     def version(self, cluster: str) -> int:
         """Return a number that rises with each change of a workspace's collectors."""
@@ -75,12 +83,22 @@ class Collected:
     async def synced(self) -> None:
         """Wait until all were seen."""
         await self._view.complete.wait()
+        self.check_complete()
+
+    def check_complete(self) -> None:
+        """Tell it once all that is there counts."""
+        if not self.is_complete and self._view.complete.is_set() and not self._fresh:
+            self.is_complete = True
+            self._complete()
 
     async def reconcile(self, key: Key) -> Requeue:
         """Compile a collector if it is new, and write its status if that differs."""
         cluster, name = key
         obj, client = self._objects.get(key), self._view.client(cluster)
         await self._compile(key, obj)
+        if obj is self._objects.get(key):
+            self._fresh.discard(key)
+        self.check_complete()
         if obj is None or client is None:
             self._failing.pop(key, None)
             return None

@@ -55,6 +55,7 @@ class Finder:
             for ref, row in self._rows_of(of, name):
                 if row is not None:
                     rows.append(row)
+                    self._associate(of, destination, row, found)
                 found.reports.append(self._report(of, (name, destination), (ref, row), found, now_s))
         self._tabulate(of, rows, found)
         return found
@@ -121,6 +122,18 @@ class Finder:
             return "", ""
         group, version = served.resource.group, served.resource.version
         return (f"{group}/{version}" if group else version), served.kind
+
+    def _associate(self, of: Subjects, destination: Destination, row: Row, found: Findings) -> None:
+        """Add what belongs to an object at one destination, if a collector asks for it."""
+        collectors, state = self._collected.of(of.cluster), row.state
+        found_by = [collectors[name] for name in row.concerned if name in collectors]
+        if state is None or not any(each.associated and each.is_for(of.subject.placement) for each in found_by):
+            return
+        found.associated.update(state.counts)
+        found.left_out += state.left_out
+        for each in state.broken:
+            breakage = Breakage(each.reason, each.message)
+            found.failing.append(Report(destination, each.ref, each.kind, breakage=breakage, since=each.since))
 
     def _tabulate(self, of: Subjects, rows: list[Row], found: Findings) -> None:
         """Add the table of each collector, and how many broken objects they want to see."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from atoll.machinery.edge.associated_states import State
 from atoll.machinery.edge.names import EDGE_REVISION, ObjectRef
 from atoll.machinery.edge.summaries.broken import Breakage, collected_breakage, default_breakage
 from atoll.machinery.edge.summaries.collectors import Cells, Collector
@@ -22,7 +23,7 @@ class Row(msgspec.Struct, frozen=True):
     """What is kept of a copy: its revision, that of our last write, and what its collectors take from it.
 
     `collected` is the version of the collectors, `concerned` has those that are about it; `broken` has what the test of
-    each says, and "" what those of the kind say.
+    each says, and "" what those of the kind say. `state` is of its associated objects.
     """
 
     revision: int
@@ -34,13 +35,14 @@ class Row(msgspec.Struct, frozen=True):
     concerned: tuple[str, ...] = ()
     broken: Mapping[str, Breakage | None] = {}
     cells: Mapping[str, Cells | None] = {}
+    state: State | None = None
 
 
 #: Called with a collector and what fails of it.
 Failed = Callable[[str, Mapping[str, str]], None]
 
 
-def row_of(copy: Object, destination: Destination, source: Object) -> Mapping[str, Any]:
+def row_of(copy: Object, destination: Destination, source: Object, state: State | None) -> Mapping[str, Any]:
     """Return the variables of expressions. `source` is the object in its workspace, as far as it is copied."""
     returned = {"status": copy["status"]} if is_reported(copy) else {}
     moment = returned_at(copy)
@@ -50,6 +52,7 @@ def row_of(copy: Object, destination: Destination, source: Object) -> Mapping[st
         "sent": _without_status(copy),
         "returned": returned,
         "propagation": {"lastReturnedUpdateTimestamp": moment} if moment else {},
+        "associated": state.variable() if state is not None else {},
     }
 
 

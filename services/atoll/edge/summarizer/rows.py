@@ -13,8 +13,10 @@ from typing import TypeAlias
 
 from atoll.edge.placement_translator.content import Kind
 from atoll.edge.placement_translator.placed import Placed
+from atoll.edge.placement_translator.records import Copy
 from atoll.edge.summarizer.collected import Collected
 from atoll.edge.summarizer.row import Row, evaluated, is_reported, returned_at, row_of
+from atoll.edge.summarizer.states import States
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.discovery import served_kinds
 from atoll.machinery.client.resource import Resource
@@ -41,6 +43,7 @@ class _Mailbox:
         self.due: set[ObjectRef] = set()
         #: Whether all copies were read, and all that came up.
         self.is_read, self.is_risen_read = False, False
+        self.states = States()
 
 
 class Rows:
@@ -60,16 +63,25 @@ class Rows:
         self._mailboxes.setdefault(mailbox, _Mailbox()).due.update(refs)
         self.queue.add(mailbox, delay_s=BURST_S)
 
+    def look_at_state(self, mailbox: str, namespace: str, name: str) -> None:
+        """An AssociatedState of a mailbox changed."""
+        if (state := self._mailboxes.get(mailbox)) is not None:
+            state.states.look(namespace, name)
+            self.look(mailbox)
+
     def look_at_all(self, cluster: str) -> None:
         """The collectors of a workspace changed."""
         for mailbox in self._placed.topology.mailboxes(cluster, self._placed.topology.names(cluster)):
             if (state := self._mailboxes.get(mailbox)) is not None:
+                state.states.look_at_all()
                 self.look(mailbox, [ref for ref, rows in state.rows.items() if cluster in rows])
 
     def reread(self, mailbox: str = "") -> None:
         """Anything may have come up, or is asked for now, in a mailbox or in all."""
         for name in [mailbox] if mailbox else list(self._mailboxes):
-            self._mailboxes.setdefault(name, _Mailbox()).is_risen_read = False
+            found = self._mailboxes.setdefault(name, _Mailbox())
+            found.is_risen_read = False
+            found.states.look_at_all()
             self.look(name)
 
     def forget(self, mailbox: str) -> None:
@@ -123,10 +135,12 @@ class Rows:
     async def _read(self, mailbox: str, state: _Mailbox, due: set[ObjectRef]) -> None:
         sent: dict[tuple[Kind, str], list[ObjectRef]] = {}
         risen: dict[Kind, list[ObjectRef]] = {}
+        if any(self._collected.asks(cluster) for cluster in self._placed.topology.senders(mailbox)):
+            due |= await state.states.read(self._data.cluster(mailbox))
         for ref in sorted(due):
             sources, record = self._placed.sources(mailbox, ref), self._placed.records.get(mailbox, ref)
             if sources and record is not None:
-                if not self._is_fresh(state.rows.get(ref, {}), sources, record.revision, record.written):
+                if not self._is_fresh(state, ref, sources, record):
                     sent.setdefault((ref.kind, record.version), []).append(ref)
             elif not sources and self._placed.asking(mailbox, ref):
                 risen.setdefault(ref.kind, []).append(ref)
@@ -137,10 +151,13 @@ class Rows:
             await self._read_kind(mailbox, resource, refs, is_whole=False)
         await self._read_risen(mailbox, state, risen)
 
-    def _is_fresh(self, rows: _ByCluster, sources: list[str], revision: int, written: int) -> bool:
+    def _is_fresh(self, state: _Mailbox, ref: ObjectRef, sources: list[str], record: Copy) -> bool:
         """Whether the rows of a copy are of what the translator saw last, for all workspaces that send it."""
+        rows, associated = state.rows.get(ref, {}), state.states.get(ref)
         return sorted(rows) == sources and all(
-            row.revision >= revision and row.written == written and row.collected == self._collected.version(cluster)
+            row.revision >= record.revision
+            and (row.written, row.state) == (record.written, associated)
+            and row.collected == self._collected.version(cluster)
             for cluster, row in rows.items()
         )
 
@@ -188,14 +205,14 @@ class Rows:
         written = record.written if record is not None else 0
         rows = {}
         for cluster in clusters:
-            rows[cluster] = await self._row(mailbox, cluster, ref, copy, copy if has_risen else None, written)
+            rows[cluster] = await self._row((mailbox, cluster), ref, copy, copy if has_risen else None, written)
         self._put(mailbox, ref, rows)
         # Expressions of a whole page would hold up everybody else.
         await asyncio.sleep(0)
 
-    async def _row(
-        self, mailbox: str, cluster: str, ref: ObjectRef, copy: Object, source: Object | None, written: int
-    ) -> Row:
+    async def _row(self, at: tuple[str, str], ref: ObjectRef, copy: Object, source: Object | None, written: int) -> Row:
+        """Return the row of a copy in a mailbox, for a workspace."""
+        mailbox, cluster = at
         destination = self._placed.topology.destination(mailbox)
         assert destination is not None, "a mailbox with senders"
         version, collectors = self._collected.version(cluster), self._collectors(cluster, ref)
@@ -207,7 +224,9 @@ class Rows:
         def failed(name: str, errors: Mapping[str, str]) -> None:
             self._collected.failed((cluster, name), (mailbox, ref), errors)
 
-        broken, cells = evaluated(ref, row_of(copy, destination, source), concerned, failed)
+        known = self._mailboxes.get(mailbox)
+        state = known.states.get(ref) if known is not None else None
+        broken, cells = evaluated(ref, row_of(copy, destination, source, state), concerned, failed)
         return Row(
             int(copy["metadata"]["resourceVersion"]),
             written,
@@ -218,6 +237,7 @@ class Rows:
             tuple(concerned),
             broken,
             cells,
+            state,
         )
 
     def _collectors(self, cluster: str, ref: ObjectRef) -> dict[str, Collector]:

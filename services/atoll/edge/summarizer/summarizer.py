@@ -11,7 +11,7 @@ from typing import Any
 
 from atoll.edge.changes import Change
 from atoll.edge.export_view import ExportView
-from atoll.edge.kinds import STATUS_COLLECTORS, STATUS_SUMMARIES
+from atoll.edge.kinds import ASSOCIATED_STATES, STATUS_COLLECTORS, STATUS_SUMMARIES
 from atoll.edge.placement_translator.observer import Observer
 from atoll.edge.placement_translator.placed import Placed
 from atoll.edge.summarizer.collected import Collected
@@ -22,6 +22,7 @@ from atoll.edge.summarizer.summaries import Summaries
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.informer import key_of
 from atoll.machinery.client.resource import Resource
+from atoll.machinery.edge.associated import query_row
 from atoll.machinery.edge.names import EDGE_VIEW, ObjectRef
 from atoll.machinery.meta.objects import Object
 
@@ -35,7 +36,7 @@ class StatusSummarizer(Observer):
         self._placed = placed
         self._reports = Reports()
         self.view = ExportView(client, export, (STATUS_COLLECTORS,), self._control_changed)
-        self._collected = Collected(self.view, self._collectors_changed)
+        self._collected = Collected(self.view, self._collectors_changed, self._collectors_complete)
         data = client.view(f"/services/{EDGE_VIEW}")
         self._rows = Rows(data, placed, self._collected, self._row_changed)
         finder = Finder(placed, self._rows, self._collected, self._reports)
@@ -56,7 +57,13 @@ class StatusSummarizer(Observer):
 
     # --- what its parts tell
 
+    def _collectors_complete(self) -> None:
+        for mailbox in self._placed.projection.active():
+            self._placed.projection.relist(mailbox)
+
     def _collectors_changed(self, cluster: str) -> None:
+        for mailbox in self._placed.topology.mailboxes(cluster, self._placed.topology.names(cluster)):
+            self._placed.projection.relist(mailbox)
         self._rows.look_at_all(cluster)
         content = self._placed.contents.get(cluster)
         self._summaries.look(cluster, content.items if content is not None else ())
@@ -103,9 +110,22 @@ class StatusSummarizer(Observer):
         self._reports.put(mailbox, None)
 
     def own_changed(self, change: Change) -> None:
-        """An object of the edge API changed in a workspace."""
+        """An object of the edge API changed in a workspace or a mailbox."""
         if change.resource == STATUS_SUMMARIES.plural:
             self._summaries.changed(change)
+        elif change.resource == ASSOCIATED_STATES.plural:
+            self._rows.look_at_state(change.cluster, change.namespace, change.name)
+
+    def associated(self, mailbox: str) -> list[Object] | None:
+        """Return what the collectors of workspaces ask of a mailbox's syncer, None before all are known."""
+        if not self._collected.is_complete:
+            return None
+        return [
+            query_row(cluster, each.spec)
+            for cluster, placements in sorted(self._placed.topology.senders(mailbox).items())
+            for _, each in sorted(self._collected.of(cluster).items())
+            if each.associated and any(map(each.is_for, placements))
+        ]
 
     def reread(self) -> None:
         """Anything may have changed."""

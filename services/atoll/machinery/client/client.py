@@ -27,6 +27,7 @@ from atoll.machinery.wire.pending_response import ClientLimits
 USER_AGENT = "atoll"
 JSON, MERGE, APPLY = "application/json", "application/merge-patch+json", "application/apply-patch+yaml"
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+_METADATA_LIST = METADATA.replace("Metadata;", "MetadataList;")
 DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 WILDCARD = "*"
 #: Servers send bookmarks every minute.
@@ -64,6 +65,8 @@ class Client:
         origin = Origin(target.host, target.port, target.tls, target.server_name)
         self._http = http or HttpClient(origin, limits or ClientLimits())
         self._owns_http = http is None
+        #: What lists and watches bring.
+        self._accept = JSON, JSON
         self._prefix = target.path_of(cluster) if cluster else target.path
 
     @classmethod
@@ -90,6 +93,13 @@ class Client:
         target = msgspec.structs.replace(self.target, host=place[0], port=place[1], path=parts.path.rstrip("/"))
         shared = self._http if place == (self.target.host, self.target.port) else None
         return Client(target, cluster, http=shared, manager=self._manager, retries=self._retries)
+
+    def metadata(self) -> Client:
+        """Return a client whose lists and watches bring objects by their metadata alone. It closes with this client."""
+        found = Client(self.target, http=self._http, manager=self._manager, retries=self._retries)
+        found._prefix, found.watch_idle_s = self._prefix, self.watch_idle_s
+        found._accept = _METADATA_LIST, METADATA
+        return found
 
     async def __aenter__(self) -> Client:
         return self
@@ -245,7 +255,8 @@ class Client:
         """The good answer of a GET below the cluster, read as it arrives. Raises as `watch` does."""
         idle_s = idle_timeout_s or self.watch_idle_s
         target = self._target(path, query)
-        async with await self._http.stream("GET", target, self._headers(), idle_timeout_s=idle_s) as stream:
+        headers = (*self.target.headers, ("user-agent", self._manager), ("accept", self._accept[1]))
+        async with await self._http.stream("GET", target, headers, idle_timeout_s=idle_s) as stream:
             if stream.status >= 300:
                 raise _error(stream.status, await stream.read())
             yield stream
@@ -254,7 +265,7 @@ class Client:
         return self._prefix + path + (f"?{urlencode(query)}" if query else "")
 
     def _headers(self, more: Headers = ()) -> Headers:
-        return (*self.target.headers, ("user-agent", self._manager), ("accept", JSON), *more)
+        return (*self.target.headers, ("user-agent", self._manager), ("accept", self._accept[0]), *more)
 
     def _owned(self) -> dict[str, str]:
         return {"fieldManager": self._manager}

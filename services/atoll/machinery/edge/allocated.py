@@ -7,7 +7,7 @@ projected once stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -23,7 +23,9 @@ _SPEC_FIELDS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("v1", "Pod"): ("nodeName",),
     ("v1", "Namespace"): ("finalizers",),
 }
-_JOB_LABELS = ("controller-uid", "batch.kubernetes.io/controller-uid", "job-name", "batch.kubernetes.io/job-name")
+_JOB_UID = "batch.kubernetes.io/controller-uid"
+#: Labels that a server makes, by the field of a Job's metadata that each repeats.
+_JOB_LABELS = {"controller-uid": "uid", _JOB_UID: "uid", "job-name": "name", "batch.kubernetes.io/job-name": "name"}
 
 
 def without_allocated(obj: Object) -> Object:
@@ -35,7 +37,7 @@ def without_allocated(obj: Object) -> Object:
     owned = [each.get("fieldsV1", {}).get("f:spec", {}) for each in entries if not each.get("subresource")]
     spec = spec_of(obj)
     if type == ("batch/v1", "Job"):
-        return {**obj, "spec": _job_spec(spec, owned)}
+        return _job(obj, owned)
     removed = {name for name in _SPEC_FIELDS.get(type, ()) if name in spec and not _is_owned(owned, name)}
     if spec.get("clusterIP") == _HEADLESS:
         removed -= {"clusterIP", "clusterIPs"}
@@ -68,20 +70,31 @@ def _items(fields: FieldSet, item: Object) -> Iterator[FieldSet]:
                 yield node
 
 
-def _job_spec(spec: Object, owned: list[FieldSet]) -> Object:
-    """Return the spec of a Job without the selector and the labels that a server makes of its uid."""
-    if spec.get("manualSelector") or _is_owned(owned, "selector"):
-        return spec
+def _job(obj: Object, owned: list[FieldSet]) -> Object:
+    """Return a Job without the selector and the labels that a server makes of its uid.
+
+    Whoever is their owner: nobody can write the uid of an object that is not there yet, and it means nothing elsewhere.
+    """
+    spec, metadata = spec_of(obj), obj["metadata"]
+    selected = (spec.get("selector") or {}).get("matchLabels") or {}
+    is_made = selected == {_JOB_UID: metadata.get("uid")}
+    if spec.get("manualSelector") or (_is_owned(owned, "selector") and not is_made):
+        return obj
     template = spec.get("template") or {}
-    metadata = template.get("metadata") or {}
     written = [fields.get("f:template", {}).get("f:metadata", {}).get("f:labels", {}) for fields in owned]
+    kept = _without_job_labels(metadata, template.get("metadata") or {}, written)
+    changed = {**template, "metadata": kept} if kept else {k: v for k, v in template.items() if k != "metadata"}
+    rest = {name: value for name, value in spec.items() if name != "selector"}
+    return {**obj, "metadata": _without_job_labels(metadata, metadata, ()), "spec": {**rest, "template": changed}}
+
+
+def _without_job_labels(job: Object, metadata: Object, written: Sequence[FieldSet]) -> Object:
+    """Return metadata without the labels that repeat those of a Job, and without those of others that nobody wrote."""
     labels = {
         name: value
         for name, value in (metadata.get("labels") or {}).items()
-        if name not in _JOB_LABELS or any(FIELD + name in fields for fields in written)
+        if name not in _JOB_LABELS
+        or (value != job.get(_JOB_LABELS[name]) and (not written or any(FIELD + name in each for each in written)))
     }
-    kept = {name: value for name, value in metadata.items() if name != "labels"} | (
-        {"labels": labels} if labels else {}
-    )
-    changed = {**template, "metadata": kept} if kept else {k: v for k, v in template.items() if k != "metadata"}
-    return {name: value for name, value in spec.items() if name != "selector"} | {"template": changed}
+    rest = {name: value for name, value in metadata.items() if name != "labels"}
+    return {**rest, "labels": labels} if labels else rest

@@ -204,6 +204,18 @@ def _selected(node: Any, selector: Selector) -> list[tuple[str | int, Any]]:
     return []
 
 
+def values(value: Any, path: Path, budget: Budget) -> list[Any]:
+    """Return what is at the places of a path, where something is. Raises OverBudget."""
+    found = []
+    for place in places(value, path, budget):
+        node = value
+        for key in place:
+            node = node.get(key, MISSING) if isinstance(node, dict) else node[key] if node is not MISSING else MISSING
+        if node is not MISSING:
+            found.append(node)
+    return found
+
+
 def replaced(value: Any, path: Path, make: Callable[[], Any], budget: Budget) -> Any:
     """Return a value, which is changed, with a new value from `make` at each place of a path. Raises OverBudget."""
     done: set[Place] = set()

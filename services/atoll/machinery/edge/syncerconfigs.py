@@ -21,8 +21,8 @@ from atoll.machinery.meta.objects import Object, annotations_of, encode_json, la
 #: Encoded specs stay below 1 MiB together with their metadata and managedFields.
 MAX_SPEC_BYTES = 1024 * 1024 - 64 * 1024
 
-#: An object with the version of its kind, or a set of objects that come up.
-_Row: TypeAlias = "tuple[ObjectRef, str] | UpsyncSet"
+#: An object with the version of its kind, a set of objects that come up, or what a collector asks for.
+_Row: TypeAlias = "tuple[ObjectRef, str] | UpsyncSet | Object"
 
 
 class PartWrites(msgspec.Struct, frozen=True):
@@ -45,40 +45,49 @@ def number_of(part: Object) -> int:
 
 
 def specs_of(
-    objects: Mapping[ObjectRef, str], upsync: Collection[UpsyncSet], limit: int = MAX_SPEC_BYTES
+    objects: Mapping[ObjectRef, str],
+    upsync: Collection[UpsyncSet],
+    limit: int = MAX_SPEC_BYTES,
+    associated: Iterable[Object] = (),
 ) -> list[Object]:
     """Return the specs that list these objects, by their version; at least one. What ends in mailboxes is not listed.
 
-    Everything is sorted, so equal content gives equal specs.
+    `associated` are rows of `associated.query_row`. Everything else is sorted, so equal content gives equal specs.
     """
     rows: list[_Row] = [(ref, version) for ref, version in sorted(objects.items()) if goes_to_edge(*ref.kind)]
     rows += sorted(set(upsync))
+    rows += associated
     specs: list[Object] = []
     part: list[tuple[ObjectRef, str]] = []
     ups: list[UpsyncSet] = []
+    queries: list[Object] = []
     size = 0
     for row in rows:
         cost = _cost(row)
         if size + cost > limit and size:
-            specs.append(_spec(part, ups))
-            part, ups, size = [], [], 0
+            specs.append(_spec(part, ups, queries))
+            part, ups, queries, size = [], [], [], 0
         size += cost
         if isinstance(row, UpsyncSet):
             ups.append(row)
+        elif isinstance(row, dict):
+            queries.append(row)
         else:
             part.append(row)
-    return [*specs, _spec(part, ups)]
+    return [*specs, _spec(part, ups, queries)]
 
 
 def _cost(row: _Row) -> int:
     """Return an upper bound of the bytes that a row adds: each may begin a new entry and a new namespace."""
     if isinstance(row, UpsyncSet):
         return len(encode_json(row.as_object())) + 1
+    if isinstance(row, dict):
+        return len(encode_json(row)) + 1
     ref, version = row
     return 120 + len(ref.group) + len(ref.resource) + len(version) + len(ref.namespace) + len(ref.name)
 
 
-def _spec(rows: list[tuple[ObjectRef, str]], upsync: list[UpsyncSet]) -> Object:
+def _spec(rows: list[tuple[ObjectRef, str]], upsync: list[UpsyncSet], queries: list[Object]) -> Object:
     spec: Object = {"namespaceScope": {}}
     namespaced, cluster_scoped = [], []
     for (group, resource, version), members in groupby(rows, key=lambda row: (*row[0].kind, row[1])):
@@ -98,6 +107,8 @@ def _spec(rows: list[tuple[ObjectRef, str]], upsync: list[UpsyncSet]) -> Object:
         spec["clusterScope"] = cluster_scoped
     if upsync:
         spec["upsync"] = [each.as_object() for each in upsync]
+    if queries:
+        spec["associated"] = queries
     return spec
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from atoll.machinery.edge.associated import AssociatedQuery, query_of
 from atoll.machinery.edge.names import ObjectRef
 from atoll.machinery.edge.placements import ANY, UpsyncSet, upsync_set
 from atoll.machinery.edge.syncerconfigs import is_part, whole_number
@@ -30,7 +31,7 @@ class _Row(NamedTuple):
 
 
 class SyncSet(msgspec.Struct, frozen=True):
-    """The objects that go down, with the version of each kind, and the sets that come up.
+    """The objects that go down, with the version of each kind, the sets that come up, and what is asked beside them.
 
     `number` is that of the whole set, 0 while it is not whole; `protected` are the objects that it names.
     """
@@ -41,6 +42,7 @@ class SyncSet(msgspec.Struct, frozen=True):
     upsync: tuple[UpsyncSet, ...]
     protected: frozenset[ObjectRef]
     number: int
+    associated: tuple[AssociatedQuery, ...] = ()
 
     def lists(self, ref: ObjectRef) -> bool:
         """Whether an object goes down."""
@@ -82,6 +84,7 @@ def sync_set(
         tuple(sorted(upsync)),
         frozenset(_refs(protected)),
         number,
+        tuple(found for each in configs for row in spec_of(each).get("associated") or () if (found := query_of(row))),
     )
 
 

@@ -25,6 +25,7 @@ from atoll.machinery.apiserver.catalog.catalogs import Catalogs
 from atoll.machinery.apiserver.catalog.edge_catalogs import MAX_CATALOGS
 from atoll.machinery.apiserver.filtered_rows import Rows, RowSource
 from atoll.machinery.apiserver.request import Request, RequestScope, ScopeAuthorizer
+from atoll.machinery.edge.associated_states import STATES
 from atoll.machinery.edge.names import EDGE_REVISION, GROUP, MAILBOX_VIEW, VERSION
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.lru import LruCache
@@ -141,7 +142,7 @@ class MailboxView:
         resource = kind.group, kind.plural
         if resource == ITEMS:
             return DownsyncRows(self._store, lambda view: self._mailbox(view, mailbox.cluster), self._reader)
-        if resource in (LEASES, *EVENTS, *CONFIGS):
+        if resource in (LEASES, STATES, *EVENTS, *CONFIGS):
             return None
         return MailboxRows(self._store, mailbox, self._reader, kind.type)
 

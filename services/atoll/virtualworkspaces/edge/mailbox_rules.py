@@ -2,7 +2,8 @@
 
     reads     items; SyncerConfigs and EdgeSyncConfigs; objects that go down or came up
     status    of these objects, and of SyncerConfigs
-    writes    its Lease, its Events, objects with the mark of the edge, and their Namespaces
+    writes    its Lease, its Events, objects with the mark of the edge, and their Namespaces; AssociatedStates of what
+              goes down, where a SyncerConfig asks for them
 
 `mailbox` asks `allows` for each request and each time that a write is planned, and sets `WriteRule` on it. Invariants:
 nothing is written but a status that the placement translator writes too, nothing of the system's own, and no kind in
@@ -18,6 +19,7 @@ import msgspec
 from atoll.machinery.apiserver.call import errors
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.apiserver.call.requestinfo import RequestInfo
+from atoll.machinery.edge.associated_states import STATES, state_key, subject_of
 from atoll.machinery.edge.categories import comes_up, goes_to_edge
 from atoll.machinery.edge.names import EDGE_REVISION, GROUP, LEASE_NAME, LEASE_NAMESPACE, SYNCER, UPSYNCED, ObjectRef
 from atoll.machinery.edge.placements import ANY
@@ -26,7 +28,7 @@ from atoll.machinery.edge.system_objects import is_system_object
 from atoll.machinery.edge.upsync import is_upsynced
 from atoll.machinery.kinds.kind import Kind
 from atoll.machinery.meta.names import ObjectKey
-from atoll.machinery.meta.objects import Object, annotations_of, finalizers_of
+from atoll.machinery.meta.objects import Object, annotations_of, finalizers_of, owner_references_of
 from atoll.machinery.storage.contract import Guard
 from atoll.virtualworkspaces.edge.carried import CONFIGS, SYNCER_CONFIGS, Carried, CarriedReader, Mailbox, came_up
 from atoll.virtualworkspaces.edge.downsync_item import RESOURCE
@@ -51,6 +53,8 @@ def verbs(kind: tuple[str, str], subresource: str = "") -> tuple[str, ...]:
         return ("create", "patch")
     if kind in (ITEMS, *CONFIGS):
         return READ_VERBS
+    if kind == STATES:
+        return (*READ_VERBS, "create", "update", "delete")
     if kind == NAMESPACES:
         return (*READ_VERBS, "create", "delete")
     if comes_up(*kind):
@@ -80,7 +84,7 @@ class MailboxRules(msgspec.Struct, frozen=True):
             return False
         if resource == LEASES:
             return info.namespace == LEASE_NAMESPACE and (info.name == LEASE_NAME or not info.name)
-        if not info.name or verb == "create" or resource in (ITEMS, *CONFIGS, *EVENTS):
+        if not info.name or verb == "create" or resource in (ITEMS, STATES, *CONFIGS, *EVENTS):
             return True
         return self._reaches(view, self._ref(info.name))
 
@@ -111,9 +115,22 @@ class MailboxRules(msgspec.Struct, frozen=True):
             return "" if ref.name == LEASE_NAME else f"the Lease of a syncer is named {LEASE_NAME}"
         if ref.kind in EVENTS:
             return "" if old is None or _is_own_event(old) else "the event is not the syncer's"
+        if ref.kind == STATES:
+            return self._state_refusal(view, obj) if obj is not None else ""
         if old is not None and obj is not None and not self.kind.has_status and not is_upsynced(ref, old):
             return "" if _content(obj) == _content(old) else "only its status may change"
         return self._upsync_refusal(view, ref, obj, old)
+
+    def _state_refusal(self, view: View, obj: Object) -> str:
+        """Return why an AssociatedState may not be written, "" if it may: there is one for each that is asked for."""
+        subject, metadata = subject_of(obj), obj["metadata"]
+        if (metadata.get("namespace"), metadata.get("name")) != state_key(subject):
+            return "its name is not that of its subject"
+        if finalizers_of(obj) or owner_references_of(obj):
+            return "objects of the edge have no finalizers and no owners here"
+        carried = self.reader.current(view, self.mailbox)
+        is_asked = any(each.covers(*subject.kind) for each in carried.set.associated)
+        return "" if is_asked and carried.lists(subject, None) else "no SyncerConfig asks for it"
 
     def _upsync_refusal(self, view: View, ref: ObjectRef, obj: Object | None, old: Object | None) -> str:
         """Return why an object may not be written as one of the edge's, "" if it may."""

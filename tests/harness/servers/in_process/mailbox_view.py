@@ -58,6 +58,7 @@ class MailboxView:
         self._watches: set[Exchange] = set()
         self._listed: dict[ObjectRef, str] = {}
         self._upsync: list[Object] = []
+        self._associated: list[Object] = []
 
     @classmethod
     @asynccontextmanager
@@ -100,10 +101,16 @@ class MailboxView:
         self._upsync = list(sets)
         self.write_config()
 
+    def associate(self, rows: Iterable[Object]) -> None:
+        """Ask for associated objects."""
+        self._associated = list(rows)
+        self.write_config()
+
     def write_config(self) -> None:
         """Write the SyncerConfigs that list what is to be listed."""
         existing = [obj for ref, obj in self.objects.items() if ref.resource == "syncerconfigs"]
-        plans = plan_parts(specs_of(dict(self._listed), [upsync_set(each) for each in self._upsync]), existing, 1)
+        upsync = [upsync_set(each) for each in self._upsync]
+        plans = plan_parts(specs_of(dict(self._listed), upsync, associated=self._associated), existing, 1)
         for config in (*plans.create, *plans.apply):
             ref = ref_of(config, "syncerconfigs")
             self.put(ref, {**config, "status": self.objects.get(ref, {}).get("status", {})})
@@ -263,8 +270,8 @@ class MailboxView:
 
 
 def _is_visible(path: str, obj: Object) -> bool:
-    """Whether a syncer may see an object: its Lease and what came up."""
-    return "/leases/" in path or UPSYNCED in annotations_of(obj)
+    """Whether a syncer may see an object: its Lease, its states and what came up."""
+    return "/leases/" in path or "/associatedstates/" in path or UPSYNCED in annotations_of(obj)
 
 
 def _collection(path: str) -> str:

@@ -76,6 +76,23 @@ def test_a_job_has_its_selector_made_anew_unless_it_is_manual() -> None:
     assert without_allocated(manual)["spec"] == {**spec, "manualSelector": True}
 
 
+def test_a_job_leaves_what_was_made_of_its_uid_whoever_owns_it() -> None:
+    made_labels = {"batch.kubernetes.io/controller-uid": "u", "controller-uid": "u", "job-name": "n"}
+    labels = {**made_labels, "app": "x"}
+    spec: dict[str, Any] = {"selector": {"matchLabels": {"batch.kubernetes.io/controller-uid": "u"}}}
+    spec["template"] = {"metadata": {"labels": labels}, "spec": {"containers": []}}
+    owned: dict[str, Any] = {"f:selector": {}, "f:template": {"f:metadata": {"f:labels": {}}}}
+    for each in labels:
+        owned["f:template"]["f:metadata"]["f:labels"][f"f:{each}"] = {}
+    job = made("Job", spec, owned, "batch/v1")
+    job["metadata"] |= {"uid": "u", "labels": labels}
+    found = without_allocated(job)
+    assert found["spec"] == {"template": {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": []}}}
+    assert found["metadata"]["labels"] == {"app": "x"}
+    job["metadata"]["uid"] = "another"
+    assert without_allocated(job)["spec"] == spec, "somebody wrote it, who means other Pods"
+
+
 def test_without_field_managers_every_value_counts_as_written() -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "n"}, "spec": ADDRESSES}
     assert without_allocated(service) == service

@@ -14,6 +14,7 @@ import msgspec
 from atoll.machinery.cel.budget import Budget
 from atoll.machinery.cel.program import Program
 from atoll.machinery.cel.types import BOOL, DYN, STRING, Type
+from atoll.machinery.edge.associated import MAX_ROW_BYTES, Rule, query_row, rules_of
 from atoll.machinery.edge.names import ObjectRef
 from atoll.machinery.edge.placements import DownsyncTest, downsync_test
 from atoll.machinery.edge.summaries.expressions import (
@@ -23,7 +24,7 @@ from atoll.machinery.edge.summaries.expressions import (
     compile_expression,
     value_of,
 )
-from atoll.machinery.meta.objects import Object, spec_of
+from atoll.machinery.meta.objects import Object, encode_json, spec_of
 from atoll.machinery.meta.status import FieldError
 from atoll.machinery.schema.fielderrors import invalid
 
@@ -78,6 +79,7 @@ class Collector(msgspec.Struct, frozen=True):
     broken: Program | None = None
     message: Program | None = None
     max_broken: int = DEFAULT_BROKEN
+    associated: tuple[Rule, ...] = ()
 
     def covers(self, group: str, resource: str) -> bool:
         """Whether it may be about objects of a kind."""
@@ -148,7 +150,11 @@ def collector_of(obj: Object, pause: Pause | None = None) -> Collector:
         texts.compiled(broken.get("test"), "spec.broken.test", BOOL),
         texts.compiled(broken.get("message"), "spec.broken.message", STRING),
         broken.get("maxObjects") or DEFAULT_BROKEN,
+        rules_of(spec.get("associated") or (), "spec.associated", errors),
     )
+    if found.associated and len(encode_json(query_row("", spec))) > MAX_ROW_BYTES:
+        text = f"target and associated together must not have more than {MAX_ROW_BYTES} bytes"
+        errors.append(FieldError("FieldValueInvalid", "spec.associated", f"Invalid value: {text}"))
     if errors:
         raise InvalidCollector(errors)
     return found

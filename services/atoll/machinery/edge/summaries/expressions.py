@@ -31,13 +31,14 @@ MAX_CELL_BYTES, MAX_ERROR = 1024, 256
 #: Below it a double has all whole numbers.
 _EXACT = 2**53
 #: `obj` is the object of the workspace without its status, `sent` its copy for this destination without its status,
-#: `returned` what the edge cluster says of it.
+#: `returned` what the edge cluster says of it, `associated` how what it makes of it fares, by kind.
 _VARIABLES: Mapping[str, Type] = {
     "inventory": MapType(STRING, STRING),
     "obj": DYN,
     "sent": DYN,
     "returned": MapType(STRING, DYN),
     "propagation": MapType(STRING, STRING),
+    "associated": MapType(STRING, DYN),
 }
 
 

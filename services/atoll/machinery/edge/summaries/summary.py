@@ -7,11 +7,13 @@ lists says how much it leaves out; equal input gives an equal summary, whatever 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from atoll.machinery.edge.associated_states import MAX_COUNTS, Count, kind_name
 from atoll.machinery.edge.names import API_VERSION, REPORT_NAMESPACE, ObjectRef
 from atoll.machinery.edge.placements import UpsyncSet
 from atoll.machinery.edge.summaries.broken import MAX_MESSAGE, Breakage
@@ -71,20 +73,29 @@ def set_title(members: UpsyncSet) -> str:
 
 
 class Findings(msgspec.Struct):
-    """All that a summary says. `due_s` is when a report that stands for long counts as broken, None for none."""
+    """All that a summary says. `due_s` is when a report that stands for long counts as broken, None for none.
+
+    `associated` are numbers of associated objects at all destinations, `failing` reports of those that are broken, and
+    `left_out` the number of such of which there is none.
+    """
 
     destinations: int = 0
     reports: list[Report] = msgspec.field(default_factory=list)
     tables: list[Object] = msgspec.field(default_factory=list)
     max_broken: int = DEFAULT_BROKEN
     due_s: float | None = None
+    associated: Counter[Count] = msgspec.field(default_factory=Counter)
+    failing: list[Report] = msgspec.field(default_factory=list)
+    left_out: int = 0
 
 
 def summary(subject: Subject, found: Findings) -> Object:
     """Return the StatusSummary without its time."""
     reports = found.reports
-    broken = sorted((each for each in reports if each.breakage is not None), key=_age)
-    listed = _fitting([_broken_row(each) for each in broken[: found.max_broken]], BROKEN_BYTES)
+    broken = [each for each in reports if each.breakage is not None]
+    shown = sorted((*broken, *found.failing), key=_age)
+    listed = _fitting([_broken_row(each) for each in shown[: found.max_broken]], BROKEN_BYTES)
+    numbers = sorted(found.associated.items(), key=lambda row: (-row[1], row[0]))[:MAX_COUNTS]
     body: Object = {
         "apiVersion": API_VERSION,
         "kind": "StatusSummary",
@@ -98,9 +109,15 @@ def summary(subject: Subject, found: Findings) -> Object:
         },
         "results": _bounded(sorted(found.tables, key=lambda each: str(each["name"]))),
         "brokenObjects": listed,
-        "brokenTruncated": len(broken) - len(listed),
+        "brokenTruncated": len(shown) - len(listed) + found.left_out,
     }
+    if numbers:
+        body["associated"] = [_number_row(*row) for row in sorted(numbers)]
     return body
+
+
+def _number_row(count: Count, number: int) -> Object:
+    return {"resource": kind_name(count.kind), "phase": count.phase, "reason": count.reason, "count": number}
 
 
 def _age(report: Report) -> tuple[Any, ...]:
@@ -181,5 +198,5 @@ def content_of(body: Object) -> Mapping[str, Any]:
     """Return what counts of a summary: all but its time and what the server keeps in its metadata."""
     metadata = body["metadata"]
     own = {key: metadata.get(key) for key in ("labels", "ownerReferences")}
-    fields = ("subject", "counts", "results", "brokenObjects", "brokenTruncated")
+    fields = ("subject", "counts", "results", "brokenObjects", "brokenTruncated", "associated")
     return {**{key: body.get(key) for key in fields}, "metadata": own}
