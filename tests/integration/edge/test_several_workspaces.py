@@ -107,6 +107,22 @@ def test_data_is_merged_the_last_change_counts_and_a_conflict_is_said_until_it_e
     other.patch(SHARED, {"data": {"both": "new"}})
     for api in (workload, other):
         eventually(lambda: condition(api, "p", "Conflicting") == {}, "they agree")  # noqa: B023
+    by = "edge.kubestellar.io/customizer"
+    workload.patch(SHARED, {"metadata": {"annotations": {by: "lost"}}, "data": {"a": "unsent"}})
+    missing = "Customizer default/lost is not there"
+    eventually(lambda: missing in condition(workload, "p").get("message", ""), "what cannot be rendered is told")
+    other.patch(SHARED, {"data": {"b": "sent"}})
+    beside = {"a": "one", "b": "sent", "both": "new"}
+    eventually(lambda: data(box, SHARED) == beside, "the other goes on beside its last rendering")
+    controllers.stop()
+    controllers.start()
+    other.patch(SHARED, {"data": {"b": "%(env)"}})
+    eventually(lambda: data(box, SHARED) == {**keys, "both": "new"}, "after a restart too")
+    assert missing in condition(workload, "p")["message"]
+    workload.patch(
+        SHARED, {"metadata": {"annotations": {"edge.kubestellar.io/customizer": None}}, "data": {"a": "%(env)"}}
+    )
+    eventually(lambda: is_projected(workload, "p"), "it can be rendered")
     other.patch(SHARED, {"data": {"both": "last"}})
     eventually(lambda: data(box, SHARED) == {**keys, "both": "last"}, "another conflict")
     eventually(lambda: conflict(workload), "the condition is back")

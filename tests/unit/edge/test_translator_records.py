@@ -90,3 +90,17 @@ async def test_the_last_change_of_an_object_is_kept_for_as_long_as_it_is_sent(tm
     assert again.changed("w") == [b]
     assert again.of("w") == {}, "it is no copy"
     store.close()
+
+
+async def test_renderings_are_kept_with_their_copy_and_go_with_it(store: EdgeStore) -> None:
+    records = CopyRecords(store)
+    records.put("m", A, copy())
+    records.put_renderings("m", A, {"one": b"{}"})
+    await records.flush()
+    assert CopyRecords(store).renderings("m", A) == {"one": b"{}"}
+    assert CopyRecords(store).renderings("n", A) == {}
+    records.put_renderings("m", A, {"two": b"[]"})
+    assert records.renderings("m", A) == {"two": b"[]"}
+    records.put("m", A, None)
+    await records.flush()
+    assert CopyRecords(store).renderings("m", A) == {}

@@ -44,6 +44,20 @@ class Wanted(msgspec.Struct, frozen=True):
     conflicts: tuple[Conflict, ...] = ()
 
 
+class Composed(msgspec.Struct, frozen=True):
+    """The configuration of a copy and the workspace that holds it.
+
+    `renderings` are to be kept once the mailbox took it. With a `problem` some source is not as it says now; of those
+    in `unknown` nothing is in the configuration.
+    """
+
+    obj: Object
+    holder: str
+    renderings: dict[str, bytes]
+    problem: Unrendered | None = None
+    unknown: frozenset[str] = frozenset()
+
+
 class Composition:
     """Compositions of all copies. Methods raise ApiError, ClientError and TimeoutError."""
 
@@ -116,16 +130,24 @@ class Composition:
         """Whether the conflicts about a copy were found since the start."""
         return len(wanted.clusters) == 1 or self.conflicts.has_seen(mailbox, ref)
 
-    async def composed(self, mailbox: str, ref: ObjectRef, wanted: Wanted) -> tuple[Object, str] | None:
-        """Return the configuration of a copy, and the workspace that holds it; None if all its sources are gone."""
-        sources = []
+    async def composed(self, mailbox: str, ref: ObjectRef, wanted: Wanted) -> Composed | None:
+        """Return what a copy is to be; None if all its sources are gone. Raises Unrendered if none can be rendered."""
+        sources, kept, unknown = list[Source](), dict[str, bytes](), set[str]()
+        problem = None
         for cluster, item in wanted.sources.items():
             version = wanted.version if wanted.version in item.versions else ""
-            obj = await self._rendering.render(mailbox, cluster, ref, version)
-            if obj is not None:
+            found = await self._rendering.render(mailbox, cluster, ref, version)
+            problem = problem or found.problem
+            if found.obj is not None:
                 revision = sys.maxsize if cluster == wanted.holder else item.revision
-                sources.append(Source(cluster, obj, revision))
+                sources.append(Source(cluster, found.obj, revision))
+            elif found.problem is not None:
+                unknown.add(cluster)
+            if found.customized:
+                kept[cluster] = found.customized
         if not sources:
+            if problem is not None:
+                raise problem
             # It is told soon.
             return None
         merged = merge(sources)
@@ -133,7 +155,7 @@ class Composition:
         misfits = [each for each in self.conflicts.found(mailbox, ref) if each.field == _DEFINITION]
         self.conflicts.put(mailbox, ref, wanted.clusters, {*wanted.conflicts, *merged.conflicts, *misfits})
         first = min(sources, key=lambda each: (-each.revision, each.cluster))
-        return merged.obj, first.cluster if ref.kind in DEFINERS else ""
+        return Composed(merged.obj, first.cluster if ref.kind in DEFINERS else "", kept, problem, frozenset(unknown))
 
     def refused(self, mailbox: str, ref: ObjectRef, clusters: Collection[str]) -> None:
         """A mailbox refuses a copy: if its kind has the definition of another workspace, that is a conflict."""

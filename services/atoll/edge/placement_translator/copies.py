@@ -8,12 +8,13 @@ others may use it.
 from __future__ import annotations
 
 from collections import Counter
+from typing import NamedTuple
 
 from atoll.edge.placement_translator.composition import Composition
 from atoll.edge.placement_translator.content import NAMESPACES, Item, Kind
 from atoll.edge.placement_translator.contents import Contents
 from atoll.edge.placement_translator.records import Copy, CopyRecords
-from atoll.edge.placement_translator.rendering import Tell
+from atoll.edge.placement_translator.rendering import Tell, Unrendered
 from atoll.edge.placement_translator.topology import Topology
 from atoll.edge.placement_translator.versions import Versions
 from atoll.machinery.client.client import MERGE, Client
@@ -24,6 +25,13 @@ from atoll.machinery.edge.projection import bare_namespace, is_projected
 from atoll.machinery.edge.where import Key
 from atoll.machinery.meta.objects import Object, annotations_of, finalizers_of
 from atoll.machinery.meta.status import Conflict, Forbidden, NotFound, ServiceUnavailable
+
+
+class Outcome(NamedTuple):
+    """Whether the uid of a copy is another, and why it is not wholly what its workspaces want."""
+
+    is_another: bool = False
+    problem: Unrendered | None = None
 
 
 class Copies:
@@ -87,8 +95,8 @@ class Copies:
                     offered.setdefault(kind, content.kinds[kind].versions)
         return await self.versions.refresh(mailbox, offered)
 
-    async def put(self, mailbox: str, ref: ObjectRef, live: Object | None, *, is_live_due: bool) -> bool:
-        """Bring a copy into force, or withdraw it if no workspace sends it; return whether its uid is another.
+    async def put(self, mailbox: str, ref: ObjectRef, live: Object | None, *, is_live_due: bool) -> Outcome:
+        """Bring a copy into force, or withdraw it if no workspace sends it.
 
         `live` is the copy as it was just read; with `is_live_due` it is read, as somebody may have changed it.
         """
@@ -96,25 +104,28 @@ class Copies:
         if not senders:
             await self._withdraw(mailbox, ref, live)
             self.composition.conflicts.put(mailbox, ref, (), ())
-            return False
+            return Outcome()
         wanted = self.composition.wanted(mailbox, ref, senders)
         is_current = record is not None and record.sources == wanted.digest
         if record is not None and is_current:
             self._note(mailbox, senders, record.written)
             is_seen = not is_live_due if live is None else record.revision == int(live["metadata"]["resourceVersion"])
             if is_seen and self.composition.is_compared(mailbox, ref, wanted):
-                return False
+                return Outcome()
         composed = await self.composition.composed(mailbox, ref, wanted)
         if composed is None or (is_current and live is None and not is_live_due):
-            return False
-        configuration, holder = composed
+            return Outcome()
+        configuration, problem = composed.obj, composed.problem
         resource = _resource(ref, version_of(configuration))
-        if is_live_due and live is None:
+        if (is_live_due or composed.unknown) and live is None:
             live = await self._read(mailbox, resource, ref)
+        if problem is not None and live is not None and not composed.unknown.isdisjoint(_sources_of(live)):
+            # What it has of them nobody remembers.
+            raise problem
         if live is not None and "deletionTimestamp" in live["metadata"] and ref.kind != NAMESPACES:
             # Its finalizers are the edge's: here nobody else takes them off. It is made again once it is gone.
             await self._delete(mailbox, resource, ref, live)
-            return False
+            return Outcome()
         written, applied = (record.written, record.applied) if record is not None else (0, None)
         if live is None or not is_in_force(configuration, live, TRANSLATOR, applied):
             try:
@@ -127,11 +138,14 @@ class Copies:
             self.writes["apply"] += 1
         metadata, applied = live["metadata"], record_of(configuration, live, TRANSLATOR)
         revision = int(metadata["resourceVersion"])
-        copy = Copy(version_of(configuration), wanted.digest, applied, metadata["uid"], revision, written, holder)
+        # With a problem it is none of what is wanted, so it is looked at again.
+        digest = wanted.digest if problem is None else ""
+        copy = Copy(version_of(configuration), digest, applied, metadata["uid"], revision, written, composed.holder)
         self._note(mailbox, senders, written)
         if copy != record:
             self._records.put(mailbox, ref, copy)
-        return record is None or record.uid != copy.uid
+        self._records.put_renderings(mailbox, ref, composed.renderings)
+        return Outcome(record is None or record.uid != copy.uid, problem)
 
     def found(self, mailbox: str, ref: ObjectRef, live: Object) -> None:
         """Take down a copy that has no record, so that it is withdrawn."""

@@ -16,7 +16,7 @@ from atoll.edge.store import APPLIED, EdgeStore
 from atoll.machinery.edge.applied import ApplyRecord
 from atoll.machinery.edge.names import ObjectRef
 
-_COPY, _REPORTED, _SWEPT, _CHANGE = b"c", b"r", b"s", b"d"
+_COPY, _REPORTED, _SWEPT, _CHANGE, _RENDERED = b"c", b"r", b"s", b"d", b"g"
 
 
 class Copy(msgspec.Struct, frozen=True, array_like=True):
@@ -50,6 +50,7 @@ class _Row(msgspec.Struct, frozen=True, array_like=True):
 
 _decode = msgspec.msgpack.Decoder(_Row).decode
 _encode = msgspec.msgpack.Encoder().encode
+_decode_renderings = msgspec.msgpack.Decoder(dict[str, bytes]).decode
 
 
 class CopyRecords:
@@ -73,6 +74,18 @@ class CopyRecords:
         if (before and before.version) != (copy and copy.version):
             self._moved.add(mailbox)
         self._unwritten[_key(_COPY, mailbox, ref)] = None if copy is None else _encode(_Row(ref, copy))
+        if copy is None:
+            self.put_renderings(mailbox, ref, {})
+
+    def renderings(self, mailbox: str, ref: ObjectRef) -> dict[str, bytes]:
+        """Return what workspaces gave to a copy, customized, when the mailbox took it last."""
+        value = self._read(_key(_RENDERED, mailbox, ref))
+        return {} if value is None else _decode_renderings(value)
+
+    def put_renderings(self, mailbox: str, ref: ObjectRef, found: Mapping[str, bytes]) -> None:
+        """Replace what workspaces gave to a copy, customized."""
+        if found != self.renderings(mailbox, ref):
+            self._unwritten[_key(_RENDERED, mailbox, ref)] = _encode(found) if found else None
 
     def take_moved(self, mailbox: str) -> bool:
         """Return whether a mailbox has other copies, or copies of another version, than at the last call."""

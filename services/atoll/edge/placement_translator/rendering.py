@@ -1,13 +1,15 @@
 """What one source gives to its copy in one mailbox: customized for the destination, with owners of the mailbox.
 
-`copies` merges it. Invariants: `digest` tells a rendering by what it depends on, so it costs no read; what cannot be
-rendered raises `Unrendered`, and nothing of it is sent.
+`composition` merges it. Invariants: `digest` tells a rendering by what it depends on, so it costs no read; of what
+cannot be rendered the last rendering counts that the mailbox took, and without one nothing is sent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeAlias
+
+import msgspec
 
 from atoll.edge.placement_translator.content import CustomizerState, Item
 from atoll.edge.placement_translator.contents import Contents
@@ -16,7 +18,7 @@ from atoll.edge.placement_translator.topology import Topology
 from atoll.machinery.edge.customization import CustomizationError, customized
 from atoll.machinery.edge.names import ObjectRef
 from atoll.machinery.edge.projection import render
-from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.objects import Object, decode, encode_json
 from atoll.machinery.meta.status import ApiError
 
 UNDEFINED = "UndefinedParameter"
@@ -30,8 +32,19 @@ class Unrendered(ApiError):
     code, reason = 422, "CustomizationFailed"
 
 
+class Rendered(msgspec.Struct, frozen=True):
+    """What a source gives, None if nothing is known of it, and why it is not what the source says now.
+
+    `customized` is what to keep of it, once the mailbox took it.
+    """
+
+    obj: Object | None
+    customized: bytes = b""
+    problem: Unrendered | None = None
+
+
 class Rendering:
-    """Renderings of all sources. `render` raises ApiError, ClientError, TimeoutError, Unrendered among them."""
+    """Renderings of all sources. `render` raises ApiError, ClientError, TimeoutError."""
 
     def __init__(self, topology: Topology, contents: Contents, records: CopyRecords, tell: Tell) -> None:
         self._topology, self._contents, self._records, self._tell = topology, contents, records, tell
@@ -46,16 +59,26 @@ class Rendering:
             parameters = self._topology.parameters(mailbox, cluster, item.selection.placements)
         return [*found, state.digest, state.problem, parameters and parameters[1]]
 
-    async def render(self, mailbox: str, cluster: str, ref: ObjectRef, version: str) -> Object | None:
-        """Return what a source gives; None if it is gone, which is told soon."""
+    async def render(self, mailbox: str, cluster: str, ref: ObjectRef, version: str) -> Rendered:
+        """Return what a source gives; nothing if it is gone, which is told soon."""
         content = self._contents.get(cluster)
         item = content.items.get(ref) if content is not None else None
-        if item is None:
-            return None
-        obj = await self._contents.source(cluster, ref, version)
-        if obj is not None and (item.customizer is not None or item.expands):
-            obj = await self._customized(mailbox, cluster, ref, item, obj)
-        return None if obj is None else render(obj, self._owners(mailbox, cluster, item))
+        obj = await self._contents.source(cluster, ref, version) if item is not None else None
+        if item is None or obj is None:
+            return Rendered(None)
+        kept, problem = b"", None
+        if item.customizer is not None or item.expands:
+            try:
+                obj = await self._customized(mailbox, cluster, ref, item, obj)
+                kept = encode_json(obj)
+            except Unrendered as error:
+                kept, problem = self._records.renderings(mailbox, ref).get(cluster, b""), error
+                before: Object = decode(kept) if kept else {}
+                if before.get("apiVersion") != obj["apiVersion"]:
+                    return Rendered(None, problem=problem)
+                obj = before
+        # What it owns or is owned by is asked anew: uids of a mailbox may be others.
+        return Rendered(render(obj, self._owners(mailbox, cluster, item)), kept, problem)
 
     async def _customized(self, mailbox: str, cluster: str, ref: ObjectRef, item: Item, obj: Object) -> Object:
         rules, name = None, item.customizer
