@@ -57,6 +57,8 @@ class AssociatedKind:
         self._served, self._needs, self._index, self._observe = served, needs, index, observe
         self._is_whole = needs.is_counted and (served.has_status or bool(needs.fields))
         self._follower = Follower(client if self._is_whole else client.metadata(), served.resource, self)
+        # A list of an older state says all that there is to say.
+        self._follower.restored = lambda: None
         self._task: asyncio.Task[None] | None = None
         self._listener: Callable[[], None] = lambda: None
         self.is_read = False

@@ -110,7 +110,8 @@ class Follower:
         while True:
             page = await self._client.request("GET", self._resource.path(), options)
             lead = {"apiVersion": page["apiVersion"], "kind": str(page["kind"]).removesuffix("List")}
-            for item in page["items"]:
+            # An empty list of metadata has null.
+            for item in page["items"] or ():
                 obj = item if "kind" in item else {**lead, **item}
                 keys.add(key_of(obj))
                 self._sink.changed(obj)
