@@ -135,7 +135,8 @@ def _write_pairs(layout: Layout, cas: Authorities, site: Inventory, process: Sit
 
 def _write_nats(layout: Layout, cas: Authorities, site: Inventory) -> None:
     """Write the users of NATS as `atoll nats-config` does: what either of them made stays."""
-    reach = Reach(NATS_CA if site.nats_url else "", site.nats_urls)
+    # One server is what `--nats-url` says, as `atoll nats-config` has it.
+    reach = Reach(NATS_CA if site.nats_url else "", site.nats_urls if len(site.nats_urls) > 1 else ())
     if reach.ca_file:
         _write(layout.nats / NATS_CA, cas.serving.certificate)
     readers, gateways = site.of(inventory.PROXY, inventory.CACHE), site.of(inventory.GATEWAY)
