@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from nats.aio.msg import Msg
 
+from atoll.machinery.stream.permissions import KICK_SUBJECT
 from harness.clients.api import Api, Object, configmap, workspace_under
 from harness.clients.exports import an_object, bind, cluster_of, identity_of, make_export, objects_path, schema
 from harness.servers.subscribed_shard import Reader, SubscribedShard, path
@@ -64,12 +65,21 @@ async def test_events_come_while_the_right_is_held_and_again_once_it_is_back(
     assert (made["state"], made["cluster"]) == ("Active", cluster_of(workspace))
     reader = await shard.reader(made, ":alice")
     heard = await hears(reader)
+    kicked: asyncio.Queue[Object] = asyncio.Queue()
+
+    async def kick(message: Msg) -> None:
+        kicked.put_nowait(json.loads(message.data))
+
+    await shard.server.gateway.subscribe(KICK_SUBJECT, kick)
+    await shard.server.settle()
     workspace.post(CONFIGMAPS, configmap("one"))
     (event,) = await reader.next()
     assert ((event.headers or {})["Atoll-Operation"], event.data) == ("ADDED", b"")
     workspace.delete(f"{RBAC}/clusterrolebindings/{name}")
     told = await asyncio.wait_for(heard.get(), 20)
     assert (told["state"], told["subscription"]) == ("Revoked", "audit")
+    # A pull that waits at the deleted consumer would hear nothing of it.
+    assert await asyncio.wait_for(kicked.get(), 20) == {"identity": ":alice"}
     assert made["consumer"] not in await shard.consumers()
     shown = alice.get(path(workspace.cluster, "audit")).json
     assert shown["state"] == "Revoked" and "configmaps" in shown["reason"]
