@@ -35,7 +35,7 @@ _OTHER_FLAGS = {
     "against",
     "external-url",
     "installed-at",
-    *("regions", "servers", "route-port", "store-directory"),
+    *("servers", "route-port", "store-directory"),
     "drop",
     *(
         "enter",

@@ -145,7 +145,7 @@ class Scene:
         goal = self.history.acked + count
         await eventually(lambda: self.history.acked >= goal)
 
-    async def judge(self, *, silent: bool, restored: bool = False) -> None:
+    async def check(self, *, silent: bool, restored: bool = False) -> None:
         """Stop the traffic, wait until each subscriber is at the end of the log, and compare. `silent`: no RESYNC since
         the last time. `restored`: what came before is no part of the log."""
         self.fleet.pause()
@@ -195,7 +195,7 @@ class Scene:
         await process.kill()
         await process.start()
         await self.more()
-        await self.judge(silent=True)
+        await self.check(silent=True)
         await asyncio.to_thread(gateway.__enter__)
 
     async def nats_is_restarted(self) -> None:
@@ -267,7 +267,7 @@ LOUD: list[Fault] = [Scene.the_store_of_nats_is_deleted, Scene.a_bit_of_the_stor
 async def test_after_every_fault_thirty_subscribers_have_the_log_of_what_they_may_see(tmp_path: Path) -> None:
     async with scene(tmp_path, seed_of_run(51)) as one:
         await one.more()
-        await one.judge(silent=True)
+        await one.check(silent=True)
         await one.back_up()
         faults = [*SILENT, *LOUD]
         one.dice.shuffle(faults)
@@ -276,7 +276,7 @@ async def test_after_every_fault_thirty_subscribers_have_the_log_of_what_they_ma
             await one.more()
             await fault(one)
             await one.more()
-            await one.judge(silent=fault in SILENT)
+            await one.check(silent=fault in SILENT)
         await one.an_older_copy_of_the_shard_is_restored()
         await one.more()
-        await one.judge(silent=False, restored=True)
+        await one.check(silent=False, restored=True)

@@ -45,7 +45,7 @@ async def test_who_was_just_let_in_counts_until_a_server_tells_it(monkeypatch: p
     limit = server.limit(2)
     found = await asyncio.gather(*(limit.has_room("ann") for _ in range(4)))
     assert found == [True, True, False, False]
-    monkeypatch.setattr(connection_limit, "_ON_ITS_WAY_S", 0.0)
+    monkeypatch.setattr(connection_limit, "_ENTERING_S", 0.0)
     server.connections = 1
     assert await limit.has_room("ann")
 

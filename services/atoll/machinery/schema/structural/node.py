@@ -88,14 +88,13 @@ class Node:
         self.items: Node | None = None
         #: The node that prunes the items of a list: `items`, or an empty node where no list is declared.
         self.prune_items_by: Node | None = None
-        self.has_default = False
+        #: Whether it has a default, and whether any node here or below has one.
+        self.has_default = self.has_defaults_below = False
         #: Returns a new copy of the default.
         self.default: Callable[[], Any] = lambda: None
         #: The properties with a default.
         self.default_properties: tuple[tuple[str, Node], ...] = ()
-        #: Whether any node here or below has a default.
-        self.has_defaults_below = False
-        #: The properties with such nodes.
+        #: The properties with nodes that have defaults, here or below.
         self.properties_with_defaults: Mapping[str, Node] = {}
         self.embedded = False
         #: Schema of ObjectMeta, in addition to the properties; for roots and embedded objects.
@@ -108,8 +107,7 @@ class Node:
         self.enum: tuple[Any, ...] | None = None
         self.minimum: float | None = None
         self.maximum: float | None = None
-        self.exclusive_min = False
-        self.exclusive_max = False
+        self.exclusive_min = self.exclusive_max = False
         self.multiple_of: float | None = None
         self.min_length: int | None = None
         self.max_length: int | None = None

@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 _TIMEOUT_S: Final = 2.0
 #: How long a client that was let in may take to be a connection that a server tells.
-_ON_ITS_WAY_S: Final = 0.5
+_ENTERING_S: Final = 0.5
 #: Identities whose room is remembered. Who is forgotten is asked about again.
 _MAX_IDENTITIES: Final = 4096
 
@@ -70,4 +70,4 @@ class ConnectionLimit:
         except Exception as error:
             log.warning("connections of a subscriber not counted", error=repr(error))
             return 0
-        return self._limit - told - sum(entered_s > began_s - _ON_ITS_WAY_S for entered_s in room.entered)
+        return self._limit - told - sum(entered_s > began_s - _ENTERING_S for entered_s in room.entered)
