@@ -145,14 +145,14 @@ class Associated:
             # While parts of the lists change, it may still be wanted.
             return await self._delete(ref) if self._mailbox.carried.number and ref in held else None
         kinds = {kind for rule in rules for kind in (*rule.owners, rule.kind)}
-        if not all(map(self._is_known, kinds)):
+        if not all(map(self._is_listed, kinds)):
             return None
         state, due_s = self._state(ref, live, rules)
         if ref in held and content_of(held[ref]) == content_of(state):
             return due_s
         return await self._put(ref, state) or due_s
 
-    def _is_known(self, kind: tuple[str, str]) -> bool:
+    def _is_listed(self, kind: tuple[str, str]) -> bool:
         """Whether all of a kind was read, or it is known that none of it can be."""
         found = self._kinds.get(kind)
         return kind in self._lacking or (found is not None and (found.is_read or found.refusal is not None))
