@@ -25,6 +25,7 @@ USAGE = """usage: atoll COMMAND [options]
   syncer        carry what a mailbox lists to an edge cluster, and its status back
   certs         make the certificates of a site on several machines, renew and revoke them
   nats-config   write configuration and users of a NATS server for several machines
+  health        ask a process whether it serves, for health checks
   doctor        check disk, clock, versions and permissions
   fsck          check a store against itself, or repair it
   backup        copy the store of a running shard, at one revision
@@ -54,6 +55,7 @@ COMMANDS = {
     "syncer": ("syncer", "run"),
     "certs": ("certs", "run"),
     "nats-config": ("nats_config", "run"),
+    "health": ("health", "run"),
     "doctor": ("doctor", "run"),
     "fsck": ("store", "fsck"),
     "backup": ("backup", "backup"),
