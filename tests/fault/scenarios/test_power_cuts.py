@@ -74,6 +74,7 @@ def test_two_thousand_power_cuts_lose_nothing(tmp_path: Path) -> None:
         assert_none(violations(directory, seed + number, LONG // 4), seed)
 
 
+@pytest.mark.long
 def test_power_cuts_while_the_store_is_made_leave_one_that_opens(tmp_path: Path) -> None:
     seed = seed_of_run(35)
     assert_none(violations(tmp_path, seed, GATE, Phase.CREATION), seed)

@@ -189,6 +189,7 @@ async def test_a_lost_or_damaged_store_is_a_resync_and_then_the_truth(tmp_path: 
         assert stream_is_the_log(await read_plainly(one.shard.root, expected[-1].revision), expected) > 0
 
 
+@pytest.mark.long
 async def test_a_publisher_that_forgets_where_it_was_is_found(tmp_path: Path) -> None:
     """The planted bug `lost_cursor`."""
     async with scene(MutantProcess(tmp_path, "lost_cursor"), tmp_path, seed_of_run(43)) as one:

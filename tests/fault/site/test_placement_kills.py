@@ -252,6 +252,7 @@ def homes(site: Site) -> Iterator[Homes]:
         yield Homes(site)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_kill_at_some_steps_of_a_placement_leaves_one_cluster(site: Site) -> None:
     seed = seed_of_run(31)

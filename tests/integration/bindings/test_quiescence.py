@@ -187,6 +187,7 @@ def test_nobody_writes_once_all_is_as_it_should_be_and_nobody_begins_again_after
     assert cluster_of(again.at(provider.cluster))
 
 
+@pytest.mark.long
 def test_workspaces_that_provide_and_consume_go_at_once_with_held_objects_and_across_a_crash(own: ShardProcess) -> None:
     admin = Api(own, "root")
     provider, consumer = (admin.at(workspace_under(admin, type_="universal")) for _ in range(2))

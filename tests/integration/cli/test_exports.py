@@ -122,6 +122,7 @@ def test_claims_are_warned_of_and_answered_later(bay: Bay, kubectl: Kubectl) -> 
     assert kubectl.run("ws", ".").stderr == ""
 
 
+@pytest.mark.long
 def test_what_went_wrong_is_told_with_a_way_on(bay: Bay, kubectl: Kubectl) -> None:
     bay.enter("shop")
     lost = kubectl.run("kcp", "bind", "apiexport", f"{bay.top}:nowhere:cars")
@@ -156,6 +157,7 @@ def test_a_binding_for_one_identity_alone(bay: Bay, kubectl: Kubectl) -> None:
     assert pinned == identity
 
 
+@pytest.mark.long
 def test_a_consumer_needs_the_verb_bind_and_nothing_else_of_the_provider(bay: Bay, kubectl: Kubectl) -> None:
     bay.enter("shop")
     allow(kubectl, "bob", "cluster-admin")

@@ -93,6 +93,7 @@ def legacy_token(api: Api, name: str) -> str:
     return base64.b64decode(found).decode()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_tokens_of_the_last_key_count_after_a_restart_with_a_new_one_until_it_is_no_longer_named(
     tmp_path: Path, workers: str

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
+
 from atoll.machinery.meta.objects import Object
 from harness.clients.raw_http import RawClient
 from harness.servers.in_process.front_proxy import echoing, front
@@ -70,6 +72,7 @@ async def test_a_shard_keeps_no_text_of_strangers(shard: ShardProcess) -> None:
     client.close()
 
 
+@pytest.mark.long
 async def test_a_front_proxy_keeps_no_text_of_strangers(tmp_path: Path) -> None:
     async with echoing() as backend, front(tmp_path, {"root": backend.url}) as proxy:
         assert await grown(await proxy.connect(), "self", backend.seen) < ALLOWED_BYTES

@@ -104,6 +104,7 @@ def test_an_account_of_a_workspace_that_a_shard_does_not_need_is_known_there(
     codes(bot, 401, {200, 503})
 
 
+@pytest.mark.long
 def test_an_account_is_not_refused_while_its_shard_is_away_and_refused_when_its_workspace_is_gone(
     site: Site, consumer: Api, visitor: tuple[str, Api]
 ) -> None:

@@ -121,6 +121,7 @@ def test_a_load_that_grows_is_told(site: Site, master: Api) -> None:
     assert load().workspaces == before.workspaces, "objects of the system's clusters are no workspaces"
 
 
+@pytest.mark.long
 def test_what_an_operator_says_of_a_shard_outlives_its_restart(site: Site, master: Api) -> None:
     patch = {
         "metadata": {
@@ -163,6 +164,7 @@ def test_a_shard_object_that_was_deleted_comes_back(site: Site, master: Api) -> 
     eventually(back, "shard-2 registered again")
 
 
+@pytest.mark.long
 def test_a_shard_starts_again_and_serves_while_the_root_shard_is_gone(site: Site, admin: Api, master: Api) -> None:
     shard = site.shards["shard-1"]
     kept = identities_of(shard)

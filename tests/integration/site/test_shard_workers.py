@@ -87,6 +87,7 @@ def provider_and_consumers(site: Site, admin: Api) -> Iterator[tuple[Api, list[A
         each.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_of_what_a_provider_configures_counts_on_every_shard_and_worker(
     provider_and_consumers: tuple[Api, list[Api]], change: str

@@ -128,6 +128,7 @@ def test_the_region_goes_on_without_the_hub_and_follows_it_again(region: RegionS
     eventually(partial(answers, region.second, f"root:{name}"), "the region follows again", PATIENCE_S)
 
 
+@pytest.mark.long
 def test_first_uses_at_once_at_both_make_one_home(region: RegionSite) -> None:
     for _ in range(3):
         user = new_user()

@@ -63,6 +63,7 @@ def ok(*words: str) -> str:
     return result.stdout
 
 
+@pytest.mark.long
 def test_a_backup_of_a_busy_shard_is_one_moment_of_it_and_takes_its_place(shard: ShardProcess, tmp_path: Path) -> None:
     root, backup, keys = str(shard.root), tmp_path / "backup", tmp_path / "keys.json"
     api = Api(shard, "root")

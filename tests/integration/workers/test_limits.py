@@ -93,6 +93,7 @@ def test_the_setting_limits_every_workspace_and_shows_those_that_are_nearly_full
     system.close()
 
 
+@pytest.mark.long
 def test_a_killed_writer_has_counted_what_is_there_and_no_more_than_allowed(tmp_path: Path) -> None:
     with ShardProcess(tmp_path, *FLAGS[:2]) as shard:
         root = Api(shard, "root")

@@ -280,7 +280,7 @@ def test_the_collectors_of_the_page_compile_and_say_what_it_says() -> None:
     page = (Path(__file__).parents[4] / "docs/edge.md").read_text()
     blocks = [yaml.safe_load(each) for each in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
     found = {each["metadata"]["name"]: collector_of(each) for each in blocks if each["kind"] == "StatusCollector"}
-    assert sorted(found) == ["databases", "replicas"]
+    assert sorted(found) == ["databases", "pods", "replicas"]
     rows = [found["replicas"].cells(row({"availableReplicas": number}), {}) for number in (2, 3)]
     (result,) = table(found["replicas"], [each for each in rows if each is not None], {})["rows"]
     assert [each["float"] for each in result["columns"]] == ["2", "5"]
