@@ -1,8 +1,7 @@
-"""Summaries of real clusters: sums over three of them, and each kind broken and repaired at one."""
+"""Summaries of real clusters: sums over three of them, and kinds that are broken and repaired at one."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
@@ -84,38 +83,6 @@ def test_what_makes_pods_is_broken_without_room_and_sound_with_it(edge: Edge, wo
     here.apply(pods_of("Job", "e", where))
     says(here, "jobs", "e", where)
     here.ok("delete", "edgeplacement", "room")
-
-
-def test_a_pod_and_a_claim_are_broken_and_replaced(edge: Edge, workspace: Callable[[str], Side]) -> None:
-    here, where = workspace("wmw-parts"), "parts"
-    edge.label("summarized=yes")
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": where}}
-    pod["spec"] = {"containers": [{"name": "main", "image": "example/main"}]}
-    claim: Object = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c", "namespace": where}}
-    size = {"storage": "1Mi"}
-    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": "disk"}
-    claim["spec"] = {**spec, "resources": {"requests": size}}
-    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "disk"}}
-    volume["spec"] = {"capacity": size, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/tmp"}}
-    edge.apply(volume)
-    here.apply(namespace(where), pod, claim, placement("parts", AT_ONE, {"namespaces": [where]}))
-    edge.has("pod/p", "-n", where, state="jsonpath={.status.phase}=Running")
-    edge.has("persistentvolumeclaim/c", "-n", where, state="jsonpath={.status.phase}=Bound")
-    is_reported(here, "pods", "p", where)
-    waiting = {"name": "main", "image": "x", "imageID": "", "ready": False, "restartCount": 7}
-    waiting["state"] = {"waiting": {"reason": "CrashLoopBackOff"}}
-    status = json.dumps({"status": {"containerStatuses": [waiting]}})
-    edge.ok("patch", "pod", "p", "-n", where, "--subresource", "status", "--type", "merge", "-p", status)
-    says(here, "pods", "p", where, "Waiting")
-    edge.ok("patch", "pv", "disk", "--type", "merge", "-p", '{"metadata": {"finalizers": null}}')
-    edge.ok("delete", "pv", "disk", "--wait=false")
-    says(here, "persistentvolumeclaims", "c", where, "Lost")
-    edge.ok("delete", "pod", "p", "-n", where, "--grace-period", "0", "--force")
-    says(here, "pods", "p", where)
-    edge.apply(volume)
-    edge.ok("delete", "pvc", "c", "-n", where)
-    says(here, "persistentvolumeclaims", "c", where)
-    here.ok("delete", "edgeplacement", "parts")
 
 
 def test_definitions_and_namespaces_are_broken_as_the_syncer_reports(

@@ -68,7 +68,6 @@ def editor(directory: Path, program: str) -> str:
     return f"EDITOR={path}"
 
 
-@pytest.mark.long
 def test_definitions_are_applied_by_the_server_without_a_difference_left(shell: Shell, definitions: str) -> None:
     told = shell.ok(f"kubectl apply --server-side {definitions}")
     assert told.count("serverside-applied\n") == len(told.splitlines()) >= 18
