@@ -55,6 +55,10 @@ class ClientFiles(msgspec.Struct, frozen=True):
     context: ClientContext
     make: Callable[[], ssl.SSLContext]
 
+    def renew(self) -> None:
+        """Have new connections use the files as they are now. Raises ValueError, PkiError, OSError."""
+        self.context.replace(self.make())
+
 
 def client_files(certificate: str, key: str, authorities: str) -> ClientFiles:
     """A context of these files; "" for no client certificate, and for the system's authorities.
@@ -71,7 +75,8 @@ def client_files(certificate: str, key: str, authorities: str) -> ClientFiles:
 
 async def renew_clients(clients: Sequence[ClientFiles]) -> None:
     """Replace contexts whose files change, until cancelled."""
-    await asyncio.gather(*(_Renewal(client).run() for client in clients), asyncio.Event().wait())
+    renewals = (_Renewal("client certificate", client.files, client.renew) for client in clients)
+    await asyncio.gather(*(each.run() for each in renewals), asyncio.Event().wait())
 
 
 async def renew_server(certificate: str, key: str, clients: str, use: Callable[[ssl.SSLContext], None]) -> None:
@@ -81,44 +86,35 @@ async def renew_server(certificate: str, key: str, clients: str, use: Callable[[
     connections, whose clients TLS alone verifies.
     """
     files = tuple(filter(None, (certificate, key, clients))) if certificate else ()
-    last = _content(files)
 
-    def read() -> None:
-        nonlocal last
-        found = _content(files)
-        if found == last:
-            return
-        try:
-            authorities = Path(clients).read_bytes() if clients else b""
-            use(server_context(load_pair(Path(certificate), Path(key)), authorities))
-        except (ValueError, PkiError, OSError) as error:
-            log.error("serving certificate not reloaded", reason=str(error))
-            return
-        last = found
-        log.info("serving certificate reloaded")
+    def renew() -> None:
+        authorities = Path(clients).read_bytes() if clients else b""
+        use(server_context(load_pair(Path(certificate), Path(key)), authorities))
 
-    await on_change(files, read)
+    await _Renewal("serving certificate", files, renew).run()
 
 
 class _Renewal:
-    def __init__(self, client: ClientFiles) -> None:
-        self._client = client
-        self._read = _content(client.files)
+    """Calls `renew` when files hold something else than at the last time. It raises ValueError, PkiError, OSError."""
+
+    def __init__(self, what: str, files: tuple[str, ...], renew: Callable[[], None]) -> None:
+        self._what, self._files, self._renew = what, files, renew
+        self._last = _content(files)
 
     async def run(self) -> None:
-        await on_change(self._client.files, self._renew)
+        await on_change(self._files, self._read)
 
-    def _renew(self) -> None:
-        client, found = self._client, _content(self._client.files)
-        if found == self._read:
+    def _read(self) -> None:
+        found = _content(self._files)
+        if found == self._last:
             return
         try:
-            client.context.replace(client.make())
+            self._renew()
         except (ValueError, PkiError, OSError) as error:
-            log.error("client certificate not reloaded", reason=str(error))
+            log.error(f"{self._what} not reloaded", reason=str(error))
             return
-        self._read = found
-        log.info("client certificate reloaded", files=list(client.files))
+        self._last = found
+        log.info(f"{self._what} reloaded", files=list(self._files))
 
 
 def _content(files: Sequence[str]) -> list[bytes]:
