@@ -35,6 +35,7 @@ SETS: dict[str, dict[str, Any]] = {
     "chart": {},
     "shards": {"shards": [{"name": "root"}, LARGE_SHARD], "shardDefaults": {"args": ["--log-level=debug"]}},
     "autoscaling": {
+        "eventGateway": {"externalUrl": "tls://events.example:4222", "service": {"type": "LoadBalancer"}},
         "frontProxy": {"autoscaling": {"enabled": True, "maxReplicas": 3}, "service": {"type": "ClusterIP"}},
         "cacheServer": {"enabled": True, "replicas": 2},
     },

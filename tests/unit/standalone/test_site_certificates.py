@@ -23,6 +23,7 @@ from atoll.machinery.process.config import ProcessConfig
 from atoll.machinery.process.pki import issued_by, pem_to_der
 from atoll.machinery.process.private_files import load_pair
 from atoll.machinery.stream.credential_file import read_access
+from atoll.machinery.stream.tenants.key_files import SUBSCRIPTIONS_FILE, read_subscription_keys
 from atoll.shard import service_account_keys
 from atoll.shard.config import ShardConfig
 
@@ -266,6 +267,7 @@ def test_the_list_names_every_certificate_and_its_end(made: Path, capsys: pytest
         ("shard/pki=x", "cannot be the name"),
         ("shard/eu-2=a b/c", "is no host"),
         ("shard/eu-2=x:port", "is no host"),
+        ("shard/eu-2=a b", "is no host"),
         ("shard/proxy-0=x", "is the name of a front-proxy"),
         ("front-proxy/shard-eu-1=x", "is the name of a user of NATS"),
     ],
@@ -304,6 +306,21 @@ def test_three_nats_servers_form_a_cluster_by_the_paths_of_their_machines(tmp_pa
     before = content(tmp_path)
     assert certs("init", tmp_path, *there) == 0
     assert content(tmp_path) == before
+
+
+def test_subscribers_outside_are_sent_to_an_address_of_their_own(site: Path) -> None:
+    def servers() -> list[str]:
+        return list(read_subscription_keys(site / "root" / SUBSCRIPTIONS_FILE).servers)
+
+    assert servers() == ["tls://n0.example:4222"]
+    assert certs("init", site, "--external-url", URL, "--events-url", "tls://events.example:4222") == 0
+    assert servers() == ["tls://events.example:4222"]
+    pair = load_pair(site / "nats-0" / "serving.crt", site / "nats-0" / "serving.key")
+    names = pair.x509.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert {"n0.example", "events.example"} <= set(names.get_values_for_type(x509.DNSName))
+    for wrong in ("https://events.example:1", "tls://events.example", "tls://a b:1", "events.example:4222"):
+        assert certs("init", site, "--external-url", URL, "--events-url", wrong) == 1
+    assert servers() == ["tls://events.example:4222"]
 
 
 def test_one_nats_server_has_no_routes(made: Path) -> None:

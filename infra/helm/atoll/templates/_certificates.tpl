@@ -24,6 +24,9 @@ spec:
         - --namespace={{ .Release.Namespace }}
         - --name-prefix={{ trimSuffix "-" (include "atoll.secret" (list . "")) }}
         - --external-url={{ .Values.externalUrl }}
+        {{- with .Values.eventGateway.externalUrl }}
+        - --events-url={{ . }}
+        {{- end }}
         - --installed-at=/etc/atoll/{name}
         {{- if .Values.monitoring.serviceMonitor.enabled }}
         - --with-monitoring

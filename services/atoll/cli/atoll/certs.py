@@ -59,8 +59,12 @@ def _wanted(here: Layout, found: argparse.Namespace) -> Inventory:
     parts = urlsplit(found.external_url)
     if parts.scheme != "https" or not parts.hostname or parts.path:
         raise InventoryError(f"external-url {found.external_url!r} is no URL as in https://atoll.example")
+    for url in found.events_url:
+        inventory.check_events_url(url)
     earlier = inventory.read(here.root) or Inventory(found.external_url)
-    site = msgspec.structs.replace(earlier, external_url=found.external_url, installed_at=found.installed_at)
+    site = msgspec.structs.replace(
+        earlier, external_url=found.external_url, installed_at=found.installed_at, events_urls=tuple(found.events_url)
+    )
     return site.with_processes(map(inventory.parse, found.processes))
 
 
@@ -144,6 +148,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     for command in (made, secrets):
         command.add_argument("--external-url", required=True, help="URL of the front proxies, for clients")
+        command.add_argument(
+            "--events-url",
+            action="append",
+            default=[],
+            help="URL of NATS for subscribers of events who do not reach the servers' own addresses, as in"
+            " tls://events.example:4222; may be repeated",
+        )
         command.add_argument(
             "--installed-at", default="", help="directory of its files on each machine; {name}: its name"
         )

@@ -124,7 +124,8 @@ def _pairs(process: SiteProcess) -> list[str]:
 
 def _write_pairs(layout: Layout, cas: Authorities, site: Inventory, process: SiteProcess) -> None:
     host = urlsplit(site.external_url).hostname or ""
-    names = [*process.names, host] if process.kind == inventory.PROXY else process.names
+    outside = {inventory.PROXY: [host], inventory.NATS: [urlsplit(url).hostname or "" for url in site.events_urls]}
+    names = [*process.names, *outside.get(process.kind, [])]
     make = credentials.peer_pair if process.kind == inventory.NATS else credentials.serving_pair
     make(layout, cas, process.name, list(dict.fromkeys(names)))
     if process.kind in {inventory.SHARD, inventory.PROXY}:
@@ -147,7 +148,7 @@ def _write_nats(layout: Layout, cas: Authorities, site: Inventory) -> None:
     if tenants is not None:
         ca = layout.nats / NATS_CA
         tls = TlsFiles(ca, ca, ca) if reach.ca_file else None
-        write_for_shards(layout.nats, tenants, site.nats_urls, tls)
+        write_for_shards(layout.nats, tenants, site.events_urls or site.nats_urls, tls)
     servers = [_nats_server(layout, site, process) for process in site.processes if process.kind == inventory.NATS]
     if servers:
         options = cluster_options(layout.nats, servers, max(len(site.shards), 1) * STREAMS_BYTES, reach)

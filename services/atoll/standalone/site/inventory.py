@@ -57,11 +57,14 @@ class SiteProcess(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Inventory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A site: the URL of its front proxies, its processes, and where their files will be: empty, as made."""
+    """A site: the URL of its front proxies, its processes, and where their files will be: empty, as made.
+
+    At `events_urls` subscribers of events find the NATS servers; empty: at the servers' own addresses."""
 
     external_url: str
     processes: tuple[SiteProcess, ...] = ()
     installed_at: str = ""
+    events_urls: tuple[str, ...] = ()
 
     def of(self, *kinds: str) -> list[str]:
         """The names of the processes of some kinds."""
@@ -121,6 +124,13 @@ def parse(text: str) -> SiteProcess:
     return SiteProcess(kind, name, found)
 
 
+def check_events_url(url: str) -> None:
+    """Raise InventoryError unless subscribers of events can be sent to this URL."""
+    scheme, _, host = url.partition("://")
+    if scheme != "tls" or not _split(host)[1]:
+        raise InventoryError(f"events-url {url!r} is no URL as in tls://events.example:4222")
+
+
 def read(directory: Path) -> Inventory | None:
     """The stored site; None in a new directory. Raises InventoryError, OSError."""
     try:
@@ -144,6 +154,6 @@ def _split(host: str) -> tuple[str, int]:
         name, port = parts.hostname, parts.port
     except ValueError as error:
         raise InventoryError(f"{host!r} is no host: {error}") from error
-    if not name or parts.path or parts.username is not None:
+    if not name or " " in name or parts.path or parts.username is not None:
         raise InventoryError(f"{host!r} is no host, as in eu-1.example or eu-1.example:6443")
     return name, port or 0
