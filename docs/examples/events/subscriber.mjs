@@ -19,6 +19,18 @@ function post(path, body) {
   });
 }
 
+async function read(consumer) {
+  for await (const message of await consumer.consume({ max_messages: 100 })) {
+    const headers = message.headers;
+    console.log(headers.get("Atoll-Operation"), headers.get("ce-subject"), headers.get("Atoll-Revision"));
+    message.ack();
+  }
+}
+
+async function changed(control) {
+  for await (const message of control) throw new Error(message.string());
+}
+
 async function follow() {
   const found = await post("/subscriptions", { name: "copy-javascript", resources: ["configmaps"] });
   const { token } = await post("/token", {});
@@ -26,14 +38,10 @@ async function follow() {
   const options = { servers: found.servers, token, inboxPrefix: found.inboxPrefix, tls, reconnect: false };
   const connection = await connect(options);
   try {
-    const { stream } = found.streams[0];
-    const consumers = jetstream(connection, { apiPrefix: found.apiPrefix }).consumers;
-    const consumer = await consumers.get(stream, found.consumer);
-    for await (const message of await consumer.consume({ max_messages: 100 })) {
-      const headers = message.headers;
-      console.log(headers.get("Atoll-Operation"), headers.get("ce-subject"), headers.get("Atoll-Revision"));
-      message.ack();
-    }
+    const { consumers } = jetstream(connection, { apiPrefix: found.apiPrefix });
+    const ends = [connection.closed(), changed(connection.subscribe(found.control))];
+    for (const { stream } of found.streams) ends.push(consumers.get(stream, found.consumer).then(read));
+    await Promise.race(ends);
   } finally {
     await connection.close();
   }

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import ssl
+import sys
 import urllib.request
 
 import nats
@@ -19,6 +20,18 @@ def post(path, body):
         return json.load(answer)
 
 
+async def read(consumer):
+    while True:
+        try:
+            messages = await consumer.fetch(100, timeout=20)
+        except nats.errors.TimeoutError:
+            continue
+        for message in messages:
+            headers = message.headers
+            print(headers["Atoll-Operation"], headers.get("ce-subject"), headers["Atoll-Revision"], flush=True)
+            await message.ack()
+
+
 async def follow():
     found = post("/subscriptions", {"name": "copy-python", "resources": ["configmaps"]})
     connection = await nats.connect(
@@ -29,17 +42,12 @@ async def follow():
         allow_reconnect=False,
     )
     try:
-        stream = connection.jetstream(prefix=found["apiPrefix"])
-        consumer = await stream.pull_subscribe_bind(found["consumer"], stream=found["streams"][0]["stream"])
-        while connection.is_connected:
-            try:
-                messages = await consumer.fetch(100, timeout=20)
-            except nats.errors.TimeoutError:
-                continue
-            for message in messages:
-                headers = message.headers
-                print(headers["Atoll-Operation"], headers.get("ce-subject"), headers["Atoll-Revision"], flush=True)
-                await message.ack()
+        control = await connection.subscribe(found["control"])
+        context = connection.jetstream(prefix=found["apiPrefix"])
+        async with asyncio.TaskGroup() as readers:
+            for each in found["streams"]:
+                readers.create_task(read(await context.pull_subscribe_bind(found["consumer"], stream=each["stream"])))
+            raise nats.errors.Error((await control.next_msg(timeout=None)).data.decode())
     finally:
         await connection.close()
 
@@ -48,8 +56,8 @@ async def main():
     while True:
         try:
             await follow()
-        except (OSError, nats.errors.Error) as error:
-            print("again:", error)
+        except* (OSError, nats.errors.Error) as errors:
+            print("again:", *errors.exceptions, file=sys.stderr)
         await asyncio.sleep(1)
 
 

@@ -7,6 +7,7 @@ consumers.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,7 +25,7 @@ from atoll.machinery.stream.events import Event
 from atoll.machinery.stream.publisher.log_events import from_entry
 from atoll.machinery.stream.signatures import sign
 from atoll.machinery.stream.subjects import CHANGES, stream_name
-from atoll.machinery.stream.tenants.subscriber_permissions import TENANTS_API
+from atoll.machinery.stream.tenants.subscriber_permissions import TENANTS_API, control_address
 from atoll.machinery.stream.tenants.subscription_consumer import consumer_config, subscription_filters
 from harness.data.event_keys import KEY, PUBLIC
 from harness.data.stored_headers import encode_headers
@@ -36,7 +37,6 @@ from harness.waits import until
 WORKSPACE, CLUSTER, NAME = "root:harbour", "2x9k", "copy"
 SERVICE = f"/services/events/clusters/{WORKSPACE}"
 ACK_WAIT_S = 2
-STREAM = stream_name(CHANGES, "root")
 
 
 class EventsService:
@@ -46,7 +46,8 @@ class EventsService:
         self.nats, self.api, self._authority, self._full = nats, api, authority, full
         self.log = ShardLog()
         self.created = "2026-11-27T00:00:00Z"
-        self._sequence, self._key = 0, SecretKey(KEY.secret)
+        self.shards = ["root"]
+        self._sequences, self._key = Counter[str](), SecretKey(KEY.secret)
         self.tell()
         kind = {
             "resource": "configmaps",
@@ -70,7 +71,10 @@ class EventsService:
             "resources": [{"group": "", "resource": "configmaps", "identity": "core", "full": self._full}],
             "refused": [],
             "consumer": names.consumers[0],
-            "streams": [{"shard": "root", "stream": STREAM, "filters": [], "begin": begin}],
+            "streams": [
+                {"shard": each, "stream": stream_name(CHANGES, each), "filters": [], "begin": begin}
+                for each in self.shards
+            ],
             "apiPrefix": TENANTS_API,
             "inboxPrefix": names.inbox,
             "control": f"{names.inbox}.control",
@@ -86,20 +90,32 @@ class EventsService:
         end = times.format_time(int(time.time() + 900))
         self.api.on(f"POST {SERVICE}/token", {"token": "user:alice", "expirationTimestamp": end})
 
-    async def make_consumer(self) -> None:
+    async def make_consumer(self, shard: str = "root") -> None:
         """Make the subscription's consumer, as its shard does."""
-        name, filters = self.nats.names("alice").consumers[0], subscription_filters("root", [CONFIGMAPS], CLUSTER)
+        name, filters = self.nats.names("alice").consumers[0], subscription_filters(shard, [CONFIGMAPS], CLUSTER)
         config = consumer_config(name, filters, self.nats.limits, {"deliver_policy": "all"}, full=self._full)
-        body = {"stream_name": STREAM, "config": {**config, "ack_wait": ACK_WAIT_S * 10**9}}
-        await self.nats.owners["root"].api(f"CONSUMER.CREATE.{STREAM}.{name}", body)
+        stream = stream_name(CHANGES, shard)
+        body = {"stream_name": stream, "config": {**config, "ack_wait": ACK_WAIT_S * 10**9}}
+        await self.nats.owners[shard].api(f"CONSUMER.CREATE.{stream}.{name}", body)
+
+    async def join(self, shard: str) -> None:
+        """Have the subscription have a part on another shard too, as its subscriber hears at its control subject."""
+        await self.make_consumer(shard)
+        self.shards.append(shard)
+        self.tell()
+        await self.nats.owners["root"].publish(control_address(self.nats.names("alice").inbox), b"another stream")
+
+    async def asked_again(self) -> bool:
+        """Whether the subscription was asked for more than once."""
+        return self.api.paths().count(f"POST {SERVICE}/subscriptions") > 1
 
     async def acknowledged(self) -> None:
         """Return when all events were sent and acknowledged."""
         name = self.nats.names("alice").consumers[0]
 
         async def look() -> bool:
-            info = await self.nats.owners["root"].api(f"CONSUMER.INFO.{STREAM}.{name}")
-            return bool(info["num_ack_pending"] == info["num_pending"] == 0)
+            infos = [await self.nats.consumer(shard, name) for shard in self.shards]
+            return all(each["num_ack_pending"] == each["num_pending"] == 0 for each in infos)
 
         await until(look, "all events are acknowledged")
 
@@ -123,13 +139,13 @@ class EventsService:
             await self.send(from_entry(CHANGES, self.log.identity, entry))
 
     async def send(self, event: Event, *, signed: bool = True) -> None:
-        """Publish an event, signed for the next place in the stream."""
-        self._sequence += 1
+        """Publish an event, signed for the next place in its shard's stream."""
+        self._sequences[event.shard] += 1
         if signed:
-            event = msgspec.structs.replace(event, signature=sign(self._key, [event], self._sequence)[0])
-        owner = self.nats.owners["root"]
+            event = msgspec.structs.replace(event, signature=sign(self._key, [event], self._sequences[event.shard])[0])
+        owner = self.nats.owners[event.shard]
         await owner.publish(event.subject, event.payload, headers=encode_headers(event))
-        await owner.api(f"STREAM.INFO.{STREAM}")
+        await owner.api(f"STREAM.INFO.{stream_name(CHANGES, event.shard)}")
 
     def subscriber(self, **options: Any) -> Subscriber:
         """A subscriber at this service."""

@@ -24,7 +24,11 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-func post(path, body string, answer any) {
+func post(path, body string) (found struct {
+	Consumer, APIPrefix, InboxPrefix, CA, Control, Token string
+	Servers                                              []string
+	Streams                                              []struct{ Stream string }
+}) {
 	url := os.Getenv("SERVER") + "/services/events/clusters/" + os.Getenv("WORKSPACE") + path
 	request := must(http.NewRequest("POST", url, strings.NewReader(body)))
 	request.Header.Set("Authorization", "Bearer "+os.Getenv("TOKEN"))
@@ -33,39 +37,39 @@ func post(path, body string, answer any) {
 	if reply.StatusCode >= 300 {
 		panic(path + ": " + reply.Status)
 	}
-	must(answer, json.NewDecoder(reply.Body).Decode(answer))
+	must(0, json.NewDecoder(reply.Body).Decode(&found))
+	return found
+}
+
+func show(message jetstream.Msg) {
+	field := message.Headers().Get
+	fmt.Println(field("Atoll-Operation"), field("ce-subject"), field("Atoll-Revision"))
+	message.Ack()
 }
 
 func follow() {
 	defer func() { log.Println("again:", recover()) }()
-	var found struct {
-		Consumer, APIPrefix, InboxPrefix, CA string
-		Servers                              []string
-		Streams                              []struct{ Stream string }
-	}
-	var token struct{ Token string }
-	post("/subscriptions", `{"name": "copy-go", "resources": ["configmaps"]}`, &found)
-	post("/token", "{}", &token)
-	options := []nats.Option{nats.Token(token.Token), nats.CustomInboxPrefix(found.InboxPrefix), nats.NoReconnect()}
+	found := post("/subscriptions", `{"name": "copy-go", "resources": ["configmaps"]}`)
+	ended, end := context.WithCancelCause(context.Background())
+	closed := func(*nats.Conn) { end(nats.ErrConnectionClosed) }
+	options := []nats.Option{nats.CustomInboxPrefix(found.InboxPrefix), nats.NoReconnect(), nats.ClosedHandler(closed)}
 	if authority := x509.NewCertPool(); authority.AppendCertsFromPEM([]byte(found.CA)) {
 		options = append(options, nats.Secure(&tls.Config{RootCAs: authority}))
 	}
-	connection := must(nats.Connect(strings.Join(found.Servers, ","), options...))
+	connection := must(nats.Connect(strings.Join(found.Servers, ","), append(options, nats.Token(post("/token", "{}").Token))...))
 	defer connection.Close()
+	must(connection.Subscribe(found.Control, func(told *nats.Msg) { end(fmt.Errorf("%s", told.Data)) }))
+	failed := jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { end(err) })
 	stream := must(jetstream.NewWithAPIPrefix(connection, found.APIPrefix))
-	consumer := must(stream.Consumer(context.Background(), found.Streams[0].Stream, found.Consumer))
-	messages := must(consumer.Messages(jetstream.PullMaxMessages(100)))
-	for {
-		message := must(messages.Next())
-		headers := message.Headers()
-		fmt.Println(headers.Get("Atoll-Operation"), headers.Get("ce-subject"), headers.Get("Atoll-Revision"))
-		message.Ack()
+	for _, part := range found.Streams {
+		must(must(stream.Consumer(ended, part.Stream, found.Consumer)).Consume(show, jetstream.PullMaxMessages(100), failed))
 	}
+	<-ended.Done()
+	panic(context.Cause(ended))
 }
 
 func main() {
-	for {
+	for ; ; time.Sleep(time.Second) {
 		follow()
-		time.Sleep(time.Second)
 	}
 }
