@@ -19,6 +19,7 @@ from nats.errors import TimeoutError as NothingCame
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.resource import Resource
 from atoll.machinery.meta.objects import Object
+from loadtest import processes
 from loadtest.bench import CONFIG_MAPS, WORKSPACES, Bench, config_map, percentile, workspace
 from loadtest.report import Row
 from loadtest.server import Server
@@ -46,23 +47,36 @@ class Subscription(msgspec.Struct, frozen=True):
 
 
 async def run(bench: Bench) -> list[Row]:
-    workspaces, each = bench.size(10, 100), bench.size(5, 10)
     async with bench.server() as server, server.client() as client:
         rows = [*await _making(client, bench.size(20, SLOTS)), *await _ages(server, client, bench)]
         rows += await _connects(client, bench.size(200, 2000))
-        alone = await _writes(server, bench.seconds(3, 10))
-        memory = server.memory().private
-        found = [await _subscribed(client, f"crowd-{number}", each) for number in range(workspaces)]
-        everybody = [subscription for group in found for subscription in group]
-        began = time.perf_counter()
-        async with _reading(everybody) as seconds:
-            rows.append(Row(f"  {len(everybody):,} subscribers connected", seconds - began, "s", 60))
-            grown = (server.memory().private - memory) / 1e6
-            rows.append(Row("  memory of server and NATS for them", grown, "MB", 150))
-            beside = await _writes(server, bench.seconds(3, 10))
-        share = beside / alone * 100
-        rows.append(Row("  share of writes/s that is left", share, "%", 67, more=True, note=f"{alone:.0f}/s alone"))
-    return rows
+        return rows + await _crowd(server, client, bench)
+
+
+async def _crowd(server: Server, client: Client, bench: Bench) -> list[Row]:
+    """Many subscribers: how long they take, what they need, and what writes are left beside them."""
+    seconds, each = bench.seconds(3, 10), bench.size(5, 10)
+    before, memory = await _writes(server, seconds), _memory(server)
+    found = [await _subscribed(client, f"crowd-{number}", each) for number in range(bench.size(10, 100))]
+    everybody = [subscription for group in found for subscription in group]
+    began = time.perf_counter()
+    async with _reading(everybody) as connected:
+        own, nats = (now - then for now, then in zip(_memory(server), memory, strict=True))
+        beside = await _writes(server, seconds)
+    # The machine may do something else than before.
+    alone = (before + await _writes(server, seconds)) / 2
+    share, note = beside / alone * 100, f"{alone:.0f}/s alone"
+    return [
+        Row(f"  {len(everybody):,} subscribers connected", connected - began, "s", 60),
+        Row("  memory of the gateway for them", own, "MB", 150, note=f"NATS {nats:.0f} MB"),
+        Row("  share of writes/s that is left", share, "%", 67, more=True, note=note),
+    ]
+
+
+def _memory(server: Server) -> tuple[float, float]:
+    """Private megabytes of the shard's process, which the gateway runs in, and of NATS."""
+    own, *started = processes.tree(server.pid)
+    return processes.memory([own]).private / 1e6, processes.memory(started).private / 1e6
 
 
 async def _events(client: Client, cluster: str, method: str, path: str, body: Object) -> Object:

@@ -7,6 +7,7 @@ import base64
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -296,6 +297,24 @@ async def test_a_subscription_of_an_account_is_not_one_of_another_account_that_h
     entry.stored = replace(entry.stored, user=msgspec.structs.replace(user, uid="of the earlier one"))
     await kept.keeper.check_again(entry)
     assert (entry.stored.state, await kept.consumers()) == ("Revoked", [])
+
+
+async def test_a_look_at_the_server_reads_the_keys_once_for_all_subscriptions(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, user in (("a", ALICE), ("b", ALICE), ("a", BOB)):
+        assert (await kept.make(name, user))[0] == 201
+    readers = list[asyncio.Task[Any] | None]()
+    keys = kept.keeper.keys
+
+    def read() -> SubscriptionKeys:
+        readers.append(asyncio.current_task())
+        return keys()
+
+    monkeypatch.setattr(kept.keeper, "keys", read)
+    await kept.look()
+    # The keeper may look by itself meanwhile.
+    assert readers.count(asyncio.current_task()) == 1
 
 
 async def test_without_the_keys_of_names_nothing_is_made(kept: Kept) -> None:

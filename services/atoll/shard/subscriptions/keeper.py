@@ -353,7 +353,7 @@ class Keeper:
         entry.unsaved = False
 
     def _name(self, stored: StoredSubscription) -> str:
-        return self.names(stored.owner).consumers[stored.slot]
+        return _name(self.keys().names, stored)
 
     # --- NATS
 
@@ -383,12 +383,16 @@ class Keeper:
             return
         try:
             began_s, stream, found = time.monotonic(), await consumers.stream(), await consumers.all()
-            for entry in self.index:
-                progress = found.pop(self._name(entry.stored), None)
+            # Once for all: there may be thousands.
+            key = self.keys().names
+            for number, entry in enumerate(self.index, 1):
+                progress = found.pop(_name(key, entry.stored), None)
                 async with entry.changing:
                     if self.index.has(entry) and entry.changed_s < began_s:
                         await self._compare(consumers, stream, entry, progress)
-            names = {self._name(entry.stored) for entry in self.index}
+                if number % _AT_ONCE == 0:
+                    await asyncio.sleep(0)
+            names = {_name(key, entry.stored) for entry in self.index}
             for name in found.keys() - names:
                 await consumers.delete(name)
             await self._hold_rates(consumers)
@@ -454,6 +458,10 @@ def from_moment(moment_s: float) -> Object:
     """Begin a consumer at a moment, in Unix seconds."""
     moment = datetime.fromtimestamp(max(0.0, moment_s), UTC).isoformat()
     return {"deliver_policy": "by_start_time", "opt_start_time": moment.replace("+00:00", "Z")}
+
+
+def _name(key: str, stored: StoredSubscription) -> str:
+    return _names(key, stored.owner).consumers[stored.slot]
 
 
 @lru_cache(maxsize=4096)
