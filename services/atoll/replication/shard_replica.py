@@ -32,6 +32,8 @@ log = structlog.get_logger()
 #: Above every generation.
 LAST_GENERATION = (1 << 63) - 1
 _PAGE = 500
+#: Keys that one log line names.
+_NAMED = 20
 _OF_SHARDS = frozenset((SYSTEM_SHARD, type) for type in OF_SHARDS)
 
 
@@ -224,16 +226,26 @@ class ShardReplica:
 
     async def _complete(self, mark: StateMark) -> None:
         generation = self._progress.generation
-        await self._sweep_below(generation)
+        count, first = await self._sweep_below(generation)
+        if count and self._progress.lineage not in {"", mark.lineage}:
+            named = [f"{key.type.resource}.{key.type.group} {key.cluster}|{key.name}" for key in first]
+            log.warning("replica rows that a restored shard lacks", shard=self._origin.name, rows=count, first=named)
         self._keep(mark)
         self._short = Shortfall.NONE
         # The pages above left nothing to drop here.
         await self._writer.write([SweepReplicas(self._origin.name, generation), self._marked()])
 
-    async def _sweep_below(self, generation: int) -> None:
-        """Delete each row of an earlier generation as if its shard had, so that owners and listeners follow."""
+    async def _sweep_below(self, generation: int) -> tuple[int, list[ObjectKey]]:
+        """Delete each row of an earlier generation as if its shard had, so that owners and listeners follow.
+
+        Return how many these were, and some of their keys.
+        """
+        count, first = 0, list[ObjectKey]()
         for keys in self._outdated(generation):
+            first += keys[: _NAMED - len(first)]
+            count += len(keys)
             await self._writer.apply(self._origin.name, [ReplicaChange(key, b"", 0, generation) for key in keys])
+        return count, first
 
     def _keep(self, mark: StateMark) -> None:
         self._progress = ReplicaProgress(self._progress.generation, mark, mark.lineage)

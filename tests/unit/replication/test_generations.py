@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from atoll.machinery.meta.names import ObjectKey
 from atoll.machinery.meta.types import API_EXPORTS
@@ -47,8 +48,11 @@ async def test_a_rewound_stream_counts_once_it_reaches_the_revision_held(
         replica = ShardReplica(writer, SourceShard("east"))
         await replica.begin(Gap.NEW)
     mark = msgspec.structs.replace(HELD, written=written, lineage=lineage)
-    await replica.sweep(mark)
+    with capture_logs() as lines:
+        await replica.sweep(mark)
     with store.snapshot() as snapshot:
         row = snapshot.replicas.row_of("east", object_key)
     await store.close()
     assert ((row is not None), replica.mark()) == (bool(rows), None if rows else mark)
+    lost = [(line["rows"], line["first"]) for line in lines if line["event"].endswith("restored shard lacks")]
+    assert lost == ([(1, ["apiexports.apis.kcp.io abcdefgh12345678|e"])] if lineage != HELD.lineage else [])

@@ -22,7 +22,7 @@ from atoll.machinery.storage.environment.filesystem import StoreInUse, Unsupport
 from atoll.machinery.storage.environment.opening import UnknownFormat, WrongShard
 from atoll.machinery.storage.maintenance.backup import RATE_BYTES_S, BackupFailed, back_up
 from atoll.machinery.storage.maintenance.backup_files import ArchiveTarget, BadBackup, DirectoryTarget, Target, receive
-from atoll.machinery.storage.maintenance.restore import StoreExists
+from atoll.machinery.storage.maintenance.restore import StoreExists, listing_of
 from atoll.machinery.storage.maintenance.restore import restore as restore_store
 from atoll.machinery.storage.maintenance.rollback import NotRetained
 from atoll.machinery.storage.options import MIB
@@ -107,8 +107,14 @@ def restore(arguments: Sequence[str]) -> int:
         return fail(f"nothing was changed: {error}")
     sys.stdout.write(f"the store is at revision {result.revision}; {result.undone} later writes were undone\n")
     if result.replaced is not None:
-        sys.stdout.write(f"the store that was there is in {result.replaced}\n")
+        sys.stdout.write(f"the store that was there is in {result.replaced}\n{_newer(result.newer, result.replaced)}\n")
     return 0
+
+
+def _newer(count: int | None, replaced: Path) -> str:
+    if count is None:
+        return "what was newer in it cannot be read"
+    return f"{count} objects were newer in it, as {listing_of(replaced)} lists them"
 
 
 def _source(text: str) -> Path | BinaryIO:

@@ -7,13 +7,12 @@ import io
 import json
 import random
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from atoll.machinery.meta.names import ObjectKey, ResourceType
-from atoll.machinery.meta.types import EVENTS, LOGICAL_CLUSTERS, RESOURCE_QUOTAS
 from atoll.machinery.storage import sealing
 from atoll.machinery.storage.contract import RevisionCompacted, Scope
 from atoll.machinery.storage.environment.filesystem import StoreInUse
@@ -28,15 +27,14 @@ from atoll.machinery.storage.maintenance.backup_files import (
     receive,
 )
 from atoll.machinery.storage.maintenance.fsck import fsck
-from atoll.machinery.storage.maintenance.restore import Restored, StoreExists, restore
+from atoll.machinery.storage.maintenance.restore import Restored, StoreExists, listing_of, restore
 from atoll.machinery.storage.maintenance.rollback import NotRetained
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.sealing import KeyFileInvalid
+from harness.data.random_writes import SECRETS, State, state_of, write_randomly
 from harness.data.stores import CONFIGMAPS, HandClock, create, delete, key, listed, put, store_options
 
 HERE = Scope(CONFIGMAPS, "root")
-SECRETS = ResourceType("", "secrets")
-State = dict[ObjectKey, bytes]
 
 
 @pytest.fixture
@@ -130,6 +128,9 @@ async def test_a_store_is_replaced_only_when_asked_and_is_kept(
     result = restored(tmp_path / "backup", store.options, time, in_place=True)
     assert result.replaced is not None
     assert hashlib.sha256(result.replaced.read_bytes()).hexdigest() == before
+    [line] = listing_of(result.replaced).read_text().splitlines()
+    names = {"cluster": "root", "group": "", "resource": "configmaps", "namespace": "default", "name": "newest"}
+    assert (result.newer, json.loads(line)) == (1, {**names, "revision": newest, "deleted": False})
     again = open_store(store.options, clock=time.clock())
     assert len(listed(again, HERE)) == 2
     assert again.identity.epoch > epoch
@@ -139,52 +140,48 @@ async def test_a_store_is_replaced_only_when_asked_and_is_kept(
     await again.close()
 
 
-# --- earlier revisions
-
-
-def _owned(name: str, random: random.Random) -> dict[str, object]:
-    return {
-        "ownerReferences": [{"uid": f"u{random.randrange(3)}"}] if random.random() < 0.3 else None,
-        "labels": {"claimed.internal.apis.kcp.io/x": name} if random.random() < 0.3 else None,
-        "finalizers": ["f"] if random.random() < 0.2 else None,
+async def test_what_was_newer_is_listed_once_each_with_what_was_deleted_and_no_value(
+    store: LmdbStore, tmp_path: Path, time: HandClock
+) -> None:
+    sealing.ensure_key_file(tmp_path / "keys")
+    options = store_options(tmp_path / "store", sealed_types=(SECRETS,), key_file=str(tmp_path / "keys"))
+    backed_up(options, tmp_path / "backup")
+    newer = open_store(options, clock=time.clock())
+    long_name = key("s" * 253, type=SECRETS)
+    with newer.snapshot() as snapshot:
+        revision = snapshot.revision_of(key("a"))
+    await newer.submit([delete(key("a"), revision)])
+    for number in range(3):
+        with newer.snapshot() as snapshot:
+            last = snapshot.revision_of(long_name)
+        await newer.submit([put(long_name, expected=last, data=f"canary-{number}")])
+    await newer.close()
+    result = restored(tmp_path / "backup", options, time, in_place=True)
+    assert result.replaced is not None
+    listing = listing_of(result.replaced)
+    assert listing.stat().st_mode & 0o777 == 0o600
+    found = {
+        (line["resource"], line["name"]): line["deleted"] for line in map(json.loads, listing.read_text().splitlines())
     }
+    assert found == {("configmaps", "a"): True, ("secrets", "s" * 253): False}
+    assert "canary" not in listing.read_text()
 
 
-async def _write(store: LmdbStore, state: State, random: random.Random) -> None:
-    """One random write of one of many kinds; `state` follows."""
-    where = random.choice(
-        [
-            key(f"o{random.randrange(6)}"),
-            key(f"o{random.randrange(3)}", cluster="other"),
-            key(f"e{random.randrange(3)}", type=EVENTS),
-            key(f"s{random.randrange(3)}", type=SECRETS),
-            key("q", type=RESOURCE_QUOTAS),
-            ObjectKey(LOGICAL_CLUSTERS, "other", "", "cluster"),
-        ]
-    )
-    with store.snapshot() as snapshot:
-        revision = snapshot.revision_of(where)
-    if revision and random.random() < 0.3:
-        await store.submit([delete(where, revision)])
-        state.pop(where)
-        return
-    more: dict[str, object] = {}
-    if where.type == LOGICAL_CLUSTERS:
-        more["status"] = {"phase": random.choice(("Ready", "Initializing"))}
-    if where.type == RESOURCE_QUOTAS:
-        more["spec"] = {"hard": {"count/configmaps": "50"}}
-    value = put(where, expected=revision, data=str(random.random()), metadata=_owned(where.name, random), **more)
-    await store.submit([value])
-    with store.snapshot() as snapshot:
-        found = snapshot.get(where)
-    assert found is not None
-    state[where] = bytes(found.value)
+async def test_a_store_that_cannot_be_read_is_replaced_without_a_list(
+    store: LmdbStore, tmp_path: Path, time: HandClock
+) -> None:
+    backed_up(store.options, tmp_path / "backup")
+    data = tmp_path / "store" / "data.mdb"
+    data.write_bytes(b"\0" * 65536)
+    result = restored(tmp_path / "backup", store.options, time, in_place=True)
+    assert result.replaced is not None
+    assert (result.newer, listing_of(result.replaced).exists()) == (None, False)
+    again = open_store(store.options, clock=time.clock())
+    assert len(listed(again, HERE)) == 2
+    await again.close()
 
 
-def _state(store: LmdbStore, keys: Iterator[ObjectKey] | set[ObjectKey]) -> State:
-    with store.snapshot() as snapshot:
-        found = {each: snapshot.get(each) for each in keys}
-    return {each: bytes(record.value) for each, record in found.items() if record is not None}
+# --- earlier revisions
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 100))])
@@ -197,7 +194,7 @@ async def test_each_retained_revision_can_be_gone_back_to(tmp_path: Path, time: 
     state: State = {}
     states: dict[int, State] = {}
     for number in range(80):
-        await _write(store, state, draw)
+        await write_randomly(store, state, draw)
         time.pass_time(draw.choice((0, 1)))
         with store.snapshot() as snapshot:
             states[snapshot.revision] = dict(state)
@@ -214,8 +211,8 @@ async def test_each_retained_revision_can_be_gone_back_to(tmp_path: Path, time: 
         restored(tmp_path / "backup", again, time, revision)
         assert fsck(again) == []
         opened = open_store(again, clock=time.clock())
-        assert _state(opened, every) == states[revision]
-        await _write(opened, states[revision], draw)
+        assert state_of(opened, every) == states[revision]
+        await write_randomly(opened, states[revision], draw)
         await opened.close()
         assert fsck(again) == []
     with pytest.raises(NotRetained):
@@ -291,7 +288,7 @@ def test_what_is_no_whole_backup_of_this_shard_changes_nothing(
 
 
 @pytest.mark.parametrize(
-    "step", ["receive", "fsck", "roll_back", "Rebuild", "begin_lineage", "keep_replaced", "move_in"]
+    "step", ["receive", "fsck", "roll_back", "Rebuild", "begin_lineage", "keep_replaced", "write_newer", "move_in"]
 )
 async def test_a_restore_that_ends_at_any_step_left_the_store_and_is_begun_again(
     store: LmdbStore, tmp_path: Path, time: HandClock, monkeypatch: pytest.MonkeyPatch, step: str
@@ -317,6 +314,30 @@ async def test_a_restore_that_ends_at_any_step_left_the_store_and_is_begun_again
     again = open_store(store.options, clock=time.clock())
     assert len(listed(again, HERE)) == 1
     await again.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=32k", "tmpfs", str(directory)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("this user may not mount a file system")
+    yield directory
+    subprocess.run(["umount", "--lazy", str(directory)], check=True)
+
+
+def test_a_disk_that_fills_up_leaves_no_backup(
+    store: LmdbStore, tmp_path: Path, time: HandClock, small_disk: Path
+) -> None:
+    before = digest(store.options)
+    with pytest.raises(OSError, match="No space left"):
+        backed_up(store.options, small_disk / "backup")
+    assert digest(store.options) == before
+    with pytest.raises(BadBackup, match="no backup was finished"):
+        restored(small_disk / "backup", store_options(tmp_path / "new"), time)
+    backed_up(store.options, tmp_path / "backup")
+    restored(tmp_path / "backup", store_options(tmp_path / "new"), time)
 
 
 def test_a_backup_is_not_written_over_another(store: LmdbStore, tmp_path: Path) -> None:

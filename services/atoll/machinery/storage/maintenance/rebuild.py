@@ -32,6 +32,19 @@ def records_of(environment: Environment, options: StoreOptions, txn: Txn) -> Rec
     return Records(environment, Sealer(Path(options.key_file)) if sealed else None, log_alarm, sealed)
 
 
+def last_versions(environment: Environment, txn: Txn) -> Iterator[tuple[bytes, int, Version]]:
+    """Yield the last version of each object, deleted ones too."""
+    last: tuple[bytes, int, Version] | None = None
+    with txn.cursor(environment.versions) as cursor:
+        for row, value in cursor:
+            key = bytes(row[:-8])
+            if last is not None and last[0] != key:
+                yield last
+            last = key, keys.revision_of_key(row), unpack_version(value)
+    if last is not None:
+        yield last
+
+
 class Rebuild:
     """One pass over a store in a write transaction."""
 
@@ -42,25 +55,13 @@ class Rebuild:
     def run(self) -> None:
         """Write everything. Raises CorruptRecord for an object that cannot be read, and msgspec.DecodeError."""
         derived, last = DerivedRows(), []
-        for key, revision, version in self._last_versions():
+        for key, revision, version in last_versions(self._environment, self._txn):
             last.append((key, revision))
             if not version.deleted:
                 self._add(derived, key, revision, version)
         self._write(derived, last_revisions(last, self._environment.compacted(self._txn)))
         LimitCheck(self._records, self._txn, lambda *_: None).write()
         self._measure_log()
-
-    def _last_versions(self) -> Iterator[tuple[bytes, int, Version]]:
-        """Yield the last version of each object, deleted ones too."""
-        last: tuple[bytes, int, Version] | None = None
-        with self._txn.cursor(self._environment.versions) as cursor:
-            for row, value in cursor:
-                key = bytes(row[:-8])
-                if last is not None and last[0] != key:
-                    yield last
-                last = key, keys.revision_of_key(row), unpack_version(value)
-        if last is not None:
-            yield last
 
     def _add(self, derived: DerivedRows, key: bytes, revision: int, version: Version) -> None:
         stored = self._txn.get(key, db=self._environment.objects)

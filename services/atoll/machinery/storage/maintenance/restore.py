@@ -30,6 +30,7 @@ from atoll.machinery.storage.environment.opening import (
 from atoll.machinery.storage.maintenance.backup import Manifest, facts_of
 from atoll.machinery.storage.maintenance.backup_files import BadBackup
 from atoll.machinery.storage.maintenance.fsck import fsck
+from atoll.machinery.storage.maintenance.newer import write_newer
 from atoll.machinery.storage.maintenance.offline import begin_lineage, keep_replaced
 from atoll.machinery.storage.maintenance.rebuild import Rebuild, records_of
 from atoll.machinery.storage.maintenance.rollback import roll_back
@@ -44,12 +45,13 @@ class StoreExists(Exception):
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """The revision that the store has now, how many later writes of the backup were undone, and where the store is
-    that stood there before."""
+    """The revision that the store has now, how many later writes of the backup were undone, where the store is that
+    stood there before, and how many objects were newer in it; None: there was none, or it cannot be read."""
 
     revision: int
     undone: int
     replaced: Path | None
+    newer: int | None = None
 
 
 class _Before(msgspec.Struct, frozen=True):
@@ -84,10 +86,28 @@ def restore(
             revision, undone = _make_present(copy, before, now_us, to_revision)
             _require_sound(copy)
             replaced = keep_replaced(directory) if exists else None
+            newer = _list_newer(options, revision, listing_of(replaced)) if replaced is not None else None
             move_in(fresh, directory)
-        return Restored(revision, undone, replaced)
+        return Restored(revision, undone, replaced, newer)
     finally:
         os.close(owner_fd)
+
+
+def listing_of(replaced: Path) -> Path:
+    """The file that names what was newer in a store that was replaced, as `newer.write_newer` writes it."""
+    return replaced.with_suffix(".newer.jsonl")
+
+
+def _list_newer(options: StoreOptions, revision: int, path: Path) -> int | None:
+    """List what was newer in the store that is replaced; None, without a list, if it is damaged. Raises OSError."""
+    try:
+        return write_newer(options, revision, path)
+    except OSError:
+        raise
+    except Exception:
+        # Damaged pages may raise any exception, and are a reason to restore.
+        path.unlink(missing_ok=True)
+        return None
 
 
 def _require_ours(copy: StoreOptions, manifest: Manifest) -> None:
