@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module, metadata
+from importlib import import_module
 
 USAGE = """usage: atoll COMMAND [options]
 
@@ -94,5 +94,7 @@ def loaded(command: str) -> Callable[[Sequence[str]], int]:
 
 def version(arguments: Sequence[str]) -> int:
     """`atoll version`."""
+    from importlib import metadata  # slow to import, and no other command needs it
+
     sys.stdout.write(f"atoll {metadata.version('atoll')}\n")
     return 0

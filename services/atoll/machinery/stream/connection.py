@@ -290,23 +290,42 @@ class Connection:
         return answer
 
 
-class Reconnection:
-    """When to open the next connection after one failed: later each time that one fails soon."""
+class Retries:
+    """When to open the next connection after one failed: later each time that one fails soon and brought nothing."""
 
-    def __init__(self, reader: str) -> None:
-        self._reader, self._failures, self._since = reader, 0, 0.0
+    def __init__(self, backoff: Backoff = _BACKOFF, clock: Callable[[], float] = time.monotonic) -> None:
+        self.failures = 0
+        self._backoff, self._clock, self._since = backoff, clock, 0.0
 
     def begin(self) -> None:
         """A connection is about to be opened."""
-        self._since = time.monotonic()
+        self._since = self._clock()
+
+    def delay_s(self, error: Exception, progress: bool = False) -> float:
+        """Seconds to wait after it ended with an error. `progress`: it was of use, however short it was."""
+        healthy = progress or self._clock() - self._since >= _HEALTHY_S
+        self.failures = 1 if healthy else self.failures + 1
+        backoff = _REFUSED_BACKOFF if isinstance(error, ApiError) else self._backoff
+        return backoff.delay_s(self.failures)
+
+
+class Reconnection:
+    """The retries of a reader, which are logged."""
+
+    def __init__(self, reader: str) -> None:
+        self._reader, self._retries = reader, Retries()
+
+    def begin(self) -> None:
+        """A connection is about to be opened."""
+        self._retries.begin()
 
     async def failed(self, error: Unavailable | ApiError | TooOld) -> None:
         """Log the failure, at powers of two as a warning, and wait."""
-        self._failures = self._failures + 1 if time.monotonic() - self._since < _HEALTHY_S else 1
-        write = log.debug if self._failures & (self._failures - 1) else log.warning
-        write("stream not readable", reader=self._reader, error=str(error), failures=self._failures)
-        backoff = _REFUSED_BACKOFF if isinstance(error, ApiError) else _BACKOFF
-        await asyncio.sleep(backoff.delay_s(self._failures))
+        delay_s = self._retries.delay_s(error)
+        failures = self._retries.failures
+        write = log.debug if failures & (failures - 1) else log.warning
+        write("stream not readable", reader=self._reader, error=str(error), failures=failures)
+        await asyncio.sleep(delay_s)
 
 
 async def keep_connected(access: Access, name: str, work: Callable[[Connection], Awaitable[None]]) -> None:

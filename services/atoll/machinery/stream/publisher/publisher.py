@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from atoll.machinery.process.backoff import Backoff
-from atoll.machinery.stream.connection import Access, ApiError, Connection, TooOld, Unavailable, Unresponsive
+from atoll.machinery.stream.connection import Access, ApiError, Connection, Retries, TooOld, Unavailable, Unresponsive
 from atoll.machinery.stream.definitions import RetentionLimits
 from atoll.machinery.stream.event_keys import EventKeys
 from atoll.machinery.stream.publisher.audit import StreamAudit
@@ -113,8 +113,10 @@ class Publisher:
 
     async def run(self) -> None:
         """Publish until cancelled or deposed."""
-        failures = 0
+        retries = Retries(self._options.backoff)
         while True:
+            before, delay_s = self.published, 0.0
+            retries.begin()
             try:
                 await self._session()
             except Deposed as error:
@@ -122,16 +124,16 @@ class Publisher:
                 self._deposed(error)
                 return
             except (Unavailable, ApiError, TooOld) as error:
-                failures = 0 if self._connected else failures + 1
-                log.warning("stream not reachable", error=str(error), failures=failures)
+                delay_s = retries.delay_s(error, progress=self.published > before)
+                log.warning("stream not reachable", error=str(error), failures=retries.failures)
                 await self._note_silence(isinstance(error, Unresponsive))
             except Exception as error:
                 # An unreadable record must not end publishing: it may be repaired.
-                failures += 1
-                log.exception("publishing failed", error=repr(error), failures=failures)
+                delay_s = retries.delay_s(error)
+                log.exception("publishing failed", error=repr(error), failures=retries.failures)
             finally:
                 self._connected = False
-            await asyncio.sleep(self._options.backoff.delay_s(failures))
+            await asyncio.sleep(delay_s)
 
     async def _note_silence(self, silent: bool) -> None:
         """Restart a server that hung twice in a row: it does not recover by itself."""
