@@ -46,8 +46,9 @@ from atoll.machinery.apiserver.federation.pathindex import Mounted, Unavailable
 from atoll.machinery.egress import EgressError
 from atoll.machinery.egress.forward import Forwarder
 from atoll.machinery.meta.hashes import home_cluster_name
-from atoll.machinery.meta.names import ROOT
+from atoll.machinery.meta.names import ROOT, is_cluster_name
 from atoll.machinery.meta.status import ApiError, ServiceUnavailable, Unauthorized
+from atoll.machinery.meta.user import ANONYMOUS_USER
 from atoll.machinery.storage.contract import Snapshot, Store
 from atoll.machinery.wire.exchange import Exchange, HttpRequest
 from atoll.machinery.wire.proxy import framing
@@ -65,6 +66,8 @@ HOME_NAME = "~"
 _IMPERSONATION = "impersonate-"
 #: The service whose paths name clusters of other shards.
 _REPLICATED = "cache"
+#: The service whose requests are of the workspace that they name, and authenticated in it.
+_EVENTS, _EVENTS_AT = "events", 3
 
 
 class ProxyParts(msgspec.Struct, frozen=True):
@@ -180,7 +183,8 @@ class ProxyHandler:
         # The service handles `*` in its own paths; elsewhere it is refused as at a shard.
         if workspace == WILDCARD and not info.workspace:
             at, workspace = 0, ""
-        return ProxyRequest(exchange, info, mapping, workspace, b"", at, bool(info.workspace), began_s)
+        bound = bool(info.workspace) or (info.service == _EVENTS and at == _EVENTS_AT and not mapping.backend)
+        return ProxyRequest(exchange, info, mapping, workspace, b"", at, bound, began_s)
 
     def _route(self, request: ProxyRequest, routes: Routes, location: Location | None, snapshot: Snapshot) -> None:
         if isinstance(location, Mounted):
@@ -241,8 +245,9 @@ class ProxyHandler:
             target = request.rest.decode("latin-1")
         else:
             target = request_target.with_cluster(request.exchange.request.target, request.at, location.cluster)
-        # Views are outside of clusters, so the assertion names none.
-        self._relay_to_shard(request, ShardLocation(location.shard, "", location.base_url), target, user)
+        # Most views are outside of clusters, and the assertion names none then.
+        cluster = location.cluster if request.bound else ""
+        self._relay_to_shard(request, ShardLocation(location.shard, cluster, location.base_url), target, user)
 
     def _relay_to_mapping(
         self, request: ProxyRequest, routes: Routes, cluster: str, user: RequestUser, snapshot: Snapshot
@@ -269,7 +274,7 @@ class ProxyHandler:
         """Serve a path that does not resolve in the proxy's store."""
         if request.workspace == WILDCARD:
             raise self._unknown_error(request, user, snapshot)
-        if user.verified:
+        if user.verified or _may_be_gone(request, user):
             request.exchange.spawn(self._look_up(request, routes, path, user))
         elif path.shard and request.mapping.is_shards and not request.info.service:
             # The shard knows more of this caller than the proxy, and refuses in the same words.
@@ -282,7 +287,8 @@ class ProxyHandler:
     async def _look_up(self, request: ProxyRequest, routes: Routes, path: UnresolvedPath, user: RequestUser) -> None:
         """Serve a request after a look-up of its path at the shard that may have it."""
         try:
-            location = await routes.fallback.find(request.workspace, path, user.user)
+            found = await routes.fallback.find(request.workspace, path, user.user) if user.verified else None
+            location = found or await self._gone(request, routes, user)
             with self._parts.store.snapshot() as snapshot:
                 if location is not None:
                     self._route(request, routes, location, snapshot)
@@ -291,6 +297,13 @@ class ProxyHandler:
             await self._fail_after_body(request, error)
         except Exception as error:
             self._fail(request.exchange, request.info, error, request.began_s)
+
+    async def _gone(self, request: ProxyRequest, routes: Routes, user: RequestUser) -> ShardLocation | None:
+        """The location of a deleted workspace to which the caller has subscriptions."""
+        if not _may_be_gone(request, user):
+            return None
+        headers = self._parts.authentication.headers(request.exchange.request, user, request.workspace)
+        return await routes.gone.find(request.workspace, headers)
 
     async def _fail_after_body(self, request: ProxyRequest, error: ApiError) -> None:
         """Refuse once the whole request arrived, as a shard does: otherwise the connection would tell that the
@@ -369,6 +382,13 @@ def _is_at_shard(request: ProxyRequest) -> bool:
     """Whether a view is served by the shard of its cluster; root has the replicated objects of all shards."""
     mapping = request.mapping
     return mapping.is_shards or not (mapping.backend or request.info.service == _REPLICATED)
+
+
+def _may_be_gone(request: ProxyRequest, user: RequestUser) -> bool:
+    """Whether a request without a location is about events of what may be a deleted workspace. Who shows no credential
+    that the proxy has checked has no subscriptions."""
+    is_events = request.info.service == _EVENTS and request.bound
+    return is_events and is_cluster_name(request.workspace) and user.user is not ANONYMOUS_USER
 
 
 def _asks_for_watch(info: RequestInfo) -> bool:

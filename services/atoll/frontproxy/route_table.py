@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from atoll.frontproxy.gone_workspaces import GoneWorkspaces
 from atoll.frontproxy.path_fallback import IdentityHeaders, PathFallback, ShardGet
 from atoll.frontproxy.workspace_locator import WorkspaceLocator
 from atoll.machinery.storage.contract import Snapshot, Store
@@ -16,14 +17,16 @@ from atoll.replication.root_types import RootTypes, learn_root_types
 
 
 class Routes(msgspec.Struct, frozen=True):
-    """Locations of workspaces: from the store, and from shards for paths that the store does not know."""
+    """Locations of workspaces: from the store, from shards for paths that the store does not know, and of those that
+    are deleted."""
 
     locator: WorkspaceLocator
     fallback: PathFallback
+    gone: GoneWorkspaces
 
 
 class RouteTable:
-    """The current Routes. `get` and `identity_headers` are for the `PathFallback`."""
+    """The current Routes. `get` and `identity_headers` are for requests to shards."""
 
     def __init__(self, store: Store, get: ShardGet, identity_headers: IdentityHeaders) -> None:
         self._store, self._get, self._identity_headers = store, get, identity_headers
@@ -42,7 +45,8 @@ class RouteTable:
             if types is not None and types != self._types:
                 locator = WorkspaceLocator(types.workspaces, types.shards)
                 fallback = PathFallback(locator, self._store, self._get, self._identity_headers)
-                self._types, self._routes = types, Routes(locator, fallback)
+                gone = GoneWorkspaces(locator, self._store, self._get)
+                self._types, self._routes = types, Routes(locator, fallback, gone)
         self._transaction = snapshot.transaction
         return self._routes
 

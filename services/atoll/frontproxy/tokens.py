@@ -31,7 +31,7 @@ from atoll.machinery.apiserver.authentication.tokens import TokenSource, token_d
 from atoll.machinery.apiserver.call.call import View
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.status import Unauthorized
-from atoll.machinery.meta.user import User
+from atoll.machinery.meta.user import ANONYMOUS_USER, User
 
 MAX_TOKENS = 8192
 #: Concurrent fetches of issuer keys that no request waits for.
@@ -43,6 +43,10 @@ class TokenUser(msgspec.Struct, frozen=True):
 
     user: User
     verified: bool
+
+
+#: Of a token whose issuer's keys are missing here.
+_WITHOUT_KEYS = TokenUser(ANONYMOUS_USER, verified=False)
 
 
 class _Account(msgspec.Struct, frozen=True):
@@ -135,6 +139,8 @@ class TokenAuthentication:
             # A workspace may trust the same issuer for other audiences.
             refused = error
         found = self._of_workspace(token, digest, cluster, view, vouch)
+        if found is _WITHOUT_KEYS:
+            return None
         if found is None and refused is not None and not isinstance(refused.__cause__, NoKeys):
             raise refused
         return found
@@ -149,10 +155,10 @@ class TokenAuthentication:
                 raise
             # The shard verifies the token anyway: waiting here would only spare it invalid ones.
             self._fetch(error)
-            return None
+            return _WITHOUT_KEYS
         except Unauthorized as error:
             if isinstance(error.__cause__, NoKeys):
-                return None
+                return _WITHOUT_KEYS
             raise
         return TokenUser(user, verified=vouch) if user is not None else None
 

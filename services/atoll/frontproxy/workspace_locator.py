@@ -101,6 +101,12 @@ class WorkspaceLocator:
         record = federated(view).get(ObjectKey(self._shards, ROOT, "", shard)) if shard else None
         return _decoder.decode(record.value).spec.base_url.rstrip("/") if record is not None else ""
 
+    def places(self, view: View, cluster: str) -> list[ShardLocation]:
+        """A cluster on each of the shards, for one that none has any more."""
+        records = each_record(federated(view), Scope(self._shards, ROOT))
+        urls = ((each.key.name, _decoder.decode(each.value).spec.base_url.rstrip("/")) for each in records)
+        return [ShardLocation(shard, cluster, url) for shard, url in urls if url]
+
     def _find(self, view: View, workspace: str) -> Location:
         if not is_workspace_path(workspace):
             return UnresolvedPath()

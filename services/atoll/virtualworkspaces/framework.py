@@ -85,6 +85,10 @@ class VirtualWorkspace:
         named = len(rest) > 1 and rest[0] == "clusters" and is_cluster_name(rest[1])
         return rest[1] if named else ""
 
+    def users_of(self, info: RequestInfo, snapshot: Snapshot) -> str:
+        """Views are outside of clusters."""
+        return ""
+
     def enter(self, request: Request, snapshot: Snapshot) -> None:
         """Check access and set the inner scope. Raises Forbidden, NotFound, KindsPending, and what the view raises."""
         depth, segments = self._content.own_segments, request.info.path.split("/")[_PREFIX + 1 :]

@@ -14,7 +14,11 @@ from nats.aio.msg import Msg
 from atoll.machinery.stream.permissions import KICK_SUBJECT
 from harness.clients.api import Api, Object, configmap, workspace_under
 from harness.clients.exports import an_object, bind, cluster_of, identity_of, make_export, objects_path, schema
+from harness.clients.followed_events import follow
+from harness.clients.followed_events import path as follow_path
+from harness.servers.stand_ins.oidc_issuer import Issuer
 from harness.servers.subscribed_shard import Reader, SubscribedShard, path
+from integration.identity.test_oidc import OWN, Tenant
 from integration.views.test_apiexport import ENTER, RBAC, give
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -25,7 +29,8 @@ AUDIT = {"name": "audit", "resources": ["configmaps"]}
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shard(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SubscribedShard]:
-    async with SubscribedShard(tmp_path_factory.mktemp("subscribed")) as shard:
+    flags = ("--egress-allow-cidr", "127.0.0.0/8")
+    async with SubscribedShard(tmp_path_factory.mktemp("subscribed"), *flags) as shard:
         yield shard
 
 
@@ -42,6 +47,12 @@ def subscribe(api: Api, cluster: str, expect: int = 201, **content: object) -> O
 def subject(event: Msg) -> str:
     """The key of the object that an event is about."""
     return str((event.headers or {})["ce-subject"])
+
+
+def claims_of(token: str) -> Object:
+    """The claims of a token, unverified."""
+    part = token.split(".")[1]
+    return dict(json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))))
 
 
 async def hears(reader: Reader) -> asyncio.Queue[Object]:
@@ -199,11 +210,42 @@ async def test_a_token_names_its_user_and_is_of_no_use_at_the_api(shard: Subscri
     give(workspace, "alice", WATCH, ENTER)
     answer = shard.user("alice").post(path(workspace.cluster).replace("subscriptions", "token"), {})
     token = answer.json["token"]
-    part = token.split(".")[1]
-    claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    claims = claims_of(token)
     assert (claims["iss"], claims["aud"], claims["sub"]) == ("atoll-events", ["events"], "alice")
     assert claims["exp"] - claims["iat"] == 900
     Api(shard.process, workspace.cluster, "", token).get("/api", expect=401)
+
+
+async def test_the_users_of_a_workspaces_own_issuer_have_its_events_and_nothing_of_another_workspace(
+    shard: SubscribedShard,
+) -> None:
+    with Issuer() as issuer, Issuer() as other:
+        here, beside = Tenant(shard.admin, issuer), Tenant(shard.admin, other)
+        dora, namesake = (
+            Api(shard.process, "", "", each.token(sub="dora", aud=["tenant", OWN])) for each in (issuer, other)
+        )
+        for each in (here, beside):
+            give(each.inside, "dora", WATCH, ENTER)
+        made = subscribe(dora, here.inside.cluster)
+        assert made["cluster"] == here.cluster
+        of_namesake = subscribe(namesake, beside.cluster)
+        assert not {made["consumer"], made["inboxPrefix"]} & {of_namesake["consumer"], of_namesake["inboxPrefix"]}
+        reader = await shard.reader(made, f"{here.cluster}:dora")
+        with follow(dora, follow_path(here.cluster, "configmaps")) as followed:
+            for each in (beside, here):
+                each.inside.post(CONFIGMAPS, configmap(each.home.cluster.rpartition(":")[2]))
+            (event,), (line,) = await reader.next(), followed.changes(1)
+        assert subject(event) == line["subject"] and subject(event).startswith(f"{here.cluster}/")
+        for caller, elsewhere in ((dora, beside), (namesake, here)):
+            url = path(elsewhere.cluster)
+            for method, end in (("POST", ""), ("GET", ""), ("GET", "/audit"), ("DELETE", "/audit")):
+                caller.send(method, url + end, AUDIT if method == "POST" else None, expect=401)
+            caller.send("POST", url.replace("subscriptions", "token"), expect=401)
+            caller.get(follow_path(elsewhere.cluster, "configmaps"), expect=401)
+        # Of a user of one workspace alone, a token for NATS says which.
+        token = dora.post(path(here.cluster).replace("subscriptions", "token"), {}).json["token"]
+        assert (claims_of(token)["sub"], claims_of(token)["atoll.dev/cluster"]) == ("dora", here.cluster)
+        await reader.close()
 
 
 async def test_full_events_have_the_object_and_a_deleted_workspace_is_gone(

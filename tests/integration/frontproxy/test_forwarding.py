@@ -79,6 +79,10 @@ async def test_a_view_is_served_by_the_shard_of_its_cluster(tmp_path: Path) -> N
                 assert told["headers"]["host"] == [url.removeprefix("https://")], sent
                 assert told["target"] == f"/services/{seen}", sent
                 assert claims(told["headers"]["atoll-assertion"][0])["cluster"] == "", sent
+            # Events are those of a workspace, whose own users follow them.
+            told = json.loads((await client.ask("/services/events/clusters/root:other/token", headers=BEARER)).body)
+            assert told["target"] == "/services/events/clusters/2other/token"
+            assert claims(told["headers"]["atoll-assertion"][0])["cluster"] == "2other"
 
 
 async def test_a_view_of_an_unknown_cluster_is_refused_as_the_cluster_is(proxy: Front) -> None:

@@ -111,6 +111,18 @@ async def test_a_token_of_the_operators_issuer_that_is_wrong_is_refused(
     assert (await ask(proxy, ORG, token)).status == 401
 
 
+async def test_a_token_for_a_workspace_that_trusts_the_operators_issuer_goes_on_to_the_workspace_and_its_events(
+    proxy: Front, issuers: tuple[Issuer, Issuer]
+) -> None:
+    await proxy.rows.write(CONFIGURATIONS, ROOT, "own", {"spec": {"jwt": [trusted(issuers[0], "tenant")]}})
+    token = issuers[0].token(sub="dora", aud=["tenant", OWN])
+    # The keys of the operator's issuer are fetched with the first request that names it.
+    for target in (ORG, "/services/events/clusters/root:org/subscriptions"):
+        assert went_on(await ask(proxy, target, token), token)
+    for target in (OTHER, "/services/events/clusters/root:other/subscriptions", "/services/view/clusters/root:org"):
+        assert (await ask(proxy, target, token)).status == 401
+
+
 async def test_a_token_of_a_workspaces_issuer_goes_on_and_is_refused_once_it_is_seen_to_be_wrong(
     proxy: Front, issuers: tuple[Issuer, Issuer]
 ) -> None:

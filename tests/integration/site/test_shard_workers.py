@@ -12,11 +12,14 @@ import pytest
 from harness.clients.api import Api, configmap, eventually
 from harness.clients.changed_configurations import CHANGES, counts_everywhere
 from harness.clients.exports import BINDINGS, an_object, bind, binding, make_export, objects_path, phase, schema
+from harness.clients.followed_events import follow
+from harness.clients.followed_events import path as follow_path
 from harness.clients.site_workspaces import led_to, on, ready, workspace
 from harness.clients.tenants import whoami
 from harness.servers.processes import children, is_alive
 from harness.servers.site import ServingProcess, Site
 from harness.servers.stand_ins.oidc_issuer import Issuer
+from harness.servers.subscribed_shard import path
 
 TENANCY = "/apis/tenancy.kcp.io/v1alpha1"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -117,26 +120,8 @@ def test_a_worker_that_dies_costs_neither_writes_nor_the_shard(site: Site, admin
 
 def test_an_issuer_of_a_type_on_one_shard_makes_users_of_workspaces_on_another(site: Site, admin: Api) -> None:
     with Issuer() as issuer:
-        home = place(site, admin, "root")
-        mappings = {"username": {"claim": "sub", "prefix": ""}}
-        trusted = {"url": issuer.url, "audiences": ["tenant"], "certificateAuthority": issuer.ca_pem}
-        jwt = {"jwt": [{"issuer": trusted, "claimMappings": mappings}]}
-        _create(home, "workspaceauthenticationconfigurations", "WorkspaceAuthenticationConfiguration", "own", jwt)
-        extend = {"with": [{"name": "universal", "path": "root"}]}
-        named = {"extend": extend, "authenticationConfigurations": [{"name": "own"}]}
-        _create(home, "workspacetypes", "WorkspaceType", "with-issuer", named)
-        of_type = {
-            "type": {"name": "with-issuer", "path": home.cluster},
-            "location": {"selector": {"matchLabels": on("shard-1")}},
-        }
-        _create(home, "workspaces", "Workspace", "inside", of_type)
-        cluster = ready(home, "inside")["spec"]["cluster"]
+        home, cluster = _of_an_issuer(site, admin, issuer)
         token = issuer.token(sub="dora", aud=["tenant", OWN_AUDIENCE])
-        subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "dora"}
-        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
-        given = {"metadata": {"name": "dora"}, "subjects": [subject], "roleRef": role}
-        for inside in (site.proxy.api(cluster), site.proxy.api(home.cluster)):
-            led_to(inside).post(f"{RBAC}/clusterrolebindings", given)
         for door in (site.proxy, site.shards["shard-1"]):
             api = door.with_token(token, cluster)
             eventually(lambda: api.get(MAPS, expect=0).code == 200, "the issuer's keys are fetched")  # noqa: B023
@@ -150,6 +135,50 @@ def test_an_issuer_of_a_type_on_one_shard_makes_users_of_workspaces_on_another(s
         for door in (site.proxy, site.shards["shard-1"]):
             api = door.with_token(token, cluster)
             eventually(lambda: api.get(MAPS, expect=0).code == 401, "the configuration is withdrawn")  # noqa: B023
+
+
+@pytest.mark.long
+def test_the_users_of_a_workspaces_own_issuer_subscribe_at_each_worker_and_through_the_proxy(
+    site: Site, admin: Api
+) -> None:
+    with Issuer() as issuer:
+        home, cluster = _of_an_issuer(site, admin, issuer)
+        token = issuer.token(sub="dora", aud=["tenant", OWN_AUDIENCE])
+        wanted = {"name": "audit", "resources": ["configmaps"]}
+        for door in (site.proxy, site.shards["shard-1"]):
+            for _ in range(CONNECTIONS):
+                api = door.with_token(token)
+                eventually(lambda: api.get(path(cluster), expect=0).code == 200, "keys are fetched")  # noqa: B023
+                made = api.send("POST", path(cluster), wanted)
+                assert (made.code in {200, 201}, made.json["cluster"]) == (True, cluster), made
+                assert api.send("POST", path(home.cluster), wanted).code in {401, 403}
+                with follow(api, follow_path(cluster, "configmaps")) as followed:
+                    assert followed.next()["atolloperation"] == "BOOKMARK"
+                api.close()
+
+
+def _of_an_issuer(site: Site, admin: Api, issuer: Issuer) -> tuple[Api, str]:
+    """A workspace, and one below it on another shard whose type trusts the issuer; dora administers both."""
+    home = place(site, admin, "root")
+    mappings = {"username": {"claim": "sub", "prefix": ""}}
+    trusted = {"url": issuer.url, "audiences": ["tenant"], "certificateAuthority": issuer.ca_pem}
+    jwt = {"jwt": [{"issuer": trusted, "claimMappings": mappings}]}
+    _create(home, "workspaceauthenticationconfigurations", "WorkspaceAuthenticationConfiguration", "own", jwt)
+    extend = {"with": [{"name": "universal", "path": "root"}]}
+    named = {"extend": extend, "authenticationConfigurations": [{"name": "own"}]}
+    _create(home, "workspacetypes", "WorkspaceType", "with-issuer", named)
+    of_type = {
+        "type": {"name": "with-issuer", "path": home.cluster},
+        "location": {"selector": {"matchLabels": on("shard-1")}},
+    }
+    _create(home, "workspaces", "Workspace", "inside", of_type)
+    cluster = str(ready(home, "inside")["spec"]["cluster"])
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "dora"}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    given = {"metadata": {"name": "dora"}, "subjects": [subject], "roleRef": role}
+    for inside in (site.proxy.api(cluster), site.proxy.api(home.cluster)):
+        led_to(inside).post(f"{RBAC}/clusterrolebindings", given)
+    return home, cluster
 
 
 def _create(api: Api, plural: str, kind: str, name: str, spec: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from atoll.machinery.stream.credential_file import read_access
 from atoll.machinery.stream.subjects import CHANGES, stream_name
 from harness.clients.api import Api, Object, eventually
 from harness.clients.exports import an_object, bind, identity_of, make_export, objects_path, schema
-from harness.clients.site_workspaces import on, ready, workspace
+from harness.clients.site_workspaces import WORKSPACES, on, ready, workspace
 from harness.servers.site import Site
 from harness.servers.subscribed_shard import path
 from integration.views.test_apiexport import ENTER, RBAC, give
@@ -129,6 +129,32 @@ async def until_named(events: Subscriber, name: str) -> Event:
             if event.key is not None and event.key.name == name:
                 return event
     raise AssertionError("the events ended")
+
+
+@pytest.mark.long
+def test_a_deleted_workspace_is_gone_for_its_subscriber_through_the_proxy_and_unknown_to_others(
+    site: Site, admin: Api
+) -> None:
+    name = workspace(admin, selector=on(HOME))
+    cluster = str(ready(admin, name)["spec"]["cluster"])
+    inside, user = site.shards[HOME].api(cluster), f"u-{uuid.uuid4().hex[:6]}"
+    give(inside, user, ENTER, {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["watch"]})
+    subscriber, stranger = site.proxy.api("", user), site.proxy.api("", "stranger")
+    there, audit = path(cluster), path(cluster, "audit")
+    wanted = {"name": "audit", "resources": ["configmaps"]}
+    eventually(lambda: subscriber.send("POST", there, wanted).code in {200, 201}, "the proxy knows it", PATIENCE_S)
+    admin.delete(f"{WORKSPACES}/{name}")
+    eventually(lambda: subscriber.get(audit, expect=0).json.get("state") == "Gone", "it is gone", PATIENCE_S)
+    # Once the proxy has no location for it any more, it is as for any other name.
+    eventually(lambda: stranger.get(f"/clusters/{cluster}/api", expect=0).code == 403, "no location", PATIENCE_S)
+    assert subscriber.get(audit).json["state"] == "Gone"
+    never = "never2kx9v4t"
+    for end in ("", "/audit"):
+        answers = [stranger.get(path(each) + end, expect=0) for each in (cluster, never)]
+        assert [each.code for each in answers] == [403, 403]
+        assert answers[0].body.replace(cluster.encode(), b"X") == answers[1].body.replace(never.encode(), b"X")
+    subscriber.delete(audit)
+    eventually(lambda: subscriber.get(audit, expect=0).code == 403, "nothing of it is left", PATIENCE_S)
 
 
 @pytest.mark.long

@@ -36,6 +36,9 @@ class Closed:
     def acts_within(self, info: RequestInfo) -> str:
         return ""
 
+    def users_of(self, info: RequestInfo, snapshot: Snapshot) -> str:
+        return ""
+
 
 class _Exchange:
     request = HttpRequest("GET", b"/clusters/shop/api/v1/things", {}, b"", Peer("127.0.0.1", 1))

@@ -131,7 +131,7 @@ class Follow:
 
     def _resync(self, exchange: Exchange, revision: int, reason: str) -> None:
         self._sent = revision
-        self._write(exchange, encode_control(self._origin, RESYNC, revision, reason=reason), revision)
+        self._tell(exchange, RESYNC, revision, reason=reason)
 
     async def _follow(self, exchange: Exchange, revision: int) -> bool:
         """Send what comes after a revision; return False to go on after what was sent, as history went."""
@@ -170,7 +170,7 @@ class Follow:
                     await asyncio.sleep(0)
                     continue
                 if ending or time.monotonic() >= bookmark_at_s:
-                    self._write(exchange, encode_control(self._origin, BOOKMARK, self._sent), self._sent)
+                    self._tell(exchange, BOOKMARK, self._sent)
                     bookmark_at_s = time.monotonic() + BOOKMARK_S
                 if ending:
                     return True
@@ -196,7 +196,7 @@ class Follow:
             return True
         state = "Revoked" if now.state == "Active" else now.state
         reason = now.reason or "; ".join(each.message for each in now.refused) or "what was asked for has changed"
-        self._write(exchange, encode_control(self._origin, CLOSED, self._sent, state=state, reason=reason), self._sent)
+        self._tell(exchange, CLOSED, self._sent, state=state, reason=reason)
         return False
 
     async def _send(self, exchange: Exchange, changes: Sequence[Change]) -> None:
@@ -205,7 +205,7 @@ class Follow:
             if change.revision <= self._sent:
                 continue
             document = self._document(change)
-            self._write(exchange, document, change.revision)
+            self._write(exchange, document, self._origin.mark(change.revision))
             size += len(document)
             if size > _DRAIN_BYTES:
                 await exchange.drain()
@@ -233,9 +233,13 @@ class Follow:
         before = change.before if self._request.previous and change.before is not None else b""
         return encode_change(event, full=change.key.type in self._full, before=before)
 
-    def _write(self, exchange: Exchange, document: bytes, revision: int) -> None:
+    def _tell(self, exchange: Exchange, operation: str, revision: int, *, state: str = "", reason: str = "") -> None:
+        document = encode_control(self._origin, operation, revision, state=state, reason=reason)
+        self._write(exchange, document, self._origin.mark(revision, operation))
+
+    def _write(self, exchange: Exchange, document: bytes, mark: str) -> None:
         if self._request.media_type == SERVER_SENT_EVENTS:
-            exchange.write(b"id: %s\ndata: %s\n\n" % (self._origin.mark(revision).encode(), document))
+            exchange.write(b"id: %s\ndata: %s\n\n" % (mark.encode(), document))
         else:
             exchange.write(document + b"\n")
 

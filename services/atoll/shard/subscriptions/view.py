@@ -67,6 +67,17 @@ class EventsView:
         """Nobody acts for others here."""
         return ""
 
+    def users_of(self, info: RequestInfo, snapshot: Snapshot) -> str:
+        """The workspace of the URL: its own users follow it as they read it."""
+        segments = info.path.strip("/").split("/")[:_PREFIX]
+        return self._cluster(snapshot, segments[-1]) if len(segments) == _PREFIX and segments[2] == "clusters" else ""
+
+    def _cluster(self, snapshot: Snapshot, named: str) -> str:
+        """The cluster of a workspace. One that is deleted has a name still, under which its subscriptions are found."""
+        if not is_workspace_path(named):
+            return ""
+        return self._resolve(snapshot, named) or (named if is_cluster_name(named) else "")
+
     def enter(self, request: Request, snapshot: Snapshot) -> None:
         """Set the scope of a request. Raises Forbidden for a caller who is nobody, NotFound, MethodNotAllowed."""
         segments = request.info.path.strip("/").split("/")
@@ -75,8 +86,7 @@ class EventsView:
             raise _no_access(request)
         target = (request.info.method, len(rest), rest[0] if rest else "")
         verb = _VERBS.get(target)
-        # A workspace that is deleted has a name still, under which its subscriptions are found.
-        cluster = self._resolve(snapshot, named) or (named if is_cluster_name(named) else "")
+        cluster = self._cluster(snapshot, named)
         if verb is None and target != _FOLLOW:
             if not self._access.may_enter(snapshot, request.user, cluster):
                 raise _no_access(request)

@@ -128,17 +128,19 @@ class Authenticator:
         """
         return self.identify(request, cluster, snapshot).user
 
-    def identify(self, request: HttpRequest, cluster: str, snapshot: View, within: str = "") -> AuthenticationResult:
+    def identify(
+        self, request: HttpRequest, cluster: str, snapshot: View, within: str = "", of: str = ""
+    ) -> AuthenticationResult:
         """As `authenticate`, with the impersonator and the proxy for the audit log.
 
         `within` is the cluster for which a virtual workspace accepts impersonation. system:masters impersonate outside
-        of it, as everywhere.
+        of it, as everywhere. `of` is the cluster whose users a virtual workspace lets in, though it is outside of it.
         """
         known = request.header_set
         credentials = (known.credentials if known is not None else None) or self._credentials(request)
         der = request.peer.certificate
         certificate = self._certificates.verify(der) if der is not None else None
-        sender = self._sender(request, certificate, cluster, snapshot, credentials)
+        sender = self._sender(request, certificate, of or cluster, snapshot, credentials)
         through = certificate.name if certificate is not None and certificate.user is not sender else ""
         requested = impersonation_request(request.headers) if credentials.impersonates else None
         if requested is None:

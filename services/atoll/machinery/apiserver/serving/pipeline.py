@@ -98,8 +98,11 @@ class AuthenticatedCaller(Protocol):
 class Authentication(Protocol):
     """Authenticates requests. Raises Unauthorized, Forbidden (impersonation), BadRequest."""
 
-    def identify(self, request: HttpRequest, cluster: str, snapshot: Snapshot, within: str = "") -> AuthenticatedCaller:
-        """Return the caller. `within`: the cluster for which a virtual workspace accepts impersonation."""
+    def identify(
+        self, request: HttpRequest, cluster: str, snapshot: Snapshot, within: str = "", of: str = ""
+    ) -> AuthenticatedCaller:
+        """Return the caller. `within`: the cluster for which a virtual workspace accepts impersonation; `of`: the one
+        whose users it lets in."""
 
 
 class Authorization(Protocol):
@@ -126,6 +129,9 @@ class VirtualWorkspaceHandler(Protocol):
 
     def acts_within(self, info: RequestInfo) -> str:
         """Return the cluster in which a caller may act for another user, "" for none."""
+
+    def users_of(self, info: RequestInfo, snapshot: Snapshot) -> str:
+        """Return the cluster whose own issuers make users here, and for which a front proxy asserts; "" for none."""
 
 
 class Mounts(Protocol):
@@ -233,7 +239,8 @@ class RequestPipeline:
         if service is None:
             caller = self._authentication.identify(http, request.cluster, snapshot)
         else:
-            caller = self._authentication.identify(http, request.cluster, snapshot, service.acts_within(info))
+            within, of = service.acts_within(info), service.users_of(info, snapshot)
+            caller = self._authentication.identify(http, request.cluster, snapshot, within, of)
             request.acts_for = caller.acts_for
         request.user, request.impersonator, request.through = caller.user, caller.impersonator, caller.through
         request.configuration = configuration

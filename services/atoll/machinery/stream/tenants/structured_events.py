@@ -23,7 +23,7 @@ from atoll.machinery.stream.subjects import CHANGES
 BOOKMARK, RESYNC, CLOSED = "BOOKMARK", "RESYNC", "CLOSED"
 _JSON = "application/json"
 _NONE = msgspec.Raw()
-_MARK = re.compile(r"(.+)-([^-]+)-([0-9]{1,19})\Z")
+_MARK = re.compile(r"(?:(?:bookmark|resync|closed)-)?(.+)-([^-]+)-([0-9]{1,19})\Z")
 
 
 class StructuredEvent(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -75,9 +75,10 @@ class Origin(msgspec.Struct, frozen=True):
     uid: str
     lineage: str
 
-    def mark(self, revision: int) -> str:
-        """The `id` of a document: where to go on after it."""
-        return f"{self.uid}-{self.lineage}-{revision}"
+    def mark(self, revision: int, operation: str = "") -> str:
+        """The `id` of a document, where to go on after it; with `operation`, of one that is not about a change."""
+        lead = f"{operation.lower()}-" if operation else ""
+        return f"{lead}{self.uid}-{self.lineage}-{revision}"
 
 
 def encode_change(event: Event, *, full: bool = False, before: bytes = b"") -> bytes:
@@ -95,9 +96,10 @@ def encode_change(event: Event, *, full: bool = False, before: bytes = b"") -> b
 
 
 def encode_control(origin: Origin, operation: str, revision: int, *, state: str = "", reason: str = "") -> bytes:
-    """The document of a BOOKMARK, RESYNC or CLOSED."""
+    """The document of a BOOKMARK, RESYNC or CLOSED. Its `id` is not that of the change at its revision."""
     document = _document(origin, "stream", operation, revision)
-    return msgspec.json.encode(replace(document, atollstate=state, atollreason=reason))
+    own = origin.mark(revision, operation)
+    return msgspec.json.encode(replace(document, id=own, atollstate=state, atollreason=reason))
 
 
 def decode(document: bytes) -> StructuredEvent:
