@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from atoll.machinery.process.resources import schema_path
-from harness.models.schema_evolution import breaks
+from harness.models.schema_evolution import breaks, refusals
 
 RELEASED = Path(__file__).parent / "released"
 GIVEN = sorted(path for path in RELEASED.rglob("*") if path.is_file())
@@ -174,6 +174,92 @@ def test_a_document_that_breaks_readers_is_refused(change: Callable[[dict[str, A
     new = follow()
     change(new)
     assert breaks(follow(), new) == [said]
+
+
+def forms() -> dict[str, Any]:
+    return read(RELEASED / "v1.1" / "subscriptions.schema.json")
+
+
+def without_the_consumer(new: dict[str, Any]) -> None:
+    del new["subscription"]["properties"]["consumer"]
+
+
+def with_streams_of_another_name(new: dict[str, Any]) -> None:
+    new["subscription"]["properties"]["parts"] = new["subscription"]["properties"].pop("streams")
+
+
+def with_a_state_less(new: dict[str, Any]) -> None:
+    new["state"]["enum"].remove("Gone")
+
+
+def with_text_for_a_number(new: dict[str, Any]) -> None:
+    new["subscription"]["properties"]["maxAckPending"]["type"] = "string"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (without_the_consumer, "/oneOf/1/properties/consumer is gone"),
+        (with_streams_of_another_name, "/oneOf/1/properties/streams is gone"),
+        (with_a_state_less, "/oneOf/1/properties/state/enum lost Gone"),
+        (with_text_for_a_number, "/oneOf/1/properties/maxAckPending/type changed"),
+    ],
+)
+def test_an_answer_that_breaks_readers_is_refused(change: Callable[[dict[str, Any]], None], said: str) -> None:
+    new = forms()
+    change(new["$defs"])
+    assert said in breaks(forms(), new)
+
+
+def test_an_answer_may_get_a_field() -> None:
+    new = forms()
+    new["$defs"]["subscription"]["properties"]["createdBy"] = {"type": "string"}
+    assert breaks(forms(), new) == []
+
+
+def request(document: dict[str, Any]) -> dict[str, Any]:
+    return {**document["$defs"]["request"], "$defs": document["$defs"]}
+
+
+def test_a_request_of_a_released_version_is_taken() -> None:
+    assert refusals(request(forms()), request(today("subscriptions.schema.json"))) == []
+
+
+def with_a_field_that_must_be_there(new: dict[str, Any]) -> None:
+    new["required"].append("since")
+
+
+def with_fewer_resources(new: dict[str, Any]) -> None:
+    new["properties"]["resources"]["maxItems"] = 8
+
+
+def with_a_bound_more(new: dict[str, Any]) -> None:
+    new["properties"]["resources"]["uniqueItems"] = True
+
+
+def without_full_events(new: dict[str, Any]) -> None:
+    del new["properties"]["full"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (with_a_field_that_must_be_there, "/required gained since"),
+        (with_fewer_resources, "/properties/resources/maxItems changed"),
+        (with_a_bound_more, "/properties/resources/uniqueItems is new"),
+        (without_full_events, "/properties/full is gone"),
+    ],
+)
+def test_a_form_that_refuses_a_released_request_is_refused(change: Callable[[dict[str, Any]], None], said: str) -> None:
+    new = forms()
+    change(new["$defs"]["request"])
+    assert refusals(request(forms()), request(new)) == [said]
+
+
+def test_a_request_may_get_a_field_that_may_be_absent() -> None:
+    new = forms()
+    new["$defs"]["request"]["properties"]["label"] = {"type": "string"}
+    assert refusals(request(forms()), request(new)) == []
 
 
 def test_a_thin_event_that_breaks_readers_is_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,34 +16,53 @@ from atoll.machinery.stream.tenants.connection_limit import ConnectionLimit
 
 
 class Server:
-    """Tells so many connections of everybody; None: it does not answer."""
+    """The server N tells so many connections of everybody, behind another one that tells none; None: only that one."""
 
     def __init__(self, connections: int | None) -> None:
         self.connections, self.questions = connections, 0
-        self.client = self
+        self._running = set[asyncio.Task[None]]()
+        self._take: Callable[[Any], Coroutine[None, None, None]]
 
-    async def request(self, subject: str, question: bytes, timeout: float) -> Any:
+    def inbox(self) -> str:
+        return "_INBOX.gateway"
+
+    async def subscribe(self, subject: str, callback: Callable[[Any], Coroutine[None, None, None]]) -> None:
+        self._take = callback
+
+    async def publish(self, subject: str, question: bytes, reply: str) -> None:
         self.questions += 1
-        await asyncio.sleep(0)
-        if self.connections is None:
-            raise TimeoutError
-        told = [{"cid": number} for number in range(self.connections)]
-        return SimpleNamespace(data=msgspec.json.encode({"data": {"server_id": "N", "connections": told}}))
+        told = {"M": 0} if self.connections is None else {"M": 0, "N": self.connections}
+        for name, count in told.items():
+            page = {"server_id": name, "connections": [{"cid": number} for number in range(count)]}
+            message = SimpleNamespace(subject=reply, data=msgspec.json.encode({"data": page}))
+            self._running.add(asyncio.create_task(self._take(message)))
 
-    def limit(self, most: int) -> ConnectionLimit:
-        return ConnectionLimit(cast("Connection", self), most)
+    async def limit(self, most: int) -> Limit:
+        found = ConnectionLimit(cast("Connection", self), most)
+        await found.listen()
+        return Limit(found)
+
+
+class Limit:
+    """What the server N asks."""
+
+    def __init__(self, limit: ConnectionLimit) -> None:
+        self._limit = limit
+
+    async def has_room(self, name: str, server: str = "N") -> bool:
+        return await self._limit.has_room(name, server)
 
 
 async def test_a_server_is_asked_once_for_all_who_fit_in_its_answer() -> None:
     server = Server(1)
-    limit = server.limit(4)
+    limit = await server.limit(4)
     assert await asyncio.gather(*(limit.has_room("ann") for _ in range(3))) == [True] * 3
     assert server.questions == 1
 
 
 async def test_who_was_just_let_in_counts_until_a_server_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(0)
-    limit = server.limit(2)
+    limit = await server.limit(2)
     found = await asyncio.gather(*(limit.has_room("ann") for _ in range(4)))
     assert found == [True, True, False, False]
     monkeypatch.setattr(connection_limit, "_ENTERING_S", 0.0)
@@ -50,10 +70,19 @@ async def test_who_was_just_let_in_counts_until_a_server_tells_it(monkeypatch: p
     assert await limit.has_room("ann")
 
 
-async def test_nobody_is_let_in_on_a_question_without_an_answer() -> None:
-    assert not await Server(None).limit(4).has_room("ann")
+async def test_nobody_is_let_in_on_a_question_without_an_answer_of_the_server_that_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection_limit, "_TIMEOUT_S", 0.01)
+    limit = await Server(None).limit(4)
+    assert [await limit.has_room("ann", server) for server in ("N", "M")] == [False, True]
 
 
 async def test_one_identity_takes_no_room_of_another() -> None:
-    limit = Server(3).limit(4)
+    limit = await Server(3).limit(4)
     assert [await limit.has_room(name) for name in ("ann", "bob", "ann")] == [True, True, False]
+
+
+async def test_connections_at_one_server_take_no_room_at_another() -> None:
+    limit = await Server(4).limit(4)
+    assert [await limit.has_room("ann", server) for server in ("N", "M")] == [False, True]

@@ -38,13 +38,15 @@ class _Connection(msgspec.Struct, frozen=True):
     cid: int
 
 
-class _Page(msgspec.Struct, frozen=True):
+class ConnectionPage(msgspec.Struct, frozen=True):
+    """What one server tells of connections."""
+
     server_id: str
     connections: tuple[_Connection, ...] = ()
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    data: _Page | None = None
+    data: ConnectionPage | None = None
 
 
 _kicks, _answers = msgspec.json.Decoder(Kick), msgspec.json.Decoder(_Answer)
@@ -79,10 +81,8 @@ class ConnectionKicks:
     async def _end(self, message: Msg) -> None:
         """End what one server told."""
         try:
-            found = _answers.decode(message.data).data
-        except msgspec.DecodeError:
-            found = None
-        if found is None:
+            found = connections_of(message.data)
+        except ValueError:
             log.warning("connections of a subscriber not told", size_bytes=len(message.data))
             return
         for each in found.connections:
@@ -100,12 +100,12 @@ class ConnectionKicks:
             log.debug("connections not ended", error=str(error))
 
 
-def connections_of(answer: bytes) -> tuple[int, ...]:
-    """The numbers of the connections that a server told. Raises ValueError if it told none."""
+def connections_of(answer: bytes) -> ConnectionPage:
+    """What a server told of connections. Raises ValueError if it told nothing."""
     found = _answers.decode(answer).data
     if found is None:
         raise ValueError("no connections told")
-    return tuple(each.cid for each in found.connections)
+    return found
 
 
 async def probe(connection: Connection) -> None:

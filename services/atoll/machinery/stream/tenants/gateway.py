@@ -83,6 +83,7 @@ class Gateway:
         try:
             await self._probe(connection)
             await kicks.listen()
+            await limit.listen()
             await callout.listen()
             log.info("event gateway serves")
             await connection.closed.wait()
@@ -103,7 +104,7 @@ class Gateway:
         if holder is None:
             return None
         names = self._names(holder.identity)
-        if not await limit.has_room(names.connection):
+        if not await limit.has_room(names.connection, request.server):
             self._counted.crowded()
             return None
         return Admission(subscriber_permissions(names), holder.expires_at_s, names.connection)
