@@ -393,6 +393,8 @@ def _may_be_gone(request: ProxyRequest, user: RequestUser) -> bool:
 
 def _asks_for_watch(info: RequestInfo) -> bool:
     """Whether a backend may take the request for a watch, whose response has no end of its own."""
+    if info.service == _EVENTS and info.path.endswith("/follow"):
+        return True
     return info.query.get("watch", "false").lower() not in {"false", "0"}
 
 

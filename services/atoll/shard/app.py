@@ -100,6 +100,7 @@ from atoll.shard.shard_metrics import ShardMetrics
 from atoll.shard.subscriptions.access_check import AccessCheck
 from atoll.shard.subscriptions.commands import Ask
 from atoll.shard.subscriptions.follow import Followed
+from atoll.shard.subscriptions.follow_elsewhere import OtherShardsEvents
 from atoll.shard.subscriptions.follow_service import FollowService
 from atoll.shard.subscriptions.keeper import Keeper, Settings
 from atoll.shard.subscriptions.limits import limits_of
@@ -408,7 +409,9 @@ class ShardApp:
     def _follows(self) -> FollowService:
         """What serves requests to follow events, in the writer's process and in each worker."""
         core, config = self.core, self.config
-        followed = Followed(core.store, self.watches.open, core.catalogs.builtin(LOGICAL_CLUSTERS))
+        others = partial(self.placement.others, core.store)
+        elsewhere = OtherShardsEvents(self.peers, others) if self.peers is not None and config.in_site else None
+        followed = Followed(core.store, self.watches.open, core.catalogs.builtin(LOGICAL_CLUSTERS), elsewhere)
         return FollowService(followed, self._access(), limits_of(config), alone=not config.in_site)
 
     def subscriptions(self, keys: EventKeys) -> Keeper:

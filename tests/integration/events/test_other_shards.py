@@ -10,12 +10,14 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from atoll.machinery.apiserver.authorization.groups import EXTERNAL_LOGICAL_CLUSTER_ADMIN, LOGICAL_CLUSTER_ADMIN
 from atoll.machinery.meta.names import ROOT, ObjectKey
 from atoll.machinery.meta.types import API_EXPORTS
-from atoll.machinery.meta.user import User
+from atoll.machinery.meta.user import AUTHENTICATED, User
 from atoll.machinery.storage.contract import ClusterRoute
 from atoll.machinery.stream.tenants.subscriptions import Mark, Selected, SubscriptionRequest
 from atoll.shard.config import ShardConfig
+from atoll.shard.subscriptions.access_check import Question
 from atoll.shard.subscriptions.commands import Command, Verb
 from atoll.shard.subscriptions.other_parts import OtherParts
 from atoll.shard.subscriptions.shared_rows import SharedSubscription, read_shared, shared_key
@@ -124,6 +126,24 @@ async def sea(running: Sea) -> Sea:
         await running.say(None, origin)
     await running.export(IDENTITY)
     return running
+
+
+async def test_another_shard_alone_follows_what_is_here_of_an_identity_that_it_exports(sea: Sea) -> None:
+    """It has decided who may; whoever else asks is decided about here, where the export is not."""
+    service, shard = sea.kept.shard.app._follows(), User("east", (AUTHENTICATED, LOGICAL_CLUSTER_ADMIN))
+    about = Question(EXPORTER, shard, ("circles.events.example.com", "squares.events.example.com"), IDENTITY)
+
+    async def types(question: Question) -> set[tuple[str, str]]:
+        return {(each.resource, each.identity) for each in (await service.decided(question)).selected}
+
+    assert await types(about) == {("circles", IDENTITY), ("squares", IDENTITY)}
+    for user in (ALICE, User("component", (AUTHENTICATED, EXTERNAL_LOGICAL_CLUSTER_ADMIN))):
+        assert await types(msgspec.structs.replace(about, user=user)) == set()
+    for wrong in ({"identity": OTHER}, {"identity": ""}, {"cluster": ROOT}, {"cluster": "never2kx9v4t"}):
+        assert await types(msgspec.structs.replace(about, **wrong)) == set()
+    await sea.export(IDENTITY, origin="west")
+    await sea.export(OTHER)
+    assert await types(about) == set()
 
 
 async def test_a_part_is_made_under_the_slot_that_the_subscriber_knows_and_says_where_it_begins(sea: Sea) -> None:

@@ -17,6 +17,8 @@ from atoll.machinery.stream.credential_file import read_access
 from atoll.machinery.stream.subjects import CHANGES, stream_name
 from harness.clients.api import Api, Object, eventually
 from harness.clients.exports import an_object, bind, identity_of, make_export, objects_path, schema
+from harness.clients.followed_events import follow
+from harness.clients.followed_events import path as follow_path
 from harness.clients.site_workspaces import WORKSPACES, on, ready, workspace
 from harness.servers.site import Site
 from harness.servers.subscribed_shard import path
@@ -129,6 +131,33 @@ async def until_named(events: Subscriber, name: str) -> Event:
             if event.key is not None and event.key.name == name:
                 return event
     raise AssertionError("the events ended")
+
+
+@pytest.mark.long
+def test_an_identity_is_followed_on_all_shards_through_the_proxy_and_goes_on_after_what_was_had(
+    site: Site, provider: Provider
+) -> None:
+    user, request = site.proxy.api("", provider.user), provider.request
+    target = follow_path(provider.api.cluster, *request["resources"], identity=request["identity"], full="true")
+    with follow(user, target, accept="text/event-stream") as followed:
+        sources, heard = {f"/shards/{shard}/changes" for shard in SHARDS}, set[str]()
+        while heard != sources:
+            heard.add(followed.next()["source"])
+        provider.create("one")
+        (event,) = followed.changes(1)
+        assert (event["source"], event["data"]["metadata"]["name"]) == (f"/shards/{OTHER}/changes", "one")
+        last_id = followed.last_id
+    provider.create("two")
+    with follow(user, target, accept="text/event-stream", last_event_id=last_id) as followed:
+        found = [followed.next()]
+        while {each["source"] for each in found if each["atolloperation"] == "BOOKMARK"} != sources:
+            found.append(followed.next())
+        assert [each["subject"].rpartition("/")[2] for each in found if "subject" in each] == ["two"]
+        assert not [each for each in found if each["atolloperation"] == "RESYNC"]
+        provider.api.delete(f"{RBAC}/clusterrolebindings/{provider.right}")
+        (closed,) = followed.until("CLOSED")[-1:]
+        provider.create("three")
+        assert (closed["atollstate"], followed.rest()) == ("Revoked", [])
 
 
 @pytest.mark.long

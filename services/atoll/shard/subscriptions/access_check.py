@@ -106,6 +106,10 @@ class AccessCheck:
         state: State = "Active" if kept else "Revoked"
         return AccessDecision(state, reason, kept, tuple(refused), tuple(sorted(sources)))
 
+    def may_pass_on(self, type: ResourceType) -> bool:
+        """Whether another shard, which decides about an identity, may have events of its resource here."""
+        return bool(type.identity) and self._published(type)
+
     def _is_open(self, snapshot: Snapshot, cluster: str) -> bool:
         return snapshot.gate(cluster).state is not GateState.CLOSED
 

@@ -4,7 +4,8 @@
                that was there has been sent and then every ten seconds, CLOSED if the right is lost
 
 One cursor over the log for each resource, merged by revision: no consumer, nothing on NATS, and nothing kept once the
-client left. `view` begins it once all that is asked for was granted. A slow client costs a position, not a queue.
+client left. An identity's documents of other shards come between (`follow_elsewhere`). `view` begins it once all
+that is asked for was granted. A slow client costs a position, not a queue.
 Invariant: before changes are sent, what decided about them is checked up to the last of them; a right that may be lost
 is decided again first, and nothing is sent without it.
 """
@@ -33,6 +34,7 @@ from atoll.machinery.stream.tenants.structured_events import (
 )
 from atoll.machinery.wire.exchange import Exchange
 from atoll.shard.subscriptions.access_check import AccessDecision
+from atoll.shard.subscriptions.follow_elsewhere import OtherShardsEvents, OtherShardsParts, is_part
 from atoll.shard.subscriptions.follow_request import SERVER_SENT_EVENTS, FollowRequest, Start
 from atoll.shard.subscriptions.limits import CHECK_S
 
@@ -45,11 +47,13 @@ _OPERATIONS = {operation.value: operation for operation in Operation}
 
 
 class Followed(NamedTuple):
-    """What every process of a shard has to serve it: the store, its open watches, and the kind that those are told."""
+    """What every process of a shard has to serve it: the store, its open watches, the kind that those are told, and
+    how other shards are asked."""
 
     store: Store
     watches: OpenWatches
     kind: Kind
+    elsewhere: OtherShardsEvents | None = None
 
 
 class Follow:
@@ -74,8 +78,15 @@ class Follow:
         self._news = asyncio.Event()
         self._in_doubt, self._ended = False, False
         self._ends_s, self._check_at_s = ends_s, time.time() + CHECK_S
-        #: Every change at or below it was sent.
-        self._sent = 0
+        self._parts = self._of_other_shards()
+        #: Every change at or below it was sent, and where to go on after the last document of this shard.
+        self._sent, self._mark = 0, ""
+
+    def _of_other_shards(self) -> OtherShardsParts | None:
+        elsewhere, question = self._followed.elsewhere, self._request.question
+        if elsewhere is None or not question.identity or is_part(question):
+            return None
+        return elsewhere.parts(self._request, self._decision, self._news.set)
 
     # --- `open_watches.Watch`
 
@@ -104,12 +115,15 @@ class Follow:
         exchange.on_drain(self.finish)
         self._register()
         try:
-            revision = self._begin(exchange, self._request.start)
+            revision = self._sent = self._begin(exchange, self._request.start)
+            self._mark = self._mark or self._origin.mark(revision)
             while not await self._follow(exchange, revision):
                 revision = self._sent
             exchange.finish()
         finally:
             self._followed.watches.drop(self._cluster, self)
+            if self._parts is not None:
+                await self._parts.close()
 
     def _register(self) -> None:
         still = StillAllowed(self.holds, self._decision.sources, foreign=True)
@@ -118,10 +132,11 @@ class Follow:
     def _begin(self, exchange: Exchange, start: Start) -> int:
         """Return the revision to begin after; send a RESYNC for a mark of another history."""
         now = self._revision()
-        if not start.uid:
+        if not start.marks:
             return min(start.moment(), now) if start.ago_s else now
-        if (start.uid, start.lineage) == (self._identity.shard_uid, self._identity.lineage) and start.revision <= now:
-            return start.revision
+        for uid, lineage, revision in start.marks:
+            if (uid, lineage) == (self._identity.shard_uid, self._identity.lineage) and revision <= now:
+                return revision
         self._resync(exchange, now, "the mark is of another shard or of another history")
         return now
 
@@ -166,10 +181,13 @@ class Follow:
                     return True
                 await self._send(exchange, sorted(ready, key=lambda change: change.revision))
                 self._sent = max(self._sent, horizon)
+                await self._send_parts(exchange)
                 if more:
                     await asyncio.sleep(0)
                     continue
                 if ending or time.monotonic() >= bookmark_at_s:
+                    if self._parts is not None:
+                        self._parts.look()
                     self._tell(exchange, BOOKMARK, self._sent)
                     bookmark_at_s = time.monotonic() + BOOKMARK_S
                 if ending:
@@ -213,6 +231,14 @@ class Follow:
         if changes:
             await exchange.drain()
 
+    async def _send_parts(self, exchange: Exchange) -> None:
+        """Send what came of other shards; what decides about it was checked a moment ago."""
+        if self._parts is None:
+            return
+        for document in self._parts.take():
+            self._write(exchange, document)
+        await exchange.drain()
+
     def _document(self, change: Change) -> bytes:
         identity = self._identity
         event = Event(
@@ -237,9 +263,12 @@ class Follow:
         document = encode_control(self._origin, operation, revision, state=state, reason=reason)
         self._write(exchange, document, self._origin.mark(revision, operation))
 
-    def _write(self, exchange: Exchange, document: bytes, mark: str) -> None:
+    def _write(self, exchange: Exchange, document: bytes, mark: str = "") -> None:
+        """Send a document, of this shard with its `id`. A client goes on after what it had of all shards."""
+        self._mark = mark or self._mark
         if self._request.media_type == SERVER_SENT_EVENTS:
-            exchange.write(b"id: %s\ndata: %s\n\n" % (mark.encode(), document))
+            marks = (self._mark, *self._parts.marks) if self._parts is not None else (self._mark,)
+            exchange.write(b"id: %s\ndata: %s\n\n" % (",".join(marks).encode(), document))
         else:
             exchange.write(document + b"\n")
 

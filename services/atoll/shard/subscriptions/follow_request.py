@@ -1,6 +1,6 @@
 """What a request to follow events asks for: its query, and the forms of the answer.
 
-    GET .../follow?resource=<plural.group>[&resource=...][&identity=<hash>][&since=now|<duration>|<id>][&full=true]
+    GET .../follow?resource=<plural.group>[&resource=...][&identity=<hash>][&since=now|<duration>|<id>,...][&full=true]
         [&previous=true]
 
 `view` reads it, `follow` serves it. Invariant: what the rules of a subscription refuse is refused here too.
@@ -27,15 +27,15 @@ _DURATION = re.compile(r"([1-9][0-9]{0,5})([smh])\Z")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _MAX_FIELDS = 32
+#: Shards of which an answer may go on.
+_MAX_MARKS = 256
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Where to begin: after a mark (`uid`, `lineage`, `revision`), or `ago_s` seconds ago without one."""
+    """Where to begin: after the shard's own of some marks (uid, lineage, revision), or `ago_s` seconds ago without."""
 
     ago_s: int = 0
-    uid: str = ""
-    lineage: str = ""
-    revision: int = 0
+    marks: tuple[tuple[str, str, int], ...] = ()
 
     def moment(self) -> int:
         """The revision of that moment, for a beginning without a mark."""
@@ -107,9 +107,9 @@ def _start(text: str) -> Start:
     if (ago := _DURATION.match(text)) is not None:
         return Start(int(ago[1]) * _SECONDS[ago[2]])
     try:
-        return Start(0, *parse_mark(text))
+        return Start(0, tuple(map(parse_mark, text.split(",", _MAX_MARKS))))
     except ValueError as error:
-        raise BadRequest(f"since: {text[:64]!r} is not now, a duration such as 30m, or the id of an event") from error
+        raise BadRequest(f"since: {text[:64]!r} is not now, a duration such as 30m, or ids of events") from error
 
 
 def _media_type(http: HttpRequest) -> str:

@@ -15,6 +15,10 @@ CREDENTIAL_S = 3600
 CHECK_S, LOOK_S = 60.0, 5.0
 #: How often marks of subscribers are stored.
 STORE_S = 30.0
+#: By how much the clocks of two shards may differ: parts on other shards begin earlier by that.
+SKEW_S = 5.0
+#: Answers of a process that follow other shards, and parts that it sends to those.
+MAX_ON_ALL_SHARDS, MAX_PARTS = 48, 512
 MAX_BODY_BYTES = 64 * 1024
 
 

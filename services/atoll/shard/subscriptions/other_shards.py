@@ -117,7 +117,12 @@ def is_of_export(replicas: ReplicaView, row: SharedSubscription) -> bool:
         return False
     if any(each.identity != identity for each in row.selected):
         return False
-    exports = each_record(replicas, Scope(API_EXPORTS, row.cluster))
+    return has_identity(replicas, row.cluster, identity)
+
+
+def has_identity(replicas: ReplicaView, cluster: str, identity: str) -> bool:
+    """Whether a cluster of another shard has an export of an identity."""
+    exports = each_record(replicas, Scope(API_EXPORTS, cluster))
     return any(_export.decode(each.value).status.identity_hash == identity for each in exports)
 
 

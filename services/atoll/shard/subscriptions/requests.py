@@ -52,13 +52,11 @@ from atoll.shard.subscriptions.commands import Command, CommandAnswer, answer, d
 from atoll.shard.subscriptions.consumers import Consumers
 from atoll.shard.subscriptions.entry import Entry
 from atoll.shard.subscriptions.keeper import Keeper, from_moment, from_sequence
-from atoll.shard.subscriptions.limits import CREDENTIAL_S
+from atoll.shard.subscriptions.limits import CREDENTIAL_S, SKEW_S
 from atoll.shard.subscriptions.records import StoredSubscription
 
 _GROUP, _RESOURCE = "events.atoll.dev", "subscriptions"
 _CONNECT_S = 4.0
-#: By how much the clocks of two shards may differ: parts on other shards begin earlier by that.
-_SKEW_S = 5.0
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 _NOT_STREAMED, _LIMIT = "NotStreamed", "Limit"
 #: Makes a token for a user, of one cluster alone if that is not empty.
@@ -157,7 +155,7 @@ class Requests:
             begin=Mark("", "", 1),
             acked=0,
             used_s=time.time(),
-            since_s=time.time() - _ago_s(request) - (_SKEW_S if request.identity else 0.0),
+            since_s=time.time() - _ago_s(request) - (SKEW_S if request.identity else 0.0),
         )
         entry = Entry(stored)
         await keeper.make(consumers, entry, decision, await self._start(consumers, request))
