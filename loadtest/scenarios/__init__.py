@@ -31,6 +31,7 @@ ORDER = (
     "bindings",
     "definitions",
     "kubernetes",
+    "deployments",
     "cel",
     "policies",
     "quota",
