@@ -51,6 +51,29 @@ async def test_all_writes_of_a_loop_turn_are_one_chunk(serve: Serve) -> None:
     assert await client.chunk() == b"d"
 
 
+async def test_a_long_write_is_a_chunk_of_its_own_behind_the_head(serve: Serve) -> None:
+    parts = [b"a" * 70_000, b"b" * 200_000]
+
+    def handler(exchange: Exchange) -> None:
+        exchange.spawn(write(exchange))
+
+    async def write(exchange: Exchange) -> None:
+        exchange.start(200, [])
+        for part in parts:
+            exchange.write(part)
+            await asyncio.sleep(0)
+        exchange.finish()
+
+    client = await (await serve(handler)).connect()
+    for _ in range(2):
+        await client.send(GET)
+        assert (await client.head())[0] == 200
+        assert [await client.chunk() for _ in range(3)] == [*parts, b""]
+    await client.send(b"GET / HTTP/1.0\r\n\r\n")
+    assert (await client.head())[0] == 200
+    assert await client.rest() == b"".join(parts)
+
+
 async def test_what_is_written_before_the_end_comes_before_it(serve: Serve) -> None:
     def handler(exchange: Exchange) -> None:
         exchange.start(200, [])

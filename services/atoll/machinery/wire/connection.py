@@ -134,11 +134,11 @@ class Connection(asyncio.Protocol):
             self._written_bytes += len(data)
             self._transport.write(data)
 
-    def send_both(self, head: bytes, body: bytes) -> None:
-        """Write a head and a body too long to copy."""
+    def send_parts(self, *parts: bytes) -> None:
+        """Write parts of which one is too long to copy."""
         if not self.lost:
-            self._written_bytes += len(head) + len(body)
-            self._transport.writelines((head, body))
+            self._written_bytes += sum(map(len, parts))
+            self._transport.writelines(parts)
 
     def flush_soon(self, exchange: Flushable) -> None:
         """Call `exchange.flush` once at the end of this loop turn."""

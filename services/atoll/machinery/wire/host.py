@@ -106,8 +106,8 @@ class Outlet(Protocol):
     def send(self, data: bytes) -> None:
         """Write at once; dropped when the client is gone."""
 
-    def send_both(self, head: bytes, body: bytes) -> None:
-        """Write a head and a body too long to copy."""
+    def send_parts(self, *parts: bytes) -> None:
+        """Write parts of which one is too long to copy."""
 
     def flush_soon(self, exchange: Flushable) -> None:
         """Call `exchange.flush` once at the end of this loop turn."""

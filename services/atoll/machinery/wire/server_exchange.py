@@ -79,7 +79,7 @@ class ServerExchange(msgspec.Struct, eq=False):
         elif len(body) <= _JOIN_BYTES:
             connection.send(head + body)
         else:
-            connection.send_both(head, body)
+            connection.send_parts(head, body)
         connection.ended(self)
 
     def start(self, status: int, headers: Headers) -> None:
@@ -126,9 +126,18 @@ class ServerExchange(msgspec.Struct, eq=False):
 
     def flush(self) -> None:
         """Send pending bytes as one chunk. Called by the server at the end of a loop turn."""
+        if self._pending_bytes > _JOIN_BYTES and len(self._pending) == 1 and self._chunked:
+            self._send_long()
+            return
         frame = self._frame(b"")
         if frame:
             self._connection.send(frame)
+
+    def _send_long(self) -> None:
+        """Send the one pending part as a chunk, without copying it: it is a slice of a list."""
+        head, self._head = self._head, b""
+        (part,), self._pending, self._pending_bytes = self._pending, [], 0
+        self._connection.send_parts(b"%b%x\r\n" % (head, len(part)), part, b"\r\n")
 
     def _frame(self, tail: bytes) -> bytes:
         head, self._head = self._head, b""

@@ -177,7 +177,7 @@ def start(call: Call, store: Rows) -> tuple[Listing, bytes]:
         values = listing.slice()
     except RevisionCompacted as error:
         raise expired(request) from error
-    return listing, head(call) + encode(values)
+    return listing, encode(values, head(call))
 
 
 async def start_converted(call: Call, store: Rows, convert: Convert) -> tuple[Listing, bytes]:
@@ -188,11 +188,11 @@ async def start_converted(call: Call, store: Rows, convert: Convert) -> tuple[Li
         values = await listing.next_slice()
     except RevisionCompacted as error:
         raise expired(request) from error
-    return listing, head(call) + await _encoded(call, encode, values)
+    return listing, await _encoded(call, encode, values, head(call))
 
 
-async def _encoded(call: Call, encode: list_items.Encoder, values: Sequence[bytes]) -> bytes:
-    return await in_slices(lambda: encode(values)) if decodes(call) else encode(values)
+async def _encoded(call: Call, encode: list_items.Encoder, values: Sequence[bytes], lead: bytes) -> bytes:
+    return await in_slices(lambda: encode(values, lead)) if decodes(call) else encode(values, lead)
 
 
 def expired(request: Request) -> Expired:
@@ -215,6 +215,6 @@ async def rest_of(call: Call, listing: Listing, first: bytes) -> AsyncIterator[b
     while not listing.done:
         values = await listing.next_slice()
         if values:
-            yield (b"" if empty else b",") + await _encoded(call, encode, values)
+            yield await _encoded(call, encode, values, b"" if empty else b",")
             empty = False
     yield foot(call, listing.metadata())

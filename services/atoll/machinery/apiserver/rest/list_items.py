@@ -8,6 +8,7 @@ Invariant: apart from these two fields an item has the bytes of a GET.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from atoll.machinery.apiserver.call.call import UNRESTRICTED, Call
 from atoll.machinery.apiserver.catalog import tables
@@ -19,8 +20,14 @@ from atoll.machinery.process.time_slicing import in_parts
 
 _TYPE = frozenset({"apiVersion", "kind"})
 _METADATA = b',"metadata":{'
-#: Encodes records to items with commas between them; b"" for none.
-Encoder = Callable[[Sequence[bytes]], bytes]
+#: Above this size the rest of a record is not copied before it is joined; a view of a small one costs more than a copy.
+_LONG_BYTES = 4096
+
+
+class Encoder(Protocol):
+    """Encodes records to items with commas between them, behind `lead`."""
+
+    def __call__(self, values: Sequence[bytes], lead: bytes = b"") -> bytes: ...
 
 
 def encoder(call: Call) -> Encoder:
@@ -36,11 +43,15 @@ def encoder(call: Call) -> Encoder:
         raise NotAcceptable(message)
     if kind.builtin and call.restrictions is UNRESTRICTED:
         return _built_in(kind) if kind.from_stored is None else _each(lambda value: _decoded(in_version(kind, value)))
-    return b",".join if kind.from_stored is None else _each(lambda value: in_version(kind, value))
+    return _joined if kind.from_stored is None else _each(lambda value: in_version(kind, value))
 
 
 def _each(item: Callable[[bytes], bytes]) -> Encoder:
-    return lambda values: b",".join([item(value) for value in in_parts(values)])
+    return lambda values, lead=b"": _joined([item(value) for value in in_parts(values)], lead)
+
+
+def _joined(values: Sequence[bytes], lead: bytes = b"") -> bytes:
+    return b",".join([lead + values[0], *values[1:]]) if values else lead
 
 
 def _built_in(kind: Kind) -> Encoder:
@@ -51,27 +62,26 @@ def _built_in(kind: Kind) -> Encoder:
     """
     if kind.holds_objects:
         return _each(_decoded)
-    lead, mark = b'{"apiVersion":%b' % encode_json(kind.api_version), b',"kind":%b' % encode_json(kind.kind)
-    bare, mark = lead + mark + _METADATA, mark + _METADATA
-    lead += b","
-    begin, size = len(lead), len(mark) - len(_METADATA)
+    opening, mark = b'{"apiVersion":%b' % encode_json(kind.api_version), b',"kind":%b' % encode_json(kind.kind)
+    bare, mark = opening + mark + _METADATA, mark + _METADATA
+    opening += b","
+    begin, size = len(opening), len(mark) - len(_METADATA)
     start = len(bare) - len(_METADATA) + 1
 
-    def other(value: bytes) -> bytes:
-        return value[start:] if value.startswith(bare) else _decoded(value)[1:]
-
-    def joined(values: Sequence[bytes]) -> bytes:
+    def joined(values: Sequence[bytes], lead: bytes = b"") -> bytes:
         # Pieces, as joining them once copies least: this runs for every item of every list.
-        pieces: list[bytes] = []
+        pieces: list[bytes | memoryview] = [lead]
         add = pieces.append
         for value in values:
             add(b",{")
-            if (at := value.find(mark, begin)) > 0 and value.startswith(lead):
+            if value.startswith(bare):
+                add(value[start:] if len(value) < _LONG_BYTES else memoryview(value)[start:])
+            elif (at := value.find(mark, begin)) > 0 and value.startswith(opening):
                 add(value[begin:at])
-                add(value[at + size :])
+                add(value[at + size :] if len(value) < _LONG_BYTES else memoryview(value)[at + size :])
             else:
-                add(other(value))
-        pieces[:1] = [b"{"] if pieces else []
+                add(_decoded(value)[1:])
+        pieces[1:2] = [b"{"] if values else []
         return b"".join(pieces)
 
     return joined

@@ -51,7 +51,7 @@ async def _deleted(
     async for batch in selected.batches():
         gone = await asyncio.gather(*(_delete(core, request, call, each, options) for each in batch))
         if values := [each.value for each, is_gone in zip(batch, gone, strict=True) if is_gone]:
-            yield separator + encode(values)
+            yield encode(values, separator)
             separator = b","
     yield listing.foot(call, selected.metadata())
 
