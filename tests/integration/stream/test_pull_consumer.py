@@ -62,6 +62,15 @@ async def test_a_consumer_that_somebody_deletes_is_an_error(connection: Connecti
     await reader.close()
 
 
+@pytest.mark.long
+async def test_closing_does_not_fail_although_nobody_answers(connection: Connection) -> None:
+    """It waits for an answer for five seconds."""
+    reader = PullConsumer(connection, STREAM, "reading")
+    await reader.open({"deliver_policy": "new"})
+    connection.api_prefix = "$JS.API.nobody"
+    await reader.close()
+
+
 @pytest.mark.parametrize("reply", ["", "x", "$JS.ACK.a.b.1.2.3", "$JS.API.a.b.1.2.3.4.5"])
 def test_a_reply_of_nothing_delivered_is_refused(reply: str) -> None:
     with pytest.raises(ValueError, match="not delivered"):

@@ -320,7 +320,11 @@ class Reconnection:
         self._retries.begin()
 
     async def failed(self, error: Unavailable | ApiError | TooOld) -> None:
-        """Log the failure, at powers of two as a warning, and wait."""
+        """Log the failure, at powers of two as a warning, and wait.
+
+        Raises CancelledError if the task was cancelled and ended with the failure of what it cleaned up instead.
+        """
+        _check_cancelled()
         delay_s = self._retries.delay_s(error)
         failures = self._retries.failures
         write = log.debug if failures & (failures - 1) else log.warning
@@ -344,7 +348,8 @@ async def keep_connected(access: Access, name: str, work: Callable[[Connection],
 
 
 def _check_cancelled() -> None:
-    """Python 3.11's `wait_for`, which the client uses, drops a cancellation that coincides with the answer."""
+    """Raise a lost cancellation: Python 3.11's `wait_for`, which the client uses, drops one that coincides with
+    the answer, and an error while cleaning up takes its place."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError

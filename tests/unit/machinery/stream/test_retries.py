@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from atoll.machinery.process.backoff import Backoff
-from atoll.machinery.stream.connection import ApiError, Retries, Unavailable
+from atoll.machinery.stream.connection import ApiError, Reconnection, Retries, Unavailable
 
 STEADY = Backoff(0.05, 5.0, least=1.0)
 
@@ -43,3 +45,26 @@ def test_a_connection_that_brought_something_or_lasted_is_followed_by_the_next_a
     assert attempts.after(0.001, Unavailable("lost"), progress=True) == 0.1, "a leader that steps down each second"
     assert attempts.after(0.001, Unavailable("refused")) == 0.2
     assert attempts.after(60.0, Unavailable("lost")) == 0.1
+
+
+async def test_a_reader_that_is_stopped_ends_although_cleaning_up_fails() -> None:
+    retries, waiting = Reconnection("reader"), asyncio.Event()
+
+    async def read() -> None:
+        while True:
+            retries.begin()
+            try:
+                try:
+                    waiting.set()
+                    await asyncio.Event().wait()
+                finally:
+                    raise Unavailable("CONSUMER.DELETE was not answered")
+            except Unavailable as error:
+                await retries.failed(error)
+
+    task = asyncio.create_task(read())
+    await waiting.wait()
+    task.cancel()
+    done, _ = await asyncio.wait((task,), timeout=20.0)
+    assert done, "it reads on"
+    assert task.cancelled()

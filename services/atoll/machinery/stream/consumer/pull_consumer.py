@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
+import structlog
 
 from atoll.machinery.meta.objects import Object, encode_json
 from atoll.machinery.stream.connection import ApiError, Connection, Unavailable
@@ -18,6 +19,8 @@ from atoll.machinery.stream.connection import ApiError, Connection, Unavailable
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
+
+log = structlog.get_logger()
 
 #: A delivered message, as nats-py has it.
 Message: TypeAlias = "Msg"
@@ -117,11 +120,15 @@ class PullConsumer:
         return f"{subject}.{filters[0]}", {**rest, "filter_subject": filters[0]}
 
     async def close(self) -> None:
+        """Delete the consumer if it was made here. Never raises: one that stays is gone after a minute."""
         self._connection.forget(self._queue.put_nowait)
         if self._subscription is not None:
             await self._connection.unsubscribe(self._subscription)
         if self._made and not self._connection.closed.is_set():
-            await self._delete()
+            try:
+                await self._delete()
+            except (Unavailable, ApiError) as error:
+                log.debug("consumer not deleted", consumer=self._name, error=str(error))
 
     async def batch(self, wait_s: float = WAIT_S) -> list[Msg]:
         """Return at least one message, in stream order; empty if none arrived within `wait_s` (0: if none is there now;
