@@ -26,7 +26,7 @@ from harness.servers.tenant_server import TenantServer
 STREAM = stream_name(CHANGES, ROOT)
 #: The ConfigMap that each namespace gets after a while.
 _SYSTEMS = "/kube-root-ca.crt"
-USERS = ("alice", "bob")
+USERS = ("alice", "bob", "carol")
 
 
 class SubscribedShard:
