@@ -34,6 +34,7 @@ from atoll.machinery.edge.plan import (
     plan,
 )
 from atoll.machinery.edge.syncset import SyncSet
+from atoll.machinery.edge.what import is_another_kind
 from atoll.machinery.meta.conditions import is_true
 from atoll.machinery.meta.objects import Object, conditions_of, owner_references_of, spec_of
 from atoll.machinery.meta.status import ApiError
@@ -242,7 +243,7 @@ class Downsync:
             live = self._edge.get(each)
             if live is None:
                 self.queue.add(each, self._mailbox.revision)
-            elif "deletionTimestamp" not in live["metadata"] and _is_usable(each, live):
+            elif "deletionTimestamp" not in live["metadata"] and _is_usable(each, live, self._mailbox.get(each)):
                 continue
             self._waiting[each].add(ref)
             self.waits(ref, each)
@@ -274,7 +275,10 @@ class Downsync:
 
     async def _content(self, ref: ObjectRef, live: Object | None, wanted: Wanted) -> dict[ObjectRef, Object]:
         """Return what is in a Namespace or of a definition that may have to go."""
-        if ref.kind not in (_NAMESPACES, _DEFINITIONS) or live is None or ref in wanted.listed():
+        if ref.kind not in (_NAMESPACES, _DEFINITIONS) or live is None:
+            return {}
+        kept = wanted.listed().get(ref)
+        if kept is not None and not is_another_kind(kept, live):
             return {}
         state = SyncState(self._state.syncer, self._state.number)
         if not (is_made_by(state.syncer, ref, live) and may_delete(wanted, state)):
@@ -350,8 +354,12 @@ class Downsync:
             self.queue.add(ref, _TRIED, failure.delay_s(ref))
 
 
-def _is_usable(ref: ObjectRef, live: Object) -> bool:
-    return ref.kind != _DEFINITIONS or is_true(conditions_of(live), "Established")
+def _is_usable(ref: ObjectRef, live: Object, wanted: Object | None) -> bool:
+    """Whether what needs a Namespace or a definition may be applied."""
+    if ref.kind != _DEFINITIONS:
+        return True
+    is_replaced = wanted is not None and is_another_kind(wanted, live)
+    return not is_replaced and is_true(conditions_of(live), "Established")
 
 
 def _operation(action: Action) -> str:

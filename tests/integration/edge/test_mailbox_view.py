@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.clients.api import APPLY, MERGE, Api, Object, configmap, crd, define, eventually
+from harness.clients.api import APPLY, CRDS, MERGE, Api, Object, configmap, crd, define, eventually
 from harness.data.request_paths import everything
 from harness.servers.edge_service import GROUP, an_object
 from harness.servers.mutant_shard import MutantShard
@@ -144,6 +144,23 @@ def test_a_kind_that_is_defined_later_comes_without_a_change_of_what_is_listed(w
         assert events.next().name == "squares.shapes.example.com:default:one"
         world.admin.delete("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/squares.shapes.example.com")
         assert events.until("DELETED").name == "squares.shapes.example.com:default:one"
+
+
+def test_a_definition_that_is_listed_is_told_of_when_it_changes_and_when_it_goes(world: MailboxWorld) -> None:
+    name = "ovals.shapes.example.com"
+    define(world.admin, crd("ovals"))
+    kind = {"group": "apiextensions.k8s.io", "resource": "customresourcedefinitions", "apiVersion": "v1"}
+    revision = world.carry({"clusterScope": [{**kind, "objects": [name]}]})
+    with world.syncer.watch(f"{ITEMS}?watch=1&resourceVersion={revision}") as events:
+        changed = world.admin.patch(f"{CRDS}/{name}", {"metadata": {"labels": {"a": "b"}}}).json["metadata"]
+        event = events.next()
+        while "labels" not in event.object["object"]["metadata"]:
+            # The status of before.
+            event = events.next()
+        assert (event.type, event.name) == ("MODIFIED", f"customresourcedefinitions.apiextensions.k8s.io::{name}")
+        assert event.revision == int(changed["resourceVersion"])
+        world.admin.delete(f"{CRDS}/{name}")
+        assert events.until("DELETED").name == event.name
 
 
 def test_a_syncer_reads_what_is_listed_and_nothing_else(world: MailboxWorld) -> None:

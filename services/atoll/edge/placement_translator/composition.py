@@ -15,6 +15,7 @@ import msgspec
 from atoll.edge.placement_translator.conflicts import Conflicts
 from atoll.edge.placement_translator.content import DEFINERS, Item
 from atoll.edge.placement_translator.contents import Contents
+from atoll.edge.placement_translator.definitions import Definitions
 from atoll.edge.placement_translator.records import CopyRecords
 from atoll.edge.placement_translator.rendering import Rendering, Tell, Unrendered
 from atoll.edge.placement_translator.topology import Topology
@@ -67,6 +68,7 @@ class Composition:
         self._versions, self._topology, self._contents, self._records = versions, topology, contents, records
         self._rendering = Rendering(topology, contents, records, tell)
         self.conflicts = Conflicts(tell)
+        self.definitions = Definitions(topology, contents, self.conflicts)
         #: Mailbox -> what the last agreement on versions came from.
         self._bases: dict[str, tuple[object, object]] = {}
 
@@ -99,6 +101,7 @@ class Composition:
         self._bases.pop(mailbox, None)
         self._versions.forget(mailbox)
         self.conflicts.forget(mailbox)
+        self.definitions.forget(mailbox)
 
     def wanted(self, mailbox: str, ref: ObjectRef, senders: dict[str, Item]) -> Wanted:
         """Return what the copy of an object comes from that these workspaces send."""
@@ -136,15 +139,15 @@ class Composition:
         problem = None
         for cluster, item in wanted.sources.items():
             version = wanted.version if wanted.version in item.versions else ""
-            found = await self._rendering.render(mailbox, cluster, ref, version)
-            problem = problem or found.problem
-            if found.obj is not None:
+            given = await self._rendering.render(mailbox, cluster, ref, version)
+            problem = problem or given.problem
+            if given.obj is not None:
                 revision = sys.maxsize if cluster == wanted.holder else item.revision
-                sources.append(Source(cluster, found.obj, revision))
-            elif found.problem is not None:
+                sources.append(Source(cluster, given.obj, revision))
+            elif given.problem is not None:
                 unknown.add(cluster)
-            if found.customized:
-                kept[cluster] = found.customized
+            if given.customized:
+                kept[cluster] = given.customized
         if not sources:
             if problem is not None:
                 raise problem
@@ -153,14 +156,14 @@ class Composition:
         merged = merge(sources)
         # Only the mailbox can say that it fits.
         misfits = [each for each in self.conflicts.found(mailbox, ref) if each.field == _DEFINITION]
-        self.conflicts.put(mailbox, ref, wanted.clusters, {*wanted.conflicts, *merged.conflicts, *misfits})
+        found = {*wanted.conflicts, *merged.conflicts, *misfits, *self.definitions.contested(mailbox, ref)}
+        self.conflicts.put(mailbox, ref, wanted.clusters, found)
         first = min(sources, key=lambda each: (-each.revision, each.cluster))
         return Composed(merged.obj, first.cluster if ref.kind in DEFINERS else "", kept, problem, frozenset(unknown))
 
     def refused(self, mailbox: str, ref: ObjectRef, clusters: Collection[str]) -> None:
         """A mailbox refuses a copy: if its kind has the definition of another workspace, that is a conflict."""
-        definition = ObjectRef(*_DEFINITIONS, "", f"{ref.resource}.{ref.group}")
-        winners = {each.winner for each in self.conflicts.found(mailbox, definition) if each.field == "spec"}
+        winners = self.definitions.winners(mailbox, ref.kind)
         if clusters and not winners.issubset(clusters):
             known = self.conflicts.found(mailbox, ref)
             self.conflicts.put(mailbox, ref, clusters, {*known, *(Conflict(_DEFINITION, each) for each in winners)})

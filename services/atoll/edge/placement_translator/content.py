@@ -10,6 +10,7 @@ from collections import Counter
 
 import msgspec
 
+from atoll.edge.placement_translator.defined import Defined
 from atoll.machinery.client.discovery import ServedKind
 from atoll.machinery.edge.names import ObjectRef
 from atoll.machinery.edge.what import Selection
@@ -80,6 +81,8 @@ class Content:
         #: Namespaces by name with their labels, where a placement selects by these.
         self.namespaces: dict[str, Object] = {}
         self.selected: dict[Kind, Selection] = {}
+        #: What definers that are sent define.
+        self.defined: dict[ObjectRef, Defined] = {}
         #: Made anew only when it says something else.
         self.offers = Offers()
         #: What to read: everything, and single objects.

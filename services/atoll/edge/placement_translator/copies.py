@@ -22,6 +22,7 @@ from atoll.machinery.client.resource import Resource
 from atoll.machinery.edge.applied import ApplyRecord, is_in_force, record_of
 from atoll.machinery.edge.names import SOURCES, TRANSLATOR, ObjectRef
 from atoll.machinery.edge.projection import bare_namespace, is_projected
+from atoll.machinery.edge.what import is_another_kind
 from atoll.machinery.edge.where import Key
 from atoll.machinery.meta.objects import Object, annotations_of, finalizers_of
 from atoll.machinery.meta.status import Conflict, Forbidden, NotFound, ServiceUnavailable
@@ -105,6 +106,8 @@ class Copies:
             await self._withdraw(mailbox, ref, live)
             self.composition.conflicts.put(mailbox, ref, (), ())
             return Outcome()
+        if live is not None:
+            self.composition.definitions.saw(mailbox, ref, live)
         wanted = self.composition.wanted(mailbox, ref, senders)
         is_current = record is not None and record.sources == wanted.digest
         if record is not None and is_current:
@@ -117,13 +120,18 @@ class Copies:
             return Outcome()
         configuration, problem = composed.obj, composed.problem
         resource = _resource(ref, version_of(configuration))
-        if (is_live_due or composed.unknown) and live is None:
+        takes_over = record is not None and bool(record.holder) and record.holder not in wanted.sources
+        if (is_live_due or composed.unknown or takes_over) and live is None:
             live = await self._read(mailbox, resource, ref)
         if problem is not None and live is not None and not composed.unknown.isdisjoint(_sources_of(live)):
             # What it has of them nobody remembers.
             raise problem
         if live is not None and "deletionTimestamp" in live["metadata"] and ref.kind != NAMESPACES:
             # Its finalizers are the edge's: here nobody else takes them off. It is made again once it is gone.
+            await self._delete(mailbox, resource, ref, live)
+            return Outcome()
+        if live is not None and takes_over and is_another_kind(configuration, live):
+            # Nothing of it is wanted any more. It is made again once it is gone, too.
             await self._delete(mailbox, resource, ref, live)
             return Outcome()
         written, applied = (record.written, record.applied) if record is not None else (0, None)
@@ -136,6 +144,7 @@ class Copies:
                 raise
             written = int(live["metadata"]["resourceVersion"])
             self.writes["apply"] += 1
+        self.composition.definitions.saw(mailbox, ref, live)
         metadata, applied = live["metadata"], record_of(configuration, live, TRANSLATOR)
         revision = int(metadata["resourceVersion"])
         # With a problem it is none of what is wanted, so it is looked at again.
@@ -161,6 +170,7 @@ class Copies:
 
     async def _withdraw(self, mailbox: str, ref: ObjectRef, live: Object | None) -> None:
         record = self._records.get(mailbox, ref)
+        self.composition.definitions.saw(mailbox, ref, None)
         version = version_of(live) if live is not None else record.version if record is not None else ""
         if not version:
             return

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from functools import partial
 from typing import Any, TypeAlias
 
+import msgspec
 import structlog
 
 from atoll.edge.export_view import UNREAD
@@ -197,8 +198,21 @@ class Projection:
                 due.add(ref, is_live_due=True)
         for refs in self._in_order(mailbox, due):
             await self._put(mailbox, state, refs)
+            if any(ref.kind in DEFINERS for ref in refs):
+                self._define(mailbox, state)
         if self._records.take_moved(mailbox):
             state.list_at_s = state.list_at_s or time.time() + BURST_S
+
+    def _define(self, mailbox: str, state: MailboxState) -> None:
+        """Definers of a mailbox were put: copies of what has another definition than before may be gone."""
+        kinds, is_another = self.copies.composition.definitions.settle(mailbox)
+        if is_another:
+            state.list_at_s = state.list_at_s or time.time() + BURST_S
+        refs = [ref for ref in self._records.of(mailbox) if ref.kind in kinds] if kinds else []
+        for ref in refs:
+            state.due.add(ref, is_live_due=True)
+        if refs:
+            self.wake(mailbox)
 
     def _in_order(self, mailbox: str, due: Due) -> list[dict[ObjectRef, bool]]:
         """Return objects in the order of their writes."""
@@ -284,8 +298,10 @@ class Projection:
             if self.copies.wanted_one(mailbox, ref):
                 work = partial(self._put_one, mailbox, ref, is_live_due=False, live=live)
                 await self._attempt(mailbox, state, ref, work)
-        for ref in gone:
-            self._records.put(mailbox, ref, None)
+        for ref, record in gone.items():
+            # What is wanted is made again. It stays listed until then, so that the edge keeps what it has of it.
+            kept = msgspec.structs.replace(record, sources="") if self.copies.wanted_one(mailbox, ref) else None
+            self._records.put(mailbox, ref, kept)
         self._records.put_swept(mailbox)
 
     async def _inventory(self, client: Client) -> AsyncIterator[tuple[ObjectRef, Object]]:
@@ -302,10 +318,11 @@ class Projection:
 
     def _listing(self, mailbox: str) -> dict[ObjectRef, str]:
         """Return what is in a mailbox and wanted there, with versions."""
+        waiting = self.copies.composition.definitions.waiting(mailbox)
         return {
             ref: record.version
             for ref, record in self._records.of(mailbox).items()
-            if self.copies.wanted_one(mailbox, ref)
+            if ref not in waiting and self.copies.wanted_one(mailbox, ref)
         }
 
     async def _list(self, mailbox: str, state: MailboxState) -> float | None:

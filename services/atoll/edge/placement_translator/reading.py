@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from atoll.edge.kinds import CUSTOMIZERS
 from atoll.edge.placement_translator.content import DEFINERS, NAMESPACES, Content, CustomizerState, Item, Kind
+from atoll.edge.placement_translator.defined import Defined, defined_by
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.discovery import ServedKind, served_kinds
 from atoll.machinery.edge.categories import BuiltIns, goes_to_mailbox
@@ -154,13 +155,24 @@ class Reading:
             is_asked = bool(content.selected) or self._covers(*key)
             found[key] = await self._listed(key) if is_asked else []
         needed = definers(content.selected, found[DEFINERS[0]], found[DEFINERS[1]], self._built_ins)
+        defined: dict[ObjectRef, Defined] = {}
         for key, objs in found.items():
             for obj in objs:
                 ref = ObjectRef(*key, "", obj["metadata"]["name"])
+                defined[ref] = defined_by(obj)
                 chosen = selection(self._placements, ref, obj, None, self._built_ins)
                 self._put(content.kinds[key], ref, obj, chosen | needed.get(ref, NONE))
             names = {obj["metadata"]["name"] for obj in objs}
             self._drop(ref for ref in content.items if ref.kind == key and ref.name not in names)
+        self._set_defined({ref: each for ref, each in defined.items() if ref in content.items})
+
+    def _set_defined(self, defined: dict[ObjectRef, Defined]) -> None:
+        """Note what definers define; one that defines something else is sent otherwise."""
+        content = self._content
+        for ref, each in defined.items():
+            if ref in content.defined and content.defined[ref] != each:
+                self.changed.setdefault(ref, set()).update(content.items[ref].selection.placements)
+        content.defined = defined
 
     def _selected(self) -> dict[Kind, Selection]:
         found = self._content.placements_of_kinds()

@@ -19,6 +19,7 @@ from atoll.machinery.edge.names import ADOPTED, DOWNSYNCED, OVERWRITE, SYNCED_BY
 from atoll.machinery.edge.projection import portable
 from atoll.machinery.edge.syncset import SyncSet
 from atoll.machinery.edge.system_objects import is_system_object
+from atoll.machinery.edge.what import is_another_kind
 from atoll.machinery.meta.conditions import is_true
 from atoll.machinery.meta.objects import Object, annotations_of, conditions_of, labels_of, spec_of
 from atoll.machinery.meta.types import CRDS, NAMESPACES
@@ -112,11 +113,15 @@ def plan(wanted: Wanted, live: Objects, state: SyncState, now_s: float) -> list[
         for ref, obj in listed.items()
         if ref in live and "uid" in obj["metadata"]
     }
+    replaced = _replaced(listed, live, state)
     for ref in sorted(listed, key=_order):
-        if ref.kind not in held and not _is_going(_namespace_of(ref, live)):
+        if ref.kind not in held and ref not in replaced and not _is_going(_namespace_of(ref, live)):
             actions += _downsync(ref, portable(listed[ref], owners), live.get(ref), state, now_s)
     actions.sort(key=lambda action: _order(action.ref))
-    return [*actions, *_deletions(wanted, listed, live, state, now_s)]
+    actions += _deletions(wanted, listed, live, state, now_s)
+    if may_delete(wanted, state):
+        actions += (_deletion(ref, live[ref]) for ref in sorted(replaced) if _is_empty(ref, live, state, now_s))
+    return actions
 
 
 def adopting(configuration: Object) -> Object:
@@ -154,8 +159,28 @@ def _held_kinds(listed: Objects, live: Objects) -> set[tuple[str, str]]:
     """Return the kinds whose definition is wanted and not yet established at the edge."""
     found = set()
     for ref, obj in listed.items():
-        if ref.kind == _DEFINITIONS and not is_true(conditions_of(live.get(ref, {})), "Established"):
-            found.add(_defined(obj))
+        if ref.kind == _DEFINITIONS:
+            there = live.get(ref, {})
+            if is_another_kind(obj, there) or not is_true(conditions_of(there), "Established"):
+                found.add(_defined(obj))
+    return found
+
+
+def _replaced(listed: Objects, live: Objects, state: SyncState) -> set[ObjectRef]:
+    """Return definitions of ours that have to go before they can be what is wanted, if all of their kind is ours.
+
+    What somebody else has of a kind keeps its definition: then what is wanted is refused, which is reported.
+    """
+    found = set()
+    for ref, obj in listed.items():
+        there = live.get(ref)
+        if ref.kind != _DEFINITIONS or there is None or not is_another_kind(obj, there):
+            continue
+        if _KEEP in (annotations_of(each).get(OVERWRITE) for each in (obj, there)):
+            continue
+        of_kind = [each for each in live if each.kind == _defined(there)]
+        if all(is_made_by(state.syncer, each, live[each]) for each in (ref, *of_kind)):
+            found.add(ref)
     return found
 
 
@@ -228,6 +253,21 @@ def _deletions(wanted: Wanted, listed: Objects, live: Objects, state: SyncState,
             ref.kind == _DEFINITIONS and _defined(obj) in kinds
         ):
             continue
-        failure = state.failures.get(ref)
-        if failure is None or failure.is_due(ref, "", now_s):
-            yield Delete(ref, obj["metadata"]["uid"], obj["metadata"]["resourceVersion"])
+        if _is_due(ref, state, now_s):
+            yield _deletion(ref, obj)
+
+
+def _deletion(ref: ObjectRef, obj: Object) -> Delete:
+    return Delete(ref, obj["metadata"]["uid"], obj["metadata"]["resourceVersion"])
+
+
+def _is_due(ref: ObjectRef, state: SyncState, now_s: float) -> bool:
+    failure = state.failures.get(ref)
+    return failure is None or failure.is_due(ref, "", now_s)
+
+
+def _is_empty(ref: ObjectRef, live: Objects, state: SyncState, now_s: float) -> bool:
+    """Whether nothing is left of the kind of a definition, which is not going yet."""
+    kind = _defined(live[ref])
+    is_left = any(each.kind == kind for each in live)
+    return not is_left and not _is_going(live[ref]) and _is_due(ref, state, now_s)

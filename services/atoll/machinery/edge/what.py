@@ -61,7 +61,7 @@ def is_copied(ref: ObjectRef, obj: Object, built_ins: BuiltIns) -> bool:
     if ref.kind == _NAMESPACE:
         return ref.name not in built_ins.edge_namespaces
     if ref.kind == _DEFINITION:
-        return ref.name not in built_ins.edge_resources and bool(_defined(obj))
+        return ref.name not in built_ins.edge_resources and bool(defined_kinds(obj))
     return ref.kind != _BINDING or not (is_edge_binding(obj) or _is_bound_anyway(obj, built_ins))
 
 
@@ -99,7 +99,9 @@ def definers(
     for types, objs in ((_DEFINITION, definitions), (_BINDING, bindings)):
         for obj in objs:
             ref = ObjectRef(*types, "", obj["metadata"]["name"])
-            needed = [kind for kind in _defined(obj) if kind in selected and _needs_definition(kind, types, built_ins)]
+            needed = [
+                kind for kind in defined_kinds(obj) if kind in selected and _needs_definition(kind, types, built_ins)
+            ]
             names = {name for kind in needed for name in selected[kind].placements}
             if names and is_copied(ref, obj, built_ins):
                 found[ref] = Selection(tuple(sorted(names)))
@@ -114,7 +116,7 @@ def _needs_definition(kind: tuple[str, str], definer: tuple[str, str], built_ins
     return not has_it and category_of(group, resource) != DENATURED
 
 
-def _defined(obj: Object) -> list[tuple[str, str]]:
+def defined_kinds(obj: Object) -> list[tuple[str, str]]:
     """Return the kinds that an established CRD or a bound APIBinding defines."""
     spec, status = spec_of(obj), status_of(obj)
     if "names" in spec:
@@ -123,3 +125,11 @@ def _defined(obj: Object) -> list[tuple[str, str]]:
     if status.get("phase") != "Bound":
         return []
     return [(row.get("group") or "", row["resource"]) for row in status.get("boundResources") or ()]
+
+
+def is_another_kind(wanted: Object, live: Object) -> bool:
+    """Whether a CRD cannot become this one in place: it keeps its scope and its kind. Other objects can."""
+    one, other = spec_of(wanted), spec_of(live)
+    if "names" not in one or "names" not in other:
+        return False
+    return (one.get("scope"), one["names"].get("kind")) != (other.get("scope"), other["names"].get("kind"))

@@ -2,8 +2,8 @@
 
 Where SyncerConfig or EdgeSyncConfig changes at revision r, the items that it shows and hides come before its own, with
 revision r-1, so that a client that is cut in between resumes behind none of them. A change of a definition or a binding
-may change under which types objects are stored, and is followed too. Invariant: nothing of what is carried is held
-between two reads.
+may change under which types objects are stored, and is followed too; a definition that goes down comes after these.
+Invariant: nothing of what is carried is held between two reads.
 """
 
 from __future__ import annotations
@@ -90,16 +90,19 @@ class DownsyncCursor(FeedCursor):
         after, of_config = self._scopes(self._carried), source < len(CONFIGS)
         self._follow_rows({*before, *after})
         for scope in sorted({*before, *after}, key=lambda each: each.type):
-            yield from self._difference(scope, old if scope in before else None, change, of_config)
+            yield from self._difference(scope, old if scope in before else None, change)
         self._followed = after
         self._follow_rows(after)
         if of_config:
             yield self._item(change, change.operation, change.revision)
+        elif Scope(change.key.type, self._mailbox.cluster) in before & after:
+            # A definition that goes down itself.
+            yield from self._row(change)
 
-    def _difference(self, scope: Scope, old: Carried | None, change: Change, of_config: bool) -> Iterator[Change]:
+    def _difference(self, scope: Scope, old: Carried | None, change: Change) -> Iterator[Change]:
         """Yield the items of a type that a change of a source shows, hides, or brings into another version."""
         (feed,) = (each for each in self._feeds if each.scope == scope)
-        new, revision = self._carried, change.revision - of_config
+        new, revision = self._carried, change.revision - 1
         kind = scope.type.group, scope.type.resource
         is_converted = old is not None and old.set.versions.get(kind) != new.set.versions.get(kind)
         for key, value in self._values(feed):

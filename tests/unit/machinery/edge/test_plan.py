@@ -93,6 +93,23 @@ def test_deletions_go_the_other_way_round_and_wait_for_what_is_in_namespaces_and
     assert refs(plan(wanted({}), {CRD: live[CRD], NAMESPACE: live[NAMESPACE]}, STATE, 0)) == [NAMESPACE, CRD]
 
 
+def test_a_definition_of_another_scope_replaces_ours_once_nothing_of_its_kind_is_left() -> None:
+    scoped = {"group": "x.dev", "names": {"plural": "cogs"}, "scope": "Cluster"}
+    definition = obj(CRD, "CustomResourceDefinition", spec=scoped)
+    wide = ObjectRef("x.dev", "cogs", "", "w")
+    want = wanted({CRD: definition, wide: obj(wide, "Cog")})
+    ours = {CRD: made(CRD, "CustomResourceDefinition", **ESTABLISHED)}
+    assert plan(want, {**ours, COG: made(COG, "Cog")}, STATE, 0) == [Delete(COG, "uid-c", "5")]
+    assert plan(want, ours, STATE, 0) == [Delete(CRD, "uid-cogs.x.dev", "5")]
+    assert plan(replace(want, is_complete=False), ours, STATE, 0) == [], "only under a whole list"
+    going = {CRD: {**ours[CRD], "metadata": {**ours[CRD]["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}}
+    assert plan(want, going, STATE, 0) == []
+    assert refs(plan(want, {}, STATE, 0)) == [CRD]
+    assert refs(plan(want, {**ours, COG: obj(COG, "Cog")}, STATE, 0)) == [CRD], "what others have keeps it: refused"
+    theirs = {CRD: made(CRD, "CustomResourceDefinition", ADOPTED, **ESTABLISHED)}
+    assert refs(plan(want, theirs, STATE, 0)) == [CRD], "what was there before never goes"
+
+
 def test_a_namespace_stays_for_others_objects_but_not_for_those_that_every_namespace_has() -> None:
     ca = ObjectRef("", "configmaps", "a", "kube-root-ca.crt")
     live = {NAMESPACE: made(NAMESPACE, "Namespace"), ca: obj(ca, "ConfigMap")}
