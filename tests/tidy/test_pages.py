@@ -54,7 +54,7 @@ _OTHER_FLAGS = {
         "quick",
     ),
     *("help-all", "config", "print-config", "directory", "readers", "subscribers", "event-gateways", "tls-ca-file"),
-    *("regions", "leaf-listen"),
+    *("regions", "leaf-listen", "events-url"),
     *("cacert", "header", "no-buffer", "clusterrole", "serviceaccount", "verb", "resource"),
     *("duration", "minify", "flatten", "raw", "ignore-not-found"),
     *("repair", "from", "to", "in-place", "keys-from", "keys-to", "rate", "to-revision", "to-time"),

@@ -50,6 +50,13 @@ async def line_with(output: asyncio.StreamReader, text: str) -> list[str]:
     return lines
 
 
+async def keep_writing(api: Api) -> None:
+    """Write objects until cancelled: only a program knows when its subscription begins."""
+    for number in range(1000):
+        await asyncio.to_thread(api.post, CONFIGMAPS, configmap(f"seen-{number}", {"a": "1"}))
+        await asyncio.sleep(0.3)
+
+
 @pytest.fixture
 def shard(tmp_path: Path) -> ShardProcess:
     (tmp_path / ".atoll").symlink_to(tmp_path / "atoll")
@@ -65,8 +72,11 @@ async def test_the_first_example_prints_each_change(shard: ShardProcess, tmp_pat
     async with shard:
         await asyncio.to_thread(eventually, (shard.root / "stream.json").exists, "stream.json")
         async with running(program(mark, page), tmp_path) as output:
-            await asyncio.to_thread(Api(shard, "root").post, CONFIGMAPS, configmap("seen", {"a": "1"}))
-            lines = await line_with(output, "name='seen'")
+            writing = asyncio.create_task(keep_writing(Api(shard, "root")))
+            try:
+                lines = await line_with(output, "name='seen-")
+            finally:
+                writing.cancel()
     assert all(line.startswith("ADDED ObjectKey(") or line.startswith("MODIFIED ObjectKey(") for line in lines), lines
 
 

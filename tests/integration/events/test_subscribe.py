@@ -182,6 +182,15 @@ async def test_a_stream_that_was_made_anew_is_one_resync_also_for_who_is_told_of
     assert rest[0].operation == "RESYNC"
 
 
+async def test_a_fence_says_nothing_to_a_subscriber(service: EventsService) -> None:
+    await service.publish(service.put("a"))
+    await service.send(control("changes", Operation.FENCE, service.log.identity, service.log.entries[-1].revision))
+    await service.publish(service.put("b"))
+    async with service.subscriber() as events:
+        assert outline(await take(events, 2)) == [("ADDED", "a"), ("ADDED", "b")]
+    await service.acknowledged()
+
+
 async def test_an_event_that_its_shard_did_not_sign_is_dropped(service: EventsService) -> None:
     await service.send(from_entry("changes", service.log.identity, ShardLog().put(OTHER)), signed=False)
     await service.publish(service.put("a"))

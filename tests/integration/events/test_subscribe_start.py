@@ -26,7 +26,7 @@ from harness.environment import TESTS
 from harness.servers.processes import own_address
 from harness.servers.shard_process import ShardProcess
 from harness.servers.tenant_server import RawClient
-from integration.events.test_readme_examples import line_with, program
+from integration.events.test_readme_examples import keep_writing, line_with, program
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 GUIDE = TESTS.parent / "docs" / "events.md"
@@ -171,7 +171,7 @@ async def test_a_program_of_the_guide_prints_each_change(which: str, tenant: Ten
         sys.executable, "-u", "-c", source, cwd=tmp_path, env=tenant.environment, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
-    writing = asyncio.create_task(keep_writing(tenant))
+    writing = asyncio.create_task(keep_writing(tenant.api))
     try:
         async with asyncio.timeout(60):
             lines = await line_with(process.stdout, "seen-")
@@ -180,13 +180,6 @@ async def test_a_program_of_the_guide_prints_each_change(which: str, tenant: Ten
         process.kill()
         await process.communicate()
     assert lines[-1].startswith("ADDED ")
-
-
-async def keep_writing(tenant: Tenant) -> None:
-    """Write objects until cancelled: a program's subscription begins at a moment that only it knows."""
-    for number in range(1000):
-        await asyncio.to_thread(tenant.write, f"seen-{number}")
-        await asyncio.sleep(0.3)
 
 
 async def test_kubectl_shows_a_tenant_what_it_may_see_and_nothing_else(
@@ -208,6 +201,17 @@ async def test_kubectl_shows_a_tenant_what_it_may_see_and_nothing_else(
     assert rows[1][4] == 'data.a: "1" -> "2"'
     assert await asyncio.to_thread(atoll.dispatch, ["events", "secrets", "--kubeconfig", str(config)]) == 1
     assert "secrets" in capsys.readouterr().err
+
+
+async def test_kubectl_shows_the_admin_what_changed_in_the_workspaces_below(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await asyncio.to_thread(tenant.write, "below")
+    words = ("configmaps", "--recursive", "--workspace", "root", "--kubeconfig", str(tenant.shard.kubeconfig))
+    code = await asyncio.to_thread(atoll.dispatch, ["events", *words])
+    out, err = capsys.readouterr()
+    (line,) = [each for each in out.splitlines() if "default/below" in each]
+    assert (code, err, tenant.cluster in line, "ADDED" in line) == (0, "", True, True)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
