@@ -18,10 +18,15 @@ USAGE = """usage: kubectl atoll COMMAND [options]
   events [RESOURCE...]
                    what changed in this workspace, by whom, and in which fields
   export [NAME]    what this workspace exports; of one export, who consumes it and how far its stream is behind
+  import --from-kubeconfig FILE
+                   copy a tree of workspaces of kcp, or of another site, into this one
   root create PATH --shard NAME [--owner USER]
                    a tree of workspaces beside root, held by a shard
+  shards           the shards of this site: health, load, disk, lag, certificates
   shard forget NAME
                    give up a shard that is lost for good
+  site check [--repair]
+                   Workspaces without a logical cluster, and clusters without a Workspace
 
 Each command explains itself: kubectl atoll COMMAND --help
 """
@@ -54,6 +59,18 @@ def dispatch(arguments: Sequence[str]) -> int:
         from atoll.cli.kubectl import export
 
         return export.dispatch(arguments[1:])
+    if arguments[0] == "import":
+        from atoll.cli.kubectl.tree_import import command as tree_import
+
+        return tree_import.dispatch(arguments[1:])
+    if arguments[0] == "site":
+        from atoll.cli.kubectl import site_check
+
+        return site_check.dispatch(arguments[1:])
+    if arguments[0] == "shards" and not set(arguments[1:]) & {"forget"}:
+        from atoll.cli.kubectl import shard_list
+
+        return shard_list.dispatch(arguments[1:])
     if arguments[0] in {"shard", "shards"}:
         from atoll.cli.kubectl import shard
 

@@ -32,6 +32,7 @@ _COMMON = COMMON[:3]
 _CLAIMS = (*_COMMON, "--resource", "--identity-hash")
 _EDGE_KINDS = {"location": "an edge cluster of an inventory", "wmw": "a workspace for workloads"}
 _QUICKSTART = ("--scenario", "--name-prefix", "--timeout", "--tree-depth", "--tree-count", "--tree-seed")
+_IMPORT = ("--from-kubeconfig", "--from-context", "--path", "--rate")
 _SYNCING = ("--api-group", "--api-kind", "--api-resource", "--api-version")
 _DEPLOYMENT = (
     *_COMMON,
@@ -64,7 +65,11 @@ COMMANDS: dict[str, dict[str, str]] = {
         "edge": "how far placements and edge clusters are",
         "events": "what changed, by whom, and in which fields",
         "export": "what this workspace exports, and to whom",
+        "import": "copy a tree of workspaces into this site",
+        "shards": "the shards of this site, and what they need",
+        "site": "the site as a whole",
     },
+    "atoll site": {"check": "compare Workspaces with logical clusters"},
     "kubestellar": {
         "ensure": "create or repair",
         "remove": "delete",
@@ -96,6 +101,9 @@ FLAGS: dict[str, tuple[str, ...]] = {
     "atoll edge": (*_COMMON, "--espw", "--at", "--namespace"),
     "atoll events": (*_COMMON, "--since", "--watch", "--recursive", "--output"),
     "atoll export": _COMMON,
+    "atoll import": (*_COMMON, *_IMPORT, "--dry-run", "--overwrite"),
+    "atoll shards": _COMMON,
+    "atoll site check": (*_COMMON, "--repair", "--delete-workspaces"),
     "kubestellar ensure location": (*_COMMON, "--imw", "--espw"),
     "kubestellar remove location": (*_COMMON, "--imw"),
     "kubestellar ensure wmw": (*_COMMON, "--espw", "--with-kube"),
@@ -124,11 +132,12 @@ _VALUED = {
     "--output",
     *_REGISTRATION[3:-1],
     "--with-kube",
+    *_IMPORT,
     *_SYNCING,
     "--customizer",
     "--location",
 }
-_FILES = {"-f", "--filename", "--kubeconfig", "--output-file", "--customizer"}
+_FILES = {"-f", "--filename", "--kubeconfig", "--from-kubeconfig", "--output-file", "--customizer"}
 _WORKSPACES = {"-w", "--workspace", "--imw", "--espw"}
 _CHOICES = {
     "-o": ("yaml", "json"),

@@ -58,7 +58,7 @@ async def _create(options: argparse.Namespace) -> None:
     async with Client(target, ROOT) as client:
         shard = await _allow(client, path, options.shard)
     cluster = hashes.root_cluster_name(path)
-    async with Client(_at(target, shard), cluster) as client:
+    async with Client(address_of(target, shard), cluster) as client:
         made = await _made(client, manifest(path, options.type, options.owner))
         try:
             made = await until(client, CLUSTERS, made, _is_ready, READY_TIMEOUT_S)
@@ -94,7 +94,7 @@ async def _allow(client: Client, path: str, name: str) -> Object:
     return await retry_on_conflict(write, Conflict)
 
 
-def _at(target: Target, shard: Object) -> Target:
+def address_of(target: Target, shard: Object) -> Target:
     """Return the target with the address of a shard. Raises Failure."""
     url = str(spec_of(shard).get("baseURL") or "")
     parts = urlsplit(url)
