@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from atoll.machinery.process.private_files import write_private
 from atoll.machinery.stream.connection import Connection, TooOld, Unavailable, check_version
 from atoll.machinery.stream.server.config import TlsFiles
 from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerOptions
-from atoll.machinery.stream.server.process import ServerFailed, find_binary
+from atoll.machinery.stream.server.process import ServerFailed, find_binary, reserve_port
 from harness.servers.nats import NatsServer, eventually
 from harness.servers.processes import is_alive, listening
 
@@ -76,6 +77,22 @@ async def test_a_server_that_dies_is_started_again_on_the_same_address(tmp_path:
         connection = await server.connect()
         await connection.close()
         assert server.server.address == address
+
+
+async def test_its_port_is_reserved_until_it_stops(tmp_path: Path) -> None:
+    async with NatsServer(tmp_path) as server:
+        held = server.server._reserved
+        assert held is not None
+        assert held.getsockname()[1] == int(server.server.address.rsplit(":", 1)[1])
+    assert held.fileno() == -1
+
+
+def test_a_reserved_port_is_given_to_no_stranger_and_a_server_may_listen_on_it() -> None:
+    with reserve_port("127.0.0.1", 0) as held, socket.socket() as stranger:
+        with pytest.raises(OSError, match="in use"):
+            stranger.bind(held.getsockname())
+        with socket.create_server(held.getsockname()):
+            pass
 
 
 async def test_address_and_credentials_survive_a_restart(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import os
 import secrets
 import shutil
+import socket
 import time
 from pathlib import Path
 
@@ -37,9 +38,8 @@ from atoll.machinery.stream.server.process import (
     ServerInfo,
     die_with_parent,
     find_binary,
-    free_port,
-    is_free,
     read_server_info,
+    reserve_port,
     stop_orphan,
 )
 
@@ -84,6 +84,7 @@ class EmbeddedServer:
         self._process: asyncio.subprocess.Process | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._came_up = asyncio.Event()
+        self._reserved: socket.socket | None = None
         self.restarts = 0
 
     @property
@@ -117,7 +118,7 @@ class EmbeddedServer:
         try:
             await self._spawn()
         except BaseException:
-            await self._end()
+            await self.stop()
             raise
         self._supervisor = asyncio.ensure_future(self._supervise())
 
@@ -137,15 +138,14 @@ class EmbeddedServer:
             await asyncio.gather(self._supervisor, return_exceptions=True)
             self._supervisor = None
         await self._end()
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
 
     def _prepare(self) -> None:
         options, path = self._options, self._options.directory / "secrets.json"
         saved = load_secrets(path, options.port)
-        if not (saved.port and is_free(options.host, saved.port)):
-            if options.port:
-                raise ServerFailed(f"port {options.port} is taken")
-            saved = msgspec.structs.replace(saved, port=free_port(options.host))
-        self._secrets = saved
+        saved = self._secrets = msgspec.structs.replace(saved, port=self._reserve(saved.port))
         write_private(path, msgspec.json.encode(saved))
         own = builtin_users(options.shard, saved) if options.shard else []
         where = ListenOptions(options.directory, options.host, saved.port, options.store_limit_bytes, options.tls)
@@ -155,6 +155,17 @@ class EmbeddedServer:
         if options.credentials_file is not None and options.shard:
             operator = own[1].access(self.address, options.tls)
             write_private(options.credentials_file, stream_file(operator, options.shard, options.event_keys))
+
+    def _reserve(self, port: int) -> int:
+        """Reserve a port until `stop`: nobody else gets it before the child listens, or while it is started again."""
+        options = self._options
+        try:
+            self._reserved = reserve_port(options.host, port)
+        except OSError:
+            if options.port:
+                raise ServerFailed(f"port {options.port} is taken") from None
+            self._reserved = reserve_port(options.host, 0)
+        return int(self._reserved.getsockname()[1])
 
     async def _spawn(self) -> None:
         # A unique name distinguishes the child from a stranger that took the port first.

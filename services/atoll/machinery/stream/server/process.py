@@ -120,21 +120,19 @@ async def read_server_info(host: str, port: int) -> ServerInfo | None:
         return None
 
 
-def is_free(host: str, port: int) -> bool:
-    with socket.socket(_family(host)) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
+def reserve_port(host: str, port: int) -> socket.socket:
+    """A socket bound to this port, or to any that is free if it is 0. Raises OSError if it is in use.
 
-
-def free_port(host: str) -> int:
-    with socket.socket(_family(host)) as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-    return port
+    It does not listen: a server may (SO_REUSEADDR), and the system gives the port to nobody who asks for any.
+    """
+    sock = socket.socket(_family(host))
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+    except OSError:
+        sock.close()
+        raise
+    return sock
 
 
 def _family(host: str) -> socket.AddressFamily:
