@@ -32,7 +32,10 @@ T = TypeVar("T")
 
 
 class CallCounter:
-    """Counts in every thread that starts after `install`, and in the one that calls it, while `counting` runs."""
+    """Counts while `counting` runs, in the thread that calls it and in every one that started after `install`.
+
+    The thread that counts is profiled only then: what prepares an operation is not slowed down.
+    """
 
     def __init__(self) -> None:
         self.calls = 0
@@ -42,19 +45,19 @@ class CallCounter:
 
     def install(self) -> None:
         threading.setprofile(self._profile)
-        sys.setprofile(self._profile)
 
     def remove(self) -> None:
         threading.setprofile(None)
-        sys.setprofile(None)
 
     @contextmanager
     def counting(self) -> Iterator[Callable[[], int]]:
         """Count; yield a function that returns the number of calls since."""
         before, self._on = self.calls, True
+        sys.setprofile(self._profile)
         try:
             yield lambda: self.calls - before
         finally:
+            sys.setprofile(None)
             self._on = False
 
     def uncounted(self, ask: Callable[[], T]) -> T:
@@ -63,7 +66,7 @@ class CallCounter:
         try:
             return ask()
         finally:
-            sys.setprofile(self._profile)
+            sys.setprofile(self._profile if self._on else None)
 
     def _profile(self, frame: FrameType, event: str, argument: Any) -> None:
         if event != "call" or not self._on:
