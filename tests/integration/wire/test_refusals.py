@@ -157,7 +157,7 @@ async def test_an_idle_connection_is_closed_and_a_busy_one_is_not(serve: Serve) 
         else:
             echo(exchange)
 
-    running = await serve(handler, FAST)
+    running = await serve(handler, Limits(idle_timeout_s=0.2))
     busy, idle = await running.connect(), await running.connect()
     await busy.send(b"GET /busy HTTP/1.1\r\nHost: a\r\n\r\n")
     assert (await idle.ask("/")).status == 200

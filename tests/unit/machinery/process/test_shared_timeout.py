@@ -35,10 +35,14 @@ async def test_waits_past_the_limit_raise_each() -> None:
 
 
 async def test_a_wait_that_began_later_outlives_an_older_one() -> None:
-    limit, never, until = SharedTimeout(0.2), asyncio.Event(), asyncio.Event()
+    limit, never, until = SharedTimeout(60.0), asyncio.Event(), asyncio.Event()
     old = asyncio.create_task(held(limit, never))
-    await asyncio.wait({old}, timeout=0.1)
+    await asyncio.sleep(0)
+    # As if it had begun a minute before the other.
+    limit._ends = {wait: end_s - 60.0 for wait, end_s in limit._ends.items()}
     young = asyncio.create_task(held(limit, until))
+    await asyncio.sleep(0)
+    limit._expire()
     with pytest.raises(TimeoutError):
         await old
     assert not young.done()

@@ -73,7 +73,8 @@ async def test_keys_that_are_only_old_go_on_counting_while_others_are_fetched(si
         # The issuer hangs longer than the interval: no request waits for it, and it gets one request.
         assert found.payload(token)
         await asyncio.sleep(0)
-    await asyncio.sleep(0.01)
+    for _ in range(100):
+        await asyncio.sleep(0)
     assert found.payload(token)
     assert site.fetched == before + 1
 
@@ -100,9 +101,10 @@ async def test_a_token_does_not_outlive_the_key_that_signed_it(site: Site) -> No
     del site.issuer.keys["first"]
     site.now += issuer_keys.MAX_AGE_S + 1
     found.verify(by_first, b"1")
-    await asyncio.sleep(0.01)
     with pytest.raises((Unauthorized, AuthenticationPending)):
-        found.verify(by_first, b"1")
+        for _ in range(1000):
+            await asyncio.sleep(0)
+            found.verify(by_first, b"1")
 
 
 async def test_tokens_of_all_issuers_are_remembered_in_one_bounded_place(site: Site) -> None:
