@@ -13,6 +13,8 @@ from collections.abc import Callable
 from itertools import repeat
 
 from atoll.machinery.meta.objects import Object, encode_json
+from harness.clients.api import Api
+from harness.clients.loop_probe import LoopProbe
 from harness.data.kubernetes_objects import PODS, pod
 from loadtest import processes
 from loadtest.bench import CONFIG_MAPS, Bench, config_map, sound
@@ -33,7 +35,7 @@ async def run(bench: Bench) -> list[Row]:
         async with posters(server, ready, 1) as (client,):
             _, elsewhere = await client.make("root", "before")
             await asyncio.sleep(SETTLE_S)
-            with Cost(server) as first:
+            with LoopProbe(Api(server, "root"), server.pid) as probe, Cost(server) as first:
                 _, cluster = await client.make("root", "first", TYPE)
         pods = f"/clusters/{cluster}{PODS}"
         listed = await _listed(server, pods, lambda number: pod(f"p-{number:05d}", **POD_SPEC), objects)
@@ -44,6 +46,7 @@ async def run(bench: Bench) -> list[Row]:
             )
     return [
         Row("first binding of Kubernetes' kinds, CPU", first.cpu_s * 1000, "ms", 300, note=first.note(1)),
+        Row("  the longest answer of /livez beside it, in CPU of the process", probe.worst_s * 1000, "ms", 20),
         Row(f"LIST of {objects:,} Pods", listed, "MB/s", 400, more=True, note=f"ConfigMaps: {plain_list:.0f}"),
         Row(f"memory a workspace of type {TYPE}, {kept:,} made", memory, "KB", 10),
     ]

@@ -29,7 +29,7 @@ _REFERENCED: Referenced = {}
 REF_PREFIX = "#/components/schemas/"
 #: Keywords whose keys are field names, not keywords.
 _NAMES = frozenset({"properties", "patternProperties", "definitions", "dependencies"})
-_CONTAINERS = (dict, list)
+_CONTAINERS = frozenset((dict, list))
 
 
 @cache

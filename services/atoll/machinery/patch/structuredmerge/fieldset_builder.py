@@ -33,7 +33,8 @@ UNOWNED_METADATA = frozenset(
 )
 
 
-_CONTAINERS = (dict, list)
+#: No tuple, which is compared type by type for each scalar.
+_CONTAINERS = frozenset((dict, list))
 #: Fields of an object whose node is shared with others of the same fields.
 _FEW = 8
 
