@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,9 +17,10 @@ from atoll.machinery.stream.consumer.pull_consumer import BatchLimits, PullConsu
 from atoll.machinery.stream.credential_file import read_access
 from atoll.machinery.stream.subjects import CHANGES, stream_name
 from harness.clients.api import Api, Object, eventually
-from harness.clients.exports import an_object, bind, identity_of, make_export, objects_path, schema
+from harness.clients.exports import BINDINGS, an_object, bind, binding, identity_of, make_export, objects_path, schema
 from harness.clients.followed_events import follow
 from harness.clients.followed_events import path as follow_path
+from harness.clients.site_workspaces import SHARDS as SHARD_OBJECTS
 from harness.clients.site_workspaces import WORKSPACES, on, ready, workspace
 from harness.servers.site import Site
 from harness.servers.subscribed_shard import path
@@ -125,6 +127,25 @@ def test_a_subscription_of_an_identity_has_a_part_on_each_shard_while_its_owner_
     eventually(lambda: silent(provider, made), "no shard has a consumer", PATIENCE_S)
 
 
+def through_the_proxy(site: Site, api: Api, circles: Object, directory: Path) -> Subscriber:
+    """A client of the identity of a workspace's export, as a service account of the workspace that has the right."""
+    api.post(ACCOUNTS, {"metadata": {"name": "reader"}})
+    for rule in (ENTER, CONTENT):
+        give(api, READER, rule)
+    token = str(api.post(f"{ACCOUNTS}/reader/token", {"spec": {}}).json["status"]["token"])
+    authority = directory / "ca.crt"
+    authority.write_bytes(site.authority)
+    return subscribe(
+        site.proxy.url,
+        cluster=api.cluster,
+        resources=[f"circles.{circles['spec']['group']}"],
+        identity=identity_of(api, "shapes"),
+        name="late",
+        token=token,
+        ca_file=str(authority),
+    )
+
+
 async def until_named(events: Subscriber, name: str) -> Event:
     async with asyncio.timeout(120):
         async for event in events:
@@ -191,22 +212,7 @@ async def test_a_shard_that_comes_later_is_another_stream_of_the_subscription_th
     site: Site, provider: Provider, tmp_path: Path
 ) -> None:
     """A client that is connected is told at its control subject, and goes on with all streams."""
-    provider.api.post(ACCOUNTS, {"metadata": {"name": "reader"}})
-    for rule in (ENTER, CONTENT):
-        give(provider.api, READER, rule)
-    token = str(provider.api.post(f"{ACCOUNTS}/reader/token", {"spec": {}}).json["status"]["token"])
-    authority, late = tmp_path / "ca.crt", site.shards[OTHER]
-    authority.write_bytes(site.authority)
-    request = provider.request
-    subscriber = subscribe(
-        site.proxy.url,
-        cluster=provider.api.cluster,
-        resources=request["resources"],
-        identity=request["identity"],
-        name="late",
-        token=token,
-        ca_file=str(authority),
-    )
+    subscriber, late = through_the_proxy(site, provider.api, provider.schema, tmp_path), site.shards[OTHER]
     site.gateway.start()
     late.stop()
     try:
@@ -221,3 +227,43 @@ async def test_a_shard_that_comes_later_is_another_stream_of_the_subscription_th
         if not late.running:
             late.start()
         site.gateway.stop()
+
+
+@pytest.mark.long
+async def test_a_shard_that_joins_the_site_is_another_stream_of_a_subscription_that_there_was_before(
+    tmp_path: Path,
+) -> None:
+    """It has never been there: no row, no store and no Shard object says anything of it before it starts."""
+    with contextlib.ExitStack() as stack:
+        site = Site(tmp_path / "site", shards=3)
+        stack.callback(site.close)
+        late = site.shards[OTHER]
+        there = [each for each in reversed(site.processes) if each is not late]
+        for each in there:
+            each.spawn()
+        for each in there:
+            each.wait_ready()
+        admin, circles = site.root.api("root"), schema("circles", "joined.example.com")
+        api = await asyncio.to_thread(place, site, admin, HOME)
+        await asyncio.to_thread(make_export, api, "shapes", circles)
+        subscriber = await asyncio.to_thread(through_the_proxy, site, api, circles, tmp_path)
+        await asyncio.to_thread(site.gateway.start)
+        async with subscriber as events:
+            assert {each.shard for each in events.subscription.streams} == {"root", HOME}
+            await asyncio.to_thread(late.start)
+            await asyncio.to_thread(eventually, lambda: known(admin) == SHARDS, "it has joined", PATIENCE_S)
+            consumer = await asyncio.to_thread(place, site, admin, OTHER)
+            made, dry = binding(api.cluster, "shapes"), f"{BINDINGS}?dryRun=All"
+            await asyncio.to_thread(
+                eventually, lambda: consumer.send("POST", dry, made).code == 201, "the export is known", PATIENCE_S
+            )
+            await asyncio.to_thread(bind, consumer, api.cluster, "shapes")
+            await asyncio.to_thread(consumer.post, objects_path(circles), an_object(circles, "round"))
+            event = await until_named(events, "round")
+            assert (event.operation, event.key and event.key.cluster) == ("ADDED", consumer.cluster)
+            assert sorted(each.shard for each in events.subscription.streams) == SHARDS
+
+
+def known(admin: Api) -> list[str]:
+    """The shards of a site that the root shard knows."""
+    return sorted(each["metadata"]["name"] for each in admin.get(SHARD_OBJECTS).json["items"])
