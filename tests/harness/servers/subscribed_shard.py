@@ -77,6 +77,12 @@ class SubscribedShard:
             while consumer not in await self.consumers():  # noqa: ASYNC110  # the server announces nothing
                 await asyncio.sleep(0.05)
 
+    async def until_absent(self, consumer: str) -> None:
+        """Return when the server has no such consumer."""
+        async with asyncio.timeout(60):
+            while consumer in await self.consumers():  # noqa: ASYNC110  # the server announces nothing
+                await asyncio.sleep(0.05)
+
     async def reader(self, subscription: Object, identity: str) -> Reader:
         """A plain client that reads a subscription as an identity."""
         client = Client()

@@ -169,9 +169,7 @@ class Scene:
 
     async def until_silent(self, each: Subscribed) -> None:
         """Return when the server has no consumer of a subscription whose right was taken."""
-        async with asyncio.timeout(PATIENCE_S):
-            while each.made["consumer"] in await self.shard.consumers():  # noqa: ASYNC110  # the server announces nothing
-                await asyncio.sleep(0.05)
+        await self.shard.until_absent(each.made["consumer"])
         each.silent = True
 
     async def step(self, dice: random.Random) -> None:

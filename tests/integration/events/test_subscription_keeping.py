@@ -172,6 +172,35 @@ async def test_a_subscription_rests_on_a_credential_and_is_silent_from_its_end_u
     assert await kept.consumers() == [shown["consumer"]]
 
 
+async def test_a_right_that_is_lost_unnoticed_is_found_by_the_check_that_comes_in_any_case(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await kept.end()
+    monkeypatch.setattr(keeper, "CHECK_S", 0.2)
+    kept.begin()
+    assert (await kept.make("audit"))[0] == 201
+    (entry,) = kept.keeper.index
+    # Nothing in the store says so.
+    entry.stored = replace(entry.stored, user=User("alice", (AUTHENTICATED,)))
+    await until(lambda: kept.state("audit") == "Revoked")
+    await until(lambda: no_consumers(kept))
+
+
+async def test_how_far_behind_a_subscriber_is_is_shown_to_it_and_by_hash_to_the_operator(kept: Kept) -> None:
+    _, made = await kept.make("audit")
+    await kept.server.publish(ROOT, ROOT, 3)
+
+    async def behind() -> bool:
+        return bool((await kept.get("audit"))[1]["lag"]["events"] == 3)
+
+    await until(behind)
+    lines = generate_latest(kept.shard.app.registry).decode().splitlines()
+    told = [line for line in lines if line.startswith("atoll_event_subscription_lag_events{")]
+    assert [line.rpartition(" ")[2] for line in told] == ["3.0"]
+    assert "alice" not in told[0]
+    assert await kept.pull(made, 3, wait_s=20.0) == 3
+
+
 async def test_who_reads_faster_than_the_rate_is_paused_and_another_subscription_is_no_way_around(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ import pytest_asyncio
 from nats.aio.msg import Msg
 
 from atoll.machinery.stream.permissions import KICK_SUBJECT
-from harness.clients.api import Api, Object, configmap, workspace_under
+from harness.clients.api import CRDS, Api, Object, configmap, crd, define, eventually, workspace_under
 from harness.clients.exports import an_object, bind, cluster_of, identity_of, make_export, objects_path, schema
 from harness.clients.followed_events import follow
 from harness.clients.followed_events import path as follow_path
@@ -343,6 +343,27 @@ async def test_an_account_that_is_deleted_is_silent_and_another_of_its_name_gets
     second.get(path(workspace.cluster, "audit"), expect=404)
     assert subscription["consumer"] not in await shard.consumers()
     await reader.close()
+
+
+@pytest.mark.parametrize("where", ["system:admin", "definition"])
+async def test_a_right_in_all_workspaces_and_a_definition_count_for_as_long_as_they_are_there(
+    shard: SubscribedShard, workspace: Api, where: str
+) -> None:
+    widgets = crd("widgets", f"{where.replace(':', '-')}.example.com")
+    define(workspace, widgets)
+    resource = f"widgets.{widgets['spec']['group']}"
+    rule = {"apiGroups": [widgets["spec"]["group"]], "resources": ["widgets"], "verbs": ["watch"]}
+    master = Api(shard.process, "system:admin", "shard-admin")
+    giver = master if where == "system:admin" else workspace
+    name, bob = give(giver, "bob", rule, ENTER), shard.user("bob")
+    made = subscribe(bob, workspace.cluster, resources=[resource])
+    assert made["consumer"] in await shard.consumers()
+    if where == "system:admin":
+        master.delete(f"{RBAC}/clusterrolebindings/{name}")
+    else:
+        workspace.delete(f"{CRDS}/{widgets['metadata']['name']}")
+    eventually(lambda: bob.get(path(workspace.cluster, "audit")).json["state"] == "Revoked", "it is revoked")
+    await shard.until_absent(made["consumer"])
 
 
 async def test_while_a_workspace_is_inactive_nothing_of_it_is_delivered(shard: SubscribedShard, workspace: Api) -> None:
