@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from harness.data.manifests import manifests_folder, sources
 from harness.environment import ABSENT
@@ -68,16 +69,11 @@ def boutique() -> Path:
     return manifests_folder("shared") / "online-boutique" / "kubernetes-manifests.yaml"
 
 
-class FromAnotherFolder(pytest.Dir):  # type: ignore[misc]  # final: it may change with pytest, which is pinned
-    """The folder of all tests, of which each worker collects other folders first.
-
-    Workers collect the same tests at the same time. In the same order each would rewrite and compile every file.
-    """
+class Root(pytest.Dir):  # type: ignore[misc]  # final: it may change with pytest, which is pinned
+    """The folder of all tests."""
 
     def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
-        found = list(super().collect())
-        first = len(found) * worker_number(self.config) // WORKERS
-        return found[first:] + found[:first]
+        return from_another_place(self.config, super().collect())
 
 
 class Folder(pytest.Package):
@@ -86,6 +82,21 @@ class Folder(pytest.Package):
     def setup(self) -> None:
         """There is no `__init__.py` to set up."""
 
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        return from_another_place(self.config, super().collect())
+
+
+def from_another_place(
+    config: pytest.Config, found: Iterable[pytest.Item | pytest.Collector]
+) -> list[pytest.Item | pytest.Collector]:
+    """What a folder holds, of which each worker collects another part first.
+
+    Workers collect the same tests at the same time. In the same order each would rewrite and compile every file.
+    """
+    held = list(found)
+    first = len(held) * worker_number(config) // WORKERS
+    return held[first:] + held[:first]
+
 
 def worker_number(config: pytest.Config) -> int:
     """The number of this worker; 0 in a run without workers."""
@@ -93,7 +104,7 @@ def worker_number(config: pytest.Config) -> int:
 
 
 def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    kind = FromAnotherFolder if path == Path(__file__).parent else Folder
+    kind = Root if path == Path(__file__).parent else Folder
     found: pytest.Collector = kind.from_parent(parent, path=path)
     return found
 
@@ -102,10 +113,17 @@ def pytest_configure(config: pytest.Config) -> None:
     """No test asserts on speed, nor do generated examples: a busy machine is no failure."""
     sys.path.insert(0, str(ABSENT))
     preload_started_server()
-    if config.option.markexpr != DEFAULT_TIER:
+    is_default = config.option.markexpr == DEFAULT_TIER
+    if is_default:
+        # What the product's modules hold is read by each worker for seconds, and depends on what was imported.
+        providers._get_local_constants = lambda: providers._local_constants
+    else:
         draw_all()
     slow = [HealthCheck.too_slow]
-    settings.register_profile("atoll", max_examples=drawn(100), deadline=None, suppress_health_check=slow)
+    examples = drawn(100)
+    settings.register_profile(
+        "atoll", max_examples=examples, deadline=None, derandomize=is_default, suppress_health_check=slow
+    )
     settings.load_profile("atoll")
 
 

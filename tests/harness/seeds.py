@@ -1,7 +1,8 @@
-"""Seeds of random trials: a new one for each day and trial, and that of a failure for its replay.
+"""Seeds of random trials, and that of a failure for its replay.
 
-Each is printed, so that a failure shows it; `TEST_SEED` forces it. Generated examples are new in each run, so that runs
-add up: the default run draws a fifth of them, the long tier all.
+The default run draws the same each time, and a fifth of all generated examples: what it finds is of the last change.
+The long tier draws all of them anew, and a new seed for each day and trial, so that its runs add up. Each seed is
+printed, so that a failure shows it; `TEST_SEED` forces it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ _drawn = {"part": _PART}
 
 
 def seed_of_run(trial: int) -> int:
-    """`TEST_SEED` if it is set, else the day in UTC followed by the number of the trial, as 20260131041."""
-    seed = int(os.environ.get(SEED_VARIABLE) or f"{datetime.now(UTC):%Y%m%d}{trial:03}")
+    """`TEST_SEED` if it is set, else the number of the trial; in the long tier after the day in UTC, as 20260131041."""
+    day = f"{datetime.now(UTC):%Y%m%d}" if _drawn["part"] == 1 else ""
+    seed = int(os.environ.get(SEED_VARIABLE) or f"{day}{trial:03}")
     print(f"{SEED_VARIABLE}={seed}")
     return seed
 

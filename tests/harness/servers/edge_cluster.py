@@ -18,7 +18,6 @@ import json
 import secrets
 import shutil
 import signal
-import socket
 import ssl
 from pathlib import Path
 from typing import Self
@@ -26,6 +25,7 @@ from typing import Self
 import yaml
 
 from atoll.machinery.process.pki import make_ca, make_rsa_key, make_serving, public_key_pem
+from atoll.standalone.site.layout import Ports
 from harness.clients.api import Api, Object, eventually
 from harness.clients.go_programs import program
 from harness.servers.launch import Process, launch
@@ -53,7 +53,9 @@ class EdgeCluster:
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         self.kubeconfig = directory / "admin.kubeconfig"
-        self._ports = [_free_port() for _ in range(3)]
+        #: Reserved until this ends: another process gets none of them meanwhile, nor between two starts.
+        self._reserved = Ports("127.0.0.1")
+        self._ports = [self._reserved.reserve(0) for _ in range(3)]
         self._tokens = {ADMINISTRATOR: secrets.token_hex(16), CONTROLLERS: secrets.token_hex(16)}
         self._authority = make_ca("edge cluster")
         self._processes: dict[str, Process] = {}
@@ -236,9 +238,3 @@ class EdgeCluster:
             "contexts": [{"name": "edge", "context": {"cluster": "edge", "user": user}}],
         }
         return yaml.safe_dump(json.loads(json.dumps(found))).encode()
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
