@@ -114,6 +114,7 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
     follow_nats_credentials_file: str = ""
     replicated_workspaces: str = NEEDED
     default_replication_level: str = replication_level.GLOBAL
+    allow_format_upgrade: bool = False
 
     SUMMARY: ClassVar[str] = "Run one shard of a sharded deployment."
     COMMON: ClassVar[Collection[str]] = (
@@ -174,6 +175,8 @@ class ShardConfig(RequestHeaderConfig, frozen=True, kw_only=True):
             "list_window": "seconds that a list can be continued and an earlier state can be listed",
             "log_retention": "seconds that changes are kept for watches and history; at least list-window",
             "allow_any_filesystem": "accept network and temporary file systems",
+            "allow_format_upgrade": "bring a store of an earlier format to that of this version, after a backup in"
+            " format-… beside it",
             "logical_cluster_total_object_limit": "objects that a logical cluster may hold, Events aside, unless its"
             " annotation core.kcp.io/max-total-objects says otherwise; 0: any number",
             "logical_cluster_object_count_scan_interval": "time between two looks for logical clusters above 90 % of"

@@ -31,6 +31,7 @@ from atoll.machinery.process.listen_address import serving_names, take_port
 from atoll.machinery.storage.contract import StoreFull
 from atoll.machinery.storage.environment.filesystem import DATA_FILE, require_local
 from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
+from atoll.machinery.storage.maintenance.upgrade import upgrade
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.sealing import Sealer, ensure_key_file
 from atoll.machinery.stream.event_keys import EventKeys
@@ -85,12 +86,20 @@ def prepare(config: ShardConfig) -> LmdbStore:
     if (root / STORE / DATA_FILE).exists():
         Sealer(root / KEYS_FILE)
         require_keys(config)
+        _upgrade(config)
     else:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         ensure_key_file(root / KEYS_FILE)
     store = open_store(store_options(config))
     root.chmod(0o700)
     return store
+
+
+def _upgrade(config: ShardConfig) -> None:
+    """Upgrade the store, where that is needed and allowed. Raises as `upgrade`."""
+    if done := upgrade(store_options(config), allowed=config.allow_format_upgrade):
+        back = f"stop, and run `atoll restore --from {done.backup} --in-place` of the earlier version"
+        log.warning("store upgraded", earlier_format=done.format, backup=str(done.backup), way_back=back)
 
 
 async def start(config: ShardConfig, *, edge: bool = False) -> None:

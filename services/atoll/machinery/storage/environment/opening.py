@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import msgspec
@@ -50,7 +51,7 @@ def open_for_writing(options: StoreOptions, now_us: int) -> Environment:
             _require_compatible(directory, options)
         else:
             _create(directory, options)
-        opened = _with_databases(_open(directory, options), directory, owner_fd)
+        opened = _with_databases(open_raw(directory, options), directory, owner_fd)
     except BaseException:
         os.close(owner_fd)
         raise
@@ -63,20 +64,20 @@ def open_for_writing(options: StoreOptions, now_us: int) -> Environment:
     return opened
 
 
-def open_for_reading(options: StoreOptions) -> Environment:
+def open_for_reading(options: StoreOptions, store_format: int = FORMAT_VERSION) -> Environment:
     """Open the store that another process writes. Raise UnknownFormat, or lmdb.Error without a store."""
     directory = Path(options.directory)
-    opened = _with_databases(_open(directory, options, readonly=True), directory)
+    opened = _with_databases(open_raw(directory, options, readonly=True), directory)
     with opened.reading() as txn:
         found = opened.get_meta(txn, "format", None)
-    if found != FORMAT_VERSION:
+    if found != store_format:
         opened.close()
         raise UnknownFormat(str(directory))
     return opened
 
 
-def _open(directory: Path, options: StoreOptions, *, readonly: bool = False, lock: bool = True) -> lmdb.Environment:
-    """Open the file, or create it. Raise UnknownFormat for one that was cut off."""
+def open_raw(directory: Path, options: StoreOptions, *, readonly: bool = False, lock: bool = True) -> lmdb.Environment:
+    """Open the file of any format, or create it. Raise UnknownFormat for one that was cut off."""
     try:
         require_whole(directory / filesystem.DATA_FILE)
     except TruncatedFile as error:
@@ -106,20 +107,24 @@ def _with_databases(env: lmdb.Environment, directory: Path, owner_fd: int = -1) 
         raise
 
 
-def _require_compatible(directory: Path, options: StoreOptions) -> None:
+def read_meta(directory: Path, options: StoreOptions, *names: str) -> list[Any]:
+    """Return facts of a store of any format, None for absent ones; no file is written. Raise UnknownFormat."""
     try:
-        env = _open(directory, options, readonly=True, lock=False)
+        env = open_raw(directory, options, readonly=True, lock=False)
     except lmdb.Error as error:
         raise UnknownFormat(f"{directory / filesystem.DATA_FILE} is damaged or no store: {error}") from error
     try:
         with env.begin() as txn:
             meta = env.open_db(b"meta", txn=txn, create=False)
-            found = msgspec.msgpack.decode(txn.get(b"format", db=meta) or b"\xc0")
-            shard = msgspec.msgpack.decode(txn.get(b"shard", db=meta) or b"\xc0")
+            return [msgspec.msgpack.decode(txn.get(name.encode(), db=meta) or b"\xc0") for name in names]
     except (lmdb.Error, msgspec.DecodeError) as error:
         raise UnknownFormat(f"{directory / filesystem.DATA_FILE} is no store of this system: {error}") from error
     finally:
         env.close()
+
+
+def _require_compatible(directory: Path, options: StoreOptions) -> None:
+    found, shard = read_meta(directory, options, "format", "shard")
     if found != FORMAT_VERSION:
         raise UnknownFormat(f"{directory} has format {found}, this version reads {FORMAT_VERSION}")
     if shard != options.shard:
@@ -134,7 +139,7 @@ def _is_foreign(directory: Path) -> bool:
 def _create(directory: Path, options: StoreOptions) -> None:
     """Build the file under another name, so that a file under the right one is always complete."""
     with new_directory(directory) as fresh:
-        env = _open(fresh, options)
+        env = open_raw(fresh, options)
         meta = env.open_db(b"meta")
         facts = {
             "format": FORMAT_VERSION,

@@ -61,12 +61,17 @@ class BackupFailed(Exception):
     """The copy could not be made; what was written has no manifest."""
 
 
-def back_up(options: StoreOptions, write: Callable[[bytes], object], rate_bytes_s: int = RATE_BYTES_S) -> Manifest:
-    """Pass the pages of a store to `write`; return their manifest.
+def back_up(
+    options: StoreOptions,
+    write: Callable[[bytes], object],
+    rate_bytes_s: int = RATE_BYTES_S,
+    store_format: int = FORMAT_VERSION,
+) -> Manifest:
+    """Pass the pages of a store of a format to `write`; return their manifest.
 
     Raises UnknownFormat, KeyFileInvalid, BackupFailed, and what `write` raises.
     """
-    with closing(_opened(options)) as environment, environment.reading() as txn:
+    with closing(_opened(options, store_format)) as environment, environment.reading() as txn:
         digest, size_bytes = hashlib.sha256(), 0
         for chunk in _paced(_pages(environment, txn), rate_bytes_s):
             digest.update(chunk)
@@ -76,7 +81,7 @@ def back_up(options: StoreOptions, write: Callable[[bytes], object], rate_bytes_
         numbers = sealing.numbers(Path(options.key_file)) if has_keys else ()
         return Manifest(
             format=BACKUP_FORMAT,
-            store_format=FORMAT_VERSION,
+            store_format=store_format,
             store=facts_of(environment, txn),
             sealing_keys=numbers,
             taken=times.now(),
@@ -85,9 +90,9 @@ def back_up(options: StoreOptions, write: Callable[[bytes], object], rate_bytes_
         )
 
 
-def _opened(options: StoreOptions) -> Environment:
+def _opened(options: StoreOptions, store_format: int) -> Environment:
     try:
-        return open_for_reading(options)
+        return open_for_reading(options, store_format)
     except lmdb.Error as error:
         raise BackupFailed(f"the store cannot be opened: {error}") from error
 

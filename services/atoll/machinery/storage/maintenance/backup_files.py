@@ -64,6 +64,10 @@ class DirectoryTarget:
         path.replace(self._directory / MANIFEST)
         sync_directory(self._directory)
 
+    def close(self) -> None:
+        """Give the file up; without a manifest it is no backup."""
+        self._file.close()
+
 
 class ArchiveTarget:
     """A tar archive that is written to a stream."""
