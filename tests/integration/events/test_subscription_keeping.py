@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import generate_latest
 
+from atoll.machinery.apiserver.authorization.effective_users import SCOPES, WARRANT, encode_warrant
 from atoll.machinery.meta.names import ROOT, SYSTEM_SHARD
 from atoll.machinery.meta.objects import Object
 from atoll.machinery.meta.types import EVENT_SUBSCRIPTIONS, SERVICE_ACCOUNTS
@@ -76,9 +77,9 @@ class Kept:
         return found.code, msgspec.json.decode(found.body)
 
     async def make(
-        self, name: str, user: User = ALICE, cluster: str = ROOT, expires_s: float = 0
+        self, name: str, user: User = ALICE, cluster: str = ROOT, expires_s: float = 0, since: object = "now"
     ) -> tuple[int, Object]:
-        body = msgspec.json.encode({"name": name, "resources": ["configmaps"]})
+        body = msgspec.json.encode({"name": name, "resources": ["configmaps"], "since": since})
         return await self.ask(Command("create", cluster, user, expires_s, body=body))
 
     async def get(self, name: str, user: User = ALICE, expires_s: float = 0) -> tuple[int, Object]:
@@ -184,6 +185,32 @@ async def test_a_right_that_is_lost_unnoticed_is_found_by_the_check_that_comes_i
     entry.stored = replace(entry.stored, user=User("alice", (AUTHENTICATED,)))
     await until(lambda: kept.state("audit") == "Revoked")
     await until(lambda: no_consumers(kept))
+
+
+async def test_a_mark_is_where_a_subscription_begins_and_one_of_another_stream_or_history_is_the_beginning(
+    kept: Kept,
+) -> None:
+    await kept.server.publish(ROOT, ROOT, 5)
+    _, made = await kept.make("now")
+    mark = made["streams"][0]["begin"]
+    assert mark["sequence"] == 6
+    await kept.server.publish(ROOT, ROOT, 3)
+    for name, change, count in (("next", {"sequence": 7}, 2), ("far", {"sequence": 1000}, 0)):
+        _, made = await kept.make(name, since={**mark, **change})
+        assert (await kept.info(made))["num_pending"] == count
+        await kept.ask(Command("delete", ROOT, ALICE, name=name))
+    for name, other in (("made-anew", {"created": "2026-01-01T00:00:00Z"}), ("restored", {"lineage": "another"})):
+        _, made = await kept.make(name, since={**mark, **other})
+        assert (await kept.info(made))["num_pending"] == 8
+        await kept.ask(Command("delete", ROOT, ALICE, name=name))
+
+
+async def test_scopes_and_warrants_count_as_for_a_watch(kept: Kept) -> None:
+    elsewhere = User("carol", ALICE.groups, "", {SCOPES: ("cluster:2kx9v4twgone",)})
+    assert (await kept.make("a", elsewhere))[0] == 403
+    plain = User("dave", (AUTHENTICATED,))
+    assert (await kept.make("a", plain))[0] == 403
+    assert (await kept.make("a", replace(plain, extra={WARRANT: (encode_warrant(ALICE),)})))[0] == 201
 
 
 async def test_how_far_behind_a_subscriber_is_is_shown_to_it_and_by_hash_to_the_operator(kept: Kept) -> None:
