@@ -44,8 +44,8 @@ class World:
             content.defined = {ref: defined_by(obj)}
         topology = Topology()
         topology.senders = lambda mailbox: {name: {"p"} for name in self.contents}  # type: ignore[method-assign]
-        self.told: set[tuple[str, str]] = set()
-        self.conflicts = Conflicts(lambda cluster, ref, reason, text: self.told.add((cluster, text)))
+        self.events: set[tuple[str, str]] = set()
+        self.conflicts = Conflicts(lambda cluster, ref, reason, text: self.events.add((cluster, text)))
         self.found = Definitions(topology, cast(Contents, cast(Any, self.contents)), self.conflicts)
 
     def in_conflict(self, ref: ObjectRef) -> list[Conflict]:
@@ -60,7 +60,7 @@ def test_what_is_in_effect_wins_each_workspace_is_told_and_the_other_definer_is_
     for ref in (CRD, BINDING):
         assert world.in_conflict(ref) == [Conflict(FIELD, "w1")]
     text = f"{FIELD} is not the same in all workspaces that send it: that of w1 counts"
-    assert world.told == {("w1", text), ("w2", text)}
+    assert world.events == {("w1", text), ("w2", text)}
     assert world.found.waiting("m") == {BINDING}
     assert world.found.winners("m", KIND) == {"w1"}
     assert world.found.settle("m") == (set(), False), "nothing is new"
@@ -78,7 +78,7 @@ def test_until_one_is_in_effect_none_is_listed_and_nothing_is_said() -> None:
     world.found.saw("m", CRD, definition(established="False"))
     assert world.found.settle("m") == (set(), True)
     assert world.found.waiting("m") == {CRD, BINDING}
-    assert world.told == set()
+    assert world.events == set()
 
 
 @pytest.mark.parametrize(("identity", "conflicts"), [("i", []), ("j", [Conflict(FIELD, "w1")])])

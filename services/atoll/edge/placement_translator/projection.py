@@ -329,7 +329,8 @@ class Projection:
         """Write the list if it is time; return when to come back."""
         now_s = time.time()
         if state.list_at_s is not None and state.list_at_s <= now_s and not state.due.refs:
-            state.list_at_s = None
+            # Nobody says that all is there before it is written.
+            state.list_at_s, state.is_busy = None, True
             try:
                 client, versions = self._base.cluster(mailbox), self.copies.versions.written(mailbox)
                 queries = self.associated(mailbox)
@@ -337,6 +338,8 @@ class Projection:
             except BaseException:
                 state.list_at_s = now_s
                 raise
+            finally:
+                state.is_busy = False
             state.listed = written or state.listed
             self.copies.writes["list"] += written > 0
             self._done(mailbox, ())

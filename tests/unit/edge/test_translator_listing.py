@@ -1,0 +1,107 @@
+"""What a mailbox has lost stays on the list while it cannot be made again, and all is done once the list is written."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from atoll.edge.placement_translator.content import Content, Item
+from atoll.edge.placement_translator.projection import Projection
+from atoll.edge.placement_translator.records import Copy, CopyRecords
+from atoll.edge.placement_translator.topology import Topology
+from atoll.edge.store import EdgeStore
+from atoll.machinery.client.client import Client
+from atoll.machinery.client.discovery import ServedKind
+from atoll.machinery.client.resource import Resource
+from atoll.machinery.edge.applied import ApplyRecord
+from atoll.machinery.edge.names import ObjectRef
+from atoll.machinery.edge.what import Selection
+from atoll.machinery.meta.objects import Object
+from atoll.machinery.meta.status import Details, Forbidden, NotFound
+
+WANTED, UNWANTED = (ObjectRef("", "configmaps", "default", name) for name in ("a", "b"))
+CONFIGMAPS = Resource("", "v1", "configmaps")
+KIND = ServedKind(CONFIGMAPS, "ConfigMap", frozenset({"list"}), frozenset(), ("v1",), frozenset())
+
+
+class Sources:
+    """A workspace that sends WANTED."""
+
+    def __init__(self) -> None:
+        self._content = Content()
+        self._content.kinds[WANTED.kind], self._content.is_complete = KIND, True
+        self._content.put(WANTED, Item(Selection(("p",)), ("v1",), "digest", "uid"))
+
+    def get(self, cluster: str) -> Content:
+        return self._content
+
+    async def source(self, cluster: str, ref: ObjectRef, version: str = "") -> Object:
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": ref.name, "namespace": ref.namespace}}
+
+
+class EmptyMailbox:
+    """A client of a mailbox that has no object and takes SyncerConfigs alone."""
+
+    def __init__(self) -> None:
+        self.lists, self.projection = list[Object](), cast(Projection, None)
+
+    def cluster(self, name: str) -> EmptyMailbox:
+        return self
+
+    async def discover(self, path: str) -> Object:
+        row = {"resource": "configmaps", "scope": "Namespaced", "verbs": ["list"]}
+        versions = [{"version": "v1", "resources": [row]}]
+        return {"items": [{"metadata": {}, "versions": versions}] if path == "/api" else []}
+
+    async def pages(self, resource: Resource, **options: str) -> AsyncIterator[Object]:
+        yield {"items": []}
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
+        if resource.plural == "namespaces":
+            return {"metadata": {"name": name}}
+        raise NotFound("it is not there", details=Details(name=name))
+
+    async def apply(self, resource: Resource, obj: Object, manager: str = "") -> Object:
+        raise Forbidden("its definition is going")
+
+    async def list(self, resource: Resource, **options: str) -> Object:
+        return {"items": []}
+
+    async def request(self, method: str, path: str, query: object = None, body: Any = None) -> Object:
+        state = self.projection.state("m")
+        assert state is not None
+        assert not state.is_done, "the list is not written yet"
+        self.lists.append(body["spec"])
+        return {"metadata": {"resourceVersion": "9"}}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EdgeStore]:
+    found = EdgeStore(tmp_path, allow_any_filesystem=True)
+    yield found
+    found.close()
+
+
+async def test_what_is_wanted_and_gone_stays_listed_until_it_is_made_again(store: EdgeStore) -> None:
+    topology, records, mailbox = Topology(), CopyRecords(store), EmptyMailbox()
+    topology.has_read = lambda cluster: True
+    for name, answer in (("senders", {"w": {"p"}}), ("is_mailbox", True), ("is_ending", False), ("placements", [])):
+        setattr(topology, name, lambda *_, answer=answer: answer)
+    for ref in (WANTED, UNWANTED):
+        records.put("m", ref, Copy("v1", "digest", ApplyRecord("", ""), "uid", 5, 5))
+    parts = topology, cast(Any, Sources()), records
+    projection = Projection(cast(Client, mailbox), parts, lambda *_: None, lambda *_: None)
+    mailbox.projection = projection
+    projection.due("m").is_unread = True
+    await projection.reconcile("m")
+    state = projection.state("m")
+    assert state is not None
+    assert list(state.failures) == [WANTED], "it cannot be made again"
+    state.list_at_s = 0.0
+    await projection.reconcile("m")
+    (entry,) = mailbox.lists[0]["namespacedObjects"]
+    assert entry["objectsByNamespace"] == [{"namespace": "default", "names": ["a"]}]
+    assert state.is_done
