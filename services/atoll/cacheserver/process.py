@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 import structlog
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from atoll.cacheserver import server
 from atoll.cacheserver.config import CacheServerConfig
@@ -38,6 +38,7 @@ from atoll.machinery.storage.lmdb_store import LmdbStore, open_store
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.stream.credential_file import read_access
 from atoll.machinery.wire.limits import Limits
+from atoll.machinery.wire.metrics import ServerMetrics
 from atoll.machinery.wire.proxy.streaming import StreamingConnection
 from atoll.machinery.wire.server import Server
 from atoll.replication.follower import Follower, FollowerOptions
@@ -88,6 +89,7 @@ class _Serving:
     def __init__(self, config: CacheServerConfig, store: LmdbStore) -> None:
         self._config, self._store = config, store
         self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
         CertificateExpiry(config, self._registry)
         access = read_access(config.nats_url, config.nats_credentials_file)
         self._follower = Follower(
@@ -131,6 +133,7 @@ class _Serving:
         handler = server.handler(self._store, certificates, serving)
         connection = functools.partial(StreamingConnection, policy=handler)
         listener = Server(handler, Limits(), files.clients.context(files.serving), connection)
+        ServerMetrics(listener, self._registry)
         port = await listener.start(config.bind_address, config.secure_port)
         sys.stdout.write(f"atoll cache-server serves https://{config.host}:{port}/services/cache\n")
         sys.stdout.flush()

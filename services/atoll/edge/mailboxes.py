@@ -71,6 +71,11 @@ class Mailboxes:
         #: Logical cluster -> name of the mailbox.
         self._clusters: dict[str, str] = {}
 
+    @property
+    def targets(self) -> Collection[Object]:
+        """All SyncTargets."""
+        return self._targets.values()
+
     def _changed(self, kind: Resource, old: Object | None, new: Object | None) -> None:
         cluster, _, name = key_of(new or old or {})
         if kind == SYNC_TARGETS:

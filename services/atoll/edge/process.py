@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import structlog
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from atoll.edge.changes import ChangeSource
 from atoll.edge.config import EdgeControllersConfig
@@ -30,6 +30,7 @@ from atoll.edge.objects import service
 from atoll.edge.placement_translator.translator import PlacementTranslator
 from atoll.edge.store import EdgeStore
 from atoll.edge.summarizer.summarizer import StatusSummarizer
+from atoll.edge.target_metrics import TargetMetrics
 from atoll.edge.where_resolver import WhereResolver
 from atoll.machinery.apiserver.serving.health import Check, Notice
 from atoll.machinery.apiserver.serving.health_server import HealthServer
@@ -100,6 +101,7 @@ async def start(config: EdgeControllersConfig) -> None:
         initializers = [Initializer(first, kind) for kind in service().grants]
         process = _Process(config, root, first)
         translator.register(process.registry)
+        TargetMetrics(mailboxes, process.registry)
         source = process.changes(store)
         if source is not None:
             mailboxes.start(source.follow)
@@ -139,6 +141,7 @@ class _Process:
         self._lease = Lease(client, LEASE, _identity(root), LEASE_TIMING, self._taken.set)
         self._lease.lost = self._lost
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
         self._metrics = ControllerMetrics(self.registry)
         self._waiting: set[str] = set()
         self._checks: dict[str, Check] = {"controllers": self._check}

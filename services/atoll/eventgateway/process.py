@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 import structlog
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from atoll.eventgateway.config import EventGatewayConfig
 from atoll.eventgateway.gateway import build_gateway
@@ -78,6 +78,7 @@ async def _serve(
     config: EventGatewayConfig, files: GatewayFiles, gateway: Gateway, registry: CollectorRegistry
 ) -> None:
     life = Lifetime()
+    ProcessCollector(registry=registry)
     CertificateExpiry(config, registry, {"tls-cert-file": Path(config.directory) / f"{SERVING}.crt"})
     life.stop_on_signals()
     checks = {"nats-connection": gateway.check_connection, "tenants-account": gateway.check_account}

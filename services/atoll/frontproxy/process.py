@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 import structlog
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from atoll.frontproxy import cluster_map, mapping, renewal
 from atoll.frontproxy.account_check import account_check
@@ -55,6 +55,7 @@ from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.stream.credential_file import read_access
 from atoll.machinery.wire.host import Host
 from atoll.machinery.wire.limits import Limits
+from atoll.machinery.wire.metrics import ServerMetrics
 from atoll.machinery.wire.proxy.backend import BackendLimits, Backends
 from atoll.machinery.wire.proxy.streaming import StreamingConnection
 from atoll.machinery.wire.server import Server
@@ -152,6 +153,7 @@ class FrontProxy:
         self._draining = False
         registry = CollectorRegistry()
         self.registry = registry
+        ProcessCollector(registry=registry)
         CertificateExpiry(config, registry, {"tls-cert-file": Path(config.root_directory) / f"{SERVING}.crt"})
         self.backends = Backends(limits)
         self._egress = Egress(policy(config.egress_allow_cidr), registry)
@@ -206,6 +208,7 @@ class FrontProxy:
         self._life.stop_on_signals()
         trusted = self._files.trusted
         server = Server(self.handler, Limits(), trusted.context(self._files.serving), self.connection)
+        ServerMetrics(server, self.registry)
         config = self._config
         listen = functools.partial(server.start, config.bind_address)
         port = await take_port(listen, config.bind_address, config.secure_port, Path(config.root_directory))

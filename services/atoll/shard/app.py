@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import structlog
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from atoll.controllers.exports.cached_copies import CachedCopies
 from atoll.controllers.exports.kept_copies import KeptCopies
@@ -43,6 +43,7 @@ from atoll.machinery.apiserver.federation.cluster_searches import ClusterSearche
 from atoll.machinery.apiserver.federation.federated_view import federated
 from atoll.machinery.apiserver.federation.pathindex import PathIndex
 from atoll.machinery.apiserver.serving.audit import AuditLog
+from atoll.machinery.apiserver.serving.audit_metrics import AuditMetrics
 from atoll.machinery.apiserver.serving.documents import Documents, StaticDocuments
 from atoll.machinery.apiserver.serving.health import Health, Notice
 from atoll.machinery.apiserver.serving.observe import RequestMetrics, RequestObserver
@@ -140,7 +141,10 @@ class ShardApp:
         self.asker: Ask | None = None
         self.registry = CollectorRegistry()
         self.metrics = ShardMetrics(self.registry)
+        ProcessCollector(registry=self.registry)
         self.audit = AuditLog(config.audit_log_path) if config.audit_log_path else None
+        if self.audit is not None:
+            AuditMetrics(self.audit, self.registry)
         self.health = Health(store)
         self.health.add("shutdown", lambda: None)
         origin = origin or root_shard.root_shard_of(config, store)

@@ -2,8 +2,8 @@
 
 With API workers the processes listen on Unix sockets `m<number>` in one directory, 0 the main process; a connection is
 sent the process's own metrics and closed. Counters, histograms and gauges are summed: what a gauge shows of the shard
-itself, one process shows. Invariant: a scrape waits ANSWER_S at most; a process that does not answer is left out and
-counted.
+itself, one process shows; of times and limits the least counts. Invariant: a scrape waits ANSWER_S at most; a process
+that does not answer is left out and counted.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from atoll.machinery.process.time_slicing import in_parts
 
 ANSWER_S = 1.0
 _SOCKETS = "m[0-9]*"
-#: The end of the name of times of creation, of which the first counts.
-_CREATED = "_created"
+#: Ends of names of times and limits, of which the least counts.
+_LEAST = ("_created", "process_start_time_seconds", "process_max_fds")
 #: Unread bytes of one answer.
 _BUFFER = 1 << 20
 
@@ -109,7 +109,7 @@ def merged(texts: Sequence[bytes]) -> bytes:
 def _joined(series: str, one: float | None, other: float) -> float:
     if one is None:
         return other
-    return min(one, other) if series.partition("{")[0].endswith(_CREATED) else one + other
+    return min(one, other) if series.partition("{")[0].endswith(_LEAST) else one + other
 
 
 def _line(item: tuple[str, float | None]) -> str:

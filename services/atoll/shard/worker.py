@@ -29,6 +29,7 @@ from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.storage.workers.worker_store import connect_store
 from atoll.machinery.wire.connection_spread import PassedConnections
 from atoll.machinery.wire.limits import Limits
+from atoll.machinery.wire.metrics import ServerMetrics
 from atoll.machinery.wire.proxy.streaming import StreamingConnection
 from atoll.machinery.wire.server import Server
 from atoll.shard.app import ShardApp
@@ -73,6 +74,7 @@ async def serve(settings: WorkerSettings, channel: socket.socket, number: int) -
         pipeline = app.pipeline()
         connection = functools.partial(StreamingConnection, policy=pipeline)
         server = Server(pipeline, Limits(), credentials.context, connection)
+        ServerMetrics(server, app.registry)
         passed = PassedConnections(channel)
         server.accept_from(passed)
         # Objects made at start-up live as long as the process: exclude them from garbage collection.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 import structlog
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 
 from atoll.machinery.kcp.sharding.stream_policy import KcpStreamPolicy
 from atoll.machinery.process.backoff import Backoff
@@ -32,6 +32,7 @@ from atoll.machinery.stream.server.embedded import EmbeddedServer, ServerFailed,
 from atoll.shard.config import ShardConfig
 from atoll.standalone.event_gateway import EmbeddedGateway
 from atoll.standalone.site.credentials import reading_user
+from atoll.standalone.stream_metrics import StreamMetrics
 from atoll.standalone.stream_quota import StreamQuota
 
 log = structlog.get_logger()
@@ -110,7 +111,7 @@ class ChangeStream:
             access, options = server.access, msgspec.structs.replace(options, restart_server=server.restart)
         access = msgspec.structs.replace(access, signing_keys=self.signing_keys)
         publisher = Publisher(PublishedLog(self._store), KcpStreamPolicy(), access, lambda _: self._deposed(), options)
-        self._measure(publisher)
+        StreamMetrics(publisher, self._registry)
         self._publisher = publisher
         if self._quota is not None:
             self._resizing = asyncio.create_task(self._quota.run(publisher.changes.resize))
@@ -159,16 +160,6 @@ class ChangeStream:
                 log.error("nats server did not start", error=str(error), again_s=delay_s)
             await asyncio.sleep(delay_s)
             failures += 1
-
-    def _measure(self, publisher: Publisher) -> None:
-        events = Gauge("atoll_stream_lag_events", "Log entries not yet in both streams.", registry=self._registry)
-        seconds = Gauge("atoll_stream_lag_seconds", "Age of the oldest of them.", registry=self._registry)
-        events.set_function(lambda: publisher.lag().events)
-        seconds.set_function(lambda: publisher.lag().seconds)
-        foreign = Gauge(
-            "atoll_stream_foreign_messages", "Messages in the streams that others wrote.", registry=self._registry
-        )
-        foreign.set_function(lambda: sum(stats.foreign_messages for stats in publisher.stats.values()))
 
 
 def _follow_access(config: ShardConfig, publishing: Access | None) -> Access | None:

@@ -11,6 +11,8 @@ import functools
 import socket
 from pathlib import Path
 
+from prometheus_client import Counter
+
 from atoll.machinery.apiserver.serving.pipeline import RequestPipeline
 from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import Details, ServiceUnavailable
@@ -18,6 +20,7 @@ from atoll.machinery.storage.lmdb_store import LmdbStore
 from atoll.machinery.storage.options import StoreOptions
 from atoll.machinery.wire.exchange import Exchange, HttpRequest
 from atoll.machinery.wire.limits import Limits
+from atoll.machinery.wire.metrics import ServerMetrics
 from atoll.machinery.wire.proxy.streaming import StreamingConnection
 from atoll.machinery.wire.server import Server
 from atoll.shard.app import ShardApp
@@ -87,12 +90,16 @@ class Listener:
         """Serve requests: with the pipeline of this process, or by starting the workers."""
         if self._reserved is None:
             assert self._server is not None
+            ServerMetrics(self._server, app.registry)
             self._server.handler = self._handler.pipeline = app.pipeline()
             reloading = reload_client_cas(self._config, self._credentials, app.identity.certificates, self._server.use)
             self._tasks = [asyncio.create_task(work) for work in (app.watches.open.follow(), reloading, app.renew())]
             return
         place = WorkerPlace(Path(self._config.root_directory), self._reserved)
         self._workers = WorkerPool(self._store, self._count, place, app.health.results, Does(app.seek, app.ask))
+        self._workers.restarted = Counter(
+            "atoll_shard_worker_restarts_total", "API workers that exited.", registry=app.registry
+        ).inc
         # The workers follow what decides about their watches; this process that about subscriptions.
         self._tasks = [asyncio.create_task(work) for work in (app.watches.open.follow(), app.renew())]
         await app.metrics.join(self._workers.socket.parent, 0)

@@ -42,6 +42,7 @@ from atoll.shard.authentication import SERVING, Credentials, load, serving_files
 from atoll.shard.config import GATES, ShardConfig
 from atoll.shard.membership.root_shard import RootShard, require_not_forgotten, wait_for_root_shard
 from atoll.shard.object_counts import ObjectCounts
+from atoll.shard.store_metrics import StoreMetrics
 from atoll.shard.subscriptions.other_parts import OtherParts
 from atoll.standalone import nats_listener, worker_count
 from atoll.standalone.change_stream import CREDENTIALS_FILE, ChangeStream, EmbeddedUsers, require_keys
@@ -204,6 +205,7 @@ class ShardRunner:
             follower = app.follower(self._store, stream.follow_access)
         work = [app.manager(self._store, follower).run(), self._store.run_maintenance(), return_freed_memory()]
         CertificateExpiry(self._config, app.registry, {"tls-cert-file": self._root / f"{SERVING}.crt"})
+        StoreMetrics(self._store, app.registry)
         work.append(ObjectCounts(self._store, app.registry, self._config.object_count_interval_s).run())
         subscriptions = app.subscriptions(EventKeys(stream.signing_keys))
         work.append(subscriptions.run(stream.own_access))

@@ -106,6 +106,8 @@ class WorkerPool:
         self._supervisors: list[asyncio.Task[None]] = []
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._stopping = False
+        #: Called when a worker exited that nobody stopped.
+        self.restarted: Callable[[], None] = lambda: None
 
     async def start(self, brief: WorkerSettings) -> None:
         """Accept submits and start every worker. Raises WorkerStartFailure if one does not start."""
@@ -183,6 +185,7 @@ class WorkerPool:
             self._spreader.remove(number)
             if self._stopping:
                 return
+            self.restarted()
             failures = 0 if time.monotonic() - since > HEALTHY_S else failures
             delay_s = BACKOFF.delay_s(failures)
             log.error("worker exited", worker=number, code=code, again_s=delay_s)

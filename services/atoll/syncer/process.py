@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from atoll.machinery.client.client import Client
 from atoll.machinery.edge.names import SYNCER
@@ -45,6 +45,7 @@ async def start(config: SyncerConfig, environment: Mapping[str, str] = os.enviro
         details = {"center": lambda: syncer.mailbox.failure, "edge": lambda: syncer.edge.failure}
         ready = {"syncer": lambda: syncer.waits_for and f"waits for {syncer.waits_for}"}
         registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
         SyncerMetrics(syncer, registry)
         server = Server(HealthServer(registry, ready, details), Limits())
         port = await server.start(config.bind_address, config.port)

@@ -25,6 +25,8 @@ class CopyMetrics(Collector):
         yield _counter("atoll_edge_copy_writes", "Writes into mailboxes.", "operation", found.copies.writes)
         yield _counter("atoll_edge_copy_errors", "Copies that a mailbox refused.", "reason", found.refused)
         yield GaugeMetricFamily("atoll_edge_copies_failing", "Copies that mailboxes refuse now.", float(found.failing))
+        text = "Mailboxes that are not whole, as they refuse copies."
+        yield GaugeMetricFamily("atoll_edge_mailboxes_incomplete", text, float(found.incomplete))
 
 
 def _counter(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:

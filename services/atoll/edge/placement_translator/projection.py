@@ -106,6 +106,11 @@ class Projection:
         """How many copies mailboxes refuse now."""
         return sum(len(state.failures) for state in self._states.values())
 
+    @property
+    def incomplete(self) -> int:
+        """How many mailboxes refuse copies now."""
+        return sum(bool(state.failures) for state in self._states.values())
+
     def moved(self) -> list[str]:
         """Return the mailboxes whose placements changed since they were looked at."""
         return [mailbox for mailbox, state in self._states.items() if state.due.is_moved]

@@ -183,7 +183,8 @@ class Acceptor:
         self.resume()
 
     async def _connect(self, sock: socket.socket) -> None:
-        limits, tls = self._server.limits, self._ssl_context
+        limits, tls, counts = self._server.limits, self._ssl_context, self._server.counts
+        counts.handshakes += tls is not None
         try:
             await self._server.loop.connect_accepted_socket(
                 self._server.make_connection,
@@ -193,6 +194,7 @@ class Acceptor:
                 ssl_shutdown_timeout=limits.linger_s if tls else None,
             )
         except (OSError, TimeoutError) as error:
+            counts.failed_handshakes += tls is not None
             log.debug("handshake failed", error=str(error))
             sock.close()
         except BaseException:

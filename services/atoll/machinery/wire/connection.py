@@ -210,6 +210,7 @@ class Connection(asyncio.Protocol):
             self._stalled_since = now
         elif now - self._stalled_since >= self.limits.stall_timeout_s:
             log.info("stalled client disconnected", unsent_bytes=unsent)
+            self.host.counts.cut_clients += 1
             self.cut()
         self._seen_taken = taken
 

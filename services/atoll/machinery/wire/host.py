@@ -14,6 +14,17 @@ from atoll.machinery.wire.exchange import Handler
 from atoll.machinery.wire.limits import Limits
 
 
+class Counts:
+    """What a server counts of its clients, for metrics."""
+
+    __slots__ = ("cut_clients", "failed_handshakes", "handshakes")
+
+    def __init__(self) -> None:
+        self.handshakes = self.failed_handshakes = 0
+        #: Cut as they did not read what was sent to them.
+        self.cut_clients = 0
+
+
 class Flushable(Protocol):
     """An exchange with bytes to send at the end of the loop turn."""
 
@@ -63,6 +74,9 @@ class Host(Protocol):
     @property
     def connections(self) -> int:
         """Open connections, including those in their handshake."""
+
+    @property
+    def counts(self) -> Counts: ...
 
     def make_connection(self) -> asyncio.Protocol:
         """Return a new protocol object for an accepted socket."""

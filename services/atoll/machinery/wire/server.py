@@ -18,7 +18,7 @@ import structlog
 from atoll.machinery.wire.acceptor import Acceptor, Listening, bind
 from atoll.machinery.wire.connection import Connection
 from atoll.machinery.wire.exchange import Handler
-from atoll.machinery.wire.host import Flushable, Host, OpenConnection
+from atoll.machinery.wire.host import Counts, Flushable, Host, OpenConnection
 from atoll.machinery.wire.limits import Limits
 from atoll.machinery.wire.parser import bodies_full
 
@@ -49,6 +49,7 @@ class Server:
         self.handler = handler
         self._connection = connection
         self.limits = limits
+        self.counts = Counts()
         self.draining = False
         self.date = ""
         #: By phase of the parser: idle, head, body.

@@ -110,6 +110,7 @@ class ServerExchange(msgspec.Struct, eq=False):
         connection = self._connection
         if self._pending_bytes + connection.unsent_bytes() > connection.limits.stream_buffer_bytes:
             log.warning("stream buffer exceeded", peer=self.request.peer.address)
+            connection.host.counts.cut_clients += 1
             connection.cut()
         elif len(self._pending) == 1:
             connection.flush_soon(self)

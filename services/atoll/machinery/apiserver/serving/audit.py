@@ -235,6 +235,8 @@ class AuditLog:
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         #: Number of events of reads dropped because the buffer was full.
         self.dropped = 0
+        #: Number of writes that the file refused.
+        self.failed_writes = 0
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
         self._thread.start()
 
@@ -242,6 +244,11 @@ class AuditLog:
     def has_room(self) -> bool:
         """Whether the buffer has room."""
         return len(self._events) < self._max_events or self._closing
+
+    @property
+    def waiting(self) -> int:
+        """Number of events that are not in the file yet."""
+        return len(self._events)
 
     async def room(self) -> None:
         """Return once the buffer has room. Mutating requests await this before they begin."""
@@ -310,6 +317,7 @@ class AuditLog:
             try:
                 left = left[os.write(self._file, left) :]
             except OSError as error:
+                self.failed_writes += 1
                 log.error("audit log cannot be written", error=error.strerror)
                 with self._changed:
                     if self._closing or self._changed.wait_for(lambda: self._closing, _RETRY_S):

@@ -105,6 +105,12 @@ def disk_bytes(directory: Path) -> int:
     return stat.f_blocks * stat.f_frsize
 
 
+def size_bytes(directory: Path) -> int:
+    """Return the size of a directory's disk in bytes."""
+    stat = os.statvfs(directory)
+    return stat.f_blocks * stat.f_frsize
+
+
 def free_bytes(directory: Path) -> int:
     """Return the bytes that an unprivileged process may still write."""
     stat = os.statvfs(directory)

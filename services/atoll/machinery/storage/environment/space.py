@@ -22,6 +22,8 @@ class Space:
     def __init__(self, environment: Environment, options: StoreOptions, steady: Callable[[], float]) -> None:
         self._environment, self._options, self._steady = environment, options, steady
         self._measured_at = float("-inf")
+        #: Whether the last check measured, which one a second does.
+        self.measured = False
         self.full = False
         self.used_bytes = 0
         self.room_bytes = 0
@@ -31,7 +33,8 @@ class Space:
     def check(self) -> bool:
         """Return whether creates and updates must be refused now."""
         now = self._steady()
-        if now - self._measured_at >= _INTERVAL_S:
+        self.measured = now - self._measured_at >= _INTERVAL_S
+        if self.measured:
             self._measured_at = now
             self.measure()
         return self.full

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,6 +20,7 @@ import msgspec
 import structlog
 
 from atoll.machinery.process import logging
+from atoll.machinery.process.durations import Durations
 from atoll.machinery.storage.clock import HybridClock
 from atoll.machinery.storage.contract import Check, Delete, Guard, Mutation, Put, Replica, StoreFull
 from atoll.machinery.storage.environment.recent_rows import NONE
@@ -105,6 +107,8 @@ class Stats(msgspec.Struct):
     submits: int = 0
     largest_batch: int = 0
     failed_commits: int = 0
+    #: Durable ends of commits: of one a second, as their number makes them no faster.
+    syncs: Durations = msgspec.field(default_factory=Durations)
 
 
 class Writer:
@@ -254,6 +258,9 @@ class Writer:
                 apply(txn, batch, submit)
             self._write_meta(txn, batch, lazy)
             transaction = txn.id()
+            began_s = time.perf_counter() if self._space.measured else 0.0
+        if began_s:
+            self.stats.syncs.add(time.perf_counter() - began_s)
         # LMDB gives a transaction that wrote nothing no number: the next one has it.
         if batch.changes or environment.env.info()["last_txnid"] == transaction:
             batch.transaction = transaction
