@@ -101,7 +101,7 @@ async def start(config: EdgeControllersConfig) -> None:
         initializers = [Initializer(first, kind) for kind in service().grants]
         process = _Process(config, root, first)
         translator.register(process.registry)
-        TargetMetrics(mailboxes, process.registry)
+        TargetMetrics(lambda: mailboxes.targets, process.registry)
         source = process.changes(store)
         if source is not None:
             mailboxes.start(source.follow)

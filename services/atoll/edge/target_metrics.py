@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
@@ -11,7 +11,6 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from atoll.edge.heartbeats import HEALTHY
-from atoll.edge.mailboxes import Mailboxes
 from atoll.machinery.meta.conditions import find, is_true
 from atoll.machinery.meta.objects import Object, status_of
 
@@ -19,15 +18,15 @@ NEW, HEARD, SILENT = "new", "heard", "silent"
 
 
 class TargetMetrics(Collector):
-    """Reads the SyncTargets that the mailbox controller has seen."""
+    """Reads the SyncTargets that a controller has seen."""
 
-    def __init__(self, mailboxes: Mailboxes, registry: CollectorRegistry) -> None:
-        self._mailboxes = mailboxes
+    def __init__(self, targets: Callable[[], Collection[Object]], registry: CollectorRegistry) -> None:
+        self._targets = targets
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
         """Yield what is served."""
-        counted = Counter(map(_state, self._mailboxes.targets))
+        counted = Counter(map(_state, self._targets()))
         family = GaugeMetricFamily("atoll_edge_sync_targets", "SyncTargets, by state.", labels=("state",))
         for state in (NEW, HEARD, SILENT):
             family.add_metric([state], counted[state])

@@ -5,11 +5,14 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from atoll.machinery.stream.consumer.state_consumer import StateConsumer
+from atoll.machinery.stream.signatures import SignatureState
 
 #: Why a row of another shard was refused.
 SEALED, SYSTEM, FOREIGN, MALFORMED, LEVEL = "sealed", "system", "foreign", "malformed", "level"
 #: A cluster without a Workspace from a shard that may not have it: its row is kept and does not count.
 STRANGER = "stranger"
+#: Somebody else wrote it.
+FORGED_REASONS = *(each.value for each in SignatureState if each is not SignatureState.GENUINE), "replayed"
 #: It comes from a store that was struck off.
 FORGOTTEN = "forgotten"
 
@@ -48,6 +51,9 @@ class ReplicationMetrics:
         self._lag_s.labels(shard).set_function(lambda: consumer.behind_s)
         self._lag_messages.labels(shard).set_function(lambda: consumer.pending)
         self._generations.labels(shard).set_function(lambda: consumer.generations)
+        # Prometheus sees no increase in a series that begins above 0.
+        for reason in FORGED_REASONS:
+            self._refused.labels(shard, reason)
 
     def forget(self, shard: str) -> None:
         """Remove the gauges of a shard that is no longer followed."""

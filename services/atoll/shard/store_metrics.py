@@ -42,7 +42,7 @@ class StoreMetrics(Collector):
         yield GaugeMetricFamily("atoll_store_used_bytes", "Bytes of pages in use.", space.used_bytes)
         text = "Bytes that the store may still grow by: free ones of the disk, and free pages of its file."
         yield GaugeMetricFamily("atoll_store_room_bytes", text, max(0, space.room_bytes))
-        yield GaugeMetricFamily("atoll_store_disk_bytes", "Size of the disk of the store.", disk_bytes)
+        yield GaugeMetricFamily("atoll_store_disk_bytes", "Bytes of the disk of the store.", disk_bytes)
         yield GaugeMetricFamily("atoll_store_full", "Whether creates and updates are refused.", is_full)
 
     def _commits(self) -> Iterator[Metric]:

@@ -319,6 +319,7 @@ async def test_a_client_that_takes_nothing_is_cut_after_the_stall_limit(serve: S
     await client.send(GET)
     await until(lambda: running.server.connections == 0, "the cut")
     assert ends[0] == "closed"
+    assert running.server.counts.cut_clients == 1
 
 
 async def test_a_slow_client_that_does_read_is_not_cut(serve: Serve) -> None:
@@ -365,3 +366,4 @@ async def test_a_writer_that_never_drains_is_cut_at_the_buffer_limit(serve: Serv
         await asyncio.sleep(0)
     assert written < 30_000_000
     assert streams.open[0].closed
+    assert running.server.counts.cut_clients == 1

@@ -141,6 +141,8 @@ async def test_garbage_instead_of_a_handshake_closes_that_connection_only(
         await client.send(data)
     await client.rest()
     await until(lambda: running.server.connections == 0)
+    begun = data[:1] == b"\x16"
+    assert (running.server.counts.handshakes, running.server.counts.failed_handshakes) == (begun, begun)
     assert await ask(running.port, client_tls) == "nobody"
 
 

@@ -52,6 +52,18 @@ def test_one_exposition_stays_as_it_is_and_each_family_has_one_head() -> None:
     assert sorted(set(heads)) == sorted(heads)
 
 
+def test_of_starts_and_of_limits_of_descriptors_the_least_counts_and_memory_is_summed() -> None:
+    names = "process_start_time_seconds", "process_max_fds", "process_resident_memory_bytes"
+    one, other = (
+        "".join(f"# HELP {name} x\n# TYPE {name} gauge\n{name} {number}.0\n" for name in names).encode()
+        for number in (5, 7)
+    )
+    assert [line for line in merged([one, other]).decode().splitlines() if not line.startswith("#")] == [
+        *(f"{name} 5.0" for name in names[:2]),
+        f"{names[2]} 12.0",
+    ]
+
+
 def test_of_times_of_creation_the_first_counts() -> None:
     early, late = b"# HELP a_created x\n# TYPE a_created gauge\na_created 5.0\n", b"# HELP a_created x\na_created 7.0\n"
     assert b"a_created 5.0\n" in merged([late, early])

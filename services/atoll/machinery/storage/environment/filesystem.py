@@ -106,9 +106,9 @@ def disk_bytes(directory: Path) -> int:
 
 
 def size_bytes(directory: Path) -> int:
-    """Return the size of a directory's disk in bytes."""
+    """Return the bytes of a directory's disk that are used, or that an unprivileged process may still write."""
     stat = os.statvfs(directory)
-    return stat.f_blocks * stat.f_frsize
+    return (stat.f_blocks - stat.f_bfree + stat.f_bavail) * stat.f_frsize
 
 
 def free_bytes(directory: Path) -> int:
