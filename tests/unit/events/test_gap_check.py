@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from atoll.events import gap_check
 from atoll.events.gap_check import EventAction, GapCheck, HintCheck
@@ -42,6 +43,14 @@ def test_duplicates_are_dropped() -> None:
 def test_a_missing_change_is_a_gap_on_its_own_subject_only() -> None:
     one, _, other, three = written(A, A, B, A)
     assert actions(GapCheck(None), one, other, three) == [EventAction.APPLY, EventAction.APPLY, Gap.MISSING]
+
+
+@pytest.mark.parametrize("kind", [GapCheck, HintCheck])
+def test_a_missing_change_of_the_same_moment_is_a_gap(kind: type[GapCheck]) -> None:
+    """What is written at once has revisions that differ by one."""
+    one, three = written(A, A)
+    three = msgspec.structs.replace(three, previous=one.revision + 1)
+    assert actions(kind(None), one, three) == [EventAction.APPLY, Gap.MISSING]
 
 
 def test_the_first_event_of_a_subject_must_follow_what_was_listed() -> None:
