@@ -35,6 +35,8 @@ _OTHER_FLAGS = {
     "against",
     "external-url",
     "installed-at",
+    "events-url",
+    *("wait", "build", "no-deps", "volumes"),
     *("servers", "route-port", "store-directory"),
     "drop",
     *(

@@ -11,6 +11,7 @@ base image is made by debootstrap, once for all runs, as no registry is needed t
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import signal
@@ -30,9 +31,10 @@ from harness.clients.api import eventually
 from harness.clients.go_programs import cache_folder
 from harness.environment import ROOT
 
-_SUITE, _PACKAGES = "bookworm", "python3,python3-venv,ca-certificates"
+#: HAProxy is for the site of compose, whose balancer is an image of a registry elsewhere.
+_SUITE, _PACKAGES = "bookworm", "python3,python3-venv,ca-certificates,haproxy"
 _REPOSITORY, _TAG = "atoll-base", "test"
-_BASE, _IMAGE = f"{_REPOSITORY}:{_TAG}", "atoll:test"
+BASE, _IMAGE = f"{_REPOSITORY}:{_TAG}", "atoll:test"
 _START_TIMEOUT_S, _BUILD_TIMEOUT_S = 60.0, 900.0
 #: Root file systems of containers are read-only, and processes have no capability and get none.
 RESTRICTIONS: Mapping[str, Any] = {
@@ -48,6 +50,7 @@ class ContainerEngine:
 
     def __init__(self, directory: Path) -> None:
         self.directory, self.socket = directory, f"unix://{directory}/engine.sock"
+        self.wheels = directory / "image"
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -57,7 +60,7 @@ class ContainerEngine:
         if os.geteuid() != 0:
             pytest.skip("no container engine: it needs root")
         log = (self.directory / "engine.log").open("wb")
-        flags = ["--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs"]
+        flags = ["--iptables=false", "--ip6tables=false", "--bridge=none"]
         places = [f"--data-root={self.directory}/data", f"--exec-root={self.directory}/run"]
         files = [f"--host={self.socket}", f"--pidfile={self.directory}/engine.pid"]
         self._process = subprocess.Popen(["dockerd", *flags, *places, *files], stdout=log, stderr=log)
@@ -72,26 +75,32 @@ class ContainerEngine:
         return self
 
     def __exit__(self, *error: object) -> None:
-        with contextlib.closing(self._client()) as client:
+        with self.client() as client:
             for container in client.containers.list(all=True):
                 container.remove(force=True)
+            client.networks.prune()
         self._end()
 
     def built(self) -> str:
         """Build the image of this checkout on a Debian of its own; return its name."""
-        wheels = self.directory / "image"
-        command = [str(ROOT / "infra/image/build"), str(wheels)]
+        command = [str(ROOT / "infra/image/build"), str(self.wheels)]
         subprocess.run(command, env={**os.environ, "PYTHON": sys.executable}, timeout=_BUILD_TIMEOUT_S, check=True)
-        with contextlib.closing(self._client()) as client:
-            with _base().open("rb") as archive:
-                client.api.import_image_from_data(archive.read(), repository=_REPOSITORY, tag=_TAG)
-            dockerfile = str(ROOT / "infra/Dockerfile")
-            client.images.build(path=str(wheels), dockerfile=dockerfile, tag=_IMAGE, buildargs={"BASE": _BASE})
+        dockerfile, base = str(ROOT / "infra/Dockerfile"), self.base()
+        with self.client() as client:
+            client.images.build(path=str(self.wheels), dockerfile=dockerfile, tag=_IMAGE, buildargs={"BASE": base})
         return _IMAGE
+
+    def base(self) -> str:
+        """Import the Debian that the image is built on, which has HAProxy besides; return its name."""
+        with self.client() as client:
+            if not client.images.list(name=BASE):
+                with _base().open("rb") as archive:
+                    client.api.import_image_from_data(archive.read(), repository=_REPOSITORY, tag=_TAG)
+        return BASE
 
     def inspected(self, image: str) -> dict[str, Any]:
         """What the engine knows of an image."""
-        with contextlib.closing(self._client()) as client:
+        with self.client() as client:
             found: dict[str, Any] = client.images.get(image).attrs
             return {**found, "History": client.images.get(image).history()}
 
@@ -107,12 +116,15 @@ class ContainerEngine:
         with made:
             yield made
 
-    def _client(self) -> DockerClient:
-        return DockerClient(base_url=self.socket, timeout=int(_BUILD_TIMEOUT_S))
+    @contextlib.contextmanager
+    def client(self) -> Iterator[DockerClient]:
+        """A client of the engine. Raises DockerException."""
+        with contextlib.closing(DockerClient(base_url=self.socket, timeout=int(_BUILD_TIMEOUT_S))) as found:
+            yield found
 
     def _answers(self) -> bool:
         try:
-            with contextlib.closing(self._client()) as client:
+            with self.client() as client:
                 return bool(client.ping())
         except DockerException:
             return False
@@ -125,9 +137,10 @@ class ContainerEngine:
 
 def _base() -> Path:
     """A Debian with Python as an archive, made on first use."""
-    archive = cache_folder() / f"base-{_SUITE}.tar"
+    name = f"base-{_SUITE}-{hashlib.sha256(_PACKAGES.encode()).hexdigest()[:8]}"
+    archive = cache_folder() / f"{name}.tar"
     if not archive.exists():
-        root, partial = cache_folder() / f"base-{_SUITE}", archive.with_suffix(".partial")
+        root, partial = cache_folder() / name, archive.with_suffix(".partial")
         shutil.rmtree(root, ignore_errors=True)
         command = ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", _SUITE, str(root)]
         subprocess.run(command, stdout=subprocess.DEVNULL, timeout=_BUILD_TIMEOUT_S, check=True)
