@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -228,6 +229,68 @@ async def test_the_entry_of_the_write_that_bound_it_does_not_plan_a_binding_agai
     for _ in range(2):
         await bindings.reconcile(key)
     assert plans == [key, key]
+
+
+async def test_a_binding_that_waits_for_a_schema_is_not_planned_for_those_behind_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, planned, plan = scene.here, 0, ApiBindings._plan
+
+    def counted(self: ApiBindings, *given: Any, **more: Any) -> tuple[Export | None, bool]:
+        nonlocal planned
+        planned += 1
+        return plan(self, *given, **more)
+
+    async def plans() -> int:
+        before = planned
+        await here.settle()
+        return planned - before
+
+    def waits_for() -> str:
+        conditions = here.found(API_BINDINGS, HERE, "shapes")["status"]["conditions"]
+        return " ".join(each.get("message", "") for each in conditions)
+
+    async def again(name: str) -> None:
+        if here.get(API_RESOURCE_SCHEMAS, THERE, made[name]["metadata"]["name"]) is not None:
+            await here.delete_row(API_RESOURCE_SCHEMAS, THERE, made[name]["metadata"]["name"])
+            await here.settle()
+        await here.put(API_RESOURCE_SCHEMAS, THERE, made[name])
+        await here.settle()
+
+    monkeypatch.setattr(ApiBindings, "_plan", counted)
+    names = [f"shapes{letter}" for letter in "abcde"]
+    await here.export(THERE, "shapes", *(crd(each, GROUP) for each in names))
+    made = {name: schema_of(crd(name, GROUP), "today") for name in names}
+    for name in names:
+        await here.delete_row(API_RESOURCE_SCHEMAS, THERE, made[name]["metadata"]["name"])
+    await here.bind(HERE, THERE, "shapes")
+    await here.settle()
+    # Planned once more, as nobody noted yet for what it waits.
+    for name, most in (("shapese", 1), ("shapesd", 0), ("shapesc", 0)):
+        await here.put(API_RESOURCE_SCHEMAS, THERE, made[name])
+        assert await plans() <= most
+        assert "shapesa" in waits_for()
+    await here.put(API_RESOURCE_SCHEMAS, THERE, made["shapesa"])
+    assert await plans()
+    assert "shapesb" in waits_for()
+    # A binding that was planned meanwhile waits for another one.
+    await again("shapese")
+    await here.delete_row(API_RESOURCE_SCHEMAS, THERE, made["shapesa"]["metadata"]["name"])
+    await scene.bindings.reconcile(BindingKey(HERE, "shapes"))
+    await here.settle()
+    assert "shapesa" in waits_for()
+    await again("shapesa")
+    assert "shapesb" in waits_for()
+    # One before it that goes is told with the next that comes.
+    await here.delete_row(API_RESOURCE_SCHEMAS, THERE, made["shapesa"]["metadata"]["name"])
+    await here.delete_row(API_RESOURCE_SCHEMAS, THERE, made["shapesc"]["metadata"]["name"])
+    await here.settle()
+    await here.put(API_RESOURCE_SCHEMAS, THERE, made["shapesb"])
+    await here.settle()
+    assert "shapesa" in waits_for()
+    for name in ("shapesc", "shapesa"):
+        await again(name)
+    assert len(bound(here.found(API_BINDINGS, HERE, "shapes"))) == len(names)
 
 
 async def test_names_are_looked_for_again_once_a_binding_may_hold_fewer(scene: Scene) -> None:

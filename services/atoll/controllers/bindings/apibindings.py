@@ -30,10 +30,10 @@ from atoll.machinery.meta import hashes, partial, rawscan, times, wellknown
 from atoll.machinery.meta.conditions import Condition
 from atoll.machinery.meta.lru import LruCache
 from atoll.machinery.meta.names import SYSTEM_BOUND_CRDS, ObjectKey, ResourceType
-from atoll.machinery.meta.objects import Object, annotations_of, decode, labels_of, status_of
+from atoll.machinery.meta.objects import Object, annotations_of, decode, labels_of, spec_of, status_of
 from atoll.machinery.meta.sizes import size_bytes
 from atoll.machinery.meta.types import API_BINDINGS, API_EXPORTS, API_RESOURCE_SCHEMAS, CRDS, LOGICAL_CLUSTERS
-from atoll.machinery.storage.contract import GateState, LogEntry, Operation, RevisionUnchanged, Scope
+from atoll.machinery.storage.contract import GateState, LogEntry, Operation, Record, RevisionUnchanged, Scope
 from atoll.machinery.storage.pages import each_record
 from atoll.tenancy.bound_definitions import BoundCrds, has_to_prepare
 from atoll.tenancy.lookups import Lookups
@@ -107,6 +107,8 @@ class ApiBindings(ReplicaController):
         self._offered: LruCache[ExportKey, Export] = LruCache(MAX_BYTES, size_bytes)
         #: Names of the new schemas of each SchemasKey that is queued: an export may get forty at once.
         self._new_schemas: dict[str, set[str]] = {}
+        #: The first missing schema of exports, as their bindings name it.
+        self._missing: LruCache[ExportKey, str] = LruCache(MAX_UNCHANGED)
 
     # --- keys ---
 
@@ -253,17 +255,25 @@ class ApiBindings(ReplicaController):
     async def _reconcile_schemas(self, cluster: str) -> None:
         names = self._new_schemas.pop(cluster, set())
         try:
-            for export in self._exports_naming(cluster, names):
-                await self._reconcile_bindings(export)
+            for export, missing in self._exports_naming(cluster, names):
+                if not missing or self._missing.get(export) != missing:
+                    await self._reconcile_bindings(export)
+                    self._missing.put(export, missing)
         except BaseException:
             self._new_schemas.setdefault(cluster, set()).update(names)
             raise
 
-    def _exports_naming(self, cluster: str, schemas: Collection[str]) -> list[ExportKey]:
+    def _exports_naming(self, cluster: str, schemas: Collection[str]) -> list[tuple[ExportKey, str]]:
+        """Return the exports that name one of these schemas, each with an earlier one that it still lacks, or ""."""
         quoted = [rawscan.string(name) for name in schemas]
         with self._loopback.store.snapshot() as snapshot:
-            found = each_record(federated(snapshot), Scope(API_EXPORTS, cluster))
-            return [ExportKey(cluster, each.key.name) for each in found if any(map(each.value.__contains__, quoted))]
+            view = federated(snapshot)
+            found = each_record(view, Scope(API_EXPORTS, cluster))
+            return [
+                (ExportKey(cluster, each.key.name), _missing_before(view, each, schemas))
+                for each in found
+                if any(map(each.value.__contains__, quoted))
+            ]
 
     async def _reconcile_bindings(self, export: ExportKey) -> None:
         with self._loopback.store.snapshot() as snapshot:
@@ -422,6 +432,16 @@ class ApiBindings(ReplicaController):
         """
         labels, workspace = dict([hashes.awaited_path_label(path)]), self._facts.awaited(view, path)
         return {**labels, **dict([hashes.awaited_workspace_label(*workspace)])} if workspace is not None else labels
+
+
+def _missing_before(view: View, export: Record, schemas: Collection[str]) -> str:
+    """Return the first schema that an export lacks, if it comes before `schemas` in the export; otherwise ""."""
+    for name in (offered["schema"] for offered in spec_of(decode(export.value)).get("resources") or ()):
+        if name in schemas:
+            return ""
+        if not view.revision_of(ObjectKey(API_RESOURCE_SCHEMAS, export.key.cluster, "", name)):
+            return str(name)
+    return ""
 
 
 def _object_key(key: BindingKey) -> ObjectKey:
