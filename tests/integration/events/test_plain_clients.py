@@ -64,7 +64,7 @@ async def test_a_plain_client_prints_and_acknowledges_the_changes_of_all_shards_
             assert lines == [line_of(each) for each in first]
             await service.acknowledged()
             await service.join("east")
-            await until(service.asked_again, "the program has ended its connection and begun again")
+            await until(service.began_again, "the program has ended its connection and begun again")
             await service.publish(last[0])
             await service.send(from_entry(CHANGES, Source("east"), last[1]))
             assert set(await printed(output, lines)) == {line_of(each) for each in last}

@@ -105,7 +105,7 @@ class EventsService:
         self.tell()
         await self.nats.owners["root"].publish(control_address(self.nats.names("alice").inbox), b"another stream")
 
-    async def asked_again(self) -> bool:
+    async def began_again(self) -> bool:
         """Whether the subscription was asked for more than once."""
         return self.api.paths().count(f"POST {SERVICE}/subscriptions") > 1
 
