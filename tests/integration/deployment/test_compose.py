@@ -6,6 +6,8 @@ Long: twelve containers. Skipped where no container engine can start, or compose
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ import yaml
 import atoll.events
 from harness.clients.api import eventually
 from harness.clients.kubectl import Kubectl
+from harness.environment import ROOT
 from harness.servers.compose_site import FILE, ComposeSite
 from harness.servers.container_engine import ContainerEngine
 
@@ -93,6 +96,11 @@ class Tenants:
         for follower in self.followers:
             follower.hears(name)
 
+    def count(self, workspace: str) -> int:
+        """The ConfigMaps of a workspace."""
+        at = f"--server={self._site.url(workspace)}"
+        return len(self._kubectl.ok(at, "get", "configmaps", "-o", "name").splitlines())
+
 
 @pytest.fixture(scope="module")
 def site(engine: ContainerEngine, image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComposeSite]:
@@ -133,3 +141,55 @@ def test_a_container_that_hangs_stops_nobody_else(site: ComposeSite, tenants: Te
         site.compose("unpause", service)
     tenants.write_all(f"paused-{service}")
     tenants.hear(f"paused-{service}")
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_container_is_replaced(site: ComposeSite, tenants: Tenants, service: str) -> None:
+    before = site.id(service)
+    site.compose("up", "--no-deps", "--force-recreate", "--wait", service)
+    assert site.id(service) != before
+    tenants.write_all(f"replaced-{service}")
+    tenants.hear(f"replaced-{service}")
+
+
+def test_objects_and_credentials_outlive_down_and_up(site: ComposeSite, tenants: Tenants) -> None:
+    tenants.write_all("before-down")
+    counts = {workspace: tenants.count(workspace) for workspace in WORKSPACES.values()}
+    site.compose("down")
+    assert not site.compose("ps", "--all", "--quiet").strip()
+    site.up()
+    assert {workspace: tenants.count(workspace) for workspace in WORKSPACES.values()} == counts
+    tenants.write_all("after-up")
+    tenants.hear("after-up")
+
+
+def test_the_same_command_upgrades_a_site(site: ComposeSite, tenants: Tenants, tmp_path: Path) -> None:
+    tenants.write_all("before-upgrade")
+    counts = {workspace: tenants.count(workspace) for workspace in WORKSPACES.values()}
+    before = {service: site.id(service) for service in SERVICES}
+    replace_by_later_version(site.wheels, tmp_path / "later")
+    site.up()
+    for service in SERVICES:
+        # The balancer is of another image.
+        assert (site.id(service) == before[service]) == (service == "balancer")
+        if service != "balancer":
+            assert "9.9.9" in site.compose("exec", "--no-TTY", service, "atoll", "version")
+    assert {workspace: tenants.count(workspace) for workspace in WORKSPACES.values()} == counts
+    tenants.write_all("after-upgrade")
+    tenants.hear("after-upgrade")
+
+
+def replace_by_later_version(wheels: Path, tree: Path) -> None:
+    """Put a wheel of another version in the place of the product's."""
+    tree.mkdir()
+    for name in ("services", "schemas", "README.md", "LICENSE"):
+        (tree / name).symlink_to(ROOT / name)
+    text = (ROOT / "pyproject.toml").read_text()
+    (found,) = wheels.glob("atoll-*.whl")
+    version = found.name.split("-")[1]
+    (tree / "pyproject.toml").write_text(text.replace(f'version = "{version}"', 'version = "9.9.9"', 1))
+    found.unlink()
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(wheels), str(tree)]
+    subprocess.run(command, timeout=300, check=True)
+    program = str(ROOT / "infra/image/bill_of_materials.py")
+    subprocess.run([sys.executable, program, str(wheels)], timeout=300, check=True)
