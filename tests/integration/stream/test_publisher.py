@@ -135,7 +135,6 @@ async def test_the_changes_stream_is_resized_while_it_is_written_and_drops_the_o
         assert sum(len(event.payload) for event in events) <= max_bytes
         # The next session keeps the bound.
         await nats.kill()
-        await nats.start()
         log.put(config_map("later"))
         await running.drained()
         assert running.publisher.changes._definition["max_bytes"] == max_bytes

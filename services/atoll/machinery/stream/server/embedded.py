@@ -138,6 +138,9 @@ class EmbeddedServer:
             await asyncio.gather(self._supervisor, return_exceptions=True)
             self._supervisor = None
         await self._end()
+        self._release()
+
+    def _release(self) -> None:
         if self._reserved is not None:
             self._reserved.close()
             self._reserved = None
@@ -159,6 +162,7 @@ class EmbeddedServer:
     def _reserve(self, port: int) -> int:
         """Reserve a port until `stop`: nobody else gets it before the child listens, or while it is started again."""
         options = self._options
+        self._release()
         try:
             self._reserved = reserve_port(options.host, port)
         except OSError:
