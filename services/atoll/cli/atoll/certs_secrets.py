@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping
 
+from atoll.machinery.apiserver.authorization.groups import KCP_ADMIN
 from atoll.machinery.client.client import Client
 from atoll.machinery.client.in_cluster import in_cluster
 from atoll.machinery.client.kubeconfig import Kubeconfig
@@ -60,6 +61,6 @@ async def write(here: Layout, found: argparse.Namespace, wanted: Callable[[], In
 def _monitoring(here: Layout) -> Mapping[str, bytes]:
     """What reads the metrics of every process."""
     cas = credentials.authorities(here)
-    pair = credentials.client_pair(here, cas, MONITORING, MASTERS)
+    pair = credentials.client_pair(here, cas, MONITORING, MASTERS, KCP_ADMIN)
     authority = here.certificate(SERVING_CA).read_bytes()
     return {"client.crt": pair.certificate, "client.key": pair.key, "serving-ca.crt": authority}

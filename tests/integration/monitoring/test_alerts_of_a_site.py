@@ -1,0 +1,117 @@
+"""Alerts of a whole site: its processes show what alerts and dashboards name, and what fails in it fires."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from atoll.machinery.apiserver.authorization.groups import KCP_ADMIN
+from atoll.machinery.meta.user import MASTERS
+from harness.clients.api import configmap, eventually
+from harness.clients.prometheus import Scrape, begun_to_fire, evaluate
+from harness.clients.site_workspaces import on, ready, workspace
+from harness.servers.site import ServingProcess, Site
+
+pytestmark = pytest.mark.long
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+CLUSTER = "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster"
+WAIT_S = 90.0
+#: Of whoever reads metrics: of the first shards, of the second proxies take notice.
+GROUPS = (MASTERS, KCP_ADMIN)
+#: What the processes of edge clusters show.
+EDGE = ("atoll_edge_", "syncer_")
+#: Of this machine, whose disk may be full.
+DISK = {"AtollDiskAt70", "AtollDiskAt85", "AtollDiskAt95"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    flags: dict[str, object] = {"audit_log_path": "-", "workers": 1, "logical_cluster_object_count_scan_interval": "1s"}
+    with Site(tmp_path_factory.mktemp("site"), shards=2, flags=flags) as running:
+        running.gateway.start()
+        yield running
+
+
+@pytest.fixture(scope="module")
+def place(site: Site) -> str:
+    """The path of a workspace on shard-1, to which the proxy leads."""
+    root = site.proxy.api("root")
+    path = f"root:{ready(root, workspace(root, selector=on('shard-1')))['metadata']['name']}"
+    eventually(lambda: site.proxy.api(path).get(MAPS, expect=0).code == 200, "the proxy leads to it", WAIT_S)
+    return path
+
+
+def scrape(process: ServingProcess) -> str:
+    return process.api("", "prometheus", *GROUPS).get("/metrics").body.decode()
+
+
+def has(process: ServingProcess, line: str) -> bool:
+    return f"\n{line}" in scrape(process)
+
+
+def value(process: ServingProcess, series: str) -> float:
+    """The number of a series; -1 if it is not there."""
+    return next((float(line.split()[-1]) for line in scrape(process).splitlines() if line.startswith(series)), -1.0)
+
+
+def fires(texts: list[str | None], every_s: int = 120) -> dict[str, int]:
+    return {alert: count for alert, count in begun_to_fire(texts, every_s).items() if alert not in DISK}
+
+
+def test_processes_show_every_metric_that_alerts_and_dashboards_name_and_nothing_fires(site: Site, place: str) -> None:
+    site.proxy.api(place).post(MAPS, configmap("a"), expect=201)
+    processes = [site.proxy, *site.shards.values(), site.gateway]
+    scrapes = [Scrape(0, "atoll", each.name, scrape(each)) for each in processes]
+    found = evaluate(scrapes, 3600, dashboards=True)
+    missing = set(found.wanted) - set(found.metrics)
+    assert {name for name in missing if not name.startswith(EDGE)} == set()
+    assert {each.alert for each in found.fired} <= DISK
+
+
+def test_a_shard_that_is_down_fires_at_itself_and_at_the_proxy(site: Site, place: str) -> None:
+    shard, texts, own = site.shards["shard-1"], [scrape(site.proxy)], [scrape(site.shards["shard-1"])]
+    shard.kill()
+    api = site.proxy.api(place)
+    for _ in range(5):
+        assert {api.get(MAPS, expect=0).code for _ in range(10)} <= {502, 503, 504}
+        texts.append(scrape(site.proxy))
+    shard.start()
+    eventually(lambda: api.get(MAPS, expect=0).code == 200, "it is back", WAIT_S)
+    assert fires([*own, None]) == {"AtollDown": 1}
+    assert fires([*texts]) == {"AtollProxyErrors": 1, "AtollBackendsDown": 1}
+
+
+def test_a_nats_server_that_is_down_fires_at_shards(site: Site) -> None:
+    before = scrape(site.root)
+    lag = 'atoll_replication_lag_seconds{shard="shard-1"}'
+    site.nats.stop()
+    eventually(partial(has, site.root, "atoll_stream_connected 0.0"), "the shard says so", WAIT_S)
+    eventually(lambda: value(site.root, lag) > 15, "it has not heard of the other", WAIT_S)
+    after = scrape(site.root)
+    site.nats.start()
+    eventually(partial(has, site.root, "atoll_stream_connected 1.0"), "it is back", WAIT_S)
+    eventually(lambda: value(site.root, lag) == 0, "it has heard of the other", WAIT_S)
+    assert fires([before, after]) == {"AtollStreamBehind": 1, "AtollReplicationBehind": 1}
+    assert fires([before, scrape(site.root)]) == {}
+
+
+def test_a_workspace_at_its_limit_fires(site: Site, place: str) -> None:
+    shard = site.shards["shard-1"]
+    before, api = scrape(shard), shard.api(place, "shard-admin")
+    api.patch(CLUSTER, {"metadata": {"annotations": {"core.kcp.io/max-total-objects": "1"}}})
+    eventually(lambda: value(shard, "kcp_logicalcluster_object_limit") == 1, "it is shown", WAIT_S)
+    after = scrape(shard)
+    api.patch(CLUSTER, {"metadata": {"annotations": {"core.kcp.io/max-total-objects": None}}})
+    assert fires([before, after]) == {"AtollWorkspaceNearLimit": 1}
+
+
+def test_a_process_that_starts_again_and_again_fires(site: Site) -> None:
+    texts: list[str | None] = [scrape(site.proxy)]
+    for _ in range(3):
+        site.proxy.restart()
+        texts.append(scrape(site.proxy))
+    assert fires(texts[:2]) == {}
+    assert fires(texts) == {"AtollRestarts": 1}
