@@ -101,11 +101,11 @@ from atoll.shard.shard_metrics import ShardMetrics
 from atoll.shard.subscriptions.access_check import AccessCheck
 from atoll.shard.subscriptions.commands import Ask
 from atoll.shard.subscriptions.follow import Followed
-from atoll.shard.subscriptions.follow_elsewhere import OtherShardsEvents
 from atoll.shard.subscriptions.follow_service import FollowService
 from atoll.shard.subscriptions.keeper import Keeper, Settings
 from atoll.shard.subscriptions.limits import limits_of
 from atoll.shard.subscriptions.metrics import SubscriptionMetrics
+from atoll.shard.subscriptions.remote_follow import OtherShardsEvents
 from atoll.shard.subscriptions.requests import Requests
 from atoll.shard.subscriptions.view import SERVICE as EVENTS_SERVICE
 from atoll.shard.subscriptions.view import EventsView

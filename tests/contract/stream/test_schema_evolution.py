@@ -225,7 +225,7 @@ def test_a_request_of_a_released_version_is_taken() -> None:
     assert refusals(request(forms()), request(today("subscriptions.schema.json"))) == []
 
 
-def with_a_field_that_must_be_there(new: dict[str, Any]) -> None:
+def with_a_required_field(new: dict[str, Any]) -> None:
     new["required"].append("since")
 
 
@@ -244,7 +244,7 @@ def without_full_events(new: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (with_a_field_that_must_be_there, "/required gained since"),
+        (with_a_required_field, "/required gained since"),
         (with_fewer_resources, "/properties/resources/maxItems changed"),
         (with_a_bound_more, "/properties/resources/uniqueItems is new"),
         (without_full_events, "/properties/full is gone"),

@@ -47,7 +47,7 @@ class Balanced:
 
     def __init__(self, site: Site, map_file: Path, ports: Ports) -> None:
         self.site, self.map_file, self.tenant = site, map_file, Tenant("", "", "")
-        self.certificates, self.tokens, self._nobody = (ports.reserve(0) for _ in range(3))
+        self.certificates, self.tokens, self._unused = (ports.reserve(0) for _ in range(3))
 
     def configuration(self) -> str:
         """The shipped file, with the addresses of this site."""
@@ -55,7 +55,7 @@ class Balanced:
         text = (ROOT / "infra/haproxy/haproxy.cfg").read_text()
         for there, here in {
             "10.0.0.11:6443": proxy,
-            "10.0.0.12:6443": f"127.0.0.1:{self._nobody}",
+            "10.0.0.12:6443": f"127.0.0.1:{self._unused}",
             "10.0.1.1:6443": root,
             "10.0.1.2:6443": other,
             # A container here may have fewer files open than that takes.

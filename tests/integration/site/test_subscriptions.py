@@ -251,7 +251,7 @@ async def test_a_shard_that_joins_the_site_is_another_stream_of_a_subscription_t
         async with subscriber as events:
             assert {each.shard for each in events.subscription.streams} == {"root", HOME}
             await asyncio.to_thread(late.start)
-            await asyncio.to_thread(eventually, lambda: known(admin) == SHARDS, "it has joined", PATIENCE_S)
+            await asyncio.to_thread(eventually, lambda: joined(admin) == SHARDS, "it has joined", PATIENCE_S)
             consumer = await asyncio.to_thread(place, site, admin, OTHER)
             made, dry = binding(api.cluster, "shapes"), f"{BINDINGS}?dryRun=All"
             await asyncio.to_thread(
@@ -264,6 +264,6 @@ async def test_a_shard_that_joins_the_site_is_another_stream_of_a_subscription_t
             assert sorted(each.shard for each in events.subscription.streams) == SHARDS
 
 
-def known(admin: Api) -> list[str]:
+def joined(admin: Api) -> list[str]:
     """The shards of a site that the root shard knows."""
     return sorted(each["metadata"]["name"] for each in admin.get(SHARD_OBJECTS).json["items"])

@@ -4,7 +4,7 @@
                that was there has been sent and then every ten seconds, CLOSED if the right is lost
 
 One cursor over the log for each resource, merged by revision: no consumer, nothing on NATS, and nothing kept once the
-client left. An identity's documents of other shards come between (`follow_elsewhere`). `view` begins it once all
+client left. An identity's documents of other shards come between (`remote_follow`). `view` begins it once all
 that is asked for was granted. A slow client costs a position, not a queue.
 Invariant: before changes are sent, what decided about them is checked up to the last of them; a right that may be lost
 is decided again first, and nothing is sent without it.
@@ -34,9 +34,9 @@ from atoll.machinery.stream.tenants.structured_events import (
 )
 from atoll.machinery.wire.exchange import Exchange
 from atoll.shard.subscriptions.access_check import AccessDecision
-from atoll.shard.subscriptions.follow_elsewhere import OtherShardsEvents, OtherShardsParts, is_part
 from atoll.shard.subscriptions.follow_request import SERVER_SENT_EVENTS, FollowRequest, Start
 from atoll.shard.subscriptions.limits import CHECK_S
+from atoll.shard.subscriptions.remote_follow import OtherShardsEvents, OtherShardsParts, is_part
 
 BOOKMARK_S = 10.0
 READ_LIMIT = 500
@@ -53,7 +53,7 @@ class Followed(NamedTuple):
     store: Store
     watches: OpenWatches
     kind: Kind
-    elsewhere: OtherShardsEvents | None = None
+    remote: OtherShardsEvents | None = None
 
 
 class Follow:
@@ -83,10 +83,10 @@ class Follow:
         self._sent, self._mark = 0, ""
 
     def _of_other_shards(self) -> OtherShardsParts | None:
-        elsewhere, question = self._followed.elsewhere, self._request.question
-        if elsewhere is None or not question.identity or is_part(question):
+        remote, question = self._followed.remote, self._request.question
+        if remote is None or not question.identity or is_part(question):
             return None
-        return elsewhere.parts(self._request, self._decision, self._news.set)
+        return remote.parts(self._request, self._decision, self._news.set)
 
     # --- `open_watches.Watch`
 

@@ -22,10 +22,10 @@ from atoll.machinery.stream.tenants.subscriber_permissions import identity
 from atoll.machinery.stream.tenants.subscriptions import Selected
 from atoll.shard.subscriptions.access_check import AccessCheck, AccessDecision, Question
 from atoll.shard.subscriptions.follow import Follow, Followed
-from atoll.shard.subscriptions.follow_elsewhere import is_part
 from atoll.shard.subscriptions.follow_request import FollowRequest, follow_request
 from atoll.shard.subscriptions.limits import CREDENTIAL_S, MAX_ON_ALL_SHARDS, MAX_PARTS, Limits
 from atoll.shard.subscriptions.other_shards import has_identity
+from atoll.shard.subscriptions.remote_follow import is_part
 
 log = structlog.get_logger()
 
@@ -72,7 +72,7 @@ class FollowService:
         with self._followed.store.snapshot() as snapshot:
             if not is_part(question) and not self._access.may_enter(snapshot, question.user, question.cluster):
                 raise _refused("access denied")
-        if question.identity and not self._alone and self._followed.elsewhere is None:
+        if question.identity and not self._alone and self._followed.remote is None:
             message = "its resources are on shards for which this one has no credentials; follow each workspace"
             raise Invalid(f"events of an identity cannot be followed: {message}", _DETAILS)
         decision = await self.decided(question)
@@ -120,7 +120,7 @@ class FollowService:
         }
         if is_part(question):
             limits = {"parts": (MAX_PARTS, "shards have")}
-        elif question.identity and self._followed.elsewhere is not None:
+        elif question.identity and self._followed.remote is not None:
             limits["all shards"] = MAX_ON_ALL_SHARDS, "identities of all shards have"
         for place, (limit, whose) in limits.items():
             if self._running[place] >= limit:

@@ -46,7 +46,7 @@ class _Question:
 
     def __init__(self, server: str) -> None:
         self.server = server
-        self.told: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.answered: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
 
 class ConnectionLimit:
@@ -89,13 +89,13 @@ class ConnectionLimit:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 await self._connection.publish(CONNECTIONS_SUBJECT, content, reply)
-                told = await question.told
+                answered = await question.answered
         except (Unavailable, TimeoutError) as error:
             log.warning("connections of a subscriber not counted", error=repr(error))
             return 0
         finally:
             del self._open[reply]
-        return self._limit - told - sum(entered_s > began_s - _ENTERING_S for entered_s in room.entered)
+        return self._limit - answered - sum(entered_s > began_s - _ENTERING_S for entered_s in room.entered)
 
     async def _take(self, message: Msg) -> None:
         """Take in what one server told."""
@@ -105,5 +105,5 @@ class ConnectionLimit:
         except ValueError:
             log.warning("connections of a subscriber not told", size_bytes=len(message.data))
             return
-        if question is not None and page.server_id == question.server and not question.told.done():
-            question.told.set_result(len(page.connections))
+        if question is not None and page.server_id == question.server and not question.answered.done():
+            question.answered.set_result(len(page.connections))
