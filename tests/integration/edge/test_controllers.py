@@ -373,6 +373,8 @@ def test_metrics_tell_lag_queues_applies_and_links_and_each_reconcile_is_a_line(
         'atoll_edge_changes_pending{shard="root"} ',
         'atoll_edge_changes_connected{shard="root"} ',
         "atoll_edge_copies_failing 0.0",
+        "atoll_edge_mailboxes_incomplete 0.0",
+        'atoll_edge_sync_targets{state="new"} ',
         "# TYPE atoll_edge_copy_writes_total counter",
         "# TYPE atoll_edge_copy_errors_total counter",
     ):

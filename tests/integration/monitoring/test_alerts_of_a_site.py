@@ -13,6 +13,7 @@ from harness.clients.api import configmap, eventually
 from harness.clients.prometheus import Scrape, begun_to_fire, evaluate
 from harness.clients.site_workspaces import on, ready, workspace
 from harness.servers.site import ServingProcess, Site
+from harness.servers.stand_ins.admission import AdmissionServer, allow, register
 
 pytestmark = pytest.mark.long
 
@@ -29,7 +30,12 @@ DISK = {"AtollDiskAt70", "AtollDiskAt85", "AtollDiskAt95"}
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    flags: dict[str, object] = {"audit_log_path": "-", "workers": 1, "logical_cluster_object_count_scan_interval": "1s"}
+    flags: dict[str, object] = {
+        "audit_log_path": "-",
+        "workers": 1,
+        "egress_allow_cidr": "127.0.0.0/8",
+        "logical_cluster_object_count_scan_interval": "1s",
+    }
     with Site(tmp_path_factory.mktemp("site"), shards=2, flags=flags) as running:
         running.gateway.start()
         yield running
@@ -96,6 +102,19 @@ def test_a_nats_server_that_is_down_fires_at_shards(site: Site) -> None:
     eventually(lambda: value(site.root, lag) == 0, "it has heard of the other", WAIT_S)
     assert fires([before, after]) == {"AtollStreamBehind": 1, "AtollReplicationBehind": 1}
     assert fires([before, scrape(site.root)]) == {}
+
+
+def test_requests_that_fail_fire(site: Site, place: str) -> None:
+    shard, api = site.shards["shard-1"], site.proxy.api(place)
+    with AdmissionServer({"/allow": allow}) as server:
+        register(api, server, "Validating", server.webhook("/allow"))
+    texts: list[str | None] = [scrape(shard)]
+    for number in range(6):
+        # Nobody listens there any more.
+        assert {api.post(MAPS, configmap(f"b{number}-{each}"), expect=0).code for each in range(5)} == {500}
+        texts.append(scrape(shard))
+    api.delete("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/hooks")
+    assert fires(texts) == {"AtollServerErrors": 1}
 
 
 def test_a_workspace_at_its_limit_fires(site: Site, place: str) -> None:
