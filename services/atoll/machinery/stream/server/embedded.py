@@ -114,8 +114,8 @@ class EmbeddedServer:
         """Write configuration and credentials, start, wait until it answers. Raises ServerFailed, TooOld."""
         self._options.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         await stop_orphan(self._pid_file, self._config)
-        self._prepare()
         try:
+            self._prepare()
             await self._spawn()
         except BaseException:
             await self.stop()
