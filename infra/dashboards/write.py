@@ -1,6 +1,7 @@
 """Write the dashboards and rules of the chart: `python infra/dashboards/write.py`.
 
-`dashboards.yaml` has a title, a unit and expressions for each panel; this adds what Grafana wants beside. A test compares.
+`dashboards.yaml` has a title, a unit and expressions for each panel; this adds what Grafana wants beside. A test
+compares.
 """
 
 from __future__ import annotations
