@@ -66,12 +66,13 @@ class EdgeCluster:
         try:
             self.start()
         except BaseException:
-            self.kill()
+            self.close()
             raise
         return self
 
     def __exit__(self, *error: object) -> None:
         self.stop()
+        self.close()
 
     @property
     def url(self) -> str:
@@ -104,6 +105,11 @@ class EdgeCluster:
     def kill(self) -> None:
         """Kill all components at once, as a power failure would."""
         self._end(signal.SIGKILL)
+
+    def close(self) -> None:
+        """Kill what runs, and give the ports back."""
+        self.kill()
+        self._reserved.close()
 
     def restart(self) -> None:
         """Stop what runs, and start on the same data."""

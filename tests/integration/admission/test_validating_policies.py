@@ -13,6 +13,7 @@ import pytest
 from harness.clients.api import APPLY, CRDS, JSON_PATCH, Api, configmap, crd, define, eventually
 from harness.clients.loop_probe import LoopProbe
 from harness.clients.policies import BINDINGS, MARK, POLICIES, Policies, binding, denial, policy, rule
+from harness.oracles.audit_log import audit_events
 from harness.servers.shard_process import ShardProcess
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
@@ -293,7 +294,7 @@ def audited(api: Api, path: Path, manager: str) -> list[dict[str, str]]:
     """The annotations of the audit events of creations of ConfigMaps by a field manager."""
 
     def find() -> list[dict[str, str]]:
-        lines = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
+        lines = audit_events(path)
         wanted = f"/clusters/{api.cluster}{CONFIGMAPS}?fieldManager={manager}"
         return [line["annotations"] for line in lines if line["requestURI"] == wanted and line["stage"] == COMPLETE]
 

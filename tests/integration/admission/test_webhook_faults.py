@@ -14,6 +14,7 @@ import pytest
 
 from harness.clients.api import Answer, Api, configmap, eventually, workspace_under
 from harness.clients.exports import bind, make_export, schema
+from harness.oracles.audit_log import audit_events
 from harness.servers.shard_process import ShardProcess
 from harness.servers.stand_ins.admission import (
     CONFIGMAPS,
@@ -323,8 +324,7 @@ def test_the_audit_log_says_what_webhooks_did(api: Api, shard: ShardProcess, ser
     log = shard.root.parent / "audit.log"
 
     def annotations() -> Object:
-        for line in log.read_text().splitlines():
-            event = json.loads(line)
+        for event in audit_events(log):
             reference = event.get("objectRef") or {}
             if reference.get("name") == "audited" and event["stage"] == "ResponseComplete":
                 return dict(event["annotations"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 from harness.clients.api import APPLY, JSON, JSON_PATCH, YAML, Api, configmap, crd, define, eventually, workspace_under
 from harness.clients.exports import bind, make_export, schema_of
 from harness.clients.put_back import check_all_put_back, check_put_back
+from harness.oracles.audit_log import audit_events
 
 GROUP = "tenancy.kcp.io/v1alpha1"
 TYPES = "/apis/tenancy.kcp.io/v1alpha1/workspacetypes"
@@ -264,8 +264,7 @@ def test_the_audit_log_says_which_initializer_did_what_and_as_whom(site: Site, a
     wanted = {what: answer.header("audit-id") for what, answer in steps.items()}
 
     def written() -> dict[str, dict[str, Any]]:
-        lines = (json.loads(line) for line in audit_path.read_text().splitlines() if line.endswith("}"))
-        last = {line["auditID"]: line for line in lines if line["stage"] == "ResponseComplete"}
+        last = {line["auditID"]: line for line in audit_events(audit_path) if line["stage"] == "ResponseComplete"}
         return last if last.keys() >= set(wanted.values()) else {}
 
     last = eventually(written, "all lines are written")

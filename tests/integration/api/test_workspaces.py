@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from harness.clients.api import Api, configmap, crd, define, eventually, workspace_under
+from harness.oracles.audit_log import audit_events
 from harness.servers.shard_process import ShardProcess
 
 WORKSPACES = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
@@ -495,7 +496,7 @@ def test_what_was_done_is_in_the_audit_log_with_its_workspace(api: Api, audit_pa
     api.send("POST", CONFIGMAPS, configmap("a"), headers={"Audit-ID": identifier}, expect=201)
 
     def events() -> list[dict[str, Any]]:
-        return [json.loads(line) for line in audit_path.read_text().splitlines() if identifier in line]
+        return [event for event in audit_events(audit_path) if event["auditID"] == identifier]
 
     event = eventually(lambda: [e for e in events() if e["stage"] == "ResponseComplete"], "the event")[0]
     assert (event["kind"], event["apiVersion"], event["level"]) == ("Event", "audit.k8s.io/v1", "Metadata")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import ssl
@@ -15,6 +14,7 @@ import pytest
 from atoll.machinery.process import pki
 from atoll.machinery.process.listen_address import PORT_FILE
 from harness.clients.api import Api, Object, eventually
+from harness.oracles.audit_log import audit_events
 from harness.servers.edge_service import GROUP, administrator, an_object, answer_of
 from harness.servers.processes import children, is_alive
 from harness.servers.shard_process import ShardProcess
@@ -54,7 +54,7 @@ def revisions(api: Api) -> dict[str, str]:
 
 def installer_requests(shard: ShardProcess) -> Counter[str]:
     """The requests of `edge-init`, by their verbs."""
-    events = map(json.loads, (shard.root.parent / "audit.log").read_text().splitlines())
+    events = audit_events(shard.root.parent / "audit.log")
     return Counter(each["verb"] for each in events if each.get("userAgent") == "edge-init")
 
 

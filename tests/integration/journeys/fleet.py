@@ -38,7 +38,7 @@ class Clusters:
     def stop(self) -> None:
         """End all of them."""
         for each in self._running.values():
-            each.kill()
+            each.close()
 
 
 class Side:

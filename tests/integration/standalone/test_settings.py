@@ -14,6 +14,7 @@ from atoll.machinery.process.pki import make_ca, make_client
 from atoll.machinery.process.private_files import write_pair
 from harness.clients.api import Api, configmap, eventually
 from harness.clients.kubectl import Kubectl
+from harness.oracles.audit_log import audit_events
 from harness.servers.processes import atoll, mode
 from harness.servers.shard_process import ShardProcess
 
@@ -176,8 +177,9 @@ def test_the_audit_log_says_who_did_what_where(tmp_path: Path) -> None:
         Api(shard, "root").post(CONFIGMAPS, configmap("seen", {"body": "not-for-the-log"}))
 
         def written() -> dict[str, Any] | None:
-            events = [json.loads(line) for line in audit.read_text().splitlines() if line.endswith("}")]
-            made = (event for event in events if event.get("objectRef", {}).get("resource") == "configmaps")
+            made = (
+                event for event in audit_events(audit) if event.get("objectRef", {}).get("resource") == "configmaps"
+            )
             return next((event for event in made if event["stage"] == "ResponseComplete"), None)
 
         event = eventually(written, "the event")

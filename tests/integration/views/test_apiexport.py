@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import json
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +41,7 @@ from harness.clients.exports import (
     wait,
 )
 from harness.clients.put_back import check_all_put_back
+from harness.oracles.audit_log import audit_events
 from harness.oracles.claim_labels import applied
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -714,8 +714,7 @@ def test_the_audit_log_says_who_asked_and_at_which_step_he_was_refused(
     allowed = view.get(f"/{cluster}{HERE}").header("audit-id")
 
     def events() -> dict[str, dict[str, Any]]:
-        lines = (json.loads(line) for line in audit_path.read_text().splitlines() if line.endswith("}"))
-        return {line["auditID"]: line for line in lines if line["stage"] == "ResponseComplete"}
+        return {line["auditID"]: line for line in audit_events(audit_path) if line["stage"] == "ResponseComplete"}
 
     found = eventually(lambda: events().keys() >= {refused, allowed} and events(), timeout_s=PATIENCE_S)
     step = "virtual.apiexport.boundapi.authorization.kcp.io"
