@@ -90,4 +90,4 @@ async def test_an_application_runs_reports_and_is_taken_away_and_nothing_is_writ
                 await until(gone, "all of it is gone", WAIT_S)
                 assert not again.failures
     finally:
-        await asyncio.to_thread(cluster.stop)
+        await asyncio.to_thread(cluster.__exit__)

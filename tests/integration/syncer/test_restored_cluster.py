@@ -115,4 +115,4 @@ async def test_what_changed_since_is_applied_again_and_reports_go_on(tmp_path: P
                 await until(world.has(wanted, 4, "4"), "its own state counts, whatever its revisions are", WAIT_S)
                 assert not again.failures
     finally:
-        await asyncio.to_thread(cluster.stop)
+        await asyncio.to_thread(cluster.__exit__)
