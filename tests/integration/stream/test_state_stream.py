@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from atoll.machinery.meta import wellknown
 from atoll.machinery.meta.names import LOCAL, ObjectKey, ResourceType
 from atoll.machinery.meta.types import MUTATING_WEBHOOKS
 from atoll.machinery.stream.events import Event, Operation, Phase
+from atoll.machinery.stream.publisher.publish_window import PublishWindow
+from atoll.machinery.stream.publisher.state import StateWriter
 from atoll.machinery.stream.subjects import state_subject, stream_name
 from harness.data.stored_headers import parse_headers
 from harness.models.shard_log import CLUSTER_ROLES, CONFIGMAPS, LOGICAL_CLUSTERS, Entry, ShardLog
@@ -255,3 +259,29 @@ async def test_a_stream_that_was_filled_by_another_policy_is_filled_again(tmp_pa
         async with publishing(log, nats) as running:
             await running.drained()
             assert running.publisher.state.stats.restarts == 0
+
+
+async def test_entries_that_it_does_not_hold_are_passed_over_batch_by_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, turn, turns, advance = ShardLog(), 0, list[int](), StateWriter._advance
+
+    async def count() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    async def noted(self: StateWriter, window: PublishWindow, position: int) -> int:
+        turns.append(turn)
+        return await advance(self, window, position)
+
+    monkeypatch.setattr(StateWriter, "_advance", noted)
+    async with NatsServer(tmp_path) as nats:
+        for number in range(3000):
+            log.put(ObjectKey(CONFIGMAPS, "c1", "default", f"m{number}"))
+        counting = asyncio.create_task(count())
+        async with publishing(log, nats) as running:
+            await running.drained()
+        counting.cancel()
+    assert len(turns) == len(set(turns)) >= 6

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 BACKUP_FORMAT = 1
 CHUNK_BYTES = MIB
-#: A tenth of what a disk of today writes: the shard goes on beside it.
-RATE_BYTES_S = 100 * MIB
+#: A twentieth of what a disk of today writes: the shard goes on beside it.
+RATE_BYTES_S = 50 * MIB
 
 
 class StoreFacts(msgspec.Struct, frozen=True, rename="camel"):

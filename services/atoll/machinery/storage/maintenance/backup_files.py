@@ -52,6 +52,8 @@ class DirectoryTarget:
 
     def write(self, chunk: bytes) -> None:
         self._file.write(chunk)
+        # A commit of the shard on the same disk waits for what is not written out yet.
+        os.fdatasync(self._file.fileno())
 
     def finish(self, manifest: Manifest) -> None:
         os.fsync(self._file.fileno())

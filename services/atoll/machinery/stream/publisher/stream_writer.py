@@ -261,15 +261,14 @@ class StreamWriter(abc.ABC):
             if position >= self._log.last():
                 await self._wait_for_more(window, position)
                 await self._gather()
+            else:
+                # Entries that this stream does not hold are passed over without a wait.
+                await asyncio.sleep(0)
 
     async def _advance(self, window: PublishWindow, position: int) -> int:
         entries = self._read(position)
         await self._send(window, map(self._outgoing, entries))
-        if not entries:
-            # A commit may need this event loop.
-            await asyncio.sleep(0)
-            return position
-        return entries[-1].revision
+        return entries[-1].revision if entries else position
 
     def _read(self, position: int) -> Sequence[SourceEntry]:
         """Return the next entries. Raises OutOfSequence if compaction has passed the position."""

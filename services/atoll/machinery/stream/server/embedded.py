@@ -56,6 +56,7 @@ class ServerOptions(msgspec.Struct, frozen=True):
     """`directory` belongs to the server alone. `port` 0 keeps the last one, or picks a free one at first.
 
     `shard` comes with users for itself and the operator; empty for the server of a site, where `users` are all.
+    `memory_limit_bytes` is far above what subscribers need, 0.15 MB each: close to it a server only collects garbage.
     """
 
     directory: Path
@@ -67,7 +68,7 @@ class ServerOptions(msgspec.Struct, frozen=True):
     users: tuple[NatsUser, ...] = ()
     tenants: TenantOptions | None = None
     tls: TlsFiles | None = None
-    memory_limit_bytes: int = 128 << 20
+    memory_limit_bytes: int = 1 << 30
     store_limit_bytes: int = 16 << 30
     backoff: Backoff = Backoff(0.1, 5.0, least=1.0)
 
