@@ -12,10 +12,13 @@ from msgspec.structs import replace
 from atoll.events import Event, Gone, Revoked
 from atoll.events.subscriber import Subscriber
 from atoll.machinery.meta.names import ObjectKey
+from atoll.machinery.meta.objects import encode_json
 from atoll.machinery.meta.status import Forbidden, NotFound
 from atoll.machinery.stream.events import Operation
 from atoll.machinery.stream.publisher.log_events import control, from_entry
+from atoll.machinery.wire.exchange import Exchange
 from harness.models.shard_log import CONFIGMAPS, ShardLog, Source
+from harness.servers.stand_ins.canned_api import JSON
 from harness.servers.stand_ins.events_service import CLUSTER, NAME, SERVICE, EventsService, events_service
 
 OTHER = ObjectKey(CONFIGMAPS, CLUSTER, "default", "other")
@@ -235,3 +238,20 @@ async def test_a_subscription_that_was_deleted_is_gone(service: EventsService) -
         service.api.on(f"GET {SERVICE}/subscriptions/{NAME}", NotFound("no such subscription"))
         with pytest.raises(Gone, match="no such subscription"):
             await take(events, 1)
+
+
+async def test_what_changed_before_it_listened_is_known(service: EventsService) -> None:
+    """A shard joins after the subscription was looked at, and nobody hears its message yet."""
+    token = service.api.routes[f"POST {SERVICE}/token"][0]
+
+    async def join(exchange: Exchange) -> None:
+        await service.make_consumer("east")
+        service.shards.append("east")
+        service.tell()
+        exchange.reply(200, JSON, encode_json(token))
+
+    service.api.on(f"POST {SERVICE}/token", join)
+    await service.publish(service.put("a"))
+    async with service.subscriber() as events:
+        assert outline(await take(events, 1)) == [("ADDED", "a")]
+        assert [each.shard for each in events.subscription.streams] == ["root", "east"]

@@ -49,13 +49,17 @@ class Delivery:
         #: By stream, the revision of the moment at which the server last heard of the subscriber, as it began.
         self.began: dict[str, int] = {}
 
+    async def listen(self, connection: Connection, subscription: Subscription) -> None:
+        """Hear from now on that the subscription changed. Raises Unavailable."""
+        self._changed = False
+        await connection.subscribe(subscription.control, self._control)
+
     async def messages(
         self, connection: Connection, subscription: Subscription, ends_at_s: float
     ) -> AsyncGenerator[Delivered, None]:
         """Hand out messages until `ends_at_s`, or until the server says that the subscription changed. Raises
         Unavailable, ApiError."""
-        self._connection, self._changed = connection, False
-        await connection.subscribe(subscription.control, self._control)
+        self._connection = connection
         for reply in tuple(self._acknowledged):
             await connection.publish(reply, b"")
         pulls: list[asyncio.Task[None]] = []

@@ -100,6 +100,9 @@ class Subscriber:
         access, ends_at_s = await self._access()
         connection = await Connection.open(access, f"atoll subscription {self._request.name}")
         try:
+            await self._delivery.listen(connection, self.subscription)
+            # What the server said before that was heard by nobody, as of a shard that joined.
+            await self._renew()
             async with aclosing(self._delivery.messages(connection, self.subscription, ends_at_s)) as messages:
                 async for delivered in messages:
                     async with aclosing(self._accepted(delivered)) as events:
